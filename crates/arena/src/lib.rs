@@ -1,0 +1,1 @@
+//! Which bytes of a region are whose.

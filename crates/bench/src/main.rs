@@ -1,0 +1,3 @@
+//! Workloads, peers and figures.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Mneme: a memory-centric storage engine.

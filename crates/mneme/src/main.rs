@@ -1,0 +1,3 @@
+//! The `mneme` command.
+
+fn main() {}

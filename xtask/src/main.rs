@@ -1,0 +1,3 @@
+//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`.
+
+fn main() {}
