@@ -1,3 +1,49 @@
-//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`.
+//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`.
 
-fn main() {}
+use std::process::ExitCode;
+use xtask::workspace::Workspace;
+use xtask::{ci, ladder, layering};
+
+const USAGE: &str = "\
+cargo xtask <errand>
+
+  ci [--only a,b] [--skip a,b] [--list]   everything that must hold before a change lands
+  ladder [--secs N] [--seed N] [--only substring] [--list]
+                                          the long forms of the proofs (default: 600 s each)
+  layering                                the layering check alone
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((errand, rest)) = arguments.split_first() else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let outcome = Workspace::load().and_then(|workspace| match errand.as_str() {
+        "ci" => ci::run_all(&workspace, &ci::Options::parse(rest)?),
+        "ladder" => ladder::run_all(&workspace, &ladder::Options::parse(rest)?),
+        "layering" => Ok(report_layering(&workspace)),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(true)
+        }
+        other => Err(format!("no errand is called `{other}`\n\n{USAGE}")),
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn report_layering(workspace: &Workspace) -> bool {
+    let violations = layering::check(workspace);
+    for violation in &violations {
+        println!("{violation}");
+    }
+    println!("layering: {} violation(s)", violations.len());
+    violations.is_empty()
+}

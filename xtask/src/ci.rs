@@ -1,0 +1,342 @@
+//! `cargo xtask ci`: everything that must hold before a change lands.
+
+use crate::layering;
+use crate::proof::{Item, Proof};
+use crate::steps::{Outcome, Steps, run, succeeds};
+use crate::workspace::Workspace;
+use std::process::Command;
+
+/// The other architecture that the library crates must compile for.
+const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// Seconds that each fuzz target runs.
+const FUZZ_SECONDS: u32 = 60;
+
+/// A step's name and what it does.
+type Step = (&'static str, fn(&Workspace) -> Outcome);
+
+const STEPS: &[Step] = &[
+    ("fmt", fmt),
+    ("layering", layers),
+    ("clippy", clippy),
+    ("clippy-fault", clippy_fault),
+    ("test", test),
+    ("test-fault", test_fault),
+    ("doc", doc),
+    ("other-target", other_target),
+    ("deny", deny),
+    ("interleavings", interleavings),
+    ("miri", miri),
+    ("fuzz", fuzz),
+];
+
+/// Which steps to run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    only: Vec<String>,
+    skip: Vec<String>,
+    list: bool,
+}
+
+impl Options {
+    /// Reads the command's arguments.
+    ///
+    /// # Errors
+    /// In words, for an unknown flag or step.
+    pub fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut rest = arguments.iter();
+        while let Some(flag) = rest.next() {
+            let target = match flag.as_str() {
+                "--list" => {
+                    options.list = true;
+                    continue;
+                }
+                "--only" => &mut options.only,
+                "--skip" => &mut options.skip,
+                other => return Err(format!("`ci` has no flag `{other}`")),
+            };
+            let names = rest
+                .next()
+                .ok_or_else(|| format!("{flag} wants step names"))?;
+            target.extend(names.split(',').map(str::to_owned));
+        }
+        let known = |name: &&String| STEPS.iter().any(|(step, _)| step == name);
+        match options
+            .only
+            .iter()
+            .chain(&options.skip)
+            .find(|name| !known(name))
+        {
+            Some(unknown) => Err(format!("`ci` has no step `{unknown}`; see --list")),
+            None => Ok(options),
+        }
+    }
+
+    fn wants(&self, step: &str) -> bool {
+        let named = |names: &[String]| names.iter().any(|name| name == step);
+        (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
+    }
+}
+
+/// Runs the steps; true when none failed.
+///
+/// # Errors
+/// None today: a step that cannot run is a failed or skipped step.
+pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String> {
+    if options.list {
+        for (name, _) in STEPS {
+            println!("{name}");
+        }
+        return Ok(true);
+    }
+    let mut steps = Steps::default();
+    for (name, step) in STEPS {
+        if options.wants(name) {
+            steps.run(name, || step(workspace));
+        }
+    }
+    Ok(steps.summary())
+}
+
+/// A cargo command in the workspace's root.
+fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(&workspace.root);
+    command
+}
+
+/// A nightly cargo command, free of the toolchain that runs this program.
+fn nightly(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo"]).args(arguments);
+    command.current_dir(&workspace.root);
+    for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// A missing tool fails where nobody reads the words, and is skipped on a developer's machine.
+fn missing(what: &str) -> Outcome {
+    if std::env::var_os("CI").is_some() {
+        Outcome::Failed(what.to_owned())
+    } else {
+        Outcome::Skipped(what.to_owned())
+    }
+}
+
+fn fmt(workspace: &Workspace) -> Outcome {
+    run(&mut cargo(workspace, &["fmt", "--all", "--check"]))
+}
+
+fn layers(workspace: &Workspace) -> Outcome {
+    let violations = layering::check(workspace);
+    for violation in &violations {
+        println!("{violation}");
+    }
+    match violations.len() {
+        0 => Outcome::Passed,
+        count => Outcome::Failed(format!("{count} violation(s)")),
+    }
+}
+
+fn clippy(workspace: &Workspace) -> Outcome {
+    let arguments = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run(&mut cargo(workspace, &arguments))
+}
+
+/// The packages with fault points, as `-p` arguments with the feature switched on.
+fn with_fault(workspace: &Workspace) -> Vec<String> {
+    let packages = workspace.with_feature("fault");
+    let packages = packages
+        .iter()
+        .flat_map(|name| ["-p".to_owned(), (*name).to_owned()]);
+    packages
+        .chain(["--features".to_owned(), "fault".to_owned()])
+        .collect()
+}
+
+fn clippy_fault(workspace: &Workspace) -> Outcome {
+    let mut command = cargo(workspace, &["clippy", "--all-targets"]);
+    run(command
+        .args(with_fault(workspace))
+        .args(["--", "-D", "warnings"]))
+}
+
+fn test(workspace: &Workspace) -> Outcome {
+    run(&mut cargo(workspace, &["test", "--workspace"]))
+}
+
+fn test_fault(workspace: &Workspace) -> Outcome {
+    run(cargo(workspace, &["test"]).args(with_fault(workspace)))
+}
+
+fn doc(workspace: &Workspace) -> Outcome {
+    let mut command = cargo(workspace, &["doc", "--workspace", "--no-deps"]);
+    run(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn other_target(workspace: &Workspace) -> Outcome {
+    let mut rustup = Command::new("rustup");
+    rustup
+        .args(["target", "list", "--installed"])
+        .current_dir(&workspace.root);
+    let installed = rustup
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    if !String::from_utf8_lossy(&installed).contains(OTHER_TARGET) {
+        return missing(&format!("`rustup target add {OTHER_TARGET}` first"));
+    }
+    let libraries = workspace.packages.iter();
+    let libraries = libraries
+        .filter(|p| p.is_library && p.name.starts_with("mneme") && p.name != "mneme-bench");
+    let mut command = cargo(workspace, &["check", "--lib", "--target", OTHER_TARGET]);
+    for package in libraries {
+        command.args(["-p", &package.name]);
+    }
+    run(&mut command)
+}
+
+/// Licences, bans and sources; advisories need a database from the network and are asked for apart.
+fn deny(workspace: &Workspace) -> Outcome {
+    if !succeeds(&mut cargo(workspace, &["deny", "--version"])) {
+        let install = ["install", "--locked", "--debug", "cargo-deny"];
+        if run(&mut cargo(workspace, &install)) != Outcome::Passed {
+            return missing("cargo-deny is absent and could not be installed");
+        }
+    }
+    run(&mut cargo(
+        workspace,
+        &[
+            "deny",
+            "--all-features",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ],
+    ))
+}
+
+/// Runs the items of one list of `docs/proof.md`.
+fn listed(
+    workspace: &Workspace,
+    list: fn(Proof) -> Vec<Item>,
+    command: impl Fn(&Item) -> Command,
+) -> Outcome {
+    match Proof::read(&workspace.root).map(list) {
+        Err(message) => Outcome::Failed(message),
+        Ok(items) if items.is_empty() => Outcome::Skipped("docs/proof.md lists none".to_owned()),
+        Ok(items) => Outcome::all(items.iter().map(|item| run(&mut command(item)))),
+    }
+}
+
+fn interleavings(workspace: &Workspace) -> Outcome {
+    listed(
+        workspace,
+        |proof| proof.interleavings,
+        |item| {
+            let (cfg, arguments) = (&item.arguments[0], &item.arguments[1]);
+            let mut command = cargo(workspace, &["test", "--release", "-p", &item.package]);
+            command.args(arguments.split_whitespace());
+            command.env("RUSTFLAGS", format!("--cfg {cfg}"));
+            command.env("CARGO_TARGET_DIR", workspace.root.join("target").join(cfg));
+            command
+        },
+    )
+}
+
+fn miri(workspace: &Workspace) -> Outcome {
+    if !succeeds(&mut nightly(workspace, &["miri", "--version"])) {
+        return missing("`rustup +nightly component add miri rust-src` first");
+    }
+    listed(
+        workspace,
+        |proof| proof.miri,
+        |item| {
+            let mut command = nightly(workspace, &["miri", "test", "-p", &item.package]);
+            command.args(item.arguments[0].split_whitespace());
+            command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+            command
+        },
+    )
+}
+
+fn fuzz(workspace: &Workspace) -> Outcome {
+    let targets = fuzz_targets(workspace);
+    if targets.is_empty() {
+        return Outcome::Skipped("there are no fuzz targets".to_owned());
+    }
+    if !succeeds(&mut nightly(workspace, &["fuzz", "--version"])) {
+        return missing("needs nightly and `cargo install cargo-fuzz`");
+    }
+    let limit = format!("-max_total_time={FUZZ_SECONDS}");
+    Outcome::all(targets.iter().map(|target| {
+        run(&mut nightly(
+            workspace,
+            &["fuzz", "run", target, "--", &limit],
+        ))
+    }))
+}
+
+/// Names of the fuzz targets: the files of `fuzz/fuzz_targets`.
+fn fuzz_targets(workspace: &Workspace) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(workspace.root.join("fuzz/fuzz_targets")) else {
+        return Vec::new();
+    };
+    let mut targets: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    targets.sort();
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Options, String> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn steps_are_chosen_and_left_out_by_name() {
+        let options = parse("--only fmt,deny --skip deny").unwrap();
+        assert!(options.wants("fmt"));
+        assert!(!options.wants("deny"));
+        assert!(!options.wants("clippy"));
+        assert!(parse("").unwrap().wants("clippy"));
+    }
+
+    #[test]
+    fn a_misspelt_step_is_an_error_and_not_an_empty_success() {
+        assert!(parse("--only clipy").unwrap_err().contains("clipy"));
+        assert!(parse("--only").is_err());
+        assert!(parse("--fast").is_err());
+    }
+
+    #[test]
+    fn fault_points_are_compiled_where_they_are_declared() {
+        let workspace = Workspace::load().unwrap();
+        let arguments = with_fault(&workspace);
+        for package in ["mneme-sys", "mneme-sync", "mneme-arena", "mneme-log"] {
+            assert!(
+                arguments.iter().any(|argument| argument == package),
+                "{package}"
+            );
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Which crate may know which: the picture of `docs/architecture.md` as a table.
+
+/// A layer and the crates below it that it may use.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("mneme-sys", &[]),
+    ("mneme-sync", &["mneme-sys"]),
+    ("mneme-space", &["mneme-sys", "mneme-sync"]),
+    ("mneme-arena", &["mneme-sys", "mneme-sync"]),
+    ("mneme-log", &["mneme-sys", "mneme-sync", "mneme-arena"]),
+    ("mneme-tree", &["mneme-sys", "mneme-sync", "mneme-arena"]),
+    (
+        "mneme-server",
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-arena",
+            "mneme-log",
+            "mneme-tree",
+        ],
+    ),
+    (
+        "mneme",
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-arena",
+            "mneme-log",
+            "mneme-tree",
+            "mneme-server",
+        ],
+    ),
+    (
+        "mneme-bench",
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-arena",
+            "mneme-log",
+            "mneme-tree",
+            "mneme-server",
+            "mneme",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Crates of others that one layer alone may depend on, and why.
+const CONFINED: &[(&str, &[&str], &str)] = &[
+    (
+        "libc",
+        &["mneme-sys"],
+        "the operating system is `sys`' business",
+    ),
+    (
+        "rustix",
+        &["mneme-sys"],
+        "the operating system is `sys`' business",
+    ),
+    (
+        "nix",
+        &["mneme-sys"],
+        "the operating system is `sys`' business",
+    ),
+    (
+        "memmap2",
+        &["mneme-sys"],
+        "regions of memory are `sys`' business",
+    ),
+    (
+        "num_cpus",
+        &["mneme-sys"],
+        "the topology is `sys`' business",
+    ),
+    (
+        "core_affinity",
+        &["mneme-sys"],
+        "the topology is `sys`' business",
+    ),
+    (
+        "anyhow",
+        &["mneme", "mneme-bench", "xtask"],
+        "errors below the command line are typed",
+    ),
+    ("dashmap", &["mneme-bench"], "peers are measured, not used"),
+    ("papaya", &["mneme-bench"], "peers are measured, not used"),
+    ("scc", &["mneme-bench"], "peers are measured, not used"),
+    ("moka", &["mneme-bench"], "peers are measured, not used"),
+];
+
+/// What is wrong with a crate's dependencies, in words.
+pub fn check(name: &str, dependencies: &[String]) -> Vec<String> {
+    let Some(allowed) = below(name) else {
+        return vec![format!(
+            "`{name}` has no place among the layers: give it one in xtask/src/layering/arrows.rs and docs/architecture.md"
+        )];
+    };
+    let mut messages = Vec::new();
+    for dependency in dependencies {
+        if is_layer(dependency) && !allowed.contains(&dependency.as_str()) {
+            messages.push(format!(
+                "`{name}` may not depend on `{dependency}`: an arrow goes down only"
+            ));
+        }
+        for (confined, homes, why) in CONFINED {
+            if dependency == confined && !homes.contains(&name) {
+                messages.push(format!("`{name}` may not depend on `{dependency}`: {why}"));
+            }
+        }
+    }
+    messages
+}
+
+/// The layers that `name` may use; none if `name` is no layer.
+pub fn below(name: &str) -> Option<&'static [&'static str]> {
+    ARROWS
+        .iter()
+        .find(|(layer, _)| *layer == name)
+        .map(|(_, below)| *below)
+}
+
+/// Whether `name` is one of the layers.
+pub fn is_layer(name: &str) -> bool {
+    below(name).is_some()
+}
+
+/// The layer whose crate name in sources is `identifier` (`mneme_log` for `mneme-log`).
+pub fn layer_of(identifier: &str) -> Option<&'static str> {
+    ARROWS
+        .iter()
+        .map(|(layer, _)| *layer)
+        .find(|layer| layer.replace('-', "_") == identifier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_never_form_a_circle() {
+        for (layer, below) in ARROWS {
+            for lower in *below {
+                let deeper = super::below(lower).unwrap();
+                assert!(
+                    !deeper.contains(layer),
+                    "{layer} and {lower} know each other"
+                );
+                for bottom in deeper {
+                    assert!(
+                        below.contains(bottom),
+                        "{layer} uses {lower} but not its {bottom}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_engines_know_neither_names_nor_the_wire() {
+        for engine in ["mneme-log", "mneme-tree"] {
+            for above in ["mneme-space", "mneme-server", "mneme"] {
+                assert_eq!(check(engine, &[above.to_owned()]).len(), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The layers, checked: an arrow goes down only, and only `sys` speaks to the machine.
+//!
+//! Two checks. [`arrows`] compares every manifest (all kinds of dependency, so that a test cannot tie a knot either)
+//! with the table of `docs/architecture.md`. [`sources`] reads every source file of the layers for paths that reach
+//! above (`use mneme_server` in `log`), past `sys` to the operating system (`libc`, `std::time::Instant`), or to the
+//! terminal from a library. What is allowed nevertheless stands in [`rules`], each with its reason.
+
+pub mod arrows;
+pub mod paths;
+pub mod rules;
+pub mod sources;
+
+use crate::workspace::Workspace;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One place where a rule is broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The file, relative to the workspace's root where possible.
+    pub file: PathBuf,
+    /// The line, from 1; 0 where a whole file is meant.
+    pub line: usize,
+    /// What is wrong and what to do instead.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.message)
+    }
+}
+
+/// Checks the whole workspace.
+pub fn check(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for package in &workspace.packages {
+        let manifest = package.directory.join("Cargo.toml");
+        let manifest = relative(&manifest, &workspace.root);
+        for message in arrows::check(&package.name, &package.dependencies) {
+            violations.push(Violation {
+                file: manifest.clone(),
+                line: 0,
+                message,
+            });
+        }
+        violations.extend(sources::check_package(package, &workspace.root));
+    }
+    violations
+}
+
+/// `path` below `root`, or `path` itself.
+fn relative(path: &Path, root: &Path) -> PathBuf {
+    path.strip_prefix(root).unwrap_or(path).to_path_buf()
+}

@@ -1,0 +1,131 @@
+//! What sources may not reach for, where it is allowed nevertheless, and why.
+
+use std::path::Path;
+
+/// Something a source file can do that only some crates may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reach {
+    /// Memory from the operating system: mappings, advice, NUMA policy.
+    Memory,
+    /// The time.
+    Clock,
+    /// Which CPUs there are and which one runs this.
+    Cpu,
+    /// The operating system by its C interface, whatever for.
+    System,
+    /// Files opened by a layer that works on regions it is given.
+    Files,
+    /// Output, or the end of the process.
+    Terminal,
+}
+
+impl Reach {
+    /// What to do instead.
+    pub fn instead(self) -> &'static str {
+        match self {
+            Reach::Memory => "memory comes from `mneme_sys::Region`",
+            Reach::Clock => "the time comes from `mneme_sys::Clock`",
+            Reach::Cpu => "CPUs come from `mneme_sys::Topology`",
+            Reach::System => "only `mneme-sys` speaks to the operating system",
+            Reach::Files => "this layer works on the regions it is given",
+            Reach::Terminal => "a library neither prints nor exits",
+        }
+    }
+}
+
+/// Paths (as written after resolving `use`, `core` read as `std`) that reach for something.
+/// A path matches when it begins with one of these, or is a glob import of something above one.
+pub const PATHS: &[(&[&str], Reach)] = &[
+    (&["libc"], Reach::System),
+    (&["rustix"], Reach::System),
+    (&["nix"], Reach::System),
+    (&["memmap2"], Reach::Memory),
+    (&["num_cpus"], Reach::Cpu),
+    (&["core_affinity"], Reach::Cpu),
+    (&["std", "time", "Instant"], Reach::Clock),
+    (&["std", "time", "SystemTime"], Reach::Clock),
+    (&["std", "time", "UNIX_EPOCH"], Reach::Clock),
+    (&["std", "arch", "x86_64", "_rdtsc"], Reach::Clock),
+    (&["std", "arch", "x86_64", "__rdtscp"], Reach::Clock),
+    (&["std", "arch", "x86_64", "__cpuid"], Reach::Cpu),
+    (&["std", "arch", "x86_64", "__cpuid_count"], Reach::Cpu),
+    (&["std", "thread", "available_parallelism"], Reach::Cpu),
+    (&["std", "fs"], Reach::Files),
+    (&["std", "process", "exit"], Reach::Terminal),
+    (&["std", "process", "abort"], Reach::Terminal),
+    (&["std", "io", "stdout"], Reach::Terminal),
+    (&["std", "io", "stderr"], Reach::Terminal),
+];
+
+/// Macros that reach for something.
+pub const MACROS: &[(&str, Reach)] = &[
+    ("asm", Reach::System),
+    ("global_asm", Reach::System),
+    ("print", Reach::Terminal),
+    ("println", Reach::Terminal),
+    ("eprint", Reach::Terminal),
+    ("eprintln", Reach::Terminal),
+    ("dbg", Reach::Terminal),
+];
+
+/// Beginnings of string literals that name the kernel's files.
+pub const KERNEL_FILES: &[&str] = &["/proc/", "/sys/", "/dev/"];
+
+/// An allowance: below this path (relative to the root), these reaches, for this reason.
+struct Allowance {
+    under: &'static str,
+    reaches: &'static [Reach],
+    #[expect(dead_code, reason = "for whoever reads the table")]
+    why: &'static str,
+}
+
+const ALLOWANCES: &[Allowance] = &[
+    Allowance {
+        under: "crates/sys/src",
+        reaches: &[
+            Reach::Memory,
+            Reach::Clock,
+            Reach::Cpu,
+            Reach::System,
+            Reach::Files,
+        ],
+        why: "it is the machine",
+    },
+    Allowance {
+        under: "crates/server/src",
+        reaches: &[Reach::Files],
+        why: "unix sockets and configuration live in the file system",
+    },
+    Allowance {
+        under: "crates/mneme/src/lib.rs",
+        reaches: &[Reach::Files],
+        why: "the facade opens what the embedder names",
+    },
+    Allowance {
+        under: "crates/mneme/src/main.rs",
+        reaches: &[Reach::Files, Reach::Terminal],
+        why: "the command talks to its user",
+    },
+    Allowance {
+        under: "crates/mneme/src/command",
+        reaches: &[Reach::Files, Reach::Terminal],
+        why: "modules of the command, not of the library",
+    },
+    Allowance {
+        under: "crates/bench/src",
+        reaches: &[Reach::Clock, Reach::Cpu, Reach::Files, Reach::Terminal],
+        why: "a stopwatch that reports the machine; its memory still comes from `sys`",
+    },
+    Allowance {
+        under: "xtask",
+        reaches: &[Reach::Clock, Reach::Cpu, Reach::Files, Reach::Terminal],
+        why: "a tool of the workspace, outside the layers",
+    },
+];
+
+/// Whether the file may reach for that.
+pub fn allowed(file: &Path, reach: Reach) -> bool {
+    ALLOWANCES
+        .iter()
+        .any(|allowance| file.starts_with(allowance.under) && allowance.reaches.contains(&reach))
+}

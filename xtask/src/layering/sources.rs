@@ -1,0 +1,145 @@
+//! Every source file of a layer, held to the rules.
+
+use super::arrows;
+use super::paths::Named;
+use super::rules::{self, Reach};
+use super::{Violation, relative};
+use crate::workspace::Package;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Checks all files below a package's `src`, without those for tests only.
+pub fn check_package(package: &Package, root: &Path) -> Vec<Violation> {
+    let mut files = Vec::new();
+    rust_files(&package.directory.join("src"), &mut files);
+    let mut read = Vec::new();
+    let mut violations = Vec::new();
+    for file in files {
+        let shown = relative(&file, root);
+        let text = std::fs::read_to_string(&file).map_err(|error| error.to_string());
+        match text.and_then(|text| Named::read(&text)) {
+            Ok(named) => read.push((file, shown, named)),
+            Err(message) => violations.push(Violation {
+                file: shown,
+                line: 0,
+                message,
+            }),
+        }
+    }
+    let for_tests: Vec<PathBuf> = read
+        .iter()
+        .flat_map(|(file, _, named)| {
+            let home = home_of_modules(file);
+            named
+                .test_modules
+                .iter()
+                .map(move |module| home.join(module))
+        })
+        .collect();
+    for (file, shown, named) in &read {
+        let module = file.with_extension("");
+        if !for_tests.iter().any(|test| module.starts_with(test)) {
+            violations.extend(check_file(&package.name, shown, named));
+        }
+    }
+    violations
+}
+
+/// Checks one file's text as if it stood at `file` in the package `package`.
+pub fn check_text(package: &str, file: &str, text: &str) -> Vec<Violation> {
+    match Named::read(text) {
+        Ok(named) => check_file(package, Path::new(file), &named),
+        Err(message) => vec![Violation {
+            file: file.into(),
+            line: 0,
+            message,
+        }],
+    }
+}
+
+fn check_file(package: &str, file: &Path, named: &Named) -> Vec<Violation> {
+    let mut found: BTreeSet<(usize, String)> = BTreeSet::new();
+    let mut reached = |reach: Reach, line: usize, what: String| {
+        if !rules::allowed(file, reach) {
+            found.insert((line, format!("{what}: {}", reach.instead())));
+        }
+    };
+    for (path, line) in &named.paths {
+        for (rule, reach) in rules::PATHS {
+            if matches(path, rule) {
+                reached(*reach, *line, format!("`{}`", path.join("::")));
+            }
+        }
+    }
+    for (name, line) in &named.macros {
+        if let Some((_, reach)) = rules::MACROS.iter().find(|(known, _)| known == name) {
+            reached(*reach, *line, format!("`{name}!`"));
+        }
+    }
+    for (written, line) in &named.strings {
+        let content = written
+            .trim_start_matches(['b', 'c', 'r', '#'])
+            .trim_start_matches('"');
+        if rules::KERNEL_FILES
+            .iter()
+            .any(|prefix| content.starts_with(prefix))
+        {
+            reached(Reach::Files, *line, written.clone());
+        }
+    }
+    for line in &named.foreign_blocks {
+        reached(Reach::System, *line, "a foreign block".to_owned());
+    }
+    let below = arrows::below(package).unwrap_or_default();
+    for (path, line) in &named.paths {
+        if let Some(layer) = arrows::layer_of(&path[0])
+            && layer != package
+            && path.len() > 1
+            && !below.contains(&layer)
+        {
+            let message = format!(
+                "`{}` in `{package}`: an arrow goes down only",
+                path.join("::")
+            );
+            found.insert((*line, message));
+        }
+    }
+    let violation = |(line, message)| Violation {
+        file: file.to_path_buf(),
+        line,
+        message,
+    };
+    found.into_iter().map(violation).collect()
+}
+
+fn matches(path: &[String], rule: &[&str]) -> bool {
+    let common = path.iter().zip(rule).take_while(|(a, b)| a == b).count();
+    let whole = common == rule.len() && (rule.len() > 1 || path.len() > 1);
+    let glob_above = common > 0 && path.len() == common + 1 && path[common] == "*";
+    whole || glob_above
+}
+
+/// Where the files of modules declared in `file` lie.
+fn home_of_modules(file: &Path) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default();
+    if ["lib", "main", "mod"].iter().any(|name| stem == *name) {
+        file.parent().unwrap_or(Path::new("")).to_path_buf()
+    } else {
+        file.with_extension("")
+    }
+}
+
+fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The lists in `docs/proof.md`: what is proved by which command.
+//!
+//! The page is written for people; the commands read its list items. An item is a line
+//! ``- `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving model the
+//! first span is followed by the `cfg` that swaps the atomics for the model checker's. So the page cannot drift
+//! from what runs.
+
+use std::path::Path;
+
+/// One item of a list: its code spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The package the command runs in.
+    pub package: String,
+    /// The remaining code spans.
+    pub arguments: Vec<String>,
+}
+
+/// The sections that commands read.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// `## Interleavings`: package, cfg, arguments of `cargo test`.
+    pub interleavings: Vec<Item>,
+    /// `## Undefined behaviour`: package, arguments of `cargo miri test`.
+    pub miri: Vec<Item>,
+    /// `## Long runs`: package, arguments of `cargo test`.
+    pub ladder: Vec<Item>,
+}
+
+impl Proof {
+    /// Reads `docs/proof.md` below the workspace's root.
+    ///
+    /// # Errors
+    /// In words, when the page cannot be read or an item is malformed.
+    pub fn read(root: &Path) -> Result<Self, String> {
+        let path = root.join("docs/proof.md");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        Self::parse(&text)
+    }
+
+    /// Reads the page's text.
+    ///
+    /// # Errors
+    /// In words, when an item has too few code spans.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut proof = Self::default();
+        let mut section: Option<(&mut Vec<Item>, usize)> = None;
+        for (number, line) in text.lines().enumerate() {
+            if let Some(title) = line.strip_prefix("## ") {
+                section = match title.trim() {
+                    "Interleavings" => Some((&mut proof.interleavings, 3)),
+                    "Undefined behaviour" => Some((&mut proof.miri, 2)),
+                    "Long runs" => Some((&mut proof.ladder, 2)),
+                    _ => None,
+                };
+            } else if let Some((items, wanted)) = section.as_mut()
+                && line.starts_with("- `")
+            {
+                let mut spans = line.split('`').skip(1).step_by(2).map(str::to_owned);
+                let item = Item {
+                    package: spans.next().unwrap_or_default(),
+                    arguments: spans.take(*wanted - 1).collect(),
+                };
+                if item.arguments.len() + 1 < *wanted {
+                    return Err(format!(
+                        "docs/proof.md line {}: an item here has {wanted} code spans",
+                        number + 1
+                    ));
+                }
+                items.push(item);
+            }
+        }
+        Ok(proof)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Workspace;
+
+    #[test]
+    fn items_are_read_from_their_sections_only() {
+        let page = "# Proof\n- `not` `this`\n## Interleavings\nWords.\n- `mneme-sync` `loom` `--test epoch`: pins.\n\
+                    ## Undefined behaviour\n- `mneme-sys` `--lib racy::`\n## Else\n- `x` `y`\n## Long runs\n";
+        let proof = Proof::parse(page).unwrap();
+        assert_eq!(proof.interleavings[0].package, "mneme-sync");
+        assert_eq!(proof.interleavings[0].arguments, ["loom", "--test epoch"]);
+        assert_eq!(proof.miri[0].arguments, ["--lib racy::"]);
+        assert!(proof.ladder.is_empty());
+    }
+
+    #[test]
+    fn a_malformed_item_is_an_error_with_its_line() {
+        let error = Proof::parse("## Undefined behaviour\n- `mneme-sys`\n").unwrap_err();
+        assert!(error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn the_page_names_packages_of_this_workspace() {
+        let workspace = Workspace::load().unwrap();
+        let proof = Proof::read(&workspace.root).unwrap();
+        let lists = [&proof.interleavings, &proof.miri, &proof.ladder];
+        for item in lists.into_iter().flatten() {
+            assert!(
+                workspace.packages.iter().any(|p| p.name == item.package),
+                "docs/proof.md names no package: {}",
+                item.package
+            );
+        }
+    }
+
+    /// A model that no command runs proves nothing.
+    #[test]
+    fn every_interleaving_model_is_listed() {
+        let workspace = Workspace::load().unwrap();
+        let proof = Proof::read(&workspace.root).unwrap();
+        for package in &workspace.packages {
+            let Ok(tests) = std::fs::read_dir(package.directory.join("tests")) else {
+                continue;
+            };
+            for file in tests.flatten().map(|entry| entry.path()) {
+                let text = std::fs::read_to_string(&file).unwrap_or_default();
+                let Some(cfg) = ["loom", "shuttle"]
+                    .into_iter()
+                    .find(|cfg| text.contains(&format!("#![cfg({cfg})]")))
+                else {
+                    continue;
+                };
+                let target = file.file_stem().unwrap_or_default().to_string_lossy();
+                assert!(
+                    proof.interleavings.iter().any(|item| {
+                        item.package == package.name
+                            && item.arguments[0] == cfg
+                            && item.arguments[1].split_whitespace().any(|w| w == target)
+                    }),
+                    "{} is under cfg({cfg}) and docs/proof.md does not list it",
+                    file.display()
+                );
+            }
+        }
+    }
+}

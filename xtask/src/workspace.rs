@@ -1,0 +1,93 @@
+//! What the workspace consists of, as `cargo metadata` tells it.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The workspace: its root directory and its packages.
+#[derive(Debug)]
+pub struct Workspace {
+    /// The directory of the root manifest.
+    pub root: PathBuf,
+    /// The member packages, by name.
+    pub packages: Vec<Package>,
+}
+
+/// One member package.
+#[derive(Debug, Clone)]
+pub struct Package {
+    /// Its name in the manifest.
+    pub name: String,
+    /// The directory of its manifest.
+    pub directory: PathBuf,
+    /// Names of the packages it depends on in any kind: normal, build, dev.
+    pub dependencies: Vec<String>,
+    /// Names of its features.
+    pub features: Vec<String>,
+    /// Whether it has a library target.
+    pub is_library: bool,
+}
+
+impl Workspace {
+    /// Asks cargo about the workspace this program was built from.
+    ///
+    /// # Errors
+    /// In words, when cargo cannot be run or answers something unexpected.
+    pub fn load() -> Result<Self, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .ok_or("xtask has no parent directory")?
+            .to_path_buf();
+        let output = Command::new("cargo")
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .current_dir(&root)
+            .output()
+            .map_err(|error| format!("cargo metadata could not be run: {error}"))?;
+        if !output.status.success() {
+            return Err(format!(
+                "cargo metadata failed: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
+        let packages = metadata["packages"]
+            .as_array()
+            .ok_or("cargo metadata has no packages")?;
+        Ok(Self {
+            root,
+            packages: packages.iter().map(Package::from_metadata).collect(),
+        })
+    }
+
+    /// Names of the packages that have the feature.
+    pub fn with_feature(&self, feature: &str) -> Vec<&str> {
+        let has = |package: &&Package| package.features.iter().any(|known| known == feature);
+        let packages = self.packages.iter().filter(has);
+        packages.map(|package| package.name.as_str()).collect()
+    }
+}
+
+impl Package {
+    fn from_metadata(package: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let manifest = PathBuf::from(text(&package["manifest_path"]));
+        Self {
+            name: text(&package["name"]),
+            directory: manifest.parent().unwrap_or(Path::new(".")).to_path_buf(),
+            dependencies: list(&package["dependencies"])
+                .iter()
+                .map(|dependency| text(&dependency["name"]))
+                .collect(),
+            features: package["features"]
+                .as_object()
+                .map(|features| features.keys().cloned().collect())
+                .unwrap_or_default(),
+            is_library: list(&package["targets"])
+                .iter()
+                .flat_map(|target| list(&target["kind"]))
+                .any(|kind| kind == "lib"),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The layers hold in this workspace, and the check would see it if they did not.
+
+use xtask::layering::{arrows, check, sources};
+use xtask::workspace::Workspace;
+
+#[test]
+fn the_workspace_keeps_its_layers() {
+    let workspace = Workspace::load().expect("cargo metadata");
+    assert!(
+        workspace.packages.len() > 3,
+        "cargo metadata shows the members"
+    );
+    let violations = check(&workspace);
+    let shown: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    assert!(shown.is_empty(), "{}", shown.join("\n"));
+}
+
+fn seen(package: &str, file: &str, text: &str) -> Vec<String> {
+    let violations = sources::check_text(package, file, text);
+    violations.iter().map(ToString::to_string).collect()
+}
+
+fn log(text: &str) -> Vec<String> {
+    seen("mneme-log", "crates/log/src/x.rs", text)
+}
+
+#[test]
+fn an_upward_dependency_is_seen() {
+    let messages = arrows::check(
+        "mneme-sync",
+        &["mneme-arena".to_owned(), "thiserror".to_owned()],
+    );
+    assert_eq!(messages.len(), 1);
+    assert!(messages[0].contains("mneme-arena"), "{messages:?}");
+}
+
+#[test]
+fn a_crate_without_a_place_is_seen() {
+    assert_eq!(arrows::check("mneme-extra", &[]).len(), 1);
+}
+
+#[test]
+fn a_peer_or_the_operating_system_in_the_wrong_crate_is_seen() {
+    assert_eq!(arrows::check("mneme-log", &["dashmap".to_owned()]).len(), 1);
+    assert_eq!(arrows::check("mneme-arena", &["libc".to_owned()]).len(), 1);
+    assert!(arrows::check("mneme-sys", &["libc".to_owned()]).is_empty());
+}
+
+#[test]
+fn an_upward_use_is_seen_with_its_line() {
+    let found = log("use mneme_sys::Region;\n\nuse mneme_server::Server;\n");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("crates/log/src/x.rs:3:"), "{found:?}");
+    assert_eq!(log("fn f() { mneme_space::open() }").len(), 1);
+}
+
+#[test]
+fn the_clock_is_seen_however_it_is_written() {
+    for text in [
+        "use std::time::Instant;",
+        "use std::time::{Duration, Instant as Now};",
+        "use std::{fmt, time::{Duration, SystemTime}};",
+        "fn f() { let _ = std::time::Instant::now(); }",
+        "use core::time;\nfn f() { time::Instant::now(); }",
+        "use std::time as t;\nfn f() { t::Instant::now(); }",
+        "use std::time::*;",
+        "macro_rules! m { () => { ::std::time::Instant::now() } }",
+        "fn f() -> u64 { unsafe { core::arch::x86_64::_rdtsc() } }",
+    ] {
+        assert!(!log(text).is_empty(), "{text}");
+    }
+    assert!(log("use std::time::Duration;").is_empty());
+}
+
+#[test]
+fn memory_and_cpus_from_the_operating_system_are_seen() {
+    for text in [
+        "fn f() { unsafe { libc::mmap(p, 1, 2, 3, -1, 0); } }",
+        "use libc::sched_getcpu;",
+        "fn f() { std::thread::available_parallelism(); }",
+        "use std::thread;\nfn f() { thread::available_parallelism(); }",
+        "unsafe extern \"C\" { fn mmap(); }",
+        "fn f() { std::arch::asm!(\"rdtsc\"); }",
+        "const CPUS: &str = \"/sys/devices/system/cpu/online\";",
+        "fn f() { std::fs::File::open(\"x\"); }",
+    ] {
+        assert_eq!(log(text).len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn printing_and_exiting_in_a_library_is_seen() {
+    for text in [
+        "fn f() { println!(\"x\"); }",
+        "fn f() { std::eprintln!(\"x\"); }",
+        "fn f() { dbg!(1); }",
+        "fn f() { std::process::exit(1); }",
+        "use std::process;\nfn f() { process::abort() }",
+    ] {
+        assert_eq!(log(text).len(), 1, "{text}");
+        assert!(seen("mneme", "crates/mneme/src/main.rs", text).len() <= 1);
+    }
+    assert!(
+        seen(
+            "mneme",
+            "crates/mneme/src/main.rs",
+            "fn f() { println!(\"x\"); }"
+        )
+        .is_empty()
+    );
+    assert_eq!(
+        seen(
+            "mneme",
+            "crates/mneme/src/lib.rs",
+            "fn f() { println!(\"x\"); }"
+        )
+        .len(),
+        1
+    );
+}
+
+#[test]
+fn tests_comments_and_words_are_left_alone() {
+    for text in [
+        "// use mneme_server::Server;\n/// println!(\"x\") of `std::time::Instant`\nfn f() {}",
+        "const S: &str = \"std::time::Instant::now()\";",
+        "#[cfg(test)]\nmod tests { use std::time::Instant; fn f() { println!(\"\"); } }",
+        "#[cfg(all(test, not(loom)))]\nmod tests { use std::time::Instant; }",
+        "#[test]\nfn f() { std::process::exit(1) }",
+        "#![cfg(test)]\nuse std::time::Instant;",
+        "mod fs { pub fn open() {} }\nfn f() { fs::open(); }",
+        "fn f(a: bool, b: bool) -> bool { a != (b) }",
+    ] {
+        assert_eq!(log(text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn code_beside_a_test_module_is_still_read() {
+    let text = "#[cfg(test)]\nmod tests { }\nfn f() { println!(\"x\"); }\n#[cfg(not(test))]\nfn g() { dbg!(1); }";
+    assert_eq!(log(text).len(), 2);
+}
+
+#[test]
+fn the_machine_layer_may_and_still_may_not_print() {
+    let sys = |text| seen("mneme-sys", "crates/sys/src/clock.rs", text);
+    assert!(sys("use std::time::Instant; fn f() { unsafe { libc::mmap() } }").is_empty());
+    assert_eq!(sys("fn f() { println!(\"x\"); }").len(), 1);
+}
