@@ -1,1 +1,40 @@
-//! The machine as Mneme sees it.
+//! The machine as Mneme sees it: memory regions, CPUs and NUMA nodes, time, randomness,
+//! liveness of processes, and the few instructions that a portable library has no words for.
+//!
+//! This is the only crate that asks the operating system for memory, for the CPU or for the
+//! time; the crates above receive what is defined here, and tests hand them the synthetic twin:
+//!
+//! | seam | the machine | for tests |
+//! |---|---|---|
+//! | [`Topology`] | [`SysfsTopology`] | [`SyntheticTopology`] |
+//! | [`Clock`] | [`SystemClock`] | [`ManualClock`] |
+//! | [`Liveness`] | [`OfdLiveness`] | [`ScriptedLiveness`] |
+//!
+//! Linux only; x86-64 and aarch64. Under Miri, [`Region`] is an aligned heap allocation, the
+//! barrier is a plain fence and [`racy`] uses its portable twin, so that the crates above can
+//! run there.
+
+pub mod barrier;
+mod clock;
+mod cpu;
+mod entropy;
+pub mod fault;
+pub mod fork;
+mod liveness;
+mod prefetch;
+pub mod racy;
+mod region;
+mod topology;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu};
+pub use entropy::{boot_id, random_bytes};
+pub use liveness::{
+    Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, Taken,
+};
+pub use prefetch::prefetch;
+pub use region::{
+    Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
+    RegionHeader, Reserve, Shared,
+};
+pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};

@@ -1,0 +1,274 @@
+//! Named places at which a test may stop a thread or kill the process.
+//!
+//! Code that must survive a death marks each step: `mneme_sys::fault!("log.reserve.header")`.
+//! Without the crate's feature `fault` the macro's body is `if false`, and nothing of it is left
+//! in the program. With it, a test arms one name for one thread:
+//!
+//! * [`Action::Abandon`]: the thread stops there for ever. It never unwinds and runs no
+//!   destructor, so its locks, pins and claims stay as a death would leave them, and the test
+//!   goes on in the same process;
+//! * [`Action::Kill`]: the process kills itself with SIGKILL;
+//! * [`Action::Call`]: a closure runs there, to interleave threads or to wait.
+//!
+//! Arming is by thread, so that tests run in parallel.
+
+use std::sync::Arc;
+
+/// Whether the feature `fault` is on; the macro [`fault!`](crate::fault!) tests this constant.
+pub const ENABLED: bool = cfg!(feature = "fault");
+
+/// Marks a named place; see [the module](crate::fault). Free without the feature `fault`.
+#[macro_export]
+macro_rules! fault {
+    ($name:expr) => {
+        if $crate::fault::ENABLED {
+            $crate::fault::reach($name);
+        }
+    };
+}
+
+/// What happens when an armed place is reached for the chosen time.
+#[derive(Clone)]
+pub enum Action {
+    /// The thread parks for ever; whoever waits in [`run`] is told.
+    Abandon,
+    /// The process is killed by SIGKILL.
+    Kill,
+    /// The closure is called, then the thread goes on.
+    Call(Arc<dyn Fn() + Send + Sync>),
+}
+
+impl std::fmt::Debug for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Abandon => "Abandon",
+            Self::Kill => "Kill",
+            Self::Call(_) => "Call",
+        })
+    }
+}
+
+/// How a thread that [`run`] started came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// It reached the armed place and stands there for ever.
+    Abandoned,
+    /// It never reached the place that often, and returned this.
+    Finished(T),
+    /// It panicked before.
+    Panicked,
+}
+
+#[cfg(feature = "fault")]
+pub use armed::{arm, disarm, names, reach, reached, run};
+
+/// The macro's target when the feature is off. Never called.
+#[cfg(not(feature = "fault"))]
+#[inline(always)]
+pub fn reach(_name: &'static str) {}
+
+#[cfg(feature = "fault")]
+mod armed {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeMap;
+    use std::sync::mpsc::{Sender, channel};
+    use std::sync::{Mutex, PoisonError};
+
+    use super::{Action, Outcome};
+
+    struct Armed {
+        name: String,
+        action: Action,
+        /// How often the place is still to be passed before the action, plus one.
+        left: u64,
+    }
+
+    thread_local! {
+        static ARMED: RefCell<Vec<Armed>> = const { RefCell::new(Vec::new()) };
+        static FIRED: Cell<u64> = const { Cell::new(0) };
+        /// Where an abandoned thread says so.
+        static TELL: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    }
+
+    /// Every name reached in this process, with the number of times.
+    static SEEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+    /// Arms `name` in the calling thread: at the `nth` time (1 is the next) it is reached from
+    /// now on, `action` happens, once. Several places may be armed together.
+    pub fn arm(name: &str, action: Action, nth: u64) {
+        ARMED.with_borrow_mut(|armed| {
+            armed.push(Armed {
+                name: name.to_owned(),
+                action,
+                left: nth.max(1),
+            });
+        });
+    }
+
+    /// Disarms everything in the calling thread.
+    pub fn disarm() {
+        ARMED.with_borrow_mut(Vec::clear);
+    }
+
+    /// How many armed actions have happened in the calling thread.
+    pub fn reached() -> u64 {
+        FIRED.get()
+    }
+
+    /// All names reached in this process so far, in any thread, sorted, each with how often.
+    pub fn names() -> Vec<(&'static str, u64)> {
+        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().map(|(name, n)| (*name, *n)).collect()
+    }
+
+    /// The macro's target.
+    pub fn reach(name: &'static str) {
+        *SEEN
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(name)
+            .or_insert(0) += 1;
+        // A thread in its last breath (thread-local destructors) has nothing armed.
+        let action = ARMED.try_with(|armed| {
+            let mut armed = armed.try_borrow_mut().ok()?;
+            let mut due = None;
+            for (i, a) in armed.iter_mut().enumerate() {
+                if a.name == name {
+                    a.left -= 1;
+                    if a.left == 0 && due.is_none() {
+                        due = Some(i);
+                    }
+                }
+            }
+            due.map(|i| armed.swap_remove(i).action)
+        });
+        let Ok(Some(action)) = action else { return };
+        FIRED.set(FIRED.get() + 1);
+        match action {
+            Action::Abandon => abandon(),
+            Action::Kill => kill(),
+            Action::Call(call) => call(),
+        }
+    }
+
+    fn abandon() -> ! {
+        TELL.with_borrow(|tell| {
+            if let Some(tell) = tell {
+                tell();
+            }
+        });
+        loop {
+            std::thread::park();
+        }
+    }
+
+    fn kill() -> ! {
+        // SAFETY: signals this process; nothing of it runs afterwards.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        // The signal is on its way.
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// Runs `work` in a new thread with `name` armed (as [`arm`]) and waits until it returns or
+    /// stands abandoned. An abandoned thread, its stack and what `work` captured stay for the
+    /// life of the process.
+    pub fn run<T: Send + 'static>(
+        name: &str,
+        action: Action,
+        nth: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Outcome<T> {
+        let (send, receive) = channel();
+        let name = name.to_owned();
+        let started = std::thread::Builder::new().spawn(move || {
+            let tell: Sender<Outcome<T>> = send.clone();
+            TELL.set(Some(Box::new(move || {
+                // Nobody waits any more: then nobody needs to know.
+                let _ = tell.send(Outcome::Abandoned);
+            })));
+            arm(&name, action, nth);
+            let result = work();
+            disarm();
+            let _ = send.send(Outcome::Finished(result));
+        });
+        if started.is_err() {
+            return Outcome::Panicked;
+        }
+        // All senders gone without a word: the thread unwound.
+        receive.recv().unwrap_or(Outcome::Panicked)
+    }
+}
+
+#[cfg(all(test, feature = "fault"))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn work(steps: &AtomicU32) -> u32 {
+        for _ in 0..3 {
+            crate::fault!("sys.test.step");
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+        7
+    }
+
+    #[test]
+    fn a_thread_is_abandoned_at_the_nth_passage_and_runs_no_destructor() {
+        struct Loud(Arc<AtomicU32>);
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                self.0.fetch_add(100, Ordering::Relaxed);
+            }
+        }
+        let steps = Arc::new(AtomicU32::new(0));
+        let inside = Arc::clone(&steps);
+        let outcome = run("sys.test.step", Action::Abandon, 2, move || {
+            let loud = Loud(inside);
+            work(&loud.0)
+        });
+        assert_eq!(outcome, Outcome::Abandoned);
+        assert_eq!(steps.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_place_that_is_not_reached_often_enough_lets_the_work_finish() {
+        let outcome = run("sys.test.step", Action::Abandon, 4, || {
+            work(&AtomicU32::new(0))
+        });
+        assert_eq!(outcome, Outcome::Finished(7));
+        assert!(
+            names()
+                .iter()
+                .any(|(name, n)| *name == "sys.test.step" && *n >= 3)
+        );
+    }
+
+    #[test]
+    fn a_call_happens_once_and_the_thread_goes_on() {
+        let calls = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&calls);
+        let call = Action::Call(Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        let before = reached();
+        arm("sys.test.step", call, 2);
+        assert_eq!(work(&AtomicU32::new(0)), 7);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(reached(), before + 1);
+        // Arming is by thread: another one passes unharmed.
+        arm("sys.test.step", Action::Abandon, 1);
+        let other = std::thread::spawn(|| work(&AtomicU32::new(0)));
+        assert_eq!(other.join().unwrap(), 7);
+        disarm();
+    }
+
+    #[test]
+    fn a_panic_before_the_place_is_told_apart() {
+        let outcome: Outcome<u32> = run("sys.test.never", Action::Abandon, 1, || {
+            panic!("on purpose")
+        });
+        assert_eq!(outcome, Outcome::Panicked);
+    }
+}

@@ -1,0 +1,284 @@
+//! Liveness by open-file-description locks: the kernel drops them when the last reference to the
+//! description goes, and a process cannot die without that.
+//!
+//! Four traps, and how each is closed:
+//! 1. *A forked child, or a mapping, keeps the description and thus the lock.* Each opening has a
+//!    description of its own, reopened through `/proc/self/fd`, which is never mapped, never
+//!    duplicated and `O_CLOEXEC`; a handler run by `fork` closes it in the child, where every
+//!    call then answers [`LivenessError::Forked`].
+//! 2. *Closing drops it.* The descriptor belongs to this type and closes with it.
+//! 3. *Two threads that use one description both get the lock.* A table in the process says
+//!    which indices this opening holds, and is asked before the kernel. Two openings of one file
+//!    have two descriptions and exclude one another by the kernel's means.
+//! 4. *A write lock needs a writable descriptor.* Opening says [`LivenessError::NotWritable`]
+//!    then, not the first claim.
+//!
+//! The lock of index `i` is the byte `base + i` of the file. Locks do not touch the content and
+//! may lie beyond the end of the file.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Liveness, LivenessError, Taken};
+use crate::fork;
+
+/// One process' liveness in a control file. Drop releases all that it holds.
+///
+/// Safe to share between threads; useless in a forked child, which must open for itself.
+#[derive(Debug)]
+pub struct OfdLiveness {
+    fd: Arc<Descriptor>,
+    base: u64,
+    pid: libc::pid_t,
+    generation: u32,
+    /// The indices that this opening holds.
+    held: Mutex<BTreeSet<u32>>,
+}
+
+/// The descriptor, where the handler that `fork` runs finds it. `-1` once closed.
+#[derive(Debug)]
+struct Descriptor(AtomicI32);
+
+impl OfdLiveness {
+    /// Opens the control file at `path` for liveness locks at bytes `base..`.
+    ///
+    /// # Errors
+    /// [`LivenessError::NotWritable`] if it may not be opened for writing, `Os` if it cannot be
+    /// opened at all.
+    pub fn open(path: &Path, base: u64) -> Result<Self, LivenessError> {
+        fork::watch();
+        let mut registry = Registry::lock();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(path)
+            .map_err(|source| match source.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+                    LivenessError::NotWritable(source)
+                }
+                _ => LivenessError::Os {
+                    what: "open the file of",
+                    source,
+                },
+            })?;
+        let fd = registry.add(file);
+        drop(registry);
+        Ok(Self {
+            fd,
+            base,
+            pid: pid(),
+            generation: fork::generation(),
+            held: Mutex::new(BTreeSet::new()),
+        })
+    }
+
+    /// Opens the file behind a descriptor anew, through `/proc/self/fd`: a memfd, for instance.
+    /// The given descriptor and its description are left alone.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn reopen(fd: BorrowedFd<'_>, base: u64) -> Result<Self, LivenessError> {
+        Self::open(
+            Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())),
+            base,
+        )
+    }
+
+    /// The process that opened, and not a child of it?
+    fn check_process(&self) -> Result<(), LivenessError> {
+        if self.generation != fork::generation() || self.pid != pid() {
+            return Err(LivenessError::Forked);
+        }
+        Ok(())
+    }
+
+    /// A poisoned table is as good as any: each change is one step.
+    fn held(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control(
+        &self,
+        command: libc::c_int,
+        kind: libc::c_int,
+        index: u32,
+    ) -> io::Result<libc::flock> {
+        // SAFETY: `flock` consists of integers, for which zeros are valid.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        lock.l_start = i64::try_from(self.base + u64::from(index))
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        lock.l_len = 1;
+        loop {
+            // SYNC: pairs with the Release store in `Registry::add`.
+            let fd = self.fd.0.load(Ordering::Acquire);
+            // SAFETY: `lock` is a valid `flock`; `l_pid` is zero, as these commands demand.
+            if unsafe { libc::fcntl(fd, command, &mut lock) } == 0 {
+                return Ok(lock);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Takes the index if it is free; says whether it was.
+    fn take(&self, index: u32) -> Result<bool, LivenessError> {
+        self.check_process()?;
+        let mut held = self.held();
+        if held.contains(&index) {
+            return Ok(false);
+        }
+        match self.control(libc::F_OFD_SETLK, libc::F_WRLCK, index) {
+            Ok(_) => {
+                held.insert(index);
+                Ok(true)
+            }
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            Err(source) => Err(LivenessError::Os {
+                what: "take",
+                source,
+            }),
+        }
+    }
+}
+
+fn pid() -> libc::pid_t {
+    // SAFETY: no arguments, no preconditions, cannot fail.
+    unsafe { libc::getpid() }
+}
+
+impl Liveness for OfdLiveness {
+    fn claim(&self, index: u32) -> Result<(), LivenessError> {
+        if self.take(index)? {
+            Ok(())
+        } else {
+            Err(LivenessError::Held { index })
+        }
+    }
+
+    fn is_alive(&self, index: u32) -> bool {
+        if self.check_process().is_err() || self.held().contains(&index) {
+            return true;
+        }
+        self.control(libc::F_OFD_GETLK, libc::F_WRLCK, index)
+            .map_or(true, |lock| lock.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
+    fn try_take(&self, index: u32) -> Result<Option<Taken<'_>>, LivenessError> {
+        Ok(self.take(index)?.then(|| Taken::new(self, index)))
+    }
+
+    fn release(&self, index: u32) {
+        if self.check_process().is_err() {
+            return;
+        }
+        let mut held = self.held();
+        if held.remove(&index) {
+            // Unlocking a byte of an open file cannot fail; if it did, the index would stay
+            // taken until this process ends, which harms nobody's data.
+            let _ = self.control(libc::F_OFD_SETLK, libc::F_UNLCK, index);
+        }
+    }
+}
+
+impl Drop for OfdLiveness {
+    fn drop(&mut self) {
+        // In a forked child the handler has closed it, and the number may be somebody else's.
+        if self.check_process().is_ok() {
+            Registry::lock().remove(&self.fd);
+        }
+    }
+}
+
+/// All descriptors of this process' openings, under a lock that `fork` holds too: a descriptor
+/// is never open without being listed when a child is made.
+struct Registry(());
+
+struct Raw {
+    mutex: std::cell::UnsafeCell<libc::pthread_mutex_t>,
+    list: std::cell::UnsafeCell<Vec<Arc<Descriptor>>>,
+}
+
+// SAFETY: `list` is touched only with `mutex` held.
+unsafe impl Sync for Raw {}
+
+// A pthread mutex and not `std`'s, since the handlers lock in one function and unlock in another.
+static RAW: Raw = Raw {
+    mutex: std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+    list: std::cell::UnsafeCell::new(Vec::new()),
+};
+
+impl Registry {
+    fn lock() -> Self {
+        before_fork();
+        Self(())
+    }
+
+    fn list(&mut self) -> &mut Vec<Arc<Descriptor>> {
+        // SAFETY: `self` proves that the mutex is held, and lends the list to one at a time.
+        unsafe { &mut *RAW.list.get() }
+    }
+
+    fn add(&mut self, file: File) -> Arc<Descriptor> {
+        use std::os::fd::IntoRawFd;
+        let descriptor = Arc::new(Descriptor(AtomicI32::new(file.into_raw_fd())));
+        self.list().push(Arc::clone(&descriptor));
+        descriptor
+    }
+
+    fn remove(&mut self, descriptor: &Arc<Descriptor>) {
+        self.list().retain(|other| !Arc::ptr_eq(other, descriptor));
+        descriptor.close();
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        after_fork_in_parent();
+    }
+}
+
+impl Descriptor {
+    fn close(&self) {
+        // SYNC: pairs with the Acquire load in `OfdLiveness::control`.
+        let fd: RawFd = self.0.swap(-1, Ordering::AcqRel);
+        if fd >= 0 {
+            // SAFETY: the number was ours and is forgotten with this call.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Runs before `fork`: nobody opens or closes meanwhile.
+pub(crate) extern "C" fn before_fork() {
+    // SAFETY: the mutex is static and initialised.
+    unsafe { libc::pthread_mutex_lock(RAW.mutex.get()) };
+}
+
+/// Runs after `fork` in the parent.
+pub(crate) extern "C" fn after_fork_in_parent() {
+    // SAFETY: this thread holds the mutex.
+    unsafe { libc::pthread_mutex_unlock(RAW.mutex.get()) };
+}
+
+/// Runs after `fork` in the child: closes what belongs to the parent. Allocates nothing.
+#[cfg(not(miri))]
+pub(crate) fn after_fork_in_child() {
+    // SAFETY: the forking thread took the mutex in `before_fork`, and it is the only one here.
+    let list = unsafe { &*RAW.list.get() };
+    for descriptor in list {
+        descriptor.close();
+    }
+    // The entries stay: freeing them here could need a lock of the allocator. They hold `-1`.
+    after_fork_in_parent();
+}

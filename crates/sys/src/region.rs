@@ -1,0 +1,402 @@
+//! Regions: reserved address ranges with a committed size that grows in place.
+//!
+//! A [`Region`] reserves `max` bytes of address space once, without memory, and commits a prefix
+//! of it. [`Region::grow`] commits more behind the old end: **no pointer into the region ever
+//! becomes invalid while the region lives**. Three kinds:
+//!
+//! * [`Region::private`]: anonymous memory of this process;
+//! * [`Region::memfd`]: anonymous memory with a descriptor, which another process, or a test,
+//!   opens a second time at another address ([`Region::duplicate_fd`], [`Region::map`]);
+//! * [`Region::map`]: an existing file: a memfd, a file on tmpfs, hugetlbfs or a disk.
+//!
+//! Memory comes on first touch; [`Region::prefault`] brings it earlier, and turns a lack of it
+//! into an error there. Which pages back it is asked by [`PagePolicy`] and told, honestly, by
+//! [`Region::pages`].
+
+mod access;
+#[cfg_attr(miri, path = "region/heap.rs")]
+mod backing;
+mod error;
+mod header;
+mod pages;
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+pub use access::Shared;
+pub use error::RegionError;
+pub use header::{HEADER_LEN, HeaderError, RegionHeader};
+pub use pages::{PageKind, PagePolicy, PageReport};
+
+/// The unit of a region's size and of its base's alignment: 2 MiB.
+pub const FRAME: usize = 2 << 20;
+
+/// How a file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only; the region cannot be grown, but followed ([`Region::refresh`]).
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// When a file behind a region gets its space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// When the region grows into it (`fallocate`): a lack of space is an error of
+    /// [`Region::grow`] and never a SIGBUS later. On tmpfs this takes memory at once.
+    AtGrowth,
+    /// On first touch. Only for memory without a size limit of its own, such as a memfd, which
+    /// is then as good as private memory; with a limit, call [`Region::prefault`] before use.
+    Lazy,
+}
+
+/// A reserved address range with a committed size; see [the module](self).
+///
+/// `Send + Sync`: every method may be called from any thread at any time. After `fork`, a
+/// private region is the child's own copy, the others remain shared, unless
+/// [`dont_fork`](Self::dont_fork) was called. Drop unmaps; a file stays.
+pub struct Region {
+    place: backing::Reservation,
+    backing: backing::Backing,
+    access: Access,
+    policy: PagePolicy,
+    max: usize,
+    /// Committed bytes; only ever grows.
+    len: AtomicUsize,
+    /// Held while the region grows: the weakest kind of pages committed so far.
+    growing: Mutex<PageKind>,
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("base", &self.base())
+            .field("len", &self.len())
+            .field("max", &self.max)
+            .field("access", &self.access)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Region {
+    /// Anonymous memory of this process: `len` bytes committed, growing to `max`; both are
+    /// rounded up to whole frames of 2 MiB, and `max` is at least `len`. Filled with zeros, not
+    /// in memory until touched.
+    ///
+    /// # Errors
+    /// [`RegionError::Size`], [`RegionError::Reserve`], [`RegionError::NoMemory`].
+    ///
+    /// ```
+    /// use mneme_sys::{PagePolicy, Region};
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// let region = Region::private(2 << 20, 16 << 20, PagePolicy::Huge)?;
+    /// let word = region.at::<AtomicU64>(64)?;
+    /// word.store(7, Ordering::Relaxed);
+    /// region.grow(4 << 20)?;
+    /// assert_eq!(word.load(Ordering::Relaxed), 7);
+    /// assert!(region.at::<AtomicU64>(4 << 20).is_err());
+    /// # Ok::<(), mneme_sys::RegionError>(())
+    /// ```
+    pub fn private(len: usize, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
+        Self::start(
+            backing::Backing::anonymous(),
+            Access::ReadWrite,
+            len,
+            max,
+            policy,
+        )
+    }
+
+    /// Anonymous memory with a descriptor, named `name` in `/proc`, for others to map. Sizes as
+    /// in [`private`](Self::private). Sealed against shrinking.
+    ///
+    /// Lazy: `fallocate` on a memfd would take all the memory at once, and a memfd has no size
+    /// limit that could be hit later. See [`memfd_with`](Self::memfd_with) to choose.
+    ///
+    /// # Errors
+    /// As [`private`](Self::private), and `Os` if the kernel gives no memfd.
+    pub fn memfd(
+        name: &str,
+        len: usize,
+        max: usize,
+        policy: PagePolicy,
+    ) -> Result<Self, RegionError> {
+        Self::memfd_with(name, len, max, policy, Reserve::Lazy)
+    }
+
+    /// [`memfd`](Self::memfd) with a choice of when memory is taken.
+    ///
+    /// # Errors
+    /// As [`memfd`](Self::memfd), and [`RegionError::NoSpace`] with [`Reserve::AtGrowth`].
+    pub fn memfd_with(
+        name: &str,
+        len: usize,
+        max: usize,
+        policy: PagePolicy,
+        reserve: Reserve,
+    ) -> Result<Self, RegionError> {
+        let (_, max_rounded) = sizes(len, max)?;
+        let backing = backing::Backing::memfd(name, max_rounded, policy, reserve)?;
+        Self::start(backing, Access::ReadWrite, len, max, policy)
+    }
+
+    /// Maps an existing file (a memfd, or one on tmpfs, hugetlbfs or a disk) at its present
+    /// length, cut down to whole pages; an empty file gives an empty region that can be grown.
+    /// `max` is rounded up to whole frames, and to the file's length.
+    ///
+    /// Growth allocates the file's space ([`Reserve::AtGrowth`]). What the file has now is taken
+    /// as it is, holes included. The file must not be shortened while it is mapped: touching
+    /// what is gone is fatal (SIGBUS). A memfd is sealed against that if it lets itself be.
+    ///
+    /// # Errors
+    /// As [`private`](Self::private), and `Os` for a descriptor that cannot be mapped so.
+    pub fn map(
+        file: OwnedFd,
+        access: Access,
+        max: usize,
+        policy: PagePolicy,
+    ) -> Result<Self, RegionError> {
+        Self::map_with(file, access, max, policy, Reserve::AtGrowth)
+    }
+
+    /// [`map`](Self::map) with a choice of when space is taken.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_with(
+        file: OwnedFd,
+        access: Access,
+        max: usize,
+        policy: PagePolicy,
+        reserve: Reserve,
+    ) -> Result<Self, RegionError> {
+        let (backing, len) = backing::Backing::file(file, access, reserve)?;
+        let (_, max) = sizes(1, max.max(len))?;
+        let region = Self::build(backing, access, max, policy)?;
+        region.follow(&mut region.lock(), len)?;
+        Ok(region)
+    }
+
+    fn start(
+        backing: backing::Backing,
+        access: Access,
+        len: usize,
+        max: usize,
+        policy: PagePolicy,
+    ) -> Result<Self, RegionError> {
+        let (len, max) = sizes(len, max)?;
+        let region = Self::build(backing, access, max, policy)?;
+        region.grow(len)?;
+        Ok(region)
+    }
+
+    fn build(
+        backing: backing::Backing,
+        access: Access,
+        max: usize,
+        policy: PagePolicy,
+    ) -> Result<Self, RegionError> {
+        Ok(Self {
+            place: backing::Reservation::new(max)?,
+            backing,
+            access,
+            policy,
+            max,
+            len: AtomicUsize::new(0),
+            growing: Mutex::new(PageKind::HugeTlb),
+        })
+    }
+
+    /// The first byte. Aligned to 2 MiB; constant for the life of the region, and different in
+    /// each opening.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.place.base()
+    }
+
+    /// Committed bytes: what may be touched. Never shrinks.
+    #[inline]
+    pub fn len(&self) -> usize {
+        // SYNC: pairs with the Release store in `follow`: who sees the length sees the mapping.
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Nothing is committed: a freshly mapped empty file.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reserved bytes: what the region may grow to.
+    #[inline]
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// How the region is mapped.
+    #[inline]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// A descriptor of the same memory, for [`Region::map`] in a test or for sending to another
+    /// process; `None` for private memory. It shares the region's open file description: lock
+    /// through a reopened one only ([`OfdLiveness::reopen`](crate::OfdLiveness::reopen)).
+    pub fn duplicate_fd(&self) -> Option<io::Result<OwnedFd>> {
+        self.backing.duplicate_fd()
+    }
+
+    /// Commits up to `new_len` bytes, rounded up to whole frames. Pointers into the region stay
+    /// valid. Does nothing if it is that long already.
+    ///
+    /// # Errors
+    /// [`RegionError::BeyondMax`], [`RegionError::ReadOnly`], [`RegionError::NoMemory`],
+    /// [`RegionError::NoSpace`], [`RegionError::Unsupported`] where the file system cannot
+    /// reserve space. The region is as long as before then.
+    pub fn grow(&self, new_len: usize) -> Result<(), RegionError> {
+        let wanted = round_up(new_len).ok_or(RegionError::BeyondMax {
+            wanted: new_len,
+            max: self.max,
+        })?;
+        if wanted > self.max {
+            return Err(RegionError::BeyondMax {
+                wanted,
+                max: self.max,
+            });
+        }
+        let mut weakest = self.lock();
+        if wanted <= self.len() {
+            return Ok(());
+        }
+        if self.access == Access::ReadOnly {
+            return Err(RegionError::ReadOnly);
+        }
+        self.backing.extend(self.len(), wanted)?;
+        self.follow(&mut weakest, wanted)
+    }
+
+    /// Follows growth by another participant: commits what the file has become since. Returns
+    /// the committed length. For private memory, just that.
+    ///
+    /// # Errors
+    /// [`RegionError::Shrunk`] if the file lost what is mapped; as [`grow`](Self::grow).
+    pub fn refresh(&self) -> Result<usize, RegionError> {
+        let mut weakest = self.lock();
+        let was = self.len();
+        if let Some(now) = self.backing.file_len()? {
+            if now < was {
+                return Err(RegionError::Shrunk { was, now });
+            }
+            self.follow(&mut weakest, now.min(self.max))?;
+        }
+        Ok(self.len())
+    }
+
+    /// Maps the file's (or anonymous) bytes from the present length to `to`.
+    fn follow(&self, weakest: &mut PageKind, to: usize) -> Result<(), RegionError> {
+        let from = self.len();
+        if to > from {
+            let kind = self
+                .backing
+                .commit(&self.place, from..to, self.access, self.policy)?;
+            *weakest = (*weakest).min(kind);
+            // SYNC: pairs with the Acquire load in `len`.
+            self.len.store(to, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Writes changes through to the file's medium and waits for it. Nothing to do for memory.
+    ///
+    /// # Errors
+    /// [`RegionError::Os`]: the medium failed, and what is on it is unknown.
+    pub fn sync(&self) -> Result<(), RegionError> {
+        self.backing.sync(&self.place, self.len())
+    }
+
+    /// Brings the bytes of `range`, widened to whole pages, into memory now, as large pages as
+    /// the policy asks for and the kernel has: scattered small pages are collapsed into huge
+    /// ones. Content is kept. About 0.1-0.3 s a GiB with huge pages, ten times that without.
+    ///
+    /// # Errors
+    /// [`RegionError::NoMemory`] or [`RegionError::NoSpace`]; [`RegionError::OutOfBounds`].
+    /// Part of the range may be in memory then.
+    pub fn prefault(&self, range: Range<usize>) -> Result<(), RegionError> {
+        let range = self.pages_of(range)?;
+        self.backing
+            .prefault(&self.place, range, self.access, self.policy)
+    }
+
+    /// Asks that the bytes of `range`, widened to whole pages, be placed on `node`: a preference
+    /// for what is not in memory yet. Where that node is full, another serves.
+    ///
+    /// # Errors
+    /// [`RegionError::Unsupported`] if the kernel has no NUMA policy although the machine has
+    /// several nodes; with one node that is not an error. [`RegionError::OutOfBounds`]; `Os` for
+    /// a node that does not exist.
+    pub fn bind(&self, range: Range<usize>, node: crate::NodeId) -> Result<(), RegionError> {
+        let range = self.pages_of(range)?;
+        self.backing.bind(&self.place, range, node)
+    }
+
+    /// Withholds the region from children made by `fork`: touching it there is fatal, and they
+    /// keep nothing of it alive.
+    ///
+    /// # Errors
+    /// `Os`, if the kernel refuses. Holds for later growth too.
+    pub fn dont_fork(&self) -> Result<(), RegionError> {
+        let _growing = self.lock();
+        self.backing.dont_fork(&self.place, self.len())
+    }
+
+    /// What backs the region at this moment, from `/proc/self/smaps`: for `stats()`, not for hot
+    /// paths (it walks the page tables; milliseconds for GiB of small pages).
+    pub fn pages(&self) -> PageReport {
+        let weakest = *self.lock();
+        self.backing
+            .report(&self.place, self.len(), weakest, self.policy)
+    }
+
+    /// Widens to whole pages and checks.
+    fn pages_of(&self, range: Range<usize>) -> Result<Range<usize>, RegionError> {
+        let len = self.len();
+        if range.start > range.end || range.end > len {
+            return Err(RegionError::OutOfBounds {
+                offset: range.start as u64,
+                bytes: range.end.saturating_sub(range.start) as u64,
+                len,
+            });
+        }
+        let page = backing::page_size();
+        // `len` is a whole number of pages, so that neither end leaves the region.
+        Ok(range.start / page * page..range.end.div_ceil(page) * page)
+    }
+
+    /// A panic cannot leave the kind half written.
+    fn lock(&self) -> MutexGuard<'_, PageKind> {
+        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn round_up(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(FRAME)
+}
+
+/// Both sizes in whole frames, the maximum no less than the other.
+fn sizes(len: usize, max: usize) -> Result<(usize, usize), RegionError> {
+    // Half of what x86-64 gives a process: leaves room for arithmetic and for the rest.
+    const LIMIT: usize = 1 << 46;
+    match (round_up(len), round_up(max.max(len))) {
+        (Some(len), Some(max)) if len > 0 && max <= LIMIT => Ok((len, max)),
+        _ => Err(RegionError::Size { len, max }),
+    }
+}
+
+const _: fn() = || {
+    fn shareable<T: Send + Sync>() {}
+    shareable::<Region>();
+};

@@ -1,0 +1,116 @@
+//! Checked, typed access: the only way in which other crates turn offsets into references.
+
+use std::sync::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+};
+
+use super::{Access, Region, RegionError};
+
+/// Types that may be referred to in memory which other threads and processes write, whatever
+/// bytes are there.
+///
+/// # Safety
+/// The implementor must be `#[repr(C)]` or `#[repr(transparent)]`, consist of atomics (or arrays
+/// or such structures of them) *only*, without padding, and need no `Drop`. Then every bit
+/// pattern is valid, all access through `&T` is atomic, and none of its bytes is plain memory.
+pub unsafe trait Shared: Sized + Sync {}
+
+macro_rules! shared {
+    ($($atomic:ty),*) => {
+        $(
+            // SAFETY: an atomic integer: any bits, no padding, no drop.
+            unsafe impl Shared for $atomic {}
+        )*
+    };
+}
+shared!(
+    AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicI8, AtomicI16, AtomicI32, AtomicI64
+);
+
+// SAFETY: an array adds nothing to its elements, neither padding nor plain bytes.
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+
+impl Region {
+    /// The `count` values of type `T` at `offset` bytes from the base.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`] unless all lie in the committed part,
+    /// [`RegionError::Misaligned`] if `offset` does not suit `T`, [`RegionError::ReadOnly`] if
+    /// the region may not be written (a store through the reference would be fatal; use
+    /// [`load_u64`](Self::load_u64) there).
+    #[inline]
+    pub fn slice_at<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], RegionError> {
+        if self.access() == Access::ReadOnly {
+            return Err(RegionError::ReadOnly);
+        }
+        let bytes = size_of::<T>().checked_mul(count);
+        let place = self.checked(offset, bytes, align_of::<T>())?;
+        // SAFETY: the range is committed, and stays so as long as the region lives, which the
+        // returned lifetime guarantees; it is aligned (the base is aligned to 2 MiB, which no
+        // `Shared` type exceeds); `T: Shared` makes any content valid and any concurrent access
+        // by others who keep the same rule defined.
+        Ok(unsafe { std::slice::from_raw_parts(place.cast::<T>(), count) })
+    }
+
+    /// The value of type `T` at `offset` bytes from the base.
+    ///
+    /// # Errors
+    /// As [`slice_at`](Self::slice_at).
+    #[inline]
+    pub fn at<T: Shared>(&self, offset: u64) -> Result<&T, RegionError> {
+        if self.access() == Access::ReadOnly {
+            return Err(RegionError::ReadOnly);
+        }
+        let place = self.checked(offset, Some(size_of::<T>()), align_of::<T>())?;
+        // SAFETY: as in `slice_at`.
+        Ok(unsafe { &*place.cast::<T>() })
+    }
+
+    /// Loads the 8 bytes at `offset`, with Acquire order. Works on read-only regions too.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], [`RegionError::Misaligned`].
+    #[inline]
+    pub fn load_u64(&self, offset: u64) -> Result<u64, RegionError> {
+        let place = self.checked(offset, Some(8), 8)?;
+        // SYNC: pairs with whatever Release store published the word.
+        // SAFETY: as in `slice_at`; an atomic load of this size is allowed on read-only memory.
+        Ok(unsafe { (*place.cast::<AtomicU64>()).load(std::sync::atomic::Ordering::Acquire) })
+    }
+
+    /// The address of `bytes` bytes at `offset`, all of them committed. For raw copies
+    /// ([`crate::racy`]), for which the caller proves the rest.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    #[inline]
+    pub fn bytes_at(&self, offset: u64, bytes: usize) -> Result<*mut u8, RegionError> {
+        self.checked(offset, Some(bytes), 1)
+    }
+
+    #[inline]
+    fn checked(
+        &self,
+        offset: u64,
+        bytes: Option<usize>,
+        align: usize,
+    ) -> Result<*mut u8, RegionError> {
+        let len = self.len();
+        let inside = match (usize::try_from(offset), bytes) {
+            (Ok(start), Some(bytes)) => start.checked_add(bytes).is_some_and(|end| end <= len),
+            _ => false,
+        };
+        if !inside {
+            return Err(RegionError::OutOfBounds {
+                offset,
+                bytes: bytes.map_or(u64::MAX, |bytes| bytes as u64),
+                len,
+            });
+        }
+        if !offset.is_multiple_of(align as u64) {
+            return Err(RegionError::Misaligned { offset, align });
+        }
+        // In bounds, thus it fits.
+        Ok(self.base().wrapping_add(offset as usize))
+    }
+}

@@ -1,0 +1,262 @@
+//! The first 128 bytes of every region: what it is, in which format, and who it is.
+//!
+//! ```text
+//!   0  magic          8 bytes, the tenant's      40  max_len        u64, bytes
+//!   8  format         u32, the tenant's version  48  committed_len  u64, bytes; changes
+//!  12  header_len     u32, 128                   56  client         8 words, the tenant's; change
+//!  16  layout_hash    u64                       120  checksum       u64, of bytes 0..48
+//!  24  uuid           16 bytes
+//! ```
+//! All integers little-endian by decree of the targets. Every access is atomic by 8-byte words;
+//! the magic is written last, so that a header whose writer died is no header.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Region, RegionError};
+
+/// Bytes that the header takes at offset 0 of a region.
+pub const HEADER_LEN: usize = 128;
+
+const WORDS: usize = HEADER_LEN / 8;
+/// The words that the checksum covers: all that never changes.
+const FIXED_WORDS: usize = 6;
+const COMMITTED_WORD: usize = 6;
+const CLIENT_WORD: usize = 7;
+const CHECKSUM_WORD: usize = 15;
+
+#[cfg(target_endian = "big")]
+compile_error!("the formats are little-endian");
+
+/// A region's header, as a value. See the module's picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct RegionHeader {
+    /// Which kind of region this is, in eight characters.
+    pub magic: [u8; 8],
+    /// The version of the tenant's format.
+    pub format: u32,
+    /// The length of this header in bytes.
+    pub header_len: u32,
+    /// A hash over the tenant's layout (sizes, constants), so that two builds that disagree
+    /// notice.
+    pub layout_hash: u64,
+    /// The region's identity, random at creation.
+    pub uuid: [u8; 16],
+    /// The size in bytes to which the region may grow.
+    pub max_len: u64,
+    /// The committed size in bytes that the tenant recorded last
+    /// ([`RegionHeader::set_committed`]).
+    pub committed_len: u64,
+    /// The tenant's words, live: [`RegionHeader::client`].
+    pub client: [u64; 8],
+    /// Over the fields up to `max_len`.
+    pub checksum: u64,
+}
+
+const _: () = assert!(size_of::<RegionHeader>() == HEADER_LEN);
+const _: () = assert!(std::mem::offset_of!(RegionHeader, committed_len) == COMMITTED_WORD * 8);
+const _: () = assert!(std::mem::offset_of!(RegionHeader, client) == CLIENT_WORD * 8);
+const _: () = assert!(std::mem::offset_of!(RegionHeader, checksum) == CHECKSUM_WORD * 8);
+
+/// Why a region's header was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// There is no header, or that of another kind of region, or its writer died before the end.
+    #[error("this is no {} region: it begins with {found:?}", text(expected))]
+    Magic {
+        /// The magic asked for.
+        expected: [u8; 8],
+        /// The bytes found.
+        found: [u8; 8],
+    },
+    /// The region was written by another version of the format.
+    #[error("the region has format {found}, this build reads format {expected}")]
+    Format {
+        /// The version asked for.
+        expected: u32,
+        /// The version found.
+        found: u32,
+    },
+    /// The format's version agrees, but the layouts of the two builds do not.
+    #[error("the region has layout {found:#018x}, this build has {expected:#018x}")]
+    Layout {
+        /// The hash asked for.
+        expected: u64,
+        /// The hash found.
+        found: u64,
+    },
+    /// The header is damaged.
+    #[error("the region's header is damaged: {what}")]
+    Damaged {
+        /// Which part contradicts which.
+        what: &'static str,
+    },
+    /// The region is too small to hold a header, or may not be accessed so.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+fn text(magic: &[u8; 8]) -> String {
+    String::from_utf8_lossy(magic).trim_end().to_owned()
+}
+
+impl RegionHeader {
+    /// A header for a new region with a random identity.
+    ///
+    /// # Errors
+    /// The kernel's error if it has no randomness.
+    pub fn new(
+        magic: [u8; 8],
+        format: u32,
+        layout_hash: u64,
+        region: &Region,
+    ) -> std::io::Result<Self> {
+        let mut uuid = [0; 16];
+        crate::random_bytes(&mut uuid)?;
+        Ok(Self {
+            magic,
+            format,
+            header_len: HEADER_LEN as u32,
+            layout_hash,
+            uuid,
+            max_len: region.max() as u64,
+            committed_len: region.len() as u64,
+            client: [0; 8],
+            checksum: 0,
+        })
+    }
+
+    /// Writes the header to the region's start, the magic last. `header_len` and `checksum` are
+    /// filled in.
+    ///
+    /// Whoever else has the region open must not rely on it yet.
+    ///
+    /// # Errors
+    /// The region is read-only or shorter than a header.
+    pub fn write(&self, region: &Region) -> Result<(), RegionError> {
+        let words = region.slice_at::<AtomicU64>(0, WORDS)?;
+        let mut header = *self;
+        header.header_len = HEADER_LEN as u32;
+        let mut values: [u64; WORDS] = zerocopy::transmute!(header);
+        values[CHECKSUM_WORD] = checksum(&values);
+        words[0].store(0, Ordering::Relaxed);
+        // SYNC: pairs with the Acquire load of word 0 in `read`: the old magic goes first.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        for i in 1..WORDS {
+            words[i].store(values[i], Ordering::Relaxed);
+        }
+        // SYNC: pairs with the Acquire load of word 0 in `read`.
+        words[0].store(values[0], Ordering::Release);
+        Ok(())
+    }
+
+    /// Reads and checks a header: the magic, the format, the layout, the checksum, in this
+    /// order, and that the recorded sizes are possible.
+    ///
+    /// # Errors
+    /// One variant for each of these; both versions are named.
+    pub fn read(
+        region: &Region,
+        magic: [u8; 8],
+        format: u32,
+        layout_hash: u64,
+    ) -> Result<Self, HeaderError> {
+        let header = Self::read_unchecked(region)?;
+        header.validate(magic, format, layout_hash)?;
+        Ok(header)
+    }
+
+    /// Reads whatever is there.
+    ///
+    /// # Errors
+    /// The region is shorter than a header.
+    pub fn read_unchecked(region: &Region) -> Result<Self, RegionError> {
+        let mut values = [0u64; WORDS];
+        for (i, value) in values.iter_mut().enumerate() {
+            // SYNC: word 0 pairs with the Release store in `write`.
+            *value = region.load_u64(i as u64 * 8)?;
+        }
+        Ok(zerocopy::transmute!(values))
+    }
+
+    /// Checks a header's fields against what the caller can read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn validate(
+        &self,
+        magic: [u8; 8],
+        format: u32,
+        layout_hash: u64,
+    ) -> Result<(), HeaderError> {
+        if self.magic != magic {
+            return Err(HeaderError::Magic {
+                expected: magic,
+                found: self.magic,
+            });
+        }
+        if self.format != format {
+            return Err(HeaderError::Format {
+                expected: format,
+                found: self.format,
+            });
+        }
+        let values: [u64; WORDS] = zerocopy::transmute!(*self);
+        if self.checksum != checksum(&values) {
+            return Err(HeaderError::Damaged {
+                what: "its checksum is wrong",
+            });
+        }
+        if self.header_len as usize != HEADER_LEN {
+            return Err(HeaderError::Damaged {
+                what: "its length is not 128",
+            });
+        }
+        if self.layout_hash != layout_hash {
+            return Err(HeaderError::Layout {
+                expected: layout_hash,
+                found: self.layout_hash,
+            });
+        }
+        if self.committed_len > self.max_len {
+            return Err(HeaderError::Damaged {
+                what: "its committed size exceeds its maximum",
+            });
+        }
+        Ok(())
+    }
+
+    /// Records the committed size, in bytes, for those who open the region later.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn set_committed(region: &Region, len: u64) -> Result<(), RegionError> {
+        // SYNC: pairs with the Acquire load in `read_unchecked`; only ever grows, so that two
+        // who grow at once leave the larger.
+        region
+            .at::<AtomicU64>(COMMITTED_WORD as u64 * 8)?
+            .fetch_max(len, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The tenant's words in the region, live.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn client(region: &Region) -> Result<&[AtomicU64; 8], RegionError> {
+        region.at(CLIENT_WORD as u64 * 8)
+    }
+}
+
+/// FNV-1a by words over what never changes: finds accidents, not malice.
+fn checksum(values: &[u64; WORDS]) -> u64 {
+    values[..FIXED_WORDS]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
+            (hash ^ word)
+                .wrapping_mul(0x0000_0100_0000_01b3)
+                .rotate_left(29)
+        })
+}

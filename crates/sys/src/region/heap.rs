@@ -1,0 +1,149 @@
+//! What stands behind a region under Miri: one aligned allocation of the maximum's size.
+//!
+//! Miri knows neither `MAP_FIXED` nor `memfd_create`. Growth then only moves the committed end;
+//! a second opening of the same memory is not supported.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve};
+use crate::NodeId;
+
+pub(super) fn page_size() -> usize {
+    4096
+}
+
+pub(super) struct Reservation {
+    base: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: owned memory, freed by the one owner.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    pub(super) fn new(max: usize) -> Result<Self, RegionError> {
+        let layout =
+            Layout::from_size_align(max, FRAME).map_err(|_| RegionError::Size { len: max, max })?;
+        // SAFETY: `max` is at least one frame.
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            return Err(RegionError::Reserve {
+                bytes: max,
+                source: io::ErrorKind::OutOfMemory.into(),
+            });
+        }
+        Ok(Self { base, layout })
+    }
+
+    #[inline]
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and the region that lent references is gone.
+        unsafe { dealloc(self.base, self.layout) };
+    }
+}
+
+pub(super) struct Backing {
+    shareable: bool,
+}
+
+impl Backing {
+    pub(super) fn anonymous() -> Self {
+        Self { shareable: false }
+    }
+
+    pub(super) fn memfd(
+        _name: &str,
+        _max: usize,
+        _policy: PagePolicy,
+        _reserve: Reserve,
+    ) -> Result<Self, RegionError> {
+        Ok(Self { shareable: true })
+    }
+
+    pub(super) fn file(
+        _fd: OwnedFd,
+        _access: Access,
+        _reserve: Reserve,
+    ) -> Result<(Self, usize), RegionError> {
+        Err(RegionError::Unsupported {
+            what: "mapping a file under Miri",
+        })
+    }
+
+    pub(super) fn duplicate_fd(&self) -> Option<io::Result<OwnedFd>> {
+        self.shareable
+            .then(|| Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(super) fn file_len(&self) -> Result<Option<usize>, RegionError> {
+        Ok(None)
+    }
+
+    pub(super) fn extend(&self, _from: usize, _to: usize) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    pub(super) fn commit(
+        &self,
+        _place: &Reservation,
+        _range: Range<usize>,
+        _access: Access,
+        _policy: PagePolicy,
+    ) -> Result<PageKind, RegionError> {
+        Ok(PageKind::Small)
+    }
+
+    pub(super) fn sync(&self, _place: &Reservation, _len: usize) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    pub(super) fn prefault(
+        &self,
+        _place: &Reservation,
+        _range: Range<usize>,
+        _access: Access,
+        _policy: PagePolicy,
+    ) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    pub(super) fn bind(
+        &self,
+        _place: &Reservation,
+        _range: Range<usize>,
+        _node: NodeId,
+    ) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    pub(super) fn dont_fork(&self, _place: &Reservation, _len: usize) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    pub(super) fn report(
+        &self,
+        _place: &Reservation,
+        len: usize,
+        weakest: PageKind,
+        policy: PagePolicy,
+    ) -> PageReport {
+        PageReport {
+            policy,
+            kind: weakest,
+            resident_bytes: len,
+            huge_bytes: 0,
+            warning: Some("Miri has no huge pages".to_owned()),
+        }
+    }
+}

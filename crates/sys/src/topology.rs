@@ -1,0 +1,58 @@
+//! Which CPUs there are, to which NUMA node each belongs, and how far the nodes are apart.
+
+mod synthetic;
+mod sysfs;
+
+use crate::CpuId;
+
+pub use synthetic::SyntheticTopology;
+pub use sysfs::SysfsTopology;
+
+/// A NUMA node, by the kernel's number. `0..Topology::nodes()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct NodeId(pub u16);
+
+/// The distance of a node to itself, as the firmware's tables have it.
+pub(crate) const LOCAL: u32 = 10;
+/// The distance to another node where nothing better is known.
+pub(crate) const REMOTE: u32 = 20;
+/// The distance to a node that does not exist.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// The shape of a machine. Constant for the life of the value; shared by all threads.
+///
+/// CPUs and nodes are numbered by the kernel, and the numbers may have holes (a CPU that is off,
+/// a node without memory): [`cpus`](Self::cpus) and [`nodes`](Self::nodes) are the sizes of the
+/// tables to index by them, not counts of what works.
+pub trait Topology: Send + Sync {
+    /// One more than the highest CPU number; at least 1.
+    fn cpus(&self) -> usize;
+
+    /// One more than the highest node number; at least 1.
+    fn nodes(&self) -> usize;
+
+    /// The node of a CPU; node 0 for a CPU that is not known.
+    fn node_of(&self, cpu: CpuId) -> NodeId;
+
+    /// The relative cost of reaching `to` from `from`: 10 within a node, more beyond (the unit is
+    /// the firmware's), `u32::MAX` where one of them does not exist.
+    fn distance(&self, from: NodeId, to: NodeId) -> u32;
+
+    /// The CPU that runs the calling thread: a hint, outdated as soon as it returns, always below
+    /// [`cpus`](Self::cpus).
+    fn current_cpu(&self) -> CpuId;
+
+    /// All nodes, the nearest first; `from` itself leads, equal distances go by number.
+    fn by_distance(&self, from: NodeId) -> Vec<NodeId> {
+        let count = u16::try_from(self.nodes()).unwrap_or(u16::MAX);
+        let mut all: Vec<NodeId> = (0..count).map(NodeId).collect();
+        all.sort_by_key(|node| (*node != from, self.distance(from, *node), *node));
+        all
+    }
+
+    /// The node of the CPU that runs the calling thread: a hint, as [`current_cpu`](Self::current_cpu).
+    fn current_node(&self) -> NodeId {
+        self.node_of(self.current_cpu())
+    }
+}
