@@ -1,0 +1,136 @@
+//! Counting: what all threads together have counted, and the moving of a thread's counts to the
+//! base when its slot is given back. The protocol and its argument are in `fold`.
+
+use crate::layout::{COUNTERS, Counter, Journal, SlotLines};
+use crate::participants::{Inner, Participants};
+use crate::{AttachError, SlotId, fold};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Looks at a sum before taking it as it comes: only a reader that is overtaken by that many
+/// moving counters, one after the other, is off by what they carried.
+const TRIES: usize = 1_000;
+
+impl Participants {
+    /// What counter `db` (below 64) says for the index `root`: the sum over all threads, the living
+    /// and the gone. 0 for an index nobody has counted for.
+    ///
+    /// A look at every slot in use; no locks. Threads that count meanwhile are in it or not.
+    #[must_use]
+    pub fn counters(&self, db: usize, root: u64) -> i64 {
+        if db >= COUNTERS || root == 0 || self.inner().is_forked() {
+            return 0;
+        }
+        self.inner().sum(db, root).cast_signed()
+    }
+}
+
+impl Inner {
+    fn sum(&self, db: usize, root: u64) -> u64 {
+        let header = self.map().header();
+        let journal = header.journal.words();
+        let mut sum = 0_u64;
+        for _ in 0..TRIES {
+            let before = fold::look(&journal);
+            let moving = (before.is_open() && usize::from(before.counter()) == db)
+                .then(|| SlotId(before.slot()));
+            sum = if moving.is_some() {
+                let (root_to_be, target) = fold::to_be(&journal);
+                if root_to_be == root { target } else { 0 }
+            } else {
+                fold::read(&header.base[db].words(), root).unwrap_or(0)
+            };
+            for (id, lines) in self.map().slots() {
+                if moving != Some(id)
+                    && let Some(value) = fold::read(&lines.counters[db].words(), root)
+                {
+                    sum = sum.wrapping_add(value);
+                }
+            }
+            if fold::look(&journal) == before {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        sum
+    }
+
+    /// Moves the counts of these slots to the base. Their threads count no more.
+    pub(crate) fn fold_slots(
+        &self,
+        slots: impl IntoIterator<Item = SlotId>,
+    ) -> Result<(), AttachError> {
+        let mut due = slots
+            .into_iter()
+            .filter_map(|id| Some((id, self.map().slot(id)?)))
+            // Relaxed: no one else writes them any more.
+            .filter(|(_, lines)| lines.counters.iter().any(|c| c.root.load(Relaxed) != 0))
+            .peekable();
+        if due.peek().is_none() && !fold::look(&self.map().header().journal.words()).is_open() {
+            return Ok(());
+        }
+        let region = self.lock_region()?;
+        self.finish_fold();
+        for (id, lines) in due {
+            self.fold_slot(id, lines);
+        }
+        drop(region);
+        Ok(())
+    }
+
+    /// With the region's lock, and no journal open: moves one slot's counts.
+    pub(crate) fn fold_slot(&self, id: SlotId, lines: &SlotLines) {
+        let header = self.map().header();
+        for (i, (mine, base)) in (0_u8..).zip(lines.counters.iter().zip(&header.base)) {
+            fold::fold(
+                &header.journal.words(),
+                &base.words(),
+                &mine.words(),
+                id.0,
+                i,
+            );
+        }
+    }
+
+    /// With the region's lock: finishes what a dead mover has left open.
+    pub(crate) fn finish_fold(&self) {
+        let header = self.map().header();
+        let journal = header.journal.words();
+        let open = fold::look(&journal);
+        if !open.is_open() {
+            return;
+        }
+        let words =
+            |slot, i: usize| Some((self.map().slot(slot)?.counters.get(i)?, &header.base[i]));
+        if let Some((mine, base)) = words(SlotId(open.slot()), usize::from(open.counter())) {
+            fold::apply(&journal, &base.words(), &mine.words());
+        }
+    }
+}
+
+impl Journal {
+    pub(crate) fn words(&self) -> fold::JournalWords<'_, AtomicU64> {
+        fold::JournalWords {
+            entry: &self.entry,
+            root: &self.root,
+            target: &self.target,
+        }
+    }
+}
+
+impl Counter {
+    pub(crate) fn words(&self) -> fold::CounterWords<'_, AtomicU64> {
+        fold::CounterWords {
+            root: &self.root,
+            value: &self.value,
+        }
+    }
+
+    /// Root and value, for a caller that no writer races with.
+    pub(crate) fn get(&self) -> (u64, i64) {
+        use std::sync::atomic::Ordering::Acquire;
+        // SYNC: pairs with the Release stores in `fold::set` and `fold::count`.
+        let root = self.root.load(Acquire);
+        (root, self.value.load(Acquire).cast_signed())
+    }
+}

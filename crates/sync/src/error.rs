@@ -1,0 +1,186 @@
+//! What can go wrong, one enum for each family of operations.
+
+use crate::SlotId;
+use mneme_sys::{HeaderError, LivenessError, RegionError};
+use std::time::Duration;
+
+/// Why a control region could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The options contradict themselves or the format.
+    #[error("{0}")]
+    Options(&'static str),
+    /// The region is smaller than the options need and cannot grow so far.
+    #[error(
+        "the control region needs {needed} bytes and may have at most {max}; \
+         give it room, or ask for fewer threads or smaller undo areas"
+    )]
+    TooSmall {
+        /// Bytes that the options need: `ControlOptions::region_len`.
+        needed: usize,
+        /// Bytes that the region can have.
+        max: usize,
+    },
+    /// Processes are attached to it; rebuilding it would pull it from under them.
+    #[error("the control region is in use by process {pid}")]
+    InUse {
+        /// One of them.
+        pid: u32,
+    },
+    /// Attaching to the fresh region failed.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// Why a control region could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is not a control region, or one of another format, or damaged.
+    #[error("not a usable control region")]
+    Header(#[source] HeaderError),
+    /// It belongs to other data.
+    #[error(
+        "the control region belongs to data region {control:02x?}, not to {data:02x?}; \
+         a copied data region needs a control region of its own"
+    )]
+    OtherData {
+        /// The data's identity in the control region.
+        control: [u8; 16],
+        /// The data's identity as the caller gave it.
+        data: [u8; 16],
+    },
+    /// Its content contradicts itself. Create it anew while nobody is attached.
+    #[error("the control region is damaged: {0}")]
+    Damaged(&'static str),
+    /// It is shorter than its geometry says.
+    #[error("the control region is torn: its geometry needs {needed} bytes, it has {len}")]
+    Torn {
+        /// Bytes that the geometry needs.
+        needed: usize,
+        /// Bytes there are.
+        len: usize,
+    },
+    /// Attaching to it failed.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// Why this process could not become a participant.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// All entries are taken, by the living or by the dead that nobody has reaped.
+    #[error("all {max} process entries are taken; reap, or create it for more processes")]
+    Full {
+        /// Entries there are.
+        max: u32,
+    },
+    /// Attached processes rely on an interrupting barrier that this process may not use.
+    #[error(
+        "this process may not call membarrier (an old kernel, or a sandbox), and the processes \
+         attached to the region rely on it; attach while no other is attached, or allow the call"
+    )]
+    Barrier,
+    /// Another participant is opening, rebuilding or folding counters and does not finish.
+    #[error("the control region's own lock was not free within {0:?}; is its holder stopped?")]
+    Locked(Duration),
+    /// The liveness lock failed.
+    #[error("the kernel's liveness lock failed")]
+    Liveness(#[from] LivenessError),
+    /// The memory could not be reached.
+    #[error("the control region cannot be mapped or grown")]
+    Region(#[from] RegionError),
+    /// The kernel has no randomness for the region's identity.
+    #[error("no randomness for the identity of the control region")]
+    Random(#[source] std::io::Error),
+}
+
+/// Why the calling thread has no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SlotError {
+    /// All slots are taken, by the living or by the dead that nobody has reaped.
+    #[error("all {max} thread slots are taken; reap, or create the region for more threads")]
+    TooManyThreads {
+        /// Slots there are.
+        max: u16,
+    },
+    /// This process is a forked child of the one that attached; it must attach for itself.
+    #[error("this process was forked from the one that attached; it must attach for itself")]
+    Forked,
+    /// The thread is running its last destructors.
+    #[error("the thread is ending and can have no slot any more")]
+    ThreadEnding,
+}
+
+/// Why a revocable pin is no more: what was read under it may be torn, read it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the pin was revoked: what was read under it is not valid, read again")]
+pub struct Revoked;
+
+/// Somebody else does not get on, and the wait for him was bounded.
+///
+/// Nothing is lost and nothing is half done: the operation may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("waited {since:?} for process {pid} (thread slot {slot}): {what}")]
+pub struct Stalled {
+    /// The process waited for; 0 if it is not known any more.
+    pub pid: u32,
+    /// Its thread's slot.
+    pub slot: SlotId,
+    /// How long this wait has watched it.
+    pub since: Duration,
+    /// What it holds.
+    pub what: Holding,
+}
+
+/// What the one waited for holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// A pin that protects what is to be freed.
+    Pin,
+    /// The same, but its process is dead: reap, and try again.
+    DeadPin,
+    /// A lock.
+    Lock,
+    /// A lock that the calling thread holds itself: waiting would never end.
+    OwnLock,
+    /// A gate, raised against those who want to enter.
+    Gate,
+    /// A place inside a gate that is to be raised.
+    Inside,
+    /// A place inside the gate, held by the calling thread itself.
+    OwnInside,
+}
+
+impl std::fmt::Display for Holding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Holding::Pin => "it keeps a pin and does not leave; is it stopped?",
+            Holding::DeadPin => "it is dead and keeps a pin until it is reaped",
+            Holding::Lock => "it holds the lock and does not let go; is it stopped?",
+            Holding::OwnLock => "this thread holds the lock itself",
+            Holding::Gate => "it excludes all others and does not finish; is it stopped?",
+            Holding::Inside => "it is inside and does not leave; is it stopped?",
+            Holding::OwnInside => "this thread is inside itself",
+        })
+    }
+}
+
+/// Why the dead could not be reaped. Nothing is lost: the next reap begins where this one ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ReapError<E> {
+    /// The caller's repair failed.
+    #[error("the repair of thread slot {slot} failed")]
+    Repair {
+        /// The dead thread's slot.
+        slot: SlotId,
+        /// The repair's own error.
+        #[source]
+        source: E,
+    },
+    /// The liveness lock failed.
+    #[error("the kernel's liveness lock failed")]
+    Liveness(#[from] LivenessError),
+    /// Another participant holds the region's own lock and does not finish.
+    #[error("the control region's own lock was not free within {0:?}; is its holder stopped?")]
+    Locked(Duration),
+}

@@ -1,0 +1,167 @@
+//! **What a thread has counted is added to the common base exactly once**, whoever adds it and
+//! wherever he dies.
+//!
+//! Each thread counts in its own slot, so that counting costs a store. When the slot is given
+//! back, or its owner is dead, its counts move to the base. The mover holds the region's own lock
+//! and goes counter by counter: it writes to the journal which counter of which slot it moves and
+//! *the value that the base will have*, then the base, then zero to the slot, then closes the
+//! journal. Whoever has the lock next finds an open journal and does these stores again: they
+//! write values, not differences, so once or twice is the same.
+//!
+//! Readers take no lock. The journal's word changes with every step, so a sum read between two
+//! equal looks at it is consistent, and while it is open the base's part is the target and the
+//! slot's part nothing.
+//!
+//! A count belongs to a *root*, the identity of the index that is counted. Roots grow: of two, the
+//! larger is the younger, and what was counted for an older one is dropped. So emptying a
+//! database by giving it a new root makes its counts nothing at once, in every slot.
+
+use crate::word::Word;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The words of one counter.
+pub(crate) struct CounterWords<'a, W> {
+    pub(crate) root: &'a W,
+    pub(crate) value: &'a W,
+}
+
+/// The journal's words.
+pub(crate) struct JournalWords<'a, W> {
+    pub(crate) entry: &'a W,
+    pub(crate) root: &'a W,
+    pub(crate) target: &'a W,
+}
+
+/// The journal's first word, decoded: slot (16 bits), counter (8), open (1), sequence (39).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry(u64);
+
+const OPEN: u64 = 1 << 24;
+const SEQUENCE: u32 = 25;
+
+impl Entry {
+    pub(crate) const fn slot(self) -> u16 {
+        self.0 as u16
+    }
+
+    pub(crate) const fn counter(self) -> u8 {
+        (self.0 >> 16) as u8
+    }
+
+    pub(crate) const fn is_open(self) -> bool {
+        self.0 & OPEN != 0
+    }
+
+    const fn next(self, open: Option<(u16, u8)>) -> u64 {
+        let sequence = (self.0 >> SEQUENCE).wrapping_add(1) << SEQUENCE;
+        match open {
+            Some((slot, counter)) => sequence | OPEN | (counter as u64) << 16 | slot as u64,
+            None => sequence,
+        }
+    }
+}
+
+/// The journal's state, before and after a sum.
+pub(crate) fn look<W: Word>(journal: &JournalWords<'_, W>) -> Entry {
+    // SYNC: pairs with the Release stores in `open` and `close`.
+    Entry(journal.entry.load(Acquire))
+}
+
+/// Root and value that the base will have, while the journal is open.
+pub(crate) fn to_be<W: Word>(journal: &JournalWords<'_, W>) -> (u64, u64) {
+    // SYNC: Acquire so that the second `look` comes after; published by the journal's entry.
+    (journal.root.load(Acquire), journal.target.load(Acquire))
+}
+
+/// Moves one counter of a slot to the base. The caller holds the region's own lock and has
+/// called [`finish`] since it got it.
+pub(crate) fn fold<W: Word>(
+    journal: &JournalWords<'_, W>,
+    base: &CounterWords<'_, W>,
+    mine: &CounterWords<'_, W>,
+    slot: u16,
+    counter: u8,
+) {
+    let (root, value) = (mine.root.load(Relaxed), mine.value.load(Relaxed));
+    if root == 0 {
+        return;
+    }
+    let base_root = base.root.load(Relaxed);
+    let target = match root.cmp(&base_root) {
+        std::cmp::Ordering::Less => {
+            // Counted for an index that has been replaced.
+            mine.root.store(0, Release);
+            return;
+        }
+        std::cmp::Ordering::Equal => base.value.load(Relaxed).wrapping_add(value),
+        std::cmp::Ordering::Greater => value,
+    };
+    if target == base.value.load(Relaxed) && root == base_root {
+        mine.root.store(0, Release);
+        return;
+    }
+    journal.root.store(root, Relaxed);
+    journal.target.store(target, Relaxed);
+    let entry = Entry(journal.entry.load(Relaxed));
+    mneme_sys::fault!("sync.fold.intent");
+    // SYNC: pairs with the Acquire load in `look`; the two words above are visible with it.
+    journal
+        .entry
+        .store(entry.next(Some((slot, counter))), Release);
+    mneme_sys::fault!("sync.fold.open");
+    apply(journal, base, mine);
+}
+
+/// Does what an open journal says, again if need be, and closes it.
+pub(crate) fn apply<W: Word>(
+    journal: &JournalWords<'_, W>,
+    base: &CounterWords<'_, W>,
+    mine: &CounterWords<'_, W>,
+) {
+    // The journal's opening must be visible before any of its effects.
+    W::fence(Release);
+    base.root.store(journal.root.load(Relaxed), Relaxed);
+    mneme_sys::fault!("sync.fold.root");
+    base.value.store(journal.target.load(Relaxed), Relaxed);
+    mneme_sys::fault!("sync.fold.base");
+    mine.root.store(0, Relaxed);
+    mneme_sys::fault!("sync.fold.slot");
+    let entry = Entry(journal.entry.load(Relaxed));
+    // SYNC: pairs with the Acquire load in `look`.
+    journal.entry.store(entry.next(None), Release);
+}
+
+/// One thread's own count: single writer.
+pub(crate) fn count<W: Word>(mine: &CounterWords<'_, W>, root: u64, delta: u64) {
+    if mine.root.load(Relaxed) == root {
+        // SYNC: pairs with the Acquire load in `read`.
+        mine.value
+            .store(mine.value.load(Relaxed).wrapping_add(delta), Release);
+    } else {
+        set(mine, root, delta);
+    }
+}
+
+/// Sets one thread's count for a root: single writer.
+pub(crate) fn set<W: Word>(mine: &CounterWords<'_, W>, root: u64, value: u64) {
+    if mine.root.load(Relaxed) != root {
+        // Nobody may pair the old root with the new value.
+        mine.root.store(0, Relaxed);
+        W::fence(Release);
+    }
+    mine.value.store(value, Relaxed);
+    // SYNC: pairs with the Acquire load in `read`.
+    mine.root.store(root, Release);
+}
+
+/// The count for `root`, if the counter belongs to it.
+pub(crate) fn read<W: Word>(counter: &CounterWords<'_, W>, root: u64) -> Option<u64> {
+    // SYNC: pairs with the Release stores in `set` and `fold`.
+    if counter.root.load(Acquire) != root {
+        return None;
+    }
+    let value = counter.value.load(Acquire);
+    // SYNC: pairs with the Release fence in `set`: had the value been the next root's, so would
+    // this be.
+    (counter.root.load(Acquire) == root).then_some(value)
+}

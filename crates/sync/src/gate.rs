@@ -1,0 +1,47 @@
+//! **Whoever excludes meets nobody inside, and whoever is inside is not disturbed**: the protocol
+//! of a big-reader gate.
+//!
+//! Those inside mark a bit in their own slot, pass the light barrier and look whether the gate is
+//! raised: entering costs what a pin costs and writes no shared line. The gate *is* a robust
+//! lock's word: raised while somebody owns it. Who excludes takes the lock, passes the heavy
+//! barrier and then waits until no slot shows the bit. By the barrier's contract one of the two
+//! sees the other; both may, then the entrant steps back.
+//!
+//! After Corbet's and Russell's big-reader locks; the barrier makes the reader's fence free.
+
+use crate::lock_word::{self, LockState};
+use crate::word::{Barrier, Word};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Marks the bit and looks at the gate; `Err` with the gate's word if it is raised, or if what it
+/// guards is not known to be whole; then the mark is gone again.
+pub(crate) fn enter<W: Word>(
+    inside: &W,
+    bit: u64,
+    gate: &W,
+    barrier: &impl Barrier,
+) -> Result<(), LockState> {
+    // SYNC: pairs with the Acquire load in `is_inside`. A plain store: the word is its owner's.
+    inside.store(inside.load(Relaxed) | bit, Release);
+    barrier.light();
+    // SYNC: the look pairs with the lock's release: we see what was done under exclusion.
+    let seen = lock_word::look(gate);
+    if seen.owner().is_none() && !seen.has_news() {
+        return Ok(());
+    }
+    leave(inside, bit);
+    Err(seen)
+}
+
+/// Takes the mark away.
+pub(crate) fn leave<W: Word>(inside: &W, bit: u64) {
+    // SYNC: pairs with the Acquire load in `is_inside`: what was done inside is done.
+    inside.store(inside.load(Relaxed) & !bit, Release);
+}
+
+/// For the one who has raised the gate and passed the heavy barrier: whether this slot's thread
+/// is still inside.
+pub(crate) fn is_inside<W: Word>(inside: &W, bit: u64) -> bool {
+    // SYNC: pairs with the Release stores in `enter` and `leave`.
+    inside.load(Acquire) & bit != 0
+}

@@ -1,0 +1,145 @@
+//! Intents: what a thread is about to do, said in shared memory before it does it, so that
+//! whoever finds the thread dead can finish or undo it.
+//!
+//! **A reader of an intent line sees an intent whole or not at all**, wherever its writer died.
+//! A line has one writer, its slot's thread. Its head word (kind and sequence) is written last on
+//! [`begin`](IntentLine::begin) and cleared first on the next; the words between are invisible
+//! while the head's kind is zero.
+
+use crate::layout::{INTENT_WORDS, IntentWords};
+use crate::word::Word;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// One intent line per layer, so that layers nested in one operation never overwrite each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Lane {
+    /// Claims and releases of extents.
+    Arena = 0,
+    /// Heads, segments and compaction.
+    Log = 1,
+    /// Buckets, splits and merges.
+    Index = 2,
+    /// Operations on several keys, or several structures.
+    Txn = 3,
+}
+
+impl Lane {
+    /// All lanes, in the order in which repairs should look at them: the outermost last.
+    pub const ALL: [Lane; crate::layout::LANES] = [Lane::Arena, Lane::Log, Lane::Index, Lane::Txn];
+}
+
+/// An intent as it was found in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// What is being done; the lane's layer gives it meaning. Never 0.
+    pub kind: u16,
+    /// Which intent of this line it is: two looks with equal numbers saw the same one.
+    pub sequence: u64,
+    /// To what; words that the writer did not give are zero.
+    pub words: [u64; INTENT_WORDS],
+}
+
+const SEQUENCE_BITS: u32 = 48;
+
+/// The calling thread's intent line of one lane.
+#[derive(Clone, Copy)]
+pub struct IntentLine<'a> {
+    line: &'a IntentWords,
+}
+
+impl<'a> IntentLine<'a> {
+    pub(crate) fn new(line: &'a IntentWords) -> Self {
+        IntentLine { line }
+    }
+
+    /// Declares the intent `kind` (not 0) with up to seven words; replaces an earlier one.
+    ///
+    /// It is visible to others before anything that the caller stores afterwards *with Release or
+    /// by an exchange*; so take the lock or claim the thing in that way.
+    pub fn begin<const N: usize>(&self, kind: u16, words: &[u64; N]) {
+        const { assert!(N <= INTENT_WORDS, "an intent has at most seven words") };
+        let mut all = [0; INTENT_WORDS];
+        all[..N].copy_from_slice(words);
+        begin(&self.line.head, &self.line.words, kind, &all);
+    }
+
+    /// Changes word `i` (below 7; beyond, nothing happens) of the intent in place. What the
+    /// caller stored before is visible to whoever sees the new word.
+    pub fn set(&self, i: usize, value: u64) {
+        if let Some(word) = self.line.words.get(i) {
+            // SYNC: pairs with the Acquire loads in `read`.
+            word.store(value, Release);
+        }
+    }
+
+    /// Takes the intent back: all that it announced is done and visible to whoever sees it gone.
+    pub fn clear(&self) {
+        clear(&self.line.head);
+    }
+
+    /// The intent as others see it.
+    #[must_use]
+    pub fn read(&self) -> Option<Intent> {
+        read(&self.line.head, &self.line.words)
+    }
+}
+
+pub(crate) fn read_line(line: &IntentWords) -> Option<Intent> {
+    read(&line.head, &line.words)
+}
+
+pub(crate) fn clear_line(line: &IntentWords) {
+    clear::<AtomicU64>(&line.head);
+}
+
+const fn sequence(head: u64) -> u64 {
+    head & ((1 << SEQUENCE_BITS) - 1)
+}
+
+/// The line's writer: the head loses its kind, the words change, the head gets the new kind.
+pub(crate) fn begin<W: Word>(
+    head: &W,
+    line: &[W; INTENT_WORDS],
+    kind: u16,
+    words: &[u64; INTENT_WORDS],
+) {
+    let last = sequence(head.load(Relaxed));
+    head.store(last, Relaxed);
+    // SYNC: pairs with the Acquire loads in `read`: who sees a new word sees the old head gone.
+    W::fence(Release);
+    for (word, value) in line.iter().zip(words) {
+        word.store(*value, Relaxed);
+    }
+    let next = sequence(last + 1);
+    // SYNC: pairs with the Acquire load in `read`: who sees the head sees the words.
+    head.store(next | u64::from(kind) << SEQUENCE_BITS, Release);
+    mneme_sys::fault!("sync.intent.begun");
+}
+
+pub(crate) fn clear<W: Word>(head: &W) {
+    // SYNC: pairs with the Acquire load in `read`: what was intended is done.
+    head.store(sequence(head.load(Relaxed)), Release);
+}
+
+/// Any thread: the intent, if one stands there. May be called while the writer lives; then a
+/// changing line reads as none.
+pub(crate) fn read<W: Word>(head: &W, line: &[W; INTENT_WORDS]) -> Option<Intent> {
+    // SYNC: pairs with the Release stores in `begin` and `clear`.
+    let seen = head.load(Acquire);
+    let kind = (seen >> SEQUENCE_BITS) as u16;
+    if kind == 0 {
+        return None;
+    }
+    let mut words = [0; INTENT_WORDS];
+    for (word, out) in line.iter().zip(&mut words) {
+        // SYNC: pairs with the Release store in `IntentLine::set` and the fence in `begin`.
+        *out = word.load(Acquire);
+    }
+    (head.load(Relaxed) == seen).then_some(Intent {
+        kind,
+        sequence: sequence(seen),
+        words,
+    })
+}

@@ -1,0 +1,227 @@
+//! The control region's format, version 1: what lies where, and nothing about what it means to others.
+//!
+//! ```text
+//! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
+//! 128    ControlHeader                  geometry, identities, then each hot word on lines of its own
+//! ...    ProcessEntry x max_processes   64 B each: who is attached
+//! ...    SlotLines    x max_threads     1,408 B each: one thread's pin, owner, intents, counters
+//! ...    undo area    x max_threads     undo_bytes each
+//! ```
+//! Every part begins at a multiple of 128 bytes (the unit in which x86 prefetches), so that no two threads share one. All
+//! words are 64-bit atomics in the machine's order; all zero is the state of a thing nobody has used.
+
+use crate::RobustLock;
+use mneme_sys::{HEADER_LEN, Shared};
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU64;
+
+/// Magic of a control region.
+pub(crate) const MAGIC: [u8; 8] = *b"MnemeCtl";
+/// Version of the format this file describes.
+pub(crate) const FORMAT: u32 = 1;
+/// Changes whenever a size or a constant of this file does.
+pub(crate) const LAYOUT_HASH: u64 = fnv(&[
+    size_of::<ControlHeader>() as u64,
+    size_of::<ProcessEntry>() as u64,
+    size_of::<SlotLines>() as u64,
+    LANES as u64,
+    INTENT_WORDS as u64,
+    COUNTERS as u64,
+    GATES as u64,
+]);
+
+/// Intent lines in a slot.
+pub(crate) const LANES: usize = 4;
+/// Payload words of an intent.
+pub const INTENT_WORDS: usize = 7;
+/// Counters in a slot: one for each database.
+pub const COUNTERS: usize = 64;
+/// Gates of big readers in a control region.
+pub const GATES: usize = 16;
+/// Unit of placement: two cache lines.
+pub(crate) const UNIT: usize = 128;
+
+const fn fnv(numbers: &[u64]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut i = 0;
+    while i < numbers.len() {
+        hash = (hash ^ numbers[i]).wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+/// A word with two lines of its own.
+#[repr(C, align(128))]
+pub(crate) struct Lone {
+    pub(crate) word: AtomicU64,
+    _rest: [AtomicU64; 15],
+}
+
+/// A database's number of records, as one thread or the base sees it.
+#[repr(C, align(16))]
+pub(crate) struct Counter {
+    /// Identity of the index that is counted; 0: none.
+    pub(crate) root: AtomicU64,
+    /// An `i64`.
+    pub(crate) value: AtomicU64,
+}
+
+/// What a folder of counters is about to do; protected by the region's own lock.
+#[repr(C, align(128))]
+pub(crate) struct Journal {
+    /// Sequence, validity, slot and counter: `fold::entry`.
+    pub(crate) entry: AtomicU64,
+    pub(crate) root: AtomicU64,
+    pub(crate) target: AtomicU64,
+    _rest: [AtomicU64; 13],
+}
+
+/// A gate of a [`BigReader`](crate::BigReader): raised while its lock is held.
+#[repr(C, align(128))]
+pub(crate) struct Gate {
+    pub(crate) lock: RobustLock,
+    _rest: [AtomicU64; 15],
+}
+
+#[repr(C, align(128))]
+pub(crate) struct ControlHeader {
+    // Written under the region's lock while nobody is attached, constant otherwise.
+    pub(crate) max_processes: AtomicU64,
+    pub(crate) max_threads: AtomicU64,
+    pub(crate) undo_bytes: AtomicU64,
+    pub(crate) data_uuid: [AtomicU64; 2],
+    pub(crate) boot_id: [AtomicU64; 2],
+    /// How often the region was built or rebuilt.
+    pub(crate) incarnation: AtomicU64,
+    /// [`BARRIER_ASYMMETRIC`] or [`BARRIER_FENCE`]: the light side that every participant uses.
+    pub(crate) barrier: AtomicU64,
+    _rest: [AtomicU64; 7],
+    /// The epoch. Written by reclaimers only, read by every pin.
+    pub(crate) epoch: Lone,
+    /// The last result of a look at all pins.
+    pub(crate) quiesced: Lone,
+    /// The highest slot that was ever claimed: where looks at the slots may stop.
+    pub(crate) highest_slot: Lone,
+    /// Number of the last revocation.
+    pub(crate) revocations: Lone,
+    pub(crate) journal: Journal,
+    pub(crate) gates: [Gate; GATES],
+    /// What threads that are gone have counted.
+    pub(crate) base: [Counter; COUNTERS],
+}
+
+pub(crate) const BARRIER_ASYMMETRIC: u64 = 1;
+pub(crate) const BARRIER_FENCE: u64 = 2;
+
+/// One attached process. `process::State` reads the word.
+#[repr(C, align(64))]
+pub(crate) struct ProcessEntry {
+    /// State and incarnation.
+    pub(crate) state: AtomicU64,
+    pub(crate) pid: AtomicU64,
+    /// Wall clock in ms at attaching.
+    pub(crate) attached_ms: AtomicU64,
+    _rest: [AtomicU64; 5],
+}
+
+#[repr(C, align(64))]
+pub(crate) struct IntentWords {
+    /// Kind (16 bits, 0: none) and sequence (48 bits).
+    pub(crate) head: AtomicU64,
+    pub(crate) words: [AtomicU64; INTENT_WORDS],
+}
+
+/// One thread's slot.
+#[repr(C, align(128))]
+pub(crate) struct SlotLines {
+    /// The pin; `epoch` reads the word. On the first line only the owner writes, except for a revocation.
+    pub(crate) pin: AtomicU64,
+    /// A bit for each gate the thread is inside of; `gate` reads the word.
+    pub(crate) inside: AtomicU64,
+    _line: [AtomicU64; 6],
+    /// Whose slot this is; `tenancy` reads the word.
+    pub(crate) owner: AtomicU64,
+    _line2: [AtomicU64; 7],
+    pub(crate) intents: [IntentWords; LANES],
+    pub(crate) counters: [Counter; COUNTERS],
+}
+
+const _: () = {
+    assert!(size_of::<Lone>() == 128);
+    assert!(size_of::<Counter>() == 16);
+    assert!(size_of::<Journal>() == 128);
+    assert!(size_of::<ProcessEntry>() == 64);
+    assert!(size_of::<IntentWords>() == 64);
+    assert!(size_of::<SlotLines>() == 22 * 64);
+    assert!(std::mem::offset_of!(SlotLines, owner) == 64);
+    assert!(std::mem::offset_of!(SlotLines, intents) == 128);
+    assert!(size_of::<ControlHeader>() == 128 + 4 * 128 + 128 + GATES * 128 + COUNTERS * 16);
+    assert!(HEADER_LEN.is_multiple_of(UNIT));
+};
+
+// SAFETY: `repr(C)`, atomics only, no padding (the assertions above count the words), no drop.
+unsafe impl Shared for ControlHeader {}
+// SAFETY: as above.
+unsafe impl Shared for ProcessEntry {}
+// SAFETY: as above.
+unsafe impl Shared for SlotLines {}
+
+/// Where the parts of a region of a given geometry begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) max_processes: u32,
+    pub(crate) max_threads: u16,
+    pub(crate) undo_bytes: usize,
+}
+
+/// Limits of the format: they keep every offset far from overflow.
+pub(crate) const MAX_PROCESSES: u32 = u16::MAX as u32;
+pub(crate) const MAX_UNDO: usize = 16 << 20;
+
+impl Geometry {
+    pub(crate) fn check(self) -> Result<(), &'static str> {
+        if self.max_processes == 0 || self.max_processes > MAX_PROCESSES {
+            Err("max_processes must be between 1 and 65,535")
+        } else if self.max_threads == 0 {
+            Err("max_threads must be between 1 and 65,535")
+        } else if self.undo_bytes > MAX_UNDO || !self.undo_bytes.is_multiple_of(8) {
+            Err("undo_bytes must be a multiple of 8 and at most 16 MiB")
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) const fn header(self) -> usize {
+        HEADER_LEN
+    }
+
+    pub(crate) const fn processes(self) -> usize {
+        self.header() + size_of::<ControlHeader>()
+    }
+
+    pub(crate) const fn slots(self) -> usize {
+        (self.processes() + self.max_processes as usize * size_of::<ProcessEntry>())
+            .next_multiple_of(UNIT)
+    }
+
+    pub(crate) const fn undo(self) -> usize {
+        self.slots() + self.max_threads as usize * size_of::<SlotLines>()
+    }
+
+    /// Bytes between the undo areas of neighbouring slots.
+    pub(crate) const fn undo_stride(self) -> usize {
+        self.undo_bytes.next_multiple_of(UNIT)
+    }
+
+    pub(crate) const fn end(self) -> usize {
+        self.undo() + self.max_threads as usize * self.undo_stride()
+    }
+}
+
+/// Lines of no slot, private to the process: where writes go that must not reach shared memory.
+pub(crate) fn nowhere() -> &'static SlotLines {
+    // SAFETY: atomics only, for which all zero is a value.
+    static NOWHERE: SlotLines = unsafe { MaybeUninit::zeroed().assume_init() };
+    &NOWHERE
+}

@@ -1,0 +1,196 @@
+//! What a thread knows of its slots without asking shared memory, and how it finds it in about a
+//! nanosecond.
+//!
+//! Each thread keeps one [`Local`] for each control region it has a slot in, and a cache of the
+//! last one used: two words of const-initialised thread-local storage without a destructor, which
+//! cost one segment-relative load. The list behind it has a destructor, by which an ending thread
+//! gives its slots back.
+//!
+//! A `Local` never moves and is freed only when no handle to it ([`Slot`](crate::Slot),
+//! [`Pin`](crate::Pin), guards) is left: one that outlives the thread's list (a handle kept in
+//! another thread-local) keeps its slot too, until the region is closed or the process ends.
+
+use crate::layout::{GATES, SlotLines};
+use crate::participants::Inner;
+use crate::{SlotError, SlotId};
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+
+/// One thread's part in one opening of a control region.
+pub(crate) struct Local {
+    /// Identity of the opening; never reused.
+    pub(crate) opening: u64,
+    /// Generation of forks in which the slot was claimed.
+    pub(crate) generation: u32,
+    /// Whether this opening's light barrier must be a full fence.
+    pub(crate) fence: bool,
+    pub(crate) slot: SlotId,
+    pub(crate) tenancy: u16,
+    lines: NonNull<SlotLines>,
+    epoch: NonNull<AtomicU64>,
+    inner: Weak<Inner>,
+    /// How many pins nest.
+    pub(crate) depth: Cell<u32>,
+    /// The pin word that the outermost pin wrote.
+    pub(crate) entered: Cell<u64>,
+    /// How many revocations this thread has noticed.
+    pub(crate) lost: Cell<u32>,
+    /// Handles other than pins.
+    pub(crate) handles: Cell<u32>,
+    /// How often this thread is inside each gate.
+    pub(crate) inside: [Cell<u16>; GATES],
+}
+
+impl Local {
+    /// The slot's lines.
+    ///
+    /// # Safety
+    /// The opening must still be alive: a handle with the opening's lifetime exists.
+    #[inline(always)]
+    pub(crate) unsafe fn lines<'a>(&self) -> &'a SlotLines {
+        // SAFETY: leads into the opening's region, which lives by the caller's promise.
+        unsafe { self.lines.as_ref() }
+    }
+
+    /// The region's epoch.
+    ///
+    /// # Safety
+    /// As [`lines`](Self::lines).
+    #[inline(always)]
+    pub(crate) unsafe fn epoch<'a>(&self) -> &'a AtomicU64 {
+        // SAFETY: as above.
+        unsafe { self.epoch.as_ref() }
+    }
+
+    /// Whether this process is a forked child of the one that claimed the slot.
+    #[inline(always)]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != mneme_sys::fork::generation()
+    }
+
+    fn has_handles(&self) -> bool {
+        self.depth.get() != 0 || self.handles.get() != 0
+    }
+}
+
+struct Cache {
+    opening: Cell<u64>,
+    local: Cell<Option<NonNull<Local>>>,
+}
+
+/// The thread's locals. The boxes are owned as raw pointers, for handles point to them.
+struct Claims(RefCell<Vec<NonNull<Local>>>);
+
+thread_local! {
+    static CACHE: Cache = const { Cache { opening: Cell::new(0), local: Cell::new(None) } };
+    static CLAIMS: Claims = const { Claims(RefCell::new(Vec::new())) };
+}
+
+/// This thread's part in the opening, if it was the last one used. `opening` must be alive.
+#[inline(always)]
+pub(crate) fn cached(opening: u64) -> Option<NonNull<Local>> {
+    CACHE.with(|cache| {
+        if cache.opening.get() == opening {
+            cache.local.get()
+        } else {
+            None
+        }
+    })
+}
+
+/// This thread's part in the opening; claims a slot if it has none.
+#[cold]
+pub(crate) fn find_or_claim(inner: &std::sync::Arc<Inner>) -> Result<NonNull<Local>, SlotError> {
+    if inner.generation() != mneme_sys::fork::generation() {
+        return Err(SlotError::Forked);
+    }
+    let found = CLAIMS
+        .try_with(|claims| {
+            let mut claims = claims.0.borrow_mut();
+            forget_closed(&mut claims);
+            // SAFETY: the list holds live boxes of this thread only.
+            let opening = |local: &NonNull<Local>| unsafe { local.as_ref() }.opening;
+            if let Some(local) = claims
+                .iter()
+                .find(|local| opening(local) == inner.opening())
+            {
+                return Ok(*local);
+            }
+            let (slot, tenancy) = inner.claim_slot()?;
+            // The slot exists, for it was just claimed.
+            let lines = inner.map().slot(slot).ok_or(SlotError::ThreadEnding)?;
+            let local = Box::new(Local {
+                opening: inner.opening(),
+                generation: inner.generation(),
+                fence: inner.fences(),
+                slot,
+                tenancy,
+                lines: NonNull::from(lines),
+                epoch: NonNull::from(&inner.map().header().epoch.word),
+                inner: std::sync::Arc::downgrade(inner),
+                depth: Cell::new(0),
+                entered: Cell::new(0),
+                lost: Cell::new(0),
+                handles: Cell::new(0),
+                inside: [const { Cell::new(0) }; GATES],
+            });
+            let local = NonNull::from(Box::leak(local));
+            claims.push(local);
+            Ok(local)
+        })
+        .map_err(|_| SlotError::ThreadEnding)??;
+    CACHE.with(|cache| {
+        cache.opening.set(inner.opening());
+        cache.local.set(Some(found));
+    });
+    Ok(found)
+}
+
+/// Frees the locals of openings that are closed.
+fn forget_closed(claims: &mut Vec<NonNull<Local>>) {
+    claims.retain(|local| {
+        // SAFETY: the list holds live boxes of this thread only.
+        let known = unsafe { local.as_ref() };
+        if known.inner.strong_count() > 0 {
+            return true;
+        }
+        uncache(known.opening);
+        if !known.has_handles() {
+            // SAFETY: no handle is left, and it leaves the list with this.
+            drop(unsafe { Box::from_raw(local.as_ptr()) });
+        }
+        false
+    });
+}
+
+fn uncache(opening: u64) {
+    CACHE.with(|cache| {
+        if cache.opening.get() == opening {
+            cache.opening.set(0);
+            cache.local.set(None);
+        }
+    });
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        for local in self.0.take() {
+            // SAFETY: the list held live boxes of this thread only.
+            let known = unsafe { local.as_ref() };
+            uncache(known.opening);
+            if known.has_handles() {
+                // Somebody will still use it in a later destructor: it keeps its slot.
+                continue;
+            }
+            if !known.is_forked()
+                && let Some(inner) = known.inner.upgrade()
+            {
+                inner.release_slot(known.slot);
+            }
+            // SAFETY: no handle is left, and the list is gone.
+            drop(unsafe { Box::from_raw(local.as_ptr()) });
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Creating, opening and rebuilding a control region, always under the region's own lock.
+//!
+//! The lock is a liveness lock (index 0), which the kernel drops if its holder dies; the region's
+//! magic is written last, so a region whose creator died is no control region and is created anew.
+//! After a reboot the first to open it rebuilds it: counts are kept, the epoch goes on, and
+//! everything else (pins, owners, intents) means nothing any more and is cleared.
+
+use crate::alone::Alone;
+use crate::layout::{
+    BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC,
+};
+use crate::map::Map;
+use crate::participants::{ControlOptions, Inner, Participants, lock_region};
+use crate::{AttachError, CreateError, OpenError, epoch};
+use mneme_sys::barrier::{self, Mechanism};
+use mneme_sys::{Clock, Liveness, PagePolicy, Region, RegionHeader, SystemClock, boot_id};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+impl Participants {
+    /// Makes a control region of `control` and attaches to it. What it contained before is gone.
+    ///
+    /// `liveness` must exclude between all who open the same region (for a region on a file or
+    /// memfd: [`OfdLiveness`](mneme_sys::OfdLiveness) on that file).
+    ///
+    /// # Errors
+    /// Nonsense options; a region that cannot hold them; a region in use.
+    pub fn create(
+        control: Region,
+        options: ControlOptions,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<Participants, CreateError> {
+        let geometry = options.geometry();
+        geometry.check().map_err(CreateError::Options)?;
+        let needed = geometry.end();
+        if needed > control.max() {
+            return Err(CreateError::TooSmall {
+                needed,
+                max: control.max(),
+            });
+        }
+        if needed > control.len() {
+            control.grow(needed).map_err(AttachError::from)?;
+        }
+        let keeper = Arc::clone(&liveness);
+        let lock = lock_region(&*keeper)?;
+        let old = Old::read(&control, &geometry).map_err(AttachError::from)?;
+        let suspects = old.max_processes.max(geometry.max_processes);
+        if let Some(index) = (1..=suspects).find(|index| liveness.is_alive(*index)) {
+            return Err(CreateError::InUse {
+                pid: old.pid(&control, index),
+            });
+        }
+        old.clear(&control, &geometry).map_err(AttachError::from)?;
+        mneme_sys::fault!("sync.create.cleared");
+
+        let map = Map::new(control, geometry).map_err(AttachError::from)?;
+        let header = map.header();
+        header
+            .max_threads
+            .store(u64::from(geometry.max_threads), Relaxed);
+        header
+            .max_processes
+            .store(u64::from(geometry.max_processes), Relaxed);
+        header.undo_bytes.store(geometry.undo_bytes as u64, Relaxed);
+        store_id(&header.data_uuid, options.data_uuid);
+        store_id(&header.boot_id, boot_id());
+        header
+            .incarnation
+            .store(SystemClock.wall_ms().max(old.incarnation + 1), Relaxed);
+        header
+            .epoch
+            .word
+            .store(old.epoch.max(epoch::FIRST_EPOCH), Relaxed);
+        let asymmetric = choose_barrier(header, false)?;
+        mneme_sys::fault!("sync.create.header");
+        RegionHeader::new(MAGIC, FORMAT, LAYOUT_HASH, map.region())
+            .map_err(AttachError::Random)?
+            .write(map.region())
+            .map_err(AttachError::from)?;
+        mneme_sys::fault!("sync.create.magic");
+        let inner = Inner::new(map, liveness, asymmetric);
+        inner.join(std::process::id())?;
+        drop(lock);
+        Ok(Participants::from_inner(inner))
+    }
+
+    /// Makes a control region of anonymous memory for this process alone.
+    ///
+    /// # Errors
+    /// Nonsense options; no memory.
+    pub fn private(options: ControlOptions) -> Result<Participants, CreateError> {
+        let geometry = options.geometry();
+        geometry.check().map_err(CreateError::Options)?;
+        let len = geometry.end();
+        let region = Region::private(len, len, PagePolicy::Small).map_err(AttachError::from)?;
+        Participants::create(region, options, Arc::new(Alone::default()))
+    }
+
+    /// Attaches to an existing control region, which must belong to the data region `data_uuid`.
+    /// After a reboot it is rebuilt.
+    ///
+    /// # Errors
+    /// Not a control region, or damaged, or of other data; no free process entry; a process that
+    /// may not use the barrier that the others rely on.
+    pub fn open(
+        control: Region,
+        data_uuid: [u8; 16],
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<Participants, OpenError> {
+        let keeper = Arc::clone(&liveness);
+        let lock = lock_region(&*keeper)?;
+        RegionHeader::read(&control, MAGIC, FORMAT, LAYOUT_HASH).map_err(OpenError::Header)?;
+        let geometry = read_geometry(&control)?;
+        let needed = geometry.end();
+        if needed > control.len() {
+            let len = control.refresh().map_err(AttachError::from)?;
+            if needed > len {
+                return Err(OpenError::Torn { needed, len });
+            }
+        }
+        let map = Map::new(control, geometry).map_err(AttachError::from)?;
+        let header = map.header();
+        let of = load_id(&header.data_uuid);
+        if of != data_uuid {
+            return Err(OpenError::OtherData {
+                control: of,
+                data: data_uuid,
+            });
+        }
+        let others = (1..=geometry.max_processes).any(|index| liveness.is_alive(index));
+        let asymmetric = choose_barrier(header, others)?;
+        let boot = boot_id();
+        let rebooted = load_id(&header.boot_id) != boot;
+        if rebooted && others {
+            return Err(OpenError::Damaged(
+                "its boot id is another's, yet processes are attached",
+            ));
+        }
+        let inner = Inner::new(map, liveness, asymmetric);
+        if rebooted {
+            inner.rebuild().map_err(AttachError::from)?;
+            mneme_sys::fault!("sync.rebuild.cleared");
+            store_id(&inner.map().header().boot_id, boot);
+        }
+        inner.join(std::process::id())?;
+        drop(lock);
+        Ok(Participants::from_inner(inner))
+    }
+}
+
+impl Inner {
+    /// With the region's lock and nobody attached: keeps the counts and the epoch, clears the rest.
+    fn rebuild(&self) -> Result<(), mneme_sys::RegionError> {
+        let header = self.map().header();
+        self.finish_fold();
+        for (id, lines) in self.map().slots() {
+            self.fold_slot(id, lines);
+        }
+        mneme_sys::fault!("sync.rebuild.folded");
+        for gate in &header.gates {
+            gate.lock.word().store(0, Relaxed);
+        }
+        self.map().clear_slots()?;
+        header.highest_slot.word.store(0, Relaxed);
+        // SYNC: pairs with the Acquire load in `Participants::epoch`.
+        header.epoch.word.fetch_add(1, Release);
+        header.incarnation.fetch_add(1, Release);
+        Ok(())
+    }
+}
+
+/// Decides which light barrier the region's participants use; the first of them does. Says whether
+/// it is the free one.
+fn choose_barrier(header: &ControlHeader, others: bool) -> Result<bool, AttachError> {
+    let can = barrier::register() == Mechanism::Asymmetric;
+    if !others {
+        let choice = if can {
+            BARRIER_ASYMMETRIC
+        } else {
+            BARRIER_FENCE
+        };
+        header.barrier.store(choice, Relaxed);
+        return Ok(can);
+    }
+    match header.barrier.load(Relaxed) {
+        // This process' heavy side would not reach those who only keep the compiler in order.
+        BARRIER_ASYMMETRIC if !can => Err(AttachError::Barrier),
+        mode => Ok(mode == BARRIER_ASYMMETRIC),
+    }
+}
+
+/// What was in the region before it was created.
+struct Old {
+    max_processes: u32,
+    incarnation: u64,
+    epoch: u64,
+    fresh: bool,
+}
+
+impl Old {
+    fn read(region: &Region, geometry: &Geometry) -> Result<Old, mneme_sys::RegionError> {
+        let magic = region.load_u64(0)?;
+        let header = region.at::<ControlHeader>(geometry.header() as u64)?;
+        let known = RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH).is_ok();
+        let keep = |word: &AtomicU64| if known { word.load(Relaxed) } else { 0 };
+        Ok(Old {
+            max_processes: u32::try_from(keep(&header.max_processes)).unwrap_or(u32::MAX),
+            incarnation: keep(&header.incarnation).min(u64::MAX >> 1),
+            epoch: keep(&header.epoch.word),
+            // Who wrote anything wrote this word first.
+            fresh: magic == 0 && header.max_threads.load(Relaxed) == 0,
+        })
+    }
+
+    fn pid(&self, region: &Region, index: u32) -> u32 {
+        let geometry = Geometry {
+            max_processes: index,
+            max_threads: 1,
+            undo_bytes: 0,
+        };
+        let entry = geometry.processes() + (index as usize - 1) * 64 + 8;
+        let pid = region.load_u64(entry as u64).unwrap_or(0);
+        u32::try_from(pid).unwrap_or(0)
+    }
+
+    /// Zeroes all that the new geometry covers; the magic goes first, `max_threads` last.
+    fn clear(&self, region: &Region, geometry: &Geometry) -> Result<(), mneme_sys::RegionError> {
+        if self.fresh {
+            return Ok(());
+        }
+        let words = region.slice_at::<AtomicU64>(0, geometry.end() / 8)?;
+        // SYNC: pairs with the Acquire load of the magic by those who open.
+        words[0].store(0, Release);
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let header = region.at::<ControlHeader>(geometry.header() as u64)?;
+        for word in &words[1..] {
+            if !std::ptr::eq(word, &header.max_threads) && word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
+        }
+        // SYNC: pairs with the load in `read`: zero says that all else is.
+        header.max_threads.store(0, Release);
+        Ok(())
+    }
+}
+
+fn read_geometry(region: &Region) -> Result<Geometry, OpenError> {
+    let damaged = |_| OpenError::Damaged("its sizes are impossible");
+    let least = Geometry {
+        max_processes: 1,
+        max_threads: 1,
+        undo_bytes: 0,
+    };
+    let header = region
+        .at::<ControlHeader>(least.header() as u64)
+        .map_err(|_| OpenError::Torn {
+            needed: least.end(),
+            len: region.len(),
+        })?;
+    let geometry = Geometry {
+        max_processes: u32::try_from(header.max_processes.load(Acquire)).map_err(damaged)?,
+        max_threads: u16::try_from(header.max_threads.load(Acquire)).map_err(damaged)?,
+        undo_bytes: usize::try_from(header.undo_bytes.load(Acquire)).map_err(damaged)?,
+    };
+    geometry.check().map_err(OpenError::Damaged)?;
+    Ok(geometry)
+}
+
+fn store_id(words: &[AtomicU64; 2], id: [u8; 16]) {
+    let id = u128::from_le_bytes(id);
+    words[0].store(id as u64, Relaxed);
+    words[1].store((id >> 64) as u64, Relaxed);
+}
+
+fn load_id(words: &[AtomicU64; 2]) -> [u8; 16] {
+    let (low, high) = (words[0].load(Relaxed), words[1].load(Relaxed));
+    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+}

@@ -1,0 +1,200 @@
+//! Reaping: what the dead left is repaired, then given back.
+//!
+//! **However often a reaper dies over it, every dead thread's slot is repaired before anybody
+//! reuses it, and its counts are kept exactly once.** For each dead process the reaper takes its
+//! liveness lock (so there is one reaper), marks its entry as being reaped, hands each of its
+//! slots to the repair and clears that slot's intents; when all are repaired, it folds their
+//! counters, ends their pins (which protected what the repairs had to read) and frees them; the
+//! entry comes last. A death in between leaves a state from which the next reaper does the rest:
+//! at worst it repairs once more what was just repaired.
+
+use crate::layout::SlotLines;
+use crate::participants::{Inner, Participants};
+use crate::process::{self, State, Status};
+use crate::undo::UndoArea;
+use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, tenancy};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a reap came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Dead processes whose entries are free again.
+    pub processes: u32,
+    /// Their thread slots, free again.
+    pub slots: u32,
+}
+
+/// The slot of a dead thread, as its repair sees it.
+pub struct DeadSlot<'a> {
+    id: SlotId,
+    inner: &'a Inner,
+    lines: &'a SlotLines,
+}
+
+impl DeadSlot<'_> {
+    /// The slot's number: what locks and claims of the dead name as their holder.
+    #[must_use]
+    pub fn id(&self) -> SlotId {
+        self.id
+    }
+
+    /// The dead thread's tenancy of the slot; see [`Slot::tenancy`](crate::Slot::tenancy).
+    #[must_use]
+    pub fn tenancy(&self) -> u16 {
+        tenancy::read(&self.lines.owner).number
+    }
+
+    /// The process id that the dead process had.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.inner.pid_of(self.id)
+    }
+
+    /// What the thread had announced in a lane, if anything.
+    #[must_use]
+    pub fn intent(&self, lane: Lane) -> Option<Intent> {
+        intent::read_line(&self.lines.intents[lane as usize])
+    }
+
+    /// Clears one lane's intent: what it announced is finished or undone. For a repair of several
+    /// steps of which the earlier must not be done again; when the repair returns `Ok`, all lanes
+    /// are cleared anyway.
+    pub fn clear_intent(&self, lane: Lane) {
+        intent::clear_line(&self.lines.intents[lane as usize]);
+    }
+
+    /// The thread's undo area.
+    #[must_use]
+    pub fn undo(&self) -> UndoArea<'_> {
+        let map = self.inner.map();
+        UndoArea::new(map.undo_offset(self.id), map.undo(self.id))
+    }
+
+    /// The thread's part of counter `db`: root and value.
+    #[must_use]
+    pub fn counted(&self, db: usize) -> Option<(u64, i64)> {
+        self.lines.counters.get(db).map(crate::layout::Counter::get)
+    }
+
+    /// Sets the thread's part of counter `db`: to the value that its intent names, so that it is
+    /// right however often it is done.
+    pub fn set_count(&self, db: usize, root: u64, value: i64) {
+        if let Some(counter) = self.lines.counters.get(db) {
+            fold::set(&counter.words(), root, value.cast_unsigned());
+        }
+    }
+}
+
+impl std::fmt::Debug for DeadSlot<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeadSlot")
+            .field("id", &self.id)
+            .field("pid", &self.pid())
+            .finish()
+    }
+}
+
+impl Participants {
+    /// Finds processes that died attached, has each of their thread slots repaired, and frees
+    /// slots and entries.
+    ///
+    /// `repair` finishes or undoes what the intents announce, frees the locks that the slot
+    /// holds, and must be idempotent: it is run again for a slot whose reaper died. It runs in
+    /// the calling thread, which may use its own slot meanwhile. A dead process that another
+    /// participant is reaping is skipped. Without the dead, it costs a system call for each
+    /// attached process.
+    ///
+    /// # Errors
+    /// The repair's own, which ends the reap; what is left is left for the next.
+    pub fn reap<E>(
+        &self,
+        mut repair: impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
+    ) -> Result<Reaped, ReapError<E>> {
+        let inner = self.inner();
+        let mut reaped = Reaped::default();
+        if inner.is_forked() {
+            return Ok(reaped);
+        }
+        for (index, entry) in (1_u16..).zip(inner.map().processes()) {
+            if index == inner.me().0
+                || process::read(&entry.state).state == State::Free
+                || inner.liveness().is_alive(u32::from(index))
+            {
+                continue;
+            }
+            let Some(taken) = inner.liveness().try_take(u32::from(index))? else {
+                continue;
+            };
+            let status = process::read(&entry.state);
+            if status.state != State::Free {
+                mneme_sys::fault!("sync.reap.taken");
+                process::write(
+                    &entry.state,
+                    Status {
+                        state: State::Reaping,
+                        ..status
+                    },
+                );
+                mneme_sys::fault!("sync.reap.marked");
+                reaped.slots += inner.reap_process(index, &mut repair)?;
+                process::write(
+                    &entry.state,
+                    Status {
+                        state: State::Free,
+                        ..status
+                    },
+                );
+                mneme_sys::fault!("sync.reap.freed");
+                reaped.processes += 1;
+            }
+            drop(taken);
+        }
+        Ok(reaped)
+    }
+}
+
+impl Inner {
+    fn reap_process<E>(
+        &self,
+        index: u16,
+        repair: &mut impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
+    ) -> Result<u32, ReapError<E>> {
+        // All slots, not only those below the mark: reaping is rare, and forgets none.
+        let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
+            .zip(self.map().all_slots())
+            .filter(|(_, lines)| tenancy::read(&lines.owner).process == index)
+            .map(|(id, lines)| (SlotId(id), lines))
+            .collect();
+        for (id, lines) in &dead {
+            repair(&DeadSlot {
+                id: *id,
+                inner: self,
+                lines,
+            })
+            .map_err(|source| ReapError::Repair { slot: *id, source })?;
+            mneme_sys::fault!("sync.reap.repaired");
+            for line in &lines.intents {
+                intent::clear_line(line);
+            }
+            mneme_sys::fault!("sync.reap.cleared");
+        }
+        self.fold_slots(dead.iter().map(|(id, _)| *id))
+            .map_err(|error| match error {
+                AttachError::Liveness(source) => ReapError::Liveness(source),
+                _ => ReapError::Locked(crate::participants::REGION_LOCK_PATIENCE),
+            })?;
+        for (id, _) in &dead {
+            self.clear_slot(*id);
+        }
+        // Never more than 65,535.
+        Ok(u32::try_from(dead.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Entries that are not free, with their pids.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (u16, u32)> {
+        (1_u16..)
+            .zip(self.map().processes())
+            .filter(|(_, entry)| process::read(&entry.state).state != State::Free)
+            .map(|(i, entry)| (i, u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)))
+    }
+}

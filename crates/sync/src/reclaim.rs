@@ -1,0 +1,170 @@
+//! The reclaimer's side of [`Participants`]: advancing the epoch, and waiting for pins to go.
+//!
+//! To free something: unlink it, so that nobody can reach it any more; call
+//! [`advance`](Participants::advance); free it once [`quiescent`](Participants::quiescent) says
+//! so for the returned epoch. Any thread of any participant may do each of the three.
+
+use crate::epoch::{self, Epoch, Kind};
+use crate::participants::{Inner, Participants};
+use crate::patience::Patience;
+use crate::word::Barrier;
+use crate::{Holding, SlotId, Stalled};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
+
+/// How long a revocable pin is waited for before it is taken away.
+pub const REVOKE_AFTER: Duration = Duration::from_secs(1);
+
+impl Participants {
+    /// After unlinking: the heavy barrier (2 to 10 us), then the next epoch. Returns the epoch
+    /// that must be over before what was unlinked is freed.
+    ///
+    /// Gather what is to be freed, and advance once for all of it.
+    pub fn advance(&self) -> Epoch {
+        if self.inner().is_forked() {
+            // Never over: the child frees nothing.
+            return Epoch::from_u64(u64::MAX);
+        }
+        let header = self.inner().map().header();
+        Epoch::from_u64(epoch::advance(&header.epoch.word, &self.inner().barrier()))
+    }
+
+    /// Whether all pins that could see what was unlinked before `g` was returned by
+    /// [`advance`](Self::advance) are gone: `min(pins) > g`.
+    ///
+    /// A load where somebody has asked before, else a look at every slot in use. The pins of the
+    /// dead count until they are reaped, for their repair may still read.
+    #[must_use]
+    pub fn quiescent(&self, g: Epoch) -> bool {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return false;
+        }
+        // SYNC: pairs with the AcqRel maximum in `look`.
+        inner.map().header().quiesced.word.load(Acquire) > g.to_u64() || inner.look() > g.to_u64()
+    }
+
+    /// Waits until `g` is over, at most for `timeout`. Revocable pins in the way are taken away
+    /// after one second.
+    ///
+    /// # Errors
+    /// [`Stalled`] names a pin in the way: that of a stopped thread after `timeout`, that of a dead
+    /// one (`Holding::DeadPin`) as soon as it is found: [`reap`](Self::reap) and try again.
+    pub fn wait_quiescent(&self, g: Epoch, timeout: Duration) -> Result<(), Stalled> {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return Err(nobody(Duration::ZERO));
+        }
+        let mut patience = Patience::new(inner.now(), timeout);
+        let mut revoked = false;
+        loop {
+            if self.quiescent(g) {
+                return Ok(());
+            }
+            let waited = patience.elapsed(inner.now());
+            if patience.is_tried() {
+                if let Some(slot) = inner.find_pin(g, |slot| inner.is_dead(slot)) {
+                    return Err(inner.stalled(slot, waited, Holding::DeadPin));
+                }
+                if waited >= REVOKE_AFTER && !revoked {
+                    revoked = true;
+                    self.revoke(g);
+                    continue;
+                }
+            }
+            if !patience.wait(|| inner.now()) {
+                if let Some(slot) = inner.find_pin(g, |_| true) {
+                    return Err(inner.stalled(slot, waited, Holding::Pin));
+                }
+                if self.quiescent(g) {
+                    return Ok(());
+                }
+                // Nobody's pin: `g` did not come from `advance`.
+                return Err(nobody(waited));
+            }
+        }
+    }
+
+    /// Takes away all revocable pins that are in the way of `g`, at once, and returns how many.
+    /// Their readers find out on leaving, and read again.
+    pub fn revoke(&self, g: Epoch) -> usize {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return 0;
+        }
+        let map = inner.map();
+        // Relaxed: only its being unique matters.
+        let number = map.header().revocations.word.fetch_add(1, Relaxed) + 1;
+        let begun: Vec<SlotId> = map
+            .slots()
+            .filter(|(_, lines)| epoch::begin_revoking(&lines.pin, g.to_u64(), number))
+            .map(|(id, _)| id)
+            .collect();
+        if begun.is_empty() {
+            return 0;
+        }
+        mneme_sys::fault!("sync.revoke.begun");
+        inner.barrier().heavy();
+        for lines in begun.iter().filter_map(|id| map.slot(*id)) {
+            epoch::finish_revoking(&lines.pin, number);
+        }
+        begun.len()
+    }
+}
+
+fn nobody(since: Duration) -> Stalled {
+    Stalled {
+        pid: 0,
+        slot: SlotId::NONE,
+        since,
+        what: Holding::Pin,
+    }
+}
+
+impl Inner {
+    /// Looks at every pin; the result is remembered for all.
+    fn look(&self) -> u64 {
+        let header = self.map().header();
+        let pins = self.map().slots().map(|(_, lines)| &lines.pin);
+        let oldest = epoch::oldest_pin(&header.epoch.word, pins);
+        // SYNC: pairs with the Acquire load in `quiescent`: who believes the number is behind our
+        // look at the pins.
+        header.quiesced.word.fetch_max(oldest, AcqRel);
+        oldest
+    }
+
+    /// A slot that is in the way of `g` and of which `is` holds.
+    fn find_pin(&self, g: Epoch, is: impl Fn(SlotId) -> bool) -> Option<SlotId> {
+        self.map()
+            .slots()
+            .filter(|(_, lines)| {
+                epoch::pinned_epoch(lines.pin.load(Acquire)).is_some_and(|e| e <= g.to_u64())
+            })
+            .map(|(id, _)| id)
+            .find(|id| is(*id))
+    }
+
+    pub(crate) fn stalled(&self, slot: SlotId, since: Duration, what: Holding) -> Stalled {
+        Stalled {
+            pid: self.pid_of(slot),
+            slot,
+            since,
+            what,
+        }
+    }
+
+    /// The oldest pin that counts, and whether it is firm.
+    pub(crate) fn oldest(&self) -> Option<(u64, SlotId, bool)> {
+        self.map()
+            .slots()
+            .filter_map(|(id, lines)| {
+                let word = lines.pin.load(Acquire);
+                Some((
+                    epoch::pinned_epoch(word)?,
+                    id,
+                    epoch::kind_of(word) == Kind::Firm,
+                ))
+            })
+            .min()
+    }
+}

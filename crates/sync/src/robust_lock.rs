@@ -1,0 +1,233 @@
+//! [`RobustLock`]: mutual exclusion over shared memory that survives its owners.
+//!
+//! **At most one guard exists at a time, and if the last owner died, the next is told.** The lock
+//! is one word that names its owner (see `lock_word`); it lies in any region, zeroed memory is a
+//! free lock, and nothing is registered anywhere. A waiter spins, yields and sleeps, and from
+//! time to time asks the kernel whether the owner lives; a dead one's lock it takes over.
+
+use crate::lock_word::{self, Attempt, LockState, Owner};
+use crate::patience::Patience;
+use crate::{Holding, Slot, Stalled};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// How long [`RobustLock::lock`] waits for an owner that lives but does not let go.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A lock in shared memory, handed over with the news when its owner dies.
+#[repr(transparent)]
+#[derive(Default)]
+pub struct RobustLock {
+    word: AtomicU64,
+}
+
+const _: () = assert!(size_of::<RobustLock>() == 8);
+
+// SAFETY: one atomic word, any value of which is a state of the lock.
+unsafe impl mneme_sys::Shared for RobustLock {}
+
+/// How a lock was got.
+#[derive(Debug)]
+pub enum Acquired<G> {
+    /// What it guards is whole.
+    Clean(G),
+    /// An owner died holding it, and nobody has declared the repair done since: what it guards may
+    /// be half changed. Repair it, then call `repaired()`; until somebody does, every owner gets
+    /// this news.
+    OwnerDied(G),
+}
+
+impl<G> Acquired<G> {
+    /// The guard, for a caller to whom it makes no difference.
+    pub fn into_inner(self) -> G {
+        match self {
+            Acquired::Clean(guard) | Acquired::OwnerDied(guard) => guard,
+        }
+    }
+
+    /// Whether the news came with it.
+    #[must_use]
+    pub fn owner_died(&self) -> bool {
+        matches!(self, Acquired::OwnerDied(_))
+    }
+}
+
+/// Holds a [`RobustLock`]; dropping it lets go.
+#[must_use = "dropping it unlocks at once"]
+pub struct Guard<'a> {
+    word: &'a AtomicU64,
+    slot: Slot<'a>,
+}
+
+impl RobustLock {
+    /// A free lock.
+    #[must_use]
+    pub const fn new() -> RobustLock {
+        RobustLock {
+            word: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes the lock, waiting at most a second.
+    ///
+    /// Announce an intent first if the owner's death must be repaired by more than the lock's
+    /// place tells.
+    ///
+    /// # Errors
+    /// [`Stalled`] names an owner that lives but does not let go, or this thread itself.
+    pub fn lock<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Guard<'a>>, Stalled> {
+        self.lock_within(slot, LOCK_PATIENCE)
+    }
+
+    /// Takes the lock, waiting at most `limit` for an owner that lives.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn lock_within<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        limit: Duration,
+    ) -> Result<Acquired<Guard<'a>>, Stalled> {
+        self.acquire(slot, limit, Holding::Lock)
+    }
+
+    /// The same, with what to say of an owner that does not let go.
+    pub(crate) fn acquire<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        limit: Duration,
+        what: Holding,
+    ) -> Result<Acquired<Guard<'a>>, Stalled> {
+        if let Ok(acquired) = self.attempt(slot) {
+            return Ok(acquired);
+        }
+        let inner = slot.inner();
+        let mut patience = Patience::new(inner.now(), limit);
+        loop {
+            match self.try_or_take_over(slot, patience.is_tried()) {
+                Ok(acquired) => return Ok(acquired),
+                Err(busy) => {
+                    let owner = busy.owner().unwrap_or(me(slot));
+                    if owner == me(slot) {
+                        return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
+                    }
+                    if !patience.wait(|| inner.now()) {
+                        let waited = patience.elapsed(inner.now());
+                        return Err(inner.stalled(owner.slot, waited, what));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the lock if it is free or its owner dead.
+    pub fn try_lock<'a>(&'a self, slot: &Slot<'a>) -> Option<Acquired<Guard<'a>>> {
+        self.try_or_take_over(slot, true).ok()
+    }
+
+    /// The slot that holds the lock now.
+    #[must_use]
+    pub fn owner(&self) -> Option<crate::SlotId> {
+        lock_word::look(&self.word).owner().map(|owner| owner.slot)
+    }
+
+    pub(crate) fn word(&self) -> &AtomicU64 {
+        &self.word
+    }
+
+    #[inline]
+    fn attempt<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Guard<'a>>, LockState> {
+        let guard = || Guard {
+            word: &self.word,
+            slot: slot.clone(),
+        };
+        if slot.local().is_forked() {
+            // The child owns nothing and takes nothing over.
+            return Err(lock_word::look(&self.word));
+        }
+        match lock_word::acquire(&self.word, me(slot)) {
+            Attempt::Clean => Ok(Acquired::Clean(guard())),
+            Attempt::OwnerDied => Ok(Acquired::OwnerDied(guard())),
+            Attempt::Busy(seen) => Err(seen),
+        }
+    }
+
+    fn try_or_take_over<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        ask: bool,
+    ) -> Result<Acquired<Guard<'a>>, LockState> {
+        let busy = match self.attempt(slot) {
+            Ok(acquired) => return Ok(acquired),
+            Err(busy) => busy,
+        };
+        let Some(owner) = busy.owner() else {
+            return Err(busy);
+        };
+        if !ask || owner == me(slot) || !slot.inner().is_owner_dead(owner.slot, owner.tenancy) {
+            return Err(busy);
+        }
+        mneme_sys::fault!("sync.lock.judged");
+        match lock_word::take_over(&self.word, busy, me(slot)) {
+            Attempt::Busy(now) => Err(now),
+            _ => {
+                mneme_sys::fault!("sync.lock.taken_over");
+                Ok(Acquired::OwnerDied(Guard {
+                    word: &self.word,
+                    slot: slot.clone(),
+                }))
+            }
+        }
+    }
+}
+
+fn me(slot: &Slot<'_>) -> Owner {
+    Owner {
+        slot: slot.id(),
+        tenancy: slot.tenancy(),
+    }
+}
+
+impl std::fmt::Debug for RobustLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = lock_word::look(&self.word);
+        f.debug_struct("RobustLock")
+            .field("owner", &state.owner().map(|owner| owner.slot))
+            .field("news", &state.has_news())
+            .finish()
+    }
+}
+
+impl Guard<'_> {
+    /// Declares what the lock guards whole again: later owners get it without the news.
+    pub fn repaired(&self) {
+        if !self.slot.local().is_forked() {
+            lock_word::repaired(self.word);
+        }
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        lock_word::look(self.word).has_news()
+    }
+
+    /// The next owner gets the news, whatever becomes of this one.
+    pub(crate) fn give_news(&self) {
+        lock_word::give_news(self.word);
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.slot.local().is_forked() {
+            lock_word::release(self.word);
+        }
+    }
+}
+
+impl std::fmt::Debug for Guard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard")
+            .field("slot", &self.slot.id())
+            .finish_non_exhaustive()
+    }
+}

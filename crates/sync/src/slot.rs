@@ -1,0 +1,179 @@
+//! [`Slot`]: the calling thread's place in the control region.
+
+use crate::layout::{Counter, SlotLines};
+use crate::local::Local;
+use crate::participants::Inner;
+use crate::undo::UndoArea;
+use crate::{IntentLine, Lane, Pin, RevocablePin, fold};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Number of a thread slot, 1 up to the region's `max_threads`; 0 stands for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct SlotId(pub u16);
+
+impl SlotId {
+    /// No slot.
+    pub const NONE: SlotId = SlotId(0);
+
+    /// Whether it names a slot.
+    #[must_use]
+    pub const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl std::fmt::Display for SlotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The calling thread's slot: its intents, counters and undo area, of which it is the only writer.
+///
+/// A handle, cheap to get and to clone; it stays with its thread. In a child forked while a handle
+/// existed, writes go nowhere.
+pub struct Slot<'p> {
+    inner: &'p Inner,
+    local: NonNull<Local>,
+    /// Not `Send`, not `Sync`: the slot is its thread's.
+    _thread: PhantomData<*const ()>,
+}
+
+impl<'p> Slot<'p> {
+    /// # Safety
+    /// `local` is a live one of the calling thread and of the opening `inner`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(inner: &'p Inner, local: NonNull<Local>) -> Slot<'p> {
+        // SAFETY: alive by the caller's promise.
+        let handles = unsafe { &local.as_ref().handles };
+        handles.set(handles.get() + 1);
+        Slot {
+            inner,
+            local,
+            _thread: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> &'p Inner {
+        self.inner
+    }
+
+    #[inline(always)]
+    pub(crate) fn local(&self) -> &Local {
+        // SAFETY: alive while a handle is.
+        unsafe { self.local.as_ref() }
+    }
+
+    /// The slot's lines; a private spare in a forked child, whose writes must go nowhere.
+    #[inline(always)]
+    pub(crate) fn lines(&self) -> &'p SlotLines {
+        if self.local().is_forked() {
+            return crate::layout::nowhere();
+        }
+        // SAFETY: `inner`, the opening, is borrowed for 'p.
+        unsafe { self.local().lines() }
+    }
+
+    /// The slot's number: what lock words and claims name as their holder.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> SlotId {
+        self.local().slot
+    }
+
+    /// Which owner of the slot this thread is, counted since the region was built, modulo 2^16.
+    /// Together with the number it names a thread that is never mistaken for a later one.
+    #[inline]
+    #[must_use]
+    pub fn tenancy(&self) -> u16 {
+        self.local().tenancy
+    }
+
+    /// Pins firmly; see [`Participants::pin`](crate::Participants::pin).
+    #[inline]
+    pub fn pin(&self) -> Pin<'p> {
+        // SAFETY: the `Local` is this thread's; the opening is borrowed for 'p.
+        unsafe { Pin::enter(self.local) }
+    }
+
+    /// Pins revocably; see [`Participants::pin_revocable`](crate::Participants::pin_revocable).
+    #[inline]
+    pub fn pin_revocable(&self) -> RevocablePin<'p> {
+        // SAFETY: the `Local` is this thread's; the opening is borrowed for 'p.
+        unsafe { RevocablePin::enter(self.local) }
+    }
+
+    /// The intent line of a lane.
+    #[inline]
+    #[must_use]
+    pub fn intent(&self, lane: Lane) -> IntentLine<'p> {
+        IntentLine::new(&self.lines().intents[lane as usize])
+    }
+
+    /// Adds `delta` to this thread's part of counter `db` (below 64; beyond, nothing happens).
+    ///
+    /// The counter belongs to the index with identity `root`, not 0. Identities grow and are never
+    /// reused: counting for a larger one forgets what was counted for smaller ones. A counter goes
+    /// with its index: databases that swap their indices swap their counters' numbers too.
+    #[inline]
+    pub fn count(&self, db: usize, root: u64, delta: i64) {
+        if let Some(counter) = self.lines().counters.get(db) {
+            fold::count(&counter.words(), root, delta.cast_unsigned());
+        }
+    }
+
+    /// This thread's part of counter `db`: root and value.
+    ///
+    /// For an intent that must not count twice: it holds the value *to be*, and who finishes it
+    /// sets that by [`set_count`](Self::set_count) or
+    /// [`DeadSlot::set_count`](crate::DeadSlot::set_count).
+    #[must_use]
+    pub fn counted(&self, db: usize) -> Option<(u64, i64)> {
+        self.lines().counters.get(db).map(Counter::get)
+    }
+
+    /// Sets this thread's part of counter `db`.
+    pub fn set_count(&self, db: usize, root: u64, value: i64) {
+        if let Some(counter) = self.lines().counters.get(db) {
+            fold::set(&counter.words(), root, value.cast_unsigned());
+        }
+    }
+
+    /// The slot's undo area.
+    #[must_use]
+    pub fn undo(&self) -> UndoArea<'p> {
+        if self.local().is_forked() {
+            return UndoArea::new(0, &[]);
+        }
+        let map = self.inner.map();
+        UndoArea::new(map.undo_offset(self.id()), map.undo(self.id()))
+    }
+}
+
+impl Clone for Slot<'_> {
+    #[inline]
+    fn clone(&self) -> Self {
+        // SAFETY: `self` proves both.
+        unsafe { Slot::new(self.inner, self.local) }
+    }
+}
+
+impl Drop for Slot<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let handles = &self.local().handles;
+        handles.set(handles.get() - 1);
+    }
+}
+
+impl std::fmt::Debug for Slot<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot")
+            .field("id", &self.id())
+            .field("tenancy", &self.tenancy())
+            .finish()
+    }
+}

@@ -1,0 +1,176 @@
+//! What a control region looks like from outside: cheap figures, and a walk that verifies.
+
+use crate::epoch::{self, Epoch};
+use crate::layout::COUNTERS;
+use crate::participants::Participants;
+use crate::process::{self, State};
+use crate::{Lane, SlotId, intent, lock_word, tenancy};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// The pin that holds up reclamation most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldestPin {
+    /// The epoch it entered in.
+    pub epoch: Epoch,
+    /// Its thread's slot.
+    pub slot: SlotId,
+    /// Its process.
+    pub pid: u32,
+    /// Whether it can not be revoked.
+    pub firm: bool,
+}
+
+/// Figures of a control region, read without locks, each true at some moment of the reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The current epoch.
+    pub epoch: u64,
+    /// Epochs below this number are known to be over.
+    pub quiesced: u64,
+    /// The oldest pin, if there is one.
+    pub oldest_pin: Option<OldestPin>,
+    /// Slots that have an owner, alive or not yet reaped.
+    pub slots: u32,
+    /// Slots there are.
+    pub max_threads: u32,
+    /// Processes attached, alive or not yet reaped.
+    pub processes: u32,
+    /// Entries there are.
+    pub max_processes: u32,
+    /// Attempts to revoke pins so far.
+    pub revocations: u64,
+    /// How often the region was built or rebuilt; see [`Participants::incarnation`].
+    pub incarnation: u64,
+    /// Whether pins use the free side of an asymmetric barrier.
+    pub asymmetric: bool,
+}
+
+impl Participants {
+    /// The region's figures: a look at every entry and every slot in use. All zero in a forked
+    /// child.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return Stats::default();
+        }
+        let header = inner.map().header();
+        let oldest_pin = inner.oldest().map(|(epoch, slot, firm)| OldestPin {
+            epoch: Epoch::from_u64(epoch),
+            slot,
+            pid: inner.pid_of(slot),
+            firm,
+        });
+        let used = inner
+            .map()
+            .slots()
+            .filter(|(_, s)| !tenancy::read(&s.owner).is_free());
+        let geometry = inner.map().geometry();
+        Stats {
+            epoch: header.epoch.word.load(Acquire),
+            quiesced: header.quiesced.word.load(Acquire),
+            oldest_pin,
+            slots: u32::try_from(used.count()).unwrap_or(u32::MAX),
+            max_threads: u32::from(geometry.max_threads),
+            processes: u32::try_from(inner.attached().count()).unwrap_or(u32::MAX),
+            max_processes: geometry.max_processes,
+            revocations: header.revocations.word.load(Relaxed),
+            incarnation: self.incarnation(),
+            asymmetric: self.is_asymmetric(),
+        }
+    }
+
+    /// Verifies everything in the control region that has an invariant and reports what is wrong,
+    /// in words; nothing if all is well. May run while others work.
+    #[must_use]
+    pub fn check(&self) -> Vec<String> {
+        let inner = self.inner();
+        let mut problems = Vec::new();
+        if inner.is_forked() {
+            return problems;
+        }
+        let map = inner.map();
+        let header = map.header();
+        let highest = header.highest_slot.word.load(Acquire);
+        let quiesced = header.quiesced.word.load(Acquire);
+        for (id, lines) in (1_u16..).zip(map.all_slots()) {
+            let owner = tenancy::read(&lines.owner);
+            let mut found = Vec::new();
+            if owner.is_free() {
+                if lines.pin.load(Acquire) != epoch::UNPINNED {
+                    found.push(format!("slot {id} is free but pinned"));
+                }
+                if lines.inside.load(Acquire) != 0 {
+                    found.push(format!("slot {id} is free but inside a gate"));
+                }
+                for lane in Lane::ALL {
+                    if intent::read_line(&lines.intents[lane as usize]).is_some() {
+                        found.push(format!(
+                            "slot {id} is free but has an intent in lane {lane:?}"
+                        ));
+                    }
+                }
+                if lines.counters.iter().any(|counter| counter.get().0 != 0) {
+                    found.push(format!("slot {id} is free but has counts"));
+                }
+            } else {
+                if u64::from(id) > highest {
+                    found.push(format!("slot {id} has an owner above the mark {highest}"));
+                }
+                match map
+                    .process(owner.process)
+                    .map(|entry| process::read(&entry.state))
+                {
+                    None => found.push(format!(
+                        "slot {id} belongs to process entry {}, which does not exist",
+                        owner.process
+                    )),
+                    Some(status)
+                        if status.state == State::Free
+                            || status.incarnation != owner.incarnation =>
+                    {
+                        found.push(format!(
+                            "slot {id} belongs to incarnation {} of process entry {}, which is \
+                             gone",
+                            owner.incarnation, owner.process
+                        ));
+                    }
+                    Some(_) => {}
+                }
+                let pinned = epoch::pinned_epoch(lines.pin.load(Acquire));
+                let now = header.epoch.word.load(Acquire);
+                if pinned.is_some_and(|pinned| pinned > now) {
+                    found.push(format!("slot {id} is pinned in the future of epoch {now}"));
+                }
+            }
+            // What changed hands meanwhile is judged another time.
+            if tenancy::read(&lines.owner) == owner {
+                problems.append(&mut found);
+            }
+        }
+        let now = header.epoch.word.load(Acquire);
+        if quiesced > now {
+            problems.push(format!(
+                "epoch {quiesced} is said to be over, the epoch is {now}"
+            ));
+        }
+        for (i, gate) in header.gates.iter().enumerate() {
+            if let Some(owner) = lock_word::look(gate.lock.word()).owner()
+                && map.slot(owner.slot).is_none()
+            {
+                problems.push(format!(
+                    "gate {i} is held by slot {}, which is none",
+                    owner.slot
+                ));
+            }
+        }
+        let journal = crate::fold::look(&header.journal.words());
+        if journal.is_open()
+            && (usize::from(journal.counter()) >= COUNTERS
+                || map.slot(SlotId(journal.slot())).is_none())
+        {
+            problems.push("the journal of counts names a counter or slot that is none".to_owned());
+        }
+        problems
+    }
+}

@@ -1,0 +1,78 @@
+//! **A thread slot has one owner at a time, and everybody can tell who and since when**: the word that says so.
+//!
+//! The word names the owning process' entry, that entry's incarnation, and the *tenancy*: a number that changes whenever
+//! the slot gets a new owner. One exchange both takes the slot and names the taker, so there is no instant at which it is taken
+//! by nobody; for this claim alone no intent is needed. Who holds a lock as slot and tenancy is not mistaken for a later owner
+//! of the same slot.
+
+use crate::word::Word;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Value of an owner word, decoded: process (16 bits, 0: free), tenancy (16), incarnation of the process entry (32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenancy {
+    /// Index of the process' entry, from 1; 0: the slot is free.
+    pub(crate) process: u16,
+    /// Which owner since the region was built; wraps.
+    pub(crate) number: u16,
+    /// Low bits of the incarnation of the process' entry.
+    pub(crate) incarnation: u32,
+}
+
+impl Tenancy {
+    pub(crate) const fn decode(word: u64) -> Tenancy {
+        Tenancy {
+            process: word as u16,
+            number: (word >> 16) as u16,
+            incarnation: (word >> 32) as u32,
+        }
+    }
+
+    const fn encode(self) -> u64 {
+        self.process as u64 | (self.number as u64) << 16 | (self.incarnation as u64) << 32
+    }
+
+    pub(crate) const fn is_free(self) -> bool {
+        self.process == 0
+    }
+}
+
+/// Takes a free slot for `process`; `None` if it is not free, or another thread was faster.
+pub(crate) fn claim<W: Word>(owner: &W, process: u16, incarnation: u32) -> Option<Tenancy> {
+    let word = owner.load(Relaxed);
+    let last = Tenancy::decode(word);
+    if !last.is_free() {
+        return None;
+    }
+    let mine = Tenancy {
+        process,
+        number: last.number.wrapping_add(1),
+        incarnation,
+    };
+    // SYNC: pairs with the Release store in `release`: the last owner's words are cleared, and we see them so.
+    owner
+        .compare_exchange(word, mine.encode(), AcqRel, Relaxed)
+        .is_ok()
+        .then_some(mine)
+}
+
+/// Gives a slot back whose other words are clear. Only its owner calls this, or who has taken the dead owner's liveness.
+pub(crate) fn release<W: Word>(owner: &W) {
+    let last = Tenancy::decode(owner.load(Relaxed));
+    // SYNC: pairs with the exchange in `claim`.
+    owner.store(
+        Tenancy {
+            process: 0,
+            incarnation: 0,
+            ..last
+        }
+        .encode(),
+        Release,
+    );
+}
+
+/// Whose slot it is.
+pub(crate) fn read<W: Word>(owner: &W) -> Tenancy {
+    // SYNC: pairs with the exchange in `claim`.
+    Tenancy::decode(owner.load(Acquire))
+}

@@ -1,0 +1,86 @@
+//! Undo areas: room in a thread's slot for what does not fit an intent line.
+//!
+//! An operation on several keys writes the old locations here, an overwrite in place the new
+//! bytes; then the intent that says so; then it begins. Who reaps the thread finds both.
+//!
+//! The bytes are words of shared memory: all access is by atomics, so that a reader who races
+//! with a writer gets torn content at worst.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// One slot's undo area.
+#[derive(Clone, Copy)]
+pub struct UndoArea<'a> {
+    offset: usize,
+    words: &'a [AtomicU64],
+}
+
+impl<'a> UndoArea<'a> {
+    pub(crate) fn new(offset: usize, words: &'a [AtomicU64]) -> Self {
+        UndoArea { offset, words }
+    }
+
+    /// Where the area lies in the control region, in bytes.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+
+    /// Bytes in the area.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// Whether the region was created without undo areas.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The area as words.
+    #[must_use]
+    pub fn words(&self) -> &'a [AtomicU64] {
+        self.words
+    }
+
+    /// Writes `bytes` at `at` (a multiple of 8); the rest of the last word becomes zero. `false`,
+    /// and nothing is written, if they do not fit. They are visible to others before the intent
+    /// that is declared afterwards.
+    #[must_use]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        let Some(words) = self.part(at, bytes.len()) else {
+            return false;
+        };
+        for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..chunk.len()].copy_from_slice(chunk);
+            // Relaxed: the intent's Release store publishes it.
+            word.store(u64::from_le_bytes(value), Relaxed);
+        }
+        true
+    }
+
+    /// Reads bytes from `at` (a multiple of 8) on; `false` if the area ends before.
+    #[must_use]
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> bool {
+        let Some(words) = self.part(at, bytes.len()) else {
+            return false;
+        };
+        for (word, chunk) in words.iter().zip(bytes.chunks_mut(8)) {
+            // Relaxed: the intent was read with Acquire before.
+            chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..chunk.len()]);
+        }
+        true
+    }
+
+    fn part(&self, at: usize, len: usize) -> Option<&'a [AtomicU64]> {
+        if !at.is_multiple_of(8) {
+            return None;
+        }
+        self.words
+            .get(at / 8..(at / 8).checked_add(len.div_ceil(8))?)
+    }
+}

@@ -1,0 +1,67 @@
+//! Every protocol of this crate runs on real shared memory and, *as the same code*, inside the interleaving models:
+//! it is written over [`Word`] and [`Barrier`] instead of `AtomicU64` and the system call.
+//!
+//! A model supplies its own words (loom's atomics) and its own barrier (neither loom nor shuttle knows `membarrier`, so a
+//! sequentially consistent fence stands on both sides), and a deliberately broken model supplies words that forget their
+//! orderings or a barrier that does nothing. In the product both traits vanish by inlining.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A 64-bit atomic.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    /// A thread fence of the same memory model that the word belongs to.
+    fn fence(order: Ordering);
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        AtomicU64::compare_exchange(self, current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        AtomicU64::fetch_add(self, value, order)
+    }
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+}
+
+/// The asymmetric barrier: `light` is all but free and stands where something is entered, `heavy` is dear and stands where
+/// somebody must know what all others have entered.
+///
+/// The contract is that of a sequentially consistent fence on both sides: of a store before `light` and a load after
+/// `heavy`, and a store before `heavy` and a load after `light`, at least one load sees the other side's store.
+pub(crate) trait Barrier {
+    fn light(&self);
+    fn heavy(&self);
+}

@@ -1,0 +1,50 @@
+//! One region, opened by several "processes" of a script.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+use mneme_sync::{ControlOptions, Participants};
+use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+pub const UUID: [u8; 16] = *b"a data region id";
+
+pub fn options() -> ControlOptions {
+    ControlOptions {
+        max_processes: 8,
+        max_threads: 16,
+        undo_bytes: 256,
+        ..ControlOptions::new(UUID)
+    }
+}
+
+pub fn private(options: ControlOptions) -> Participants {
+    Participants::private(options).unwrap()
+}
+
+pub fn map(fd: OwnedFd) -> Region {
+    Region::map(fd, Access::ReadWrite, 1 << 26, PagePolicy::Small).unwrap()
+}
+
+/// The same region at two addresses: `a` is the script's process 1, `b` its process 2.
+pub struct Pair {
+    pub a: Participants,
+    pub b: Participants,
+    pub script: ScriptedLiveness,
+}
+
+impl Pair {
+    pub fn new() -> Pair {
+        let script = ScriptedLiveness::new();
+        let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+        let copy = map(region.duplicate_fd().unwrap().unwrap());
+        assert_ne!(region.base(), copy.base());
+        let a = Participants::create(region, options(), Arc::new(script.process(1))).unwrap();
+        let b = Participants::open(copy, UUID, Arc::new(script.process(2))).unwrap();
+        Pair { a, b, script }
+    }
+
+    /// The region once more.
+    pub fn copy(&self) -> Region {
+        map(self.a.region().duplicate_fd().unwrap().unwrap())
+    }
+}
