@@ -1,1 +1,87 @@
-//! Which bytes of a region are whose.
+//! Which bytes of a region are whose: contiguous extents of 2 MiB frames, claimed and released by any number of
+//! processes, any of which may be killed at any instruction.
+//!
+//! # What it promises
+//!
+//! * A [claim](Arena::claim) gets a run of *adjacent* frames, of any length and any power-of-two alignment, whenever
+//!   there is one (lowest address first, nearest NUMA node first), in O(log frames).
+//! * What is not granted has a typed error, and nothing has changed.
+//! * [`Class::Ordinary`] leaves a reserve alone, so that whoever makes room (compaction) can always begin.
+//! * A death at any point loses no frame: who dies with the lock is cleared up after by the lock's next owner, and what
+//!   the dead had claimed but not [adopted](Arena::adopt) comes back by [`Arena::repair`].
+//! * [`Arena::extent_of`] tells the extent of any frame, without a lock, in a few loads.
+//!
+//! The arena does not know what its extents hold, and neither zeroes nor populates them.
+//!
+//! # How
+//!
+//! Each frame has a descriptor in the region, changed by compare-and-swap; they are the truth. A bitmap with a tree of
+//! free runs above it is derived from them, and is what the search uses. One robust lock guards claims, releases and
+//! growth; adoption is one compare-and-swap; everything else reads without it. All positions are offsets, so that the
+//! region may be open at several addresses at once. The modules `layout` (format), `descriptor` (runs), `summary`
+//! (search), `repair` (deaths) and `zone` (nodes and growth) tell the rest.
+//!
+//! Guaranteed contiguous memory for a first class of clients is the idea of GCMA (SeongJae Park's dissertation, ch. 2);
+//! its second class, who rent what is idle and may lose it at any moment, is not here yet. The descriptors' generation,
+//! which every claim raises, is there for it.
+//!
+//! # Use
+//!
+//! ```
+//! use mneme_arena::{Arena, ArenaOptions, Class};
+//! use mneme_sync::{ControlOptions, Participants};
+//! use mneme_sys::{NodeId, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
+//! use std::sync::Arc;
+//!
+//! let mut uuid = [0; 16];
+//! mneme_sys::random_bytes(&mut uuid)?;
+//! let control = ControlOptions::new(uuid);
+//! let memory = Region::private(control.region_len(), control.region_len(), PagePolicy::Small)?;
+//! let liveness = Arc::new(ScriptedLiveness::new().process(1));
+//! let participants = Participants::create(memory, control, liveness)?;
+//!
+//! let region = Arc::new(Region::private(64 << 20, 256 << 20, PagePolicy::Huge)?);
+//! let arena = Arena::create(region, participants.clone(), ArenaOptions {
+//!     uuid,
+//!     client_bytes: 4096,
+//!     nodes: 1,
+//!     topology: Arc::new(SyntheticTopology::new(1, 2)),
+//!     reserve_frames: 2,
+//! })?;
+//!
+//! let slot = participants.slot()?;
+//! let extent = arena.claim(&slot, 4, 4, NodeId(0), Class::Ordinary, 7)?; // 8 MiB, aligned to 8 MiB
+//! assert_eq!(extent.offset() % (8 << 20), 0);
+//! // ... here the tenant links the extent in its own structure, then:
+//! arena.adopt(extent)?;
+//! assert_eq!(arena.extent_of(extent.start).map(|info| info.tag), Some(7));
+//! arena.release(&slot, extent)?;
+//! assert!(arena.check()?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arena;
+mod check;
+mod claim;
+mod descriptor;
+mod error;
+mod frame;
+mod grow;
+mod layout;
+mod release;
+mod repair;
+mod runs;
+mod stats;
+mod summary;
+mod zone;
+
+pub use arena::{Arena, ArenaOptions, ExtentInfo, ExtentState};
+pub use check::Problem;
+pub use claim::Class;
+pub use error::{
+    AdoptError, ClaimError, CreateError, GrowError, InvalidClaim, OpenError, ReleaseError,
+    RepairError,
+};
+pub use frame::{Extent, FRAME_BYTES, Frame, MAX_ALIGN_FRAMES, MAX_FRAMES, MAX_TAG};
+pub use repair::Repaired;
+pub use stats::{ArenaStats, NodeStats};

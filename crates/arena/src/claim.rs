@@ -1,0 +1,172 @@
+//! A claim gets, at once, the lowest run of free frames that fits; or nothing, and then nothing has changed.
+//!
+//! Under the arena's lock: search (see `summary`), intent, descriptors, bitmap and tree. Dead before the run's head is
+//! written, it leaves tails without a head, which the next owner of the lock frees; dead later, it leaves an extent in
+//! state `Claimed` that [`Arena::repair`] gives back.
+//!
+//! The two classes of client are those of Park, §2.3, of which only the first asks for extents; the split into ordinary
+//! and reserved claims is what a log needs so that compaction can always start.
+
+use crate::arena::Arena;
+use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
+use crate::repair::Kind;
+use crate::{ClaimError, InvalidClaim};
+use mneme_sync::{Lane, Slot};
+use mneme_sys::NodeId;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// On whose account a claim goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Class {
+    /// May not take the last [`reserve`](Arena::set_reserve) frames.
+    Ordinary,
+    /// May take all there are: for what makes room for others.
+    Reserved,
+}
+
+impl Arena {
+    /// Claims `frames` adjacent frames on one NUMA node, the first at a multiple of `align_frames` (a power of two up to
+    /// [`MAX_ALIGN_FRAMES`]), counted from the region's start. `node` is a wish: where it has no such run, the nearest
+    /// node that has one serves. `tag` (up to [`MAX_TAG`]) is the tenant's, and comes back from
+    /// [`extent_of`](Arena::extent_of).
+    ///
+    /// The extent is the caller's, in state [`Claimed`](crate::ExtentState::Claimed), until it is
+    /// [adopted](Arena::adopt) or [released](Arena::release). If the calling thread's process dies before, `repair` gives
+    /// it back; so adopt before the thread ends, for its slot then goes to another.
+    ///
+    /// **The memory is as its last user left it**, not zeroed; only frames that nobody had before are zero. It may not be
+    /// populated yet. Cost: a microsecond or so, whatever the size of the arena; frames of the run add some nanoseconds
+    /// each.
+    ///
+    /// # Errors
+    /// No memory, no run of that length, or a request that can never be granted; see [`ClaimError`]. Nothing has changed
+    /// then.
+    pub fn claim(
+        &self,
+        slot: &Slot<'_>,
+        frames: u32,
+        align_frames: u32,
+        node: NodeId,
+        class: Class,
+        tag: u16,
+    ) -> Result<Extent, ClaimError> {
+        let most = self.geometry.max_frames - self.geometry.first_frame;
+        if frames == 0 {
+            return Err(InvalidClaim::NoFrames.into());
+        }
+        if frames > most {
+            return Err(InvalidClaim::TooMany {
+                wanted: frames,
+                most,
+            }
+            .into());
+        }
+        if !align_frames.is_power_of_two() || align_frames > MAX_ALIGN_FRAMES {
+            return Err(InvalidClaim::Alignment {
+                align: align_frames,
+            }
+            .into());
+        }
+        if tag > MAX_TAG {
+            return Err(InvalidClaim::Tag { tag }.into());
+        }
+        let guard = self.lock::<ClaimError>(slot)?;
+        let range = self.search(frames, align_frames, node, class)?;
+        let table = self.table()?;
+        let damaged = |at: crate::descriptor::Unexpected| ClaimError::Damaged {
+            frame: Frame(at.frame),
+        };
+        let generation = table.next_generation(range.clone()).map_err(damaged)?;
+        let extent = Extent {
+            start: Frame(range.start),
+            frames,
+        };
+        self.reach(extent)?;
+        let summary = self.summary()?;
+
+        let intent = slot.intent(Lane::Arena);
+        intent.begin(
+            Kind::Claim as u16,
+            &[
+                u64::from(range.start),
+                u64::from(frames),
+                u64::from(generation),
+            ],
+        );
+        mneme_sys::fault!("arena.claim.intent");
+        let written = table.write_run(range.clone(), tag, slot.id().0, generation, || {
+            mneme_sys::fault!("arena.claim.descriptor");
+        });
+        if let Err(at) = written {
+            // Somebody wrote into the table past the lock. What this claim wrote is taken back.
+            table.free_run(range.clone(), generation, false, || ());
+            self.derive(range)?;
+            intent.clear();
+            return Err(damaged(at));
+        }
+        summary.mark(range.clone(), false);
+        mneme_sys::fault!("arena.claim.summary");
+        summary.refresh(range);
+        mneme_sys::fault!("arena.claim.refreshed");
+        drop(guard);
+        mneme_sys::fault!("arena.claim.unlocked");
+        intent.clear();
+        mneme_sys::fault!("arena.claim.cleared");
+        Ok(extent)
+    }
+
+    /// The lowest fitting run on the nearest node that has one.
+    fn search(
+        &self,
+        frames: u32,
+        align: u32,
+        node: NodeId,
+        class: Class,
+    ) -> Result<Range<u32>, ClaimError> {
+        let summary = self.summary()?;
+        let reserve = match class {
+            // Relaxed: the number stands for itself.
+            Class::Ordinary => self.header()?.reserve_frames.load(Relaxed),
+            Class::Reserved => 0,
+        };
+        let free = summary.free();
+        if frames
+            .checked_add(reserve)
+            .is_none_or(|needed| needed > free)
+        {
+            return Err(ClaimError::OutOfMemory {
+                wanted: frames,
+                free,
+                reserve,
+            });
+        }
+        let align_log2 = align.trailing_zeros();
+        for wanted in self.nodes_from(node) {
+            for zone in self.zones()?.filter(|zone| zone.node == *wanted) {
+                if let Some(start) = summary.find(zone.range(), frames, align_log2) {
+                    return Ok(start..start + frames);
+                }
+            }
+        }
+        let mut longest = 0;
+        for zone in self.zones()? {
+            longest = longest.max(summary.within(zone.range()).longest[align_log2 as usize]);
+        }
+        Err(ClaimError::NoContiguousRun {
+            wanted: frames,
+            align,
+            longest,
+        })
+    }
+
+    /// Sees to it that this opening has the extent mapped: another may have grown the region.
+    fn reach(&self, extent: Extent) -> Result<(), ClaimError> {
+        if extent.end() > self.region.len() as u64 {
+            self.region.refresh()?;
+            self.region
+                .bytes_at(extent.offset(), extent.len() as usize)?;
+        }
+        Ok(())
+    }
+}

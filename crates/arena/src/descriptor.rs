@@ -1,0 +1,579 @@
+//! Frame descriptors: the truth about every frame, from which all else is derived.
+//!
+//! Guarantee: [`Table::run_of`] answers, without a lock and from at most two cache lines, with a run that existed as a
+//! whole at one moment during the call, or with none; however claims, adoptions and releases race with it, and
+//! whatever bytes the table holds.
+//!
+//! A descriptor is 16 bytes:
+//!
+//! | word | bits | what |
+//! |---|---|---|
+//! | 0 | 0..4 | [`State`] |
+//! | 0 | 4..16 | the tag that the tenant gave with the claim |
+//! | 0 | 16..32 | the thread slot that claimed the run |
+//! | 0 | 32..64 | generation |
+//! | 1 | 0..32 | frames in the run |
+//! | 1 | 32..64 | frames back to the head, the first frame of the run |
+//!
+//! A run is as its **head** says: `Claimed` or `Held`. The others are `Tail`. All frames of a run carry one
+//! generation, greater than any of them carried before; so a tail belongs to the run that its distance points to if,
+//! and only if, the generations agree. A claim writes the tails first and the head last, a release frees the head
+//! first; adoption is one CAS on the head. Word 1 is written while the frame is free and is left alone as long as the
+//! run lives.
+//!
+//! The generation is also what makes repairs idempotent: an intent names it, and frames that carry another one are
+//! none of its business any more.
+
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicU64, Ordering, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+};
+
+/// What a frame is at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Behind the end of the arena; zero, so that descriptors of frames to come need not be written.
+    Absent = 0,
+    Free = 1,
+    /// Head of a run that nobody has adopted yet: lost if its owner dies.
+    Claimed = 2,
+    /// Head of a run that is part of the tenant's structure.
+    Held = 3,
+    /// A further frame of a run.
+    Tail = 4,
+    /// The arena's own state and the client area.
+    Own = 5,
+}
+
+/// Word 0, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Status {
+    pub state: State,
+    pub tag: u16,
+    pub owner: u16,
+    pub generation: u32,
+}
+
+impl Status {
+    /// A frame that nobody has; the generation stays from its last run.
+    pub fn free(generation: u32) -> Status {
+        Status {
+            state: State::Free,
+            tag: 0,
+            owner: 0,
+            generation,
+        }
+    }
+
+    pub fn pack(self) -> u64 {
+        self.state as u64
+            | u64::from(self.tag & crate::MAX_TAG) << 4
+            | u64::from(self.owner) << 16
+            | u64::from(self.generation) << 32
+    }
+
+    /// `None` if the state is none that this version knows.
+    #[inline]
+    pub fn unpack(word: u64) -> Option<Status> {
+        let state = match word & 0xf {
+            0 => State::Absent,
+            1 => State::Free,
+            2 => State::Claimed,
+            3 => State::Held,
+            4 => State::Tail,
+            5 => State::Own,
+            _ => return None,
+        };
+        Some(Status {
+            state,
+            tag: (word >> 4) as u16 & crate::MAX_TAG,
+            owner: (word >> 16) as u16,
+            generation: (word >> 32) as u32,
+        })
+    }
+}
+
+/// A run as its descriptors tell it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub head: u32,
+    pub frames: u32,
+    /// The head's.
+    pub status: Status,
+}
+
+impl Run {
+    pub fn range(&self) -> Range<u32> {
+        self.head..self.head + self.frames
+    }
+}
+
+/// A word that several processes change: an `AtomicU64`, or the interleaving model's.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn compare_exchange(
+        &self,
+        old: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+    #[inline]
+    fn compare_exchange(
+        &self,
+        old: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.compare_exchange(old, new, success, failure)
+    }
+}
+
+/// One frame's descriptor.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct DescriptorOf<W> {
+    status: W,
+    run: W,
+}
+
+/// The descriptor as it lies in a region.
+pub(crate) type Descriptor = DescriptorOf<AtomicU64>;
+
+const _: () = assert!(size_of::<Descriptor>() == 16);
+
+impl<W: Word> DescriptorOf<W> {
+    /// Word 0 as it is; for comparison only.
+    fn raw(&self) -> u64 {
+        // SYNC: pairs with the Release side of every CAS below.
+        self.status.load(Acquire)
+    }
+
+    pub fn status(&self) -> Option<Status> {
+        Status::unpack(self.raw())
+    }
+
+    /// Sets the state of a frame that is in no run. Lock holder only.
+    pub fn set(&self, status: Status) {
+        // SYNC: pairs with `raw`.
+        self.status.store(status.pack(), Release);
+    }
+
+    /// The run's length and the distance to its head, as written.
+    pub fn place(&self) -> (u32, u32) {
+        // SYNC: pairs with the Release store in `Table::write_run`: who sees a later run's word here sees, in word 0,
+        // at least that the earlier run has ended.
+        let word = self.run.load(Acquire);
+        (word as u32, (word >> 32) as u32)
+    }
+}
+
+/// A change found a frame in a state that only a damaged table or a foreign writer explains.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unexpected {
+    pub frame: u32,
+}
+
+/// Why a run cannot be adopted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotAdoptable {
+    /// No run of that place and length is there.
+    NoSuchRun,
+    /// It was adopted before.
+    AlreadyHeld,
+}
+
+/// The descriptors of all frames.
+pub(crate) struct Table<'a, W>(pub &'a [DescriptorOf<W>]);
+
+impl<'a, W: Word> Table<'a, W> {
+    pub fn get(&self, frame: u32) -> Option<&'a DescriptorOf<W>> {
+        self.0.get(frame as usize)
+    }
+
+    /// The run that holds the frame.
+    #[inline]
+    pub fn run_of(&self, frame: u32) -> Option<Run> {
+        let descriptor = self.get(frame)?;
+        let mut seen = descriptor.raw();
+        loop {
+            let status = Status::unpack(seen)?;
+            if !matches!(status.state, State::Claimed | State::Held | State::Tail) {
+                return None;
+            }
+            let (frames, back) = descriptor.place();
+            // Word 1 may be of a later run than word 0; its head then carries a later generation.
+            if back < frames && (back == 0) == (status.state != State::Tail) {
+                let head = frame.checked_sub(back)?;
+                let head_status = Status::unpack(self.get(head)?.raw())?;
+                if head_status.generation == status.generation
+                    && matches!(head_status.state, State::Claimed | State::Held)
+                    && frames as usize <= self.0.len() - head as usize
+                {
+                    return Some(Run {
+                        head,
+                        frames,
+                        status: head_status,
+                    });
+                }
+            }
+            let again = descriptor.raw();
+            if again == seen {
+                // The run is being released (its head first), or the table is damaged: no run either way.
+                return None;
+            }
+            seen = again;
+        }
+    }
+
+    /// The generation that a claim of these frames gives them. All must be free. Lock holder only.
+    pub fn next_generation(&self, frames: Range<u32>) -> Result<u32, Unexpected> {
+        let mut highest = 0;
+        for frame in frames {
+            match self.get(frame).and_then(DescriptorOf::status) {
+                Some(status) if status.state == State::Free => {
+                    highest = highest.max(status.generation)
+                }
+                _ => return Err(Unexpected { frame }),
+            }
+        }
+        Ok(highest.wrapping_add(1))
+    }
+
+    /// Makes free frames a run in state `Claimed`; `step` is called after each. Lock holder only, with the intent
+    /// written.
+    pub fn write_run(
+        &self,
+        range: Range<u32>,
+        tag: u16,
+        owner: u16,
+        generation: u32,
+        mut step: impl FnMut(),
+    ) -> Result<(), Unexpected> {
+        let frames = range.end - range.start;
+        for frame in range.clone().rev() {
+            let descriptor = self.get(frame).ok_or(Unexpected { frame })?;
+            let back = frame - range.start;
+            let old = descriptor.raw();
+            if Status::unpack(old).is_none_or(|status| status.state != State::Free) {
+                return Err(Unexpected { frame });
+            }
+            // SYNC: pairs with the Acquire load in `place`.
+            descriptor
+                .run
+                .store(u64::from(frames) | u64::from(back) << 32, Release);
+            let state = if back == 0 {
+                State::Claimed
+            } else {
+                State::Tail
+            };
+            let new = Status {
+                state,
+                tag,
+                owner,
+                generation,
+            }
+            .pack();
+            // SYNC: pairs with `raw`: who sees the run sees its word 1.
+            descriptor
+                .status
+                .compare_exchange(old, new, AcqRel, Acquire)
+                .map_err(|_| Unexpected { frame })?;
+            step();
+        }
+        Ok(())
+    }
+
+    /// `Claimed` becomes `Held`, in one step.
+    pub fn adopt(&self, range: Range<u32>) -> Result<(), NotAdoptable> {
+        let head = self.get(range.start).ok_or(NotAdoptable::NoSuchRun)?;
+        let old = head.raw();
+        match Status::unpack(old) {
+            Some(status) if matches!(status.state, State::Claimed | State::Held) => {
+                if head.place() != (range.end - range.start, 0) {
+                    return Err(NotAdoptable::NoSuchRun);
+                }
+                if status.state == State::Held {
+                    return Err(NotAdoptable::AlreadyHeld);
+                }
+                let new = Status {
+                    state: State::Held,
+                    ..status
+                }
+                .pack();
+                // SYNC: pairs with `raw`; the tenant's link to the extent, written before, is visible to who sees it
+                // held. The CAS fails if the run was adopted or given back in between.
+                match head.status.compare_exchange(old, new, AcqRel, Acquire) {
+                    Ok(_) => Ok(()),
+                    Err(now) if now == new => Err(NotAdoptable::AlreadyHeld),
+                    Err(_) => Err(NotAdoptable::NoSuchRun),
+                }
+            }
+            _ => Err(NotAdoptable::NoSuchRun),
+        }
+    }
+
+    /// Frees what carries the generation in this range, the head first; `step` is called after each frame. With
+    /// `spare_held`, a run that was adopted is left as it is and the answer is `false`. Idempotent: frames that were
+    /// freed or claimed since carry the generation no more as part of a run. Lock holder only, with the intent written.
+    pub fn free_run(
+        &self,
+        range: Range<u32>,
+        generation: u32,
+        spare_held: bool,
+        mut step: impl FnMut(),
+    ) -> bool {
+        for frame in range {
+            let Some(descriptor) = self.get(frame) else {
+                return true;
+            };
+            let mut old = descriptor.raw();
+            while let Some(status) = Status::unpack(old) {
+                if status.generation != generation
+                    || !matches!(status.state, State::Claimed | State::Held | State::Tail)
+                {
+                    break;
+                }
+                if spare_held && status.state == State::Held {
+                    return false;
+                }
+                let new = Status::free(generation).pack();
+                // SYNC: pairs with `raw`. The loop is for an adoption that comes between.
+                match descriptor
+                    .status
+                    .compare_exchange(old, new, AcqRel, Acquire)
+                {
+                    Ok(_) => break,
+                    Err(now) => old = now,
+                }
+            }
+            step();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(frames: usize) -> Vec<Descriptor> {
+        let table: Vec<Descriptor> = (0..frames).map(|_| Descriptor::default()).collect();
+        for descriptor in &table {
+            descriptor.set(Status::free(0));
+        }
+        table
+    }
+
+    #[test]
+    fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
+        let owned = table(8);
+        let table = Table(&owned);
+        table.write_run(2..6, 77, 5, 1, || ()).unwrap();
+        for frame in 0..8 {
+            let status = Status {
+                state: State::Claimed,
+                tag: 77,
+                owner: 5,
+                generation: 1,
+            };
+            let wanted = (2..6).contains(&frame).then_some(Run {
+                head: 2,
+                frames: 4,
+                status,
+            });
+            assert_eq!(table.run_of(frame), wanted);
+        }
+        assert_eq!(table.run_of(8), None);
+        assert!(table.free_run(2..6, 1, false, || ()));
+        assert!((0..8).all(|frame| table.run_of(frame).is_none()));
+    }
+
+    #[test]
+    fn a_run_without_its_head_is_no_run() {
+        let owned = table(4);
+        let table = Table(&owned);
+        table.write_run(0..3, 0, 5, 1, || ()).unwrap();
+        owned[0].set(Status::free(1));
+        assert!((0..4).all(|frame| table.run_of(frame).is_none()));
+    }
+
+    #[test]
+    fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
+        let owned = table(6);
+        let table = Table(&owned);
+        let old = table.next_generation(0..4).unwrap();
+        table.write_run(0..4, 0, 5, old, || ()).unwrap();
+        table.free_run(0..4, old, false, || ());
+        let new = table.next_generation(2..6).unwrap();
+        table.write_run(2..6, 0, 6, new, || ()).unwrap();
+        table.free_run(0..4, old, false, || ());
+        assert_eq!(table.run_of(3).map(|run| run.range()), Some(2..6));
+    }
+
+    #[test]
+    fn only_a_claimed_run_is_adopted_and_only_once() {
+        let owned = table(4);
+        let table = Table(&owned);
+        table.write_run(0..2, 0, 5, 1, || ()).unwrap();
+        assert_eq!(table.adopt(0..1), Err(NotAdoptable::NoSuchRun));
+        assert_eq!(table.adopt(1..2), Err(NotAdoptable::NoSuchRun));
+        assert_eq!(table.adopt(2..4), Err(NotAdoptable::NoSuchRun));
+        assert_eq!(table.adopt(9..10), Err(NotAdoptable::NoSuchRun));
+        assert_eq!(table.adopt(0..2), Ok(()));
+        assert_eq!(table.adopt(0..2), Err(NotAdoptable::AlreadyHeld));
+        assert!(!table.free_run(0..2, 1, true, || ()));
+        assert_eq!(
+            table.run_of(1).map(|run| run.status.state),
+            Some(State::Held)
+        );
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_bytes_answer_with_a_run_inside_the_table_that_holds_the_frame(
+            words in proptest::collection::vec((0u64..64, 0u64..3, 0u64..6, 0u64..6), 6), frame in 0u32..8,
+        ) {
+            let owned = table(6);
+            for (descriptor, (low, generation, frames, back)) in owned.iter().zip(words) {
+                descriptor.status.store(low | generation << 32, Release);
+                descriptor.run.store(frames | back << 32, Release);
+            }
+            if let Some(run) = Table(&owned).run_of(frame) {
+                proptest::prop_assert!(run.range().contains(&frame) && run.range().end <= 6);
+            }
+        }
+    }
+}
+
+/// All interleavings of the lock-free readers with the lock's holder, under the C11 memory model.
+#[cfg(test)]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as LoomU64;
+
+    /// A word as the product uses it.
+    struct Sound(LoomU64);
+    /// The broken twin: a word that forgets every ordering.
+    struct Forgetful(LoomU64);
+
+    trait Fresh: Word + 'static {
+        fn fresh(value: u64) -> Self;
+    }
+
+    macro_rules! word {
+        ($name:ident, |$order:ident| $effective:expr) => {
+            impl Word for $name {
+                fn load(&self, $order: Ordering) -> u64 {
+                    self.0.load($effective)
+                }
+                fn store(&self, value: u64, $order: Ordering) {
+                    self.0.store(value, $effective);
+                }
+                fn compare_exchange(
+                    &self,
+                    old: u64,
+                    new: u64,
+                    $order: Ordering,
+                    failure: Ordering,
+                ) -> Result<u64, u64> {
+                    self.0.compare_exchange(old, new, $effective, failure)
+                }
+            }
+            impl Fresh for $name {
+                fn fresh(value: u64) -> Self {
+                    $name(LoomU64::new(value))
+                }
+            }
+        };
+    }
+    word!(Sound, |order| order);
+    word!(Forgetful, |_order| Ordering::Relaxed);
+
+    fn fresh_table<W: Fresh>(frames: usize) -> Arc<Vec<DescriptorOf<W>>> {
+        let free = Status::free(0).pack();
+        Arc::new(
+            (0..frames)
+                .map(|_| DescriptorOf {
+                    status: W::fresh(free),
+                    run: W::fresh(0),
+                })
+                .collect(),
+        )
+    }
+
+    /// A run ends, a longer one begins at the same frame, somebody asks meanwhile.
+    fn a_reader_sees_the_old_run_or_the_new_one_or_none<W: Fresh + Send + Sync>(
+        asked: u32,
+        second: Range<u32>,
+    ) {
+        loom::model(move || {
+            let owned = fresh_table::<W>(3);
+            Table(&owned).write_run(0..2, 1, 7, 1, || ()).unwrap();
+            let (theirs, new) = (owned.clone(), second.clone());
+            let writer = loom::thread::spawn(move || {
+                let table = Table(&theirs);
+                table.free_run(0..2, 1, false, || ());
+                let generation = table.next_generation(new.clone()).unwrap();
+                table.write_run(new, 2, 7, generation, || ()).unwrap();
+            });
+            if let Some(run) = Table(&owned).run_of(asked) {
+                match run.status.generation {
+                    1 => assert_eq!((run.range(), run.status.tag), (0..2, 1)),
+                    2 => assert_eq!((run.range(), run.status.tag), (second.clone(), 2)),
+                    other => panic!("generation {other} never was"),
+                }
+            }
+            writer.join().unwrap();
+            assert_eq!(
+                Table(&owned).run_of(asked).map(|run| run.range()),
+                second.contains(&asked).then(|| second.clone())
+            );
+        });
+    }
+
+    #[test]
+    fn runs_are_seen_whole() {
+        a_reader_sees_the_old_run_or_the_new_one_or_none::<Sound>(0, 0..3);
+        a_reader_sees_the_old_run_or_the_new_one_or_none::<Sound>(1, 0..3);
+        a_reader_sees_the_old_run_or_the_new_one_or_none::<Sound>(1, 1..3);
+    }
+
+    #[test]
+    #[should_panic(expected = "left == right")]
+    fn without_orderings_they_are_not() {
+        a_reader_sees_the_old_run_or_the_new_one_or_none::<Forgetful>(0, 0..3);
+    }
+
+    #[test]
+    fn adoption_and_taking_back_exclude_each_other() {
+        loom::model(|| {
+            let owned = fresh_table::<Sound>(2);
+            Table(&owned).write_run(0..2, 0, 7, 1, || ()).unwrap();
+            let theirs = owned.clone();
+            let adopter = loom::thread::spawn(move || Table(&theirs).adopt(0..2));
+            let taken = Table(&owned).free_run(0..2, 1, true, || ());
+            let adopted = adopter.join().unwrap();
+            assert_eq!(adopted.is_ok(), !taken);
+            assert_eq!(Table(&owned).run_of(0).is_some(), !taken);
+            assert_eq!(Table(&owned).run_of(1).is_some(), !taken);
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! After a death: whoever next takes the arena's lock restores what the dead owner left half done, and
+//! [`Arena::repair`] gives back what a dead thread had claimed for nobody.
+//!
+//! The two know different things. The lock's next owner may have several deaths behind it and needs none of their
+//! intents: the descriptors say enough. A tail without its head belongs to a claim that did not come to its end, or to a
+//! release that had begun, and is free either way; frames behind the end are of a growth that did not take effect; bitmap
+//! and tree are derived anew. O(frames), once per death inside the lock.
+//!
+//! The intent adds the one thing that descriptors cannot say: that a release was asked for when its first descriptor had
+//! not been changed yet. It names the run's generation, so that repairing twice, or long after, does nothing.
+
+use crate::OpenError;
+use crate::RepairError;
+use crate::arena::Arena;
+use crate::descriptor::{State, Status};
+use crate::frame::{Extent, Frame};
+use crate::summary::WORD_FRAMES;
+use crate::zone::planned;
+use mneme_sync::{Acquired, DeadSlot, Guard, Intent, Lane, Slot, SlotId, Stalled};
+use mneme_sys::RegionError;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Kinds of intents in the arena's lane; words: first frame, frames, generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub(crate) enum Kind {
+    /// The run is being claimed.
+    Claim = 1,
+    /// The run is being released.
+    Release = 2,
+    /// The run, whose claimer is dead, is being given back unless it is adopted.
+    TakeBack = 3,
+    /// Words: end before, end afterwards. The descriptors say how far it came.
+    Grow = 4,
+}
+
+/// What [`Arena::repair`] gave back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Repaired {
+    /// Extents that the dead had claimed and nobody adopted, or that it was releasing.
+    pub extents: u32,
+    /// Their frames.
+    pub frames: u32,
+}
+
+impl Arena {
+    /// Takes the arena's lock, and repairs what a dead owner left.
+    pub(crate) fn lock<'a, E>(&'a self, slot: &Slot<'a>) -> Result<Guard<'a>, E>
+    where
+        E: From<Stalled> + From<RegionError>,
+    {
+        Ok(match self.lock_word()?.lock(slot)? {
+            Acquired::Clean(guard) => guard,
+            Acquired::OwnerDied(guard) => {
+                self.restore()?;
+                guard.repaired();
+                guard
+            }
+        })
+    }
+
+    /// Gives back what the dead thread had claimed and nobody adopted, and finishes what it was releasing.
+    ///
+    /// To be called for every dead slot, from the repair function given to
+    /// [`Participants::reap`](mneme_sync::Participants::reap), *after* the tenant's own repair has adopted or unlinked
+    /// what the dead was linking. Idempotent, also under its own death. O(frames).
+    ///
+    /// # Errors
+    /// The lock or a slot cannot be had; repair again.
+    pub fn repair(&self, dead: &DeadSlot<'_>) -> Result<Repaired, RepairError> {
+        self.repair_slot(dead.id(), dead.intent(Lane::Arena))
+    }
+
+    fn repair_slot(&self, dead: SlotId, intent: Option<Intent>) -> Result<Repaired, RepairError> {
+        let slot = self.participants.slot()?;
+        let guard = self.lock::<RepairError>(&slot)?;
+        mneme_sys::fault!("arena.repair.locked");
+        let table = self.table()?;
+        let mut repaired = Repaired::default();
+        if let Some(intent) = intent.filter(|intent| intent.kind == Kind::Release as u16)
+            && let [Ok(start), Ok(frames), Ok(generation)] =
+                [0, 1, 2].map(|word| u32::try_from(intent.words[word]))
+            && let Some(range) = self.range_of(Extent {
+                start: Frame(start),
+                frames,
+            })
+            && let Some(run) = table.run_of(start)
+            && (run.range(), run.status.generation) == (range.clone(), generation)
+        {
+            self.take_back(&slot, Kind::Release, range, generation, &mut repaired)?;
+        }
+        let mut frame = self.geometry.first_frame;
+        while frame < self.end_frame() {
+            let Some(run) = table.run_of(frame).filter(|run| run.head == frame) else {
+                frame += 1;
+                continue;
+            };
+            if run.status.state == State::Claimed && run.status.owner == dead.0 {
+                self.take_back(
+                    &slot,
+                    Kind::TakeBack,
+                    run.range(),
+                    run.status.generation,
+                    &mut repaired,
+                )?;
+            }
+            frame += run.frames;
+        }
+        drop(guard);
+        mneme_sys::fault!("arena.repair.unlocked");
+        Ok(repaired)
+    }
+
+    /// Frees a run of the dead; with `TakeBack`, unless it has been adopted. Lock holder only.
+    fn take_back(
+        &self,
+        slot: &Slot<'_>,
+        kind: Kind,
+        range: Range<u32>,
+        generation: u32,
+        repaired: &mut Repaired,
+    ) -> Result<(), RegionError> {
+        let (table, frames) = (self.table()?, range.end - range.start);
+        let intent = slot.intent(Lane::Arena);
+        intent.begin(
+            kind as u16,
+            &[
+                u64::from(range.start),
+                u64::from(frames),
+                u64::from(generation),
+            ],
+        );
+        mneme_sys::fault!("arena.repair.intent");
+        let freed = table.free_run(range.clone(), generation, kind == Kind::TakeBack, || {
+            mneme_sys::fault!("arena.repair.descriptor");
+        });
+        if freed {
+            self.derive(range)?;
+            repaired.extents += 1;
+            repaired.frames += frames;
+        }
+        mneme_sys::fault!("arena.repair.summary");
+        intent.clear();
+        Ok(())
+    }
+
+    /// Makes everything consistent that an owner of the lock may have left half done. Lock holder only; idempotent.
+    pub(crate) fn restore(&self) -> Result<(), RegionError> {
+        mneme_sys::fault!("arena.restore.begin");
+        let table = self.table()?;
+        let end = self.end_frame();
+        for frame in self.geometry.first_frame..end {
+            let Some(descriptor) = table.get(frame) else {
+                break;
+            };
+            match descriptor.status() {
+                // Under the lock nobody is changing runs, so a tail that leads to no run is the remainder of one.
+                Some(status) if status.state == State::Tail && table.run_of(frame).is_none() => {
+                    descriptor.set(Status::free(status.generation));
+                    mneme_sys::fault!("arena.restore.descriptor");
+                }
+                _ => {}
+            }
+        }
+        // A growth writes descriptors in ascending order before it takes effect.
+        for descriptor in table.0.iter().skip(end as usize) {
+            if descriptor
+                .status()
+                .is_some_and(|status| status.state == State::Absent)
+            {
+                break;
+            }
+            descriptor.set(Status {
+                state: State::Absent,
+                ..Status::free(0)
+            });
+        }
+        self.store_zones(&planned(&self.raw_zones()?, end, end, self.nodes()))?;
+        mneme_sys::fault!("arena.restore.zones");
+        self.derive(0..self.geometry.max_frames)?;
+        mneme_sys::fault!("arena.restore.summary");
+        Ok(())
+    }
+
+    /// Computes bitmap and tree of these frames, widened to whole words, from the descriptors. Lock holder only.
+    pub(crate) fn derive(&self, frames: Range<u32>) -> Result<(), RegionError> {
+        let (table, summary) = (self.table()?, self.summary()?);
+        let (first, end) = (self.geometry.first_frame, self.end_frame());
+        for index in frames.start / WORD_FRAMES..frames.end.div_ceil(WORD_FRAMES) {
+            let mut bits = 0u64;
+            for bit in 0..WORD_FRAMES {
+                let frame = index * WORD_FRAMES + bit;
+                let free = (first..end).contains(&frame)
+                    && table
+                        .get(frame)
+                        .and_then(|descriptor| descriptor.status())
+                        .is_some_and(|status| status.state == State::Free);
+                bits |= u64::from(free) << bit;
+            }
+            summary.set_word(index as usize, bits);
+        }
+        summary.refresh(frames);
+        Ok(())
+    }
+
+    /// Resets the lock of an arena that nobody else has open, and gives back all that was not adopted.
+    pub(crate) fn recover_alone(&self) -> Result<(), OpenError> {
+        let lock = self.lock_offset();
+        // Nobody else has it open, so its owner is nobody.
+        self.region.at::<AtomicU64>(lock)?.store(0, Release);
+        let slot = self.participants.slot()?;
+        let guard = self.lock::<OpenError>(&slot)?;
+        self.restore()?;
+        let table = self.table()?;
+        for frame in self.geometry.first_frame..self.end_frame() {
+            if let Some(run) = table
+                .run_of(frame)
+                .filter(|run| run.head == frame && run.status.state == State::Claimed)
+            {
+                table.free_run(run.range(), run.status.generation, true, || ());
+            }
+        }
+        self.derive(0..self.geometry.max_frames)?;
+        // Last: a recovery that died before is begun again.
+        self.header()?
+            .incarnation
+            .store(self.participants.incarnation(), Relaxed);
+        drop(guard);
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Numbers about an arena, from the search tree, without a lock: cheap enough for any moment, exact when nobody claims.
+
+use crate::arena::Arena;
+use crate::frame::FRAME_BYTES;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Numbers about an arena, all in frames of 2 MiB.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ArenaStats {
+    /// Frames that can be handed out, taken or not.
+    pub frames: u32,
+    /// As many more the arena can get by growing.
+    pub growable: u32,
+    /// Frames before those: tables and client area.
+    pub own: u32,
+    /// Frames that nobody has.
+    pub free: u32,
+    /// Frames that ordinary claims leave alone.
+    pub reserved: u32,
+    /// The most frames that one claim can get now (reserve aside).
+    pub longest_run: u32,
+    /// The same by NUMA node.
+    pub nodes: Vec<NodeStats>,
+}
+
+/// Numbers about the frames of a NUMA node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeStats {
+    /// Frames on the node.
+    pub frames: u32,
+    /// Frames that nobody has.
+    pub free: u32,
+    /// The most frames that one claim can get on the node.
+    pub longest_run: u32,
+}
+
+impl ArenaStats {
+    /// Bytes that can be handed out, taken or not.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.frames) * FRAME_BYTES
+    }
+}
+
+impl Arena {
+    /// Numbers about the arena. Lock-free, O(zones * log frames); while others claim and release, each number is of a
+    /// moment of its own.
+    pub fn stats(&self) -> ArenaStats {
+        let mut stats = ArenaStats {
+            own: self.geometry.first_frame,
+            frames: self.end_frame() - self.geometry.first_frame,
+            growable: self.geometry.max_frames - self.end_frame(),
+            nodes: vec![NodeStats::default(); usize::from(self.nodes())],
+            ..ArenaStats::default()
+        };
+        let (Ok(header), Ok(summary), Ok(zones)) = (self.header(), self.summary(), self.zones())
+        else {
+            return stats;
+        };
+        stats.reserved = header.reserve_frames.load(Relaxed);
+        for zone in zones {
+            let frames = zone.end - zone.start;
+            let within = summary.within(zone.range());
+            // Numbers read in the middle of a change may be any; they are kept within what is possible.
+            let (free, longest) = (within.free.min(frames), within.longest[0].min(frames));
+            stats.free += free;
+            stats.longest_run = stats.longest_run.max(longest);
+            if let Some(node) = stats.nodes.get_mut(usize::from(zone.node)) {
+                node.frames += frames;
+                node.free += free;
+                node.longest_run = node.longest_run.max(longest);
+            }
+        }
+        stats
+    }
+}

@@ -1,0 +1,186 @@
+//! A region and its control region, opened as often as a test likes, each time at another address and as another
+//! "process" of a scripted liveness.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+use mneme_arena::{Arena, ArenaOptions, ClaimError, Class, Extent, FRAME_BYTES, OpenError};
+use mneme_sync::{ControlOptions, Participants};
+use mneme_sys::{Access, NodeId, PagePolicy, Region, Reserve, ScriptedLiveness, SyntheticTopology};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub const FRAME: usize = FRAME_BYTES as usize;
+pub const UUID: [u8; 16] = *b"an arena's tests";
+pub const NODE: NodeId = NodeId(0);
+
+/// What all openings share.
+pub struct World {
+    script: ScriptedLiveness,
+    data: Region,
+    control: Region,
+    topology: Arc<SyntheticTopology>,
+    processes: AtomicU32,
+}
+
+/// One opening.
+pub struct Process {
+    pub number: u32,
+    pub arena: Arena,
+}
+
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Frames now and at most, the arena's own among them.
+    pub frames: usize,
+    pub max_frames: usize,
+    pub nodes: u16,
+    pub reserve: u32,
+    pub client_bytes: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            frames: 17,
+            max_frames: 65,
+            nodes: 1,
+            reserve: 0,
+            client_bytes: 4096,
+        }
+    }
+}
+
+fn again(region: &Region, max: usize) -> Region {
+    let fd = region
+        .duplicate_fd()
+        .expect("a memfd")
+        .expect("a descriptor");
+    Region::map_with(fd, Access::ReadWrite, max, PagePolicy::Small, Reserve::Lazy).unwrap()
+}
+
+/// A world and the process that created its arena.
+pub fn world(shape: Shape) -> (World, Process) {
+    let options = ControlOptions {
+        max_processes: 16,
+        max_threads: 64,
+        undo_bytes: 64,
+        ..ControlOptions::new(UUID)
+    };
+    let world = World {
+        script: ScriptedLiveness::new(),
+        data: Region::memfd(
+            "arena test",
+            shape.frames * FRAME,
+            shape.max_frames * FRAME,
+            PagePolicy::Small,
+        )
+        .unwrap(),
+        control: Region::memfd(
+            "arena test control",
+            options.region_len(),
+            options.region_len(),
+            PagePolicy::Small,
+        )
+        .unwrap(),
+        topology: Arc::new(SyntheticTopology::new(shape.nodes, 1)),
+        processes: AtomicU32::new(1),
+    };
+    let (number, liveness) = world.process();
+    let control = again(&world.control, world.control.max());
+    let participants = Participants::create(control, options, liveness).unwrap();
+    let arena = Arena::create(
+        Arc::new(again(&world.data, world.data.max())),
+        participants,
+        ArenaOptions {
+            uuid: UUID,
+            client_bytes: shape.client_bytes,
+            nodes: shape.nodes,
+            topology: world.topology.clone(),
+            reserve_frames: shape.reserve,
+        },
+    )
+    .unwrap();
+    (world, Process { number, arena })
+}
+
+impl World {
+    fn process(&self) -> (u32, Arc<mneme_sys::ScriptedProcess>) {
+        let number = self.processes.fetch_add(1, Ordering::Relaxed);
+        (number, Arc::new(self.script.process(number)))
+    }
+
+    /// The data region once more, at an address of its own.
+    pub fn map(&self) -> Region {
+        again(&self.data, self.data.max())
+    }
+
+    pub fn participants(&self) -> (u32, Participants) {
+        let (number, liveness) = self.process();
+        (
+            number,
+            Participants::open(again(&self.control, self.control.max()), UUID, liveness).unwrap(),
+        )
+    }
+
+    pub fn try_open(&self) -> Result<Process, OpenError> {
+        let (number, participants) = self.participants();
+        Arena::open(Arc::new(self.map()), participants, self.topology.clone())
+            .map(|arena| Process { number, arena })
+    }
+
+    pub fn open(&self) -> Process {
+        self.try_open().unwrap()
+    }
+
+    pub fn kill(&self, process: u32) {
+        self.script.kill(process);
+    }
+}
+
+impl Process {
+    pub fn claim(&self, frames: u32) -> Result<Extent, ClaimError> {
+        self.claim_as(frames, 1, NODE, Class::Ordinary, 0)
+    }
+
+    pub fn claim_as(
+        &self,
+        frames: u32,
+        align: u32,
+        node: NodeId,
+        class: Class,
+        tag: u16,
+    ) -> Result<Extent, ClaimError> {
+        let slot = self.arena.participants().slot().unwrap();
+        self.arena.claim(&slot, frames, align, node, class, tag)
+    }
+
+    pub fn hold(&self, frames: u32) -> Extent {
+        let extent = self.claim(frames).unwrap();
+        self.arena.adopt(extent).unwrap();
+        extent
+    }
+
+    pub fn release(&self, extent: Extent) -> Result<(), mneme_arena::ReleaseError> {
+        let slot = self.arena.participants().slot().unwrap();
+        self.arena.release(&slot, extent)
+    }
+
+    pub fn grow(&self, frames: usize) -> Result<(), mneme_arena::GrowError> {
+        let slot = self.arena.participants().slot().unwrap();
+        self.arena.grow(&slot, (frames * FRAME) as u64)
+    }
+
+    /// Reaps whoever is dead, and repairs.
+    pub fn reap(&self) -> u32 {
+        let reaped = self
+            .arena
+            .participants()
+            .reap(|dead| self.arena.repair(dead).map(|_| ()))
+            .unwrap();
+        reaped.processes
+    }
+
+    #[track_caller]
+    pub fn assert_whole(&self) {
+        assert_eq!(self.arena.check().unwrap(), []);
+    }
+}
