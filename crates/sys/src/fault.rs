@@ -201,6 +201,19 @@ mod armed {
     }
 }
 
+#[cfg(all(test, not(feature = "fault")))]
+mod tests {
+    #[test]
+    fn without_the_feature_a_fault_point_does_not_even_evaluate_its_name() {
+        let evaluated = std::cell::Cell::new(false);
+        crate::fault!({
+            evaluated.set(true);
+            "sys.test.off"
+        });
+        assert!(!evaluated.get());
+    }
+}
+
 #[cfg(all(test, feature = "fault"))]
 mod tests {
     use super::*;
@@ -214,6 +227,8 @@ mod tests {
         7
     }
 
+    // Miri takes the thread that stays for a leak (`-Zmiri-ignore-leaks`).
+    #[cfg_attr(miri, ignore)]
     #[test]
     fn a_thread_is_abandoned_at_the_nth_passage_and_runs_no_destructor() {
         struct Loud(Arc<AtomicU32>);

@@ -6,7 +6,8 @@
 //!    description of its own, reopened through `/proc/self/fd`, which is never mapped, never
 //!    duplicated and `O_CLOEXEC`; a handler run by `fork` closes it in the child, where every
 //!    call then answers [`LivenessError::Forked`].
-//! 2. *Closing drops it.* The descriptor belongs to this type and closes with it.
+//! 2. *Closing drops it, but only the last of several references.* The descriptor belongs to this
+//!    type alone; dropping it unlocks first and closes then.
 //! 3. *Two threads that use one description both get the lock.* A table in the process says
 //!    which indices this opening holds, and is asked before the kernel. Two openings of one file
 //!    have two descriptions and exclude one another by the kernel's means.
@@ -194,9 +195,16 @@ impl Liveness for OfdLiveness {
 impl Drop for OfdLiveness {
     fn drop(&mut self) {
         // In a forked child the handler has closed it, and the number may be somebody else's.
-        if self.check_process().is_ok() {
-            Registry::lock().remove(&self.fd);
+        if self.check_process().is_err() {
+            return;
         }
+        // Closing alone is not enough: a child that is just being made has the description too,
+        // until its handler runs. Unlocking works through all of them.
+        let held = std::mem::take(&mut *self.held());
+        for index in held {
+            let _ = self.control(libc::F_OFD_SETLK, libc::F_UNLCK, index);
+        }
+        Registry::lock().remove(&self.fd);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which pages a region asked for, and which it really has.
 
+#[cfg(any(test, not(miri)))]
 use std::ops::Range;
 
 /// The pages that a region would like to be backed by.
@@ -42,6 +43,7 @@ pub struct PageReport {
 }
 
 /// Bytes in memory, as `/proc/self/smaps` counts them.
+#[cfg(any(test, not(miri)))]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Resident {
     pub total: usize,
@@ -49,6 +51,7 @@ pub(super) struct Resident {
 }
 
 /// Sums what `smaps` says of the mappings that begin inside `range`.
+#[cfg(any(test, not(miri)))]
 pub(super) fn parse_smaps(text: &str, range: &Range<usize>) -> Resident {
     let mut sum = Resident::default();
     let mut inside = false;
@@ -83,6 +86,7 @@ pub(super) fn parse_smaps(text: &str, range: &Range<usize>) -> Resident {
     sum
 }
 
+#[cfg(any(test, not(miri)))]
 fn mapping_start(line: &str) -> Option<usize> {
     let (range, _) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;

@@ -1,0 +1,106 @@
+//! The file behind a region: a memfd or another, its length and its space.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use super::super::{FRAME, RegionError};
+use super::os;
+
+/// What a file is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Medium {
+    /// tmpfs or a memfd: its pages are the file.
+    Memory,
+    /// hugetlbfs or a memfd of that kind.
+    HugeTlb,
+    /// A file system with a medium below.
+    Other,
+}
+
+/// Finds out what a file is made of.
+pub(super) fn medium(file: &File) -> Result<Medium, RegionError> {
+    // SAFETY: `statfs` consists of integers, for which zeros are valid.
+    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `fs` is a valid place for one `statfs`.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut fs) } != 0 {
+        return Err(os("examine the file", 0));
+    }
+    match fs.f_type {
+        libc::TMPFS_MAGIC => Ok(Medium::Memory),
+        libc::HUGETLBFS_MAGIC if fs.f_bsize as usize > FRAME => Err(RegionError::Unsupported {
+            what: "hugetlbfs with pages above 2 MiB",
+        }),
+        libc::HUGETLBFS_MAGIC => Ok(Medium::HugeTlb),
+        _ => Ok(Medium::Other),
+    }
+}
+
+/// Allocates the file's space in `range`, lengthening it if need be; content is kept.
+pub(super) fn allocate(file: &File, range: Range<usize>) -> Result<(), RegionError> {
+    // An interrupted call starts from scratch on tmpfs. Under a steady fire of signals (a
+    // profiler's timer) only small steps ever end.
+    let mut step = range.len();
+    let mut at = range.start;
+    while at < range.end {
+        let n = step.min(range.end - at);
+        // SAFETY: a valid descriptor; offsets and lengths fit.
+        let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, offset(at), offset(n)) };
+        if result == 0 {
+            at += n;
+            continue;
+        }
+        let source = io::Error::last_os_error();
+        if source.kind() != io::ErrorKind::Interrupted {
+            return Err(RegionError::from_os(
+                "reserve space in the file",
+                range.len(),
+                source,
+            ));
+        }
+        step = (step / 4).max(FRAME);
+    }
+    Ok(())
+}
+
+pub(super) fn create_memfd(name: &str, flags: libc::c_uint) -> Result<File, RegionError> {
+    // The kernel takes 249 bytes and no NUL; the name is for the eye only.
+    let mut bytes: Vec<u8> = name.bytes().filter(|b| *b != 0).take(200).collect();
+    bytes.push(0);
+    let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: `bytes` ends with a NUL.
+    let fd = unsafe { libc::memfd_create(bytes.as_ptr().cast(), flags) };
+    if fd < 0 {
+        return Err(os("create a memfd", 0));
+    }
+    // SAFETY: the descriptor is new and ours.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Seals against shrinking; says whether that holds now. Other files than memfds refuse.
+pub(super) fn seal(file: &File) -> bool {
+    let fd = file.as_raw_fd();
+    // SAFETY: a valid descriptor and an integer.
+    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } == 0 {
+        return true;
+    }
+    // SAFETY: as above.
+    let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+pub(super) fn length(file: &File) -> Result<usize, RegionError> {
+    let meta = file.metadata().map_err(|source| RegionError::Os {
+        what: "find out the file's length",
+        source,
+    })?;
+    usize::try_from(meta.len()).map_err(|_| RegionError::Unsupported {
+        what: "a file beyond the address space",
+    })
+}
+
+/// Sizes are at most 2^46 (see `sizes`) and file lengths fit by `length`.
+pub(super) fn offset(bytes: usize) -> libc::off_t {
+    bytes as libc::off_t
+}

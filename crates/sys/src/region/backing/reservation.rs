@@ -1,0 +1,67 @@
+//! The address range that a region owns from its first moment, without any memory.
+
+use std::{io, ptr};
+
+use super::super::{FRAME, RegionError};
+
+/// An inaccessible address range, with a guard of at least a page on either side so that it
+/// never merges with a neighbour and an overrun is caught.
+pub(in super::super) struct Reservation {
+    base: *mut u8,
+    start: *mut u8,
+    total: usize,
+}
+
+// SAFETY: an address range, unmapped by the one owner; the pointers are never dereferenced here.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    pub(in super::super) fn new(max: usize) -> Result<Self, RegionError> {
+        let total = max + 2 * FRAME;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                total,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(RegionError::Reserve {
+                bytes: max,
+                source: io::Error::last_os_error(),
+            });
+        }
+        let start = start.cast::<u8>();
+        // The first frame boundary at least one page in; less than a frame and a page of the
+        // two frames of slack, so that some is left behind `max` as well.
+        let skip = FRAME - start.addr() % FRAME;
+        Ok(Self {
+            base: start.wrapping_add(skip),
+            start,
+            total,
+        })
+    }
+
+    #[inline]
+    pub(in super::super) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The address of a byte of the range.
+    pub(super) fn at(&self, offset: usize) -> *mut libc::c_void {
+        self.base.wrapping_add(offset).cast()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and the region that lent references into it is gone.
+        unsafe { libc::munmap(self.start.cast(), self.total) };
+    }
+}
