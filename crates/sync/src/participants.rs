@@ -445,6 +445,16 @@ impl Participants {
         !self.inner.is_forked() && self.inner.is_dead(slot)
     }
 
+    /// The process that the slot belongs to; 0 if nobody has it.
+    #[must_use]
+    pub fn pid_of(&self, slot: SlotId) -> u32 {
+        if self.inner.is_forked() {
+            0
+        } else {
+            self.inner.pid_of(slot)
+        }
+    }
+
     /// What the thread of that slot, dead or alive, has announced in a lane.
     #[must_use]
     pub fn intent_of(&self, slot: SlotId, lane: Lane) -> Option<Intent> {

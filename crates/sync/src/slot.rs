@@ -106,6 +106,15 @@ impl<'p> Slot<'p> {
         unsafe { RevocablePin::enter(self.local) }
     }
 
+    /// Whether this thread holds a pin, firm or revocable, under any handle.
+    ///
+    /// Whoever waits for a grace period while pinned waits for itself.
+    #[inline]
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.local().depth.get() != 0
+    }
+
     /// The intent line of a lane.
     #[inline]
     #[must_use]

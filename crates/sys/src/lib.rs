@@ -21,6 +21,7 @@ mod entropy;
 pub mod fault;
 pub mod fork;
 mod liveness;
+mod memory;
 mod prefetch;
 pub mod racy;
 mod region;
@@ -32,6 +33,7 @@ pub use entropy::{boot_id, random_bytes};
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, Taken,
 };
+pub use memory::total_memory;
 pub use prefetch::prefetch;
 pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,

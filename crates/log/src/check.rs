@@ -1,0 +1,324 @@
+//! The full check: walks everything, verifies what the structures promise, and says in words what is
+//! wrong.
+//!
+//! It may run beside readers and writers. Each shard's part is checked under the shard's lock, so
+//! that shapes and blocks stand still; entries come and go meanwhile, and a number that moved during
+//! the walk is not held against the store.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use mneme_arena::{Extent, Frame};
+use mneme_sync::Slot;
+
+use crate::core::Core;
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::{BUCKET_WORDS, SLOTS};
+use crate::index::pool::{Block, UNIT};
+use crate::index::root::Root;
+use crate::index::{Partition, SegmentRef};
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+use crate::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Records seen.
+    pub records: u64,
+    /// Entries that lie behind their home bucket.
+    pub displaced: u64,
+    /// Slots of all index segments.
+    pub slots: u64,
+    /// What is wrong, in words; empty: nothing.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Stops collecting here: a damaged region would fill the memory with complaints.
+const MOST: usize = 100;
+
+impl Report {
+    fn problem(&mut self, what: String) {
+        if self.problems.len() < MOST {
+            self.problems.push(what);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn check(&self, slot: &Slot<'_>) -> Result<Report, WriteError> {
+        let mut report = Report::default();
+        self.check_segments(slot, &mut report);
+        for database in 0..DATABASES as u8 {
+            let before = self.len(database)?;
+            let Some(root) = self.root(database)? else {
+                continue;
+            };
+            let mut records = 0;
+            for partition in 0..self.partitions() as u32 {
+                let pin = slot.pin();
+                match self.check_partition(&root, partition, &mut report) {
+                    Ok(n) => records += n,
+                    Err(corrupt) => report.problem(corrupt.to_string()),
+                }
+                drop(pin);
+            }
+            report.records += records;
+            if self.len(database)? == before && before != records {
+                report.problem(format!(
+                    "database {database} counts {before} records and holds {records}"
+                ));
+            }
+        }
+        for shard in 0..self.tables.geometry.shards {
+            self.check_pool(slot, shard, &mut report)?;
+        }
+        match self.arena.check() {
+            Ok(problems) => report
+                .problems
+                .extend(problems.iter().map(ToString::to_string)),
+            Err(error) => report.problem(error.to_string()),
+        }
+        report
+            .problems
+            .extend(self.participants.check().into_iter().map(|p| p.to_string()));
+        Ok(report)
+    }
+
+    /// Every entry leads to a record of its key, near its home; records in the partition.
+    fn check_partition(
+        &self,
+        root: &Root,
+        partition: u32,
+        report: &mut Report,
+    ) -> Result<u64, Corrupt> {
+        let mut records = 0;
+        let mut keys: HashSet<&[u8]> = HashSet::new();
+        for (prefix, segment) in self.partition_segments(root, partition)? {
+            report.slots += segment.buckets * SLOTS as u64;
+            for i in 0..segment.buckets {
+                let bucket = self.mem.bucket(segment, i)?;
+                for entry in (0..SLOTS)
+                    .map(|s| bucket.entry(s))
+                    .filter(|e| !e.is_empty())
+                {
+                    records += 1;
+                    let at = format!(
+                        "database {}, partition {partition}, bucket {i}",
+                        root.database
+                    );
+                    let record = match self.mem.record(entry.loc()) {
+                        Ok(record) => record,
+                        Err(corrupt) => {
+                            report.problem(format!("{at}: {corrupt}"));
+                            continue;
+                        }
+                    };
+                    let place = self.place(record.key());
+                    if place.partition != partition || place.tag != entry.tag() {
+                        report.problem(format!("{at}: an entry leads to a record of another hash"));
+                        continue;
+                    }
+                    if segment.depth > 0 && entry.tag() >> (22 - segment.depth) != prefix {
+                        report.problem(format!("{at}: an entry of another segment"));
+                    }
+                    if record.header().database() != root.database {
+                        report.problem(format!(
+                            "{at}: a record of database {}",
+                            record.header().database()
+                        ));
+                    }
+                    let home = segment.home(entry.tag());
+                    let distance = (i + segment.buckets - home) % segment.buckets;
+                    report.displaced += u64::from(distance > 0);
+                    if distance > self.mem.bucket(segment, home)?.word().reach() {
+                        report.problem(format!(
+                            "{at}: an entry {distance} buckets behind its home, beyond its reach"
+                        ));
+                    }
+                    let frame = self.segment_of(entry.loc())?;
+                    let info = self.tables.info(frame);
+                    let end = entry.loc().byte() - frame_byte(frame) + record.header().size();
+                    let state = info.state().state();
+                    if end > info.used()
+                        || matches!(state, None | Some(State::Free | State::Freeing))
+                    {
+                        report.problem(format!(
+                            "{at}: a record outside the written part of its log segment"
+                        ));
+                    }
+                    if !keys.insert(record.key()) {
+                        report.problem(format!("{at}: a key is indexed twice"));
+                    }
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// Every log segment can be walked from header to header, and the arena agrees that it is one.
+    fn check_segments(&self, slot: &Slot<'_>, report: &mut Report) {
+        for (frame, info, word, state) in self.segments() {
+            let _pin = slot.pin();
+            let extent = Extent {
+                start: frame,
+                frames: info.frames.load(Relaxed) as u32,
+            };
+            let arena = self.arena.extent_of(frame);
+            if info.state() != word {
+                continue;
+            }
+            if arena
+                .as_ref()
+                .is_none_or(|a| a.extent != extent || a.tag != TAG_LOG)
+            {
+                report.problem(format!(
+                    "log segment at frame {} ({state:?}): the arena knows it otherwise",
+                    frame.0
+                ));
+                continue;
+            }
+            if word.large() {
+                continue;
+            }
+            let (mut at, end) = (0, info.used());
+            while at < end {
+                match self.mem.record(Loc::of_byte(frame_byte(frame) + at)) {
+                    Ok(record) => at += record.header().size(),
+                    Err(corrupt) => {
+                        if info.state() == word {
+                            report.problem(format!("log segment at frame {}: {corrupt}", frame.0));
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        for found in self.arena.extents() {
+            let state = self.tables.info(found.extent.start).state().state();
+            let held = found.state == mneme_arena::ExtentState::Held;
+            if found.tag == TAG_LOG && held && matches!(state, None | Some(State::Free)) {
+                report.problem(format!(
+                    "the extent at frame {} belongs to the log, which does not know it",
+                    found.extent.start.0
+                ));
+            }
+            let linked = || {
+                (0..self.tables.geometry.shards)
+                    .any(|i| self.pool_frames(i).any(|f| f == found.extent.start))
+            };
+            if found.tag == TAG_INDEX && held && !linked() {
+                report.problem(format!(
+                    "frame {} belongs to the index, which does not know it",
+                    found.extent.start.0
+                ));
+            }
+        }
+    }
+
+    /// The units in use are those that something refers to: no block is lost, none used twice.
+    fn check_pool(
+        &self,
+        slot: &Slot<'_>,
+        shard: u64,
+        report: &mut Report,
+    ) -> Result<(), WriteError> {
+        self.with_shard(slot, shard, |held| {
+            let mut used: HashMap<Frame, Vec<u64>> = HashMap::new();
+            let mut take = |block: Block, what: &str, report: &mut Report| {
+                let frame = Frame((block.loc.byte() >> 21) as u32);
+                let map = used.entry(frame).or_insert_with(|| vec![0; 128]);
+                let first = block.loc.byte() % (2 << 20) / UNIT;
+                for unit in first..first + block.units {
+                    let word = &mut map[(unit / 64) as usize];
+                    if *word >> (unit % 64) & 1 == 1 {
+                        report.problem(format!(
+                            "shard {shard}: {what} at byte {} overlaps another block",
+                            block.loc.byte()
+                        ));
+                        return;
+                    }
+                    *word |= 1 << (unit % 64);
+                }
+            };
+            for frame in self.pool_frames(shard) {
+                take(
+                    Block {
+                        loc: Loc::of_byte(frame_byte(frame)),
+                        units: 4,
+                    },
+                    "a bitmap",
+                    report,
+                );
+            }
+            for entry in &held.shard.limbo {
+                if let Some(block) = Block::of_word(entry[0].load(Relaxed)) {
+                    take(block, "a block in limbo", report);
+                }
+            }
+            for root in self.all_roots()? {
+                if shard == 0 {
+                    take(self.root_block(&root), "a root", report);
+                }
+                for partition in (0..self.partitions() as u32)
+                    .filter(|&p| root.shard(p, self.tables.geometry.shards) == shard)
+                {
+                    let word = self.mem.word(root.partition(partition))?.load(Acquire);
+                    let mut segment = |s: SegmentRef, report: &mut Report| {
+                        let units = (s.buckets * BUCKET_WORDS * 8).div_ceil(UNIT);
+                        take(Block { loc: s.loc, units }, "an index segment", report);
+                    };
+                    match Partition::of_word(word) {
+                        Partition::Empty => {}
+                        Partition::One(s) => segment(s, report),
+                        Partition::Directory { loc, depth } => {
+                            let mut last = 0;
+                            for i in 0..1u64 << depth {
+                                let word = self.mem.word(loc.add_words(i))?.load(Acquire);
+                                if word != 0 && word != last {
+                                    segment(SegmentRef::of_word(word), report);
+                                }
+                                last = word;
+                            }
+                            take(
+                                Block {
+                                    loc,
+                                    units: (8u64 << depth).div_ceil(UNIT),
+                                },
+                                "a directory",
+                                report,
+                            );
+                        }
+                    }
+                }
+            }
+            for frame in self.pool_frames(shard) {
+                let map = self.mem.words::<128>(Loc::of_byte(frame_byte(frame)))?;
+                let ours = used.remove(&frame).unwrap_or_else(|| vec![0; 128]);
+                let wrong = (0..128)
+                    .map(|i| (map[i].load(Relaxed) ^ ours[i]).count_ones())
+                    .sum::<u32>();
+                if wrong > 0 {
+                    report.problem(format!(
+                        "shard {shard}: {wrong} units of frame {} are lost or used unmarked",
+                        frame.0
+                    ));
+                }
+            }
+            if let Some(frame) = used.keys().next() {
+                report.problem(format!(
+                    "shard {shard}: blocks in frame {}, which is not its own",
+                    frame.0
+                ));
+            }
+            Ok(())
+        })
+    }
+}

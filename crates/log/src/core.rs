@@ -1,0 +1,145 @@
+//! What all parts of an open store share: the region, the tables, the participants, and waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use mneme_arena::{Arena, ClaimError, Class, Extent};
+use mneme_sync::{Holding, Lane, Participants, Slot, SlotId, Stalled};
+use mneme_sys::{Clock, NodeId, Topology};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+use crate::error::{Corrupt, WriteError};
+use crate::layout::Tables;
+use crate::mem::{Loc, Mem};
+
+/// The lane of intents for one operation on a key.
+pub(crate) const OPERATION_LANE: Lane = Lane::Log;
+/// The lane of intents for changes of the index' shape.
+pub(crate) const INDEX_LANE: Lane = Lane::Index;
+
+/// How long an operation waits for a holder that is alive but does not go on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// An open store, without its maintainer thread.
+pub(crate) struct Core {
+    pub mem: Mem,
+    pub tables: Tables,
+    pub arena: Arena,
+    pub participants: Participants,
+    pub topology: Arc<dyn Topology>,
+    pub clock: Arc<dyn Clock>,
+    pub secrets: RapidSecrets,
+}
+
+impl Core {
+    /// The keyed hash of a key. Its values are part of the region's format.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash_v3_seeded(key, &self.secrets)
+    }
+
+    /// Claims frames; `None` if the arena has none to give.
+    pub fn claim(
+        &self,
+        slot: &Slot<'_>,
+        frames: u32,
+        node: NodeId,
+        class: Class,
+        tag: u16,
+    ) -> Result<Option<Extent>, WriteError> {
+        let align = if frames <= self.tables.geometry.segment_frames as u32 {
+            frames.next_power_of_two()
+        } else {
+            1
+        };
+        match self.arena.claim(slot, frames, align, node, class, tag) {
+            Ok(extent) => Ok(Some(extent)),
+            Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. }) => Ok(None),
+            Err(ClaimError::Stalled(stalled)) => Err(stalled.into()),
+            Err(other) => Err(Corrupt {
+                offset: 0,
+                what: format!("the arena refused a claim: {other}"),
+            }
+            .into()),
+        }
+    }
+
+    /// Makes a claimed extent the log's own.
+    pub fn adopt(&self, extent: Extent) -> Result<(), Corrupt> {
+        self.arena.adopt(extent).map_err(|e| Corrupt {
+            offset: extent.offset(),
+            what: format!("the arena refused to hand over an extent: {e}"),
+        })
+    }
+
+    /// Gives an extent back.
+    pub fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), WriteError> {
+        self.arena.release(slot, extent).map_err(|e| {
+            Corrupt {
+                offset: extent.offset(),
+                what: format!("the arena refused to take an extent back: {e}"),
+            }
+            .into()
+        })
+    }
+
+    /// Where in the region a word of the tables lies.
+    pub fn loc_of(&self, word: &AtomicU64) -> Loc {
+        let base = self.mem.region().base() as usize;
+        Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
+    }
+
+    /// One round of waiting for `holder`: repairs what it left if it is dead, gives up on it after
+    /// a second if it is not.
+    #[cold]
+    pub fn wait_for(
+        &self,
+        slot: &Slot<'_>,
+        wait: &mut Wait,
+        holder: SlotId,
+    ) -> Result<(), WriteError> {
+        wait.rounds += 1;
+        if wait.rounds < 64 {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        if wait.rounds < 128 {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        let now = self.clock.now_ns();
+        let began = *wait.began.get_or_insert(now);
+        if self.participants.is_dead(holder) {
+            self.reap(slot)?;
+            return Ok(());
+        }
+        let since = Duration::from_nanos(now.saturating_sub(began));
+        if since > PATIENCE {
+            return Err(Stalled {
+                pid: self.participants.pid_of(holder),
+                slot: holder,
+                since,
+                what: Holding::Lock,
+            }
+            .into());
+        }
+        std::thread::sleep(Duration::from_micros(
+            u64::from((wait.rounds - 127).min(20)) * 50,
+        ));
+        Ok(())
+    }
+}
+
+/// How long somebody has waited.
+#[derive(Debug, Default)]
+pub(crate) struct Wait {
+    rounds: u32,
+    began: Option<u64>,
+}
+
+impl Wait {
+    pub fn new() -> Wait {
+        Wait::default()
+    }
+}

@@ -1,0 +1,159 @@
+//! What can go wrong, one enum a family of operations.
+
+use mneme_sync::{SlotError, Stalled};
+use thiserror::Error;
+
+use crate::record::{MAX_KEY, MAX_VALUE};
+
+/// The region's bytes contradict themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "damaged region: at byte {offset}: {what}; run check(), then restore or recreate the store"
+)]
+pub struct Corrupt {
+    /// Bytes from the region's base.
+    pub offset: u64,
+    /// What was found there.
+    pub what: String,
+}
+
+/// Why a read failed. A key that is absent is not an error.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// This thread cannot become a participant (too many threads, or a forked child).
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// A transaction's holder neither goes on nor dies.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// The region is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The database number is beyond the store's.
+    #[error("database {0} is out of range: a store has databases 0 to 63")]
+    NoSuchDatabase(usize),
+    /// What a killed participant left is in the way and could not be repaired now.
+    #[error("what a dead participant left could not be repaired: {0}")]
+    Reap(String),
+}
+
+/// Why a write failed. Nothing of it is visible, and everything stored before is untouched.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The store is full: live records, index, heads and the compaction reserve fill its capacity.
+    #[error(
+        "out of memory: {live} of {capacity} bytes are live, and {wanted} more do not fit; remove records or open a larger store"
+    )]
+    OutOfMemory {
+        /// Bytes that the write needs.
+        wanted: u64,
+        /// Bytes of live records.
+        live: u64,
+        /// Bytes of the store's capacity.
+        capacity: u64,
+    },
+    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY).
+    #[error("the key has {0} bytes; at most {MAX_KEY} are allowed")]
+    KeyTooLong(usize),
+    /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
+    #[error("the value has {0} bytes; at most {MAX_VALUE} are allowed")]
+    ValueTooLong(usize),
+    /// Somebody who is stopped, but not dead, holds what the write needs.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// This thread cannot become a participant (too many threads, or a forked child).
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// The region is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The database number is beyond the store's.
+    #[error("database {0} is out of range: a store has databases 0 to 63")]
+    NoSuchDatabase(usize),
+    /// What a killed participant left is in the way and could not be repaired now.
+    #[error("what a dead participant left could not be repaired: {0}")]
+    Reap(String),
+}
+
+impl WriteError {
+    /// The same, from an operation that reads.
+    pub(crate) fn while_reading(self) -> ReadError {
+        match self {
+            WriteError::Slot(e) => ReadError::Slot(e),
+            WriteError::Stalled(e) => ReadError::Stalled(e),
+            WriteError::Corrupt(e) => ReadError::Corrupt(e),
+            WriteError::NoSuchDatabase(i) => ReadError::NoSuchDatabase(i),
+            other => ReadError::Reap(other.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for WriteError {
+    fn from(e: ReadError) -> WriteError {
+        match e {
+            ReadError::Slot(e) => WriteError::Slot(e),
+            ReadError::Stalled(e) => WriteError::Stalled(e),
+            ReadError::Corrupt(e) => WriteError::Corrupt(e),
+            ReadError::NoSuchDatabase(i) => WriteError::NoSuchDatabase(i),
+            ReadError::Reap(what) => WriteError::Reap(what),
+        }
+    }
+}
+
+/// A batch stopped half-way: the first `done` items are stored, the others are not.
+#[derive(Debug, Error)]
+#[error("after {done} items of the batch: {source}")]
+pub struct BatchError {
+    /// How many items, from the batch's start, are stored.
+    pub done: usize,
+    /// Why the next one is not.
+    #[source]
+    pub source: WriteError,
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The capacity is below the minimum.
+    #[error("a capacity of {0} bytes is too small; the minimum is {min} (64 MiB)", min = crate::MIN_CAPACITY)]
+    CapacityTooSmall(u64),
+    /// The capacity is more than the machine has.
+    #[error("a capacity of {asked} bytes is more than this machine's {machine} bytes of memory")]
+    CapacityTooLarge {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes the machine has.
+        machine: u64,
+    },
+    /// The region could not be had.
+    #[error(transparent)]
+    Region(#[from] mneme_sys::RegionError),
+    /// The region is laid out by another version of this crate.
+    #[error(
+        "the region's log format is {found}, and this library reads {expected}; open it with the version that wrote it"
+    )]
+    Format {
+        /// What the region says.
+        found: u64,
+        /// What this library reads.
+        expected: u64,
+    },
+    /// The region is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The arena could not be laid out or opened.
+    #[error("arena: {0}")]
+    Arena(String),
+    /// The control region could not be laid out or opened.
+    #[error("control region: {0}")]
+    Control(String),
+    /// This thread cannot become a participant.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// The maintainer thread could not be started.
+    #[error("the maintainer thread could not be started: {0}")]
+    Maintainer(#[source] std::io::Error),
+    /// What the dead left could not be repaired.
+    #[error("repair: {0}")]
+    Repair(Box<WriteError>),
+}

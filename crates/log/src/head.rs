@@ -1,0 +1,188 @@
+//! Heads: where records are appended, one a CPU, "write local, read global" (Nibble §3.2).
+//!
+//! Under the head's one-word lock a writer writes the headers of its records and moves `used`
+//! past them; the bodies are copied after the lock is given back. So a log segment can always be
+//! stepped through from header to header, and a holder that dies has either moved `used` or left
+//! bytes that the next writer overwrites. A busy head is never waited for while another is free.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use mneme_arena::{Class, FRAME_BYTES, Frame};
+use mneme_sync::{Acquired, Guard, Slot};
+
+use crate::core::Core;
+use crate::error::WriteError;
+use crate::layout::Head;
+use crate::mem::Loc;
+use crate::record::Header;
+use crate::segment::{State, StateWord, frame_byte};
+
+/// Records above this share of a log segment get an extent of their own.
+const LARGE_SHARE: u64 = 4;
+
+impl Core {
+    /// Whether a record of `bytes` bytes gets an extent of its own.
+    pub(crate) fn is_large(&self, bytes: u64) -> bool {
+        bytes > self.segment_bytes() / LARGE_SHARE
+    }
+
+    /// Bytes of an ordinary log segment.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.tables.geometry.segment_frames * FRAME_BYTES
+    }
+
+    /// Reserves space for as many of `headers`, in order, as the present log segment holds, at
+    /// least for one, and writes them; `locs` receives where. `Ok(0)`: the store has no room now.
+    ///
+    /// The caller is pinned, and stays so until the records are published or given up.
+    pub(crate) fn reserve(
+        &self,
+        slot: &Slot<'_>,
+        headers: &[Header],
+        locs: &mut [Loc],
+    ) -> Result<usize, WriteError> {
+        let heads = self.tables.geometry.heads;
+        let first = u64::from(self.topology.current_cpu().0) % heads;
+        for round in 0..64 {
+            for i in 0..heads {
+                let index = (first + i) % heads;
+                let head = self.tables.head(index);
+                if let Some(held) = head.lock.try_lock(slot) {
+                    return self.append(slot, head, held, headers, locs, Class::Ordinary);
+                }
+            }
+            if round > 4 {
+                std::thread::yield_now();
+            }
+        }
+        let head = self.tables.head(first);
+        let held = head.lock.lock(slot)?;
+        self.append(slot, head, held, headers, locs, Class::Ordinary)
+    }
+
+    /// As [`Core::reserve`], in the head that the caller holds.
+    pub(crate) fn append(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        held: Acquired<Guard<'_>>,
+        headers: &[Header],
+        locs: &mut [Loc],
+        class: Class,
+    ) -> Result<usize, WriteError> {
+        mneme_sys::fault!("log.head.locked");
+        let guard = self.inherit_head(head, held);
+        let done = self.append_held(slot, head, headers, locs, class);
+        drop(guard);
+        done
+    }
+
+    /// As [`Core::append`], without taking or giving back the lock.
+    pub(crate) fn append_held(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        headers: &[Header],
+        locs: &mut [Loc],
+        class: Class,
+    ) -> Result<usize, WriteError> {
+        let mut segment = head.segment.load(Relaxed);
+        let fits = |segment: u64| {
+            segment != 0 && {
+                let info = self.tables.info(Frame(segment as u32 - 1));
+                info.used() + headers[0].size() <= info.capacity()
+            }
+        };
+        if !fits(segment) {
+            if !self.open_segment(slot, head, class)? {
+                return Ok(0);
+            }
+            segment = head.segment.load(Relaxed);
+        }
+        let frame = Frame(segment as u32 - 1);
+        let info = self.tables.info(frame);
+        let (mut used, capacity) = (info.used(), info.capacity());
+        let mut done = 0;
+        for (header, loc) in headers.iter().zip(locs) {
+            if used + header.size() > capacity {
+                break;
+            }
+            *loc = Loc::of_byte(frame_byte(frame) + used);
+            self.mem.word(*loc)?.store(header.0, Relaxed);
+            used += header.size();
+            done += 1;
+        }
+        mneme_sys::fault!("log.reserve.header");
+        // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
+        info.used.store(used, Release);
+        mneme_sys::fault!("log.reserve.bump");
+        Ok(done)
+    }
+
+    /// Gives the locked `head` a fresh segment and closes the old one. False: no room.
+    fn open_segment(&self, slot: &Slot<'_>, head: &Head, class: Class) -> Result<bool, WriteError> {
+        let frames = self.tables.geometry.segment_frames as u32;
+        let Some(extent) = self.open_extent(slot, frames, class, false)? else {
+            return Ok(false);
+        };
+        let old = head.segment.load(Relaxed);
+        // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
+        head.segment.store(u64::from(extent.start.0) + 1, Release);
+        mneme_sys::fault!("log.open.linked");
+        let info = self.tables.info(extent.start);
+        info.change(info.state(), StateWord::new(State::Head, None, false));
+        mneme_sys::fault!("log.open.head");
+        if old != 0 {
+            self.close_segment(Frame(old as u32 - 1));
+        }
+        Ok(true)
+    }
+
+    /// Finishes what a head's dead owner may have left: the state of the segment it points to.
+    pub(crate) fn inherit_head<'h>(&self, head: &Head, held: Acquired<Guard<'h>>) -> Guard<'h> {
+        let died = held.owner_died();
+        let guard = held.into_inner();
+        if died {
+            self.repair_head(head);
+            guard.repaired();
+        }
+        guard
+    }
+
+    fn repair_head(&self, head: &Head) {
+        let segment = head.segment.load(Acquire);
+        if segment != 0 {
+            let info = self.tables.info(Frame(segment as u32 - 1));
+            let word = info.state();
+            if word.state() == Some(State::Opening) {
+                info.change(word, StateWord::new(State::Head, None, false));
+            }
+        }
+    }
+
+    /// Reserves an extent of its own for a large record. `None`: no room.
+    pub(crate) fn reserve_large(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
+        let frames = header.size().div_ceil(FRAME_BYTES) as u32;
+        let Some(extent) = self.open_extent(slot, frames, Class::Ordinary, true)? else {
+            return Ok(None);
+        };
+        let loc = Loc::of_byte(frame_byte(extent.start));
+        self.mem.word(loc)?.store(header.0, Relaxed);
+        mneme_sys::fault!("log.large.header");
+        let info = self.tables.info(extent.start);
+        // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
+        info.used.store(header.size(), Release);
+        info.closed_at.store(self.clock.now_ns(), Relaxed);
+        info.change(info.state(), StateWord::new(State::Closed, None, true));
+        mneme_sys::fault!("log.large.closed");
+        Ok(Some(loc))
+    }
+}
+
+/// How long an operation waits for room before it says `Stalled`.
+pub(crate) const ROOM_TIMEOUT: Duration = Duration::from_secs(2);

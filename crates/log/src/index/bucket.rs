@@ -1,0 +1,332 @@
+//! A bucket is two cache lines: a lock word and 15 slots of a 22-bit tag and a 42-bit location.
+//!
+//! **Readers never write, and never wait for a plain lock.** Every change under a plain lock is one
+//! 8-byte store that publishes, replaces or removes one entry, and no entry ever moves within a
+//! segment; so any state that a reader sees is one that held at some instant, also if the lock's
+//! holder has died. A transaction makes several such stores that belong together: its bit in the
+//! lock word is what readers wait for.
+//!
+//! The lock word: locked 1 bit, transaction 1, reach 3, version 43, holder's slot 16. *Reach* is how
+//! far, in buckets, an entry whose home is this bucket may lie behind it.
+//!
+//! The paper's bucket (Nibble §3.1, figure 4) holds 15 keys and 15 entries on four lines and makes
+//! readers restart on every change; half the lines are what a tag saves.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_sync::SlotId;
+
+use crate::mem::{LOC_BITS, Loc};
+
+/// Slots of a bucket.
+pub(crate) const SLOTS: usize = 15;
+/// Words of a bucket.
+pub(crate) const BUCKET_WORDS: u64 = 16;
+/// Bits of a tag.
+pub(crate) const TAG_BITS: u32 = 64 - LOC_BITS;
+/// The farthest that an entry may lie behind its home bucket.
+pub(crate) const MAX_REACH: u64 = 7;
+
+const LOCKED: u64 = 1;
+const TXN: u64 = 1 << 1;
+const REACH_SHIFT: u32 = 2;
+const REACH_MASK: u64 = MAX_REACH << REACH_SHIFT;
+const VERSION_ONE: u64 = 1 << 5;
+const HOLDER_SHIFT: u32 = 48;
+const VERSION_MASK: u64 = ((1 << HOLDER_SHIFT) - 1) & !(VERSION_ONE - 1);
+/// The holder of a bucket whose segment was replaced; no participant has this slot.
+const RETIRED: u64 = 0xffff;
+
+/// An index entry: where a record lies, and 22 bits of its key's hash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry(pub u64);
+
+impl Entry {
+    #[inline]
+    pub fn new(tag: u32, loc: Loc) -> Entry {
+        Entry(u64::from(tag) << LOC_BITS | loc.bits())
+    }
+
+    #[inline]
+    pub fn tag(self) -> u32 {
+        (self.0 >> LOC_BITS) as u32
+    }
+
+    #[inline]
+    pub fn loc(self) -> Loc {
+        Loc::of_word(self.0)
+    }
+
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The value of a bucket's lock word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LockWord(pub u64);
+
+impl LockWord {
+    #[inline]
+    pub fn locked(self) -> bool {
+        self.0 & LOCKED != 0
+    }
+
+    #[inline]
+    pub fn in_transaction(self) -> bool {
+        self.0 & TXN != 0
+    }
+
+    /// Buckets behind this one that may hold entries whose home it is.
+    #[inline]
+    pub fn reach(self) -> u64 {
+        (self.0 & REACH_MASK) >> REACH_SHIFT
+    }
+
+    pub fn holder(self) -> SlotId {
+        SlotId((self.0 >> HOLDER_SHIFT) as u16)
+    }
+
+    pub fn retired(self) -> bool {
+        self.locked() && self.0 >> HOLDER_SHIFT == RETIRED
+    }
+
+    fn held_by(self, slot: SlotId) -> LockWord {
+        LockWord(self.0 & (REACH_MASK | VERSION_MASK) | LOCKED | u64::from(slot.0) << HOLDER_SHIFT)
+    }
+
+    fn unlocked(self) -> LockWord {
+        let version = (self.0 & VERSION_MASK).wrapping_add(VERSION_ONE) & VERSION_MASK;
+        LockWord(self.0 & REACH_MASK | version)
+    }
+}
+
+/// What an attempt to lock a bucket found.
+#[derive(Debug)]
+pub(crate) enum TryLock<'b> {
+    /// Held now.
+    Held(Held<'b>),
+    /// The segment was replaced: look the bucket up again.
+    Retired,
+    /// Somebody else holds it.
+    Busy(LockWord),
+}
+
+/// One bucket.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Bucket([AtomicU64; BUCKET_WORDS as usize]);
+
+impl Bucket {
+    #[inline]
+    pub fn of_words(words: &[AtomicU64; BUCKET_WORDS as usize]) -> &Bucket {
+        // SAFETY: `repr(transparent)` over exactly this array.
+        unsafe { &*std::ptr::from_ref(words).cast::<Bucket>() }
+    }
+
+    #[inline]
+    pub fn word(&self) -> LockWord {
+        // SYNC: pairs with the Release stores in `Held`: what the holder published is visible.
+        LockWord(self.0[0].load(Acquire))
+    }
+
+    /// The entry in slot `i`.
+    #[inline]
+    pub fn entry(&self, i: usize) -> Entry {
+        // SYNC: pairs with the Release publications in `Held`: the record's bytes are visible.
+        Entry(self.0[i + 1].load(Acquire))
+    }
+
+    /// A bit for each slot whose entry carries `tag`. (An empty slot looks like tag zero.)
+    #[inline]
+    pub fn matches(&self, tag: u32) -> u32 {
+        let tag = u64::from(tag) << LOC_BITS;
+        let mut found = 0;
+        for i in 0..SLOTS {
+            // The entry is loaded again, with Acquire, before its location is followed.
+            let word = self.0[i + 1].load(Relaxed);
+            found |= u32::from((word ^ tag) >> LOC_BITS == 0) << i;
+        }
+        found
+    }
+
+    /// Entries in use.
+    pub fn used(&self) -> usize {
+        (0..SLOTS)
+            .filter(|&i| self.0[i + 1].load(Relaxed) != 0)
+            .count()
+    }
+
+    /// One attempt to lock; on success the caller's intent names this bucket already.
+    #[inline]
+    pub fn try_lock(&self, slot: SlotId) -> TryLock<'_> {
+        let word = LockWord(self.0[0].load(Relaxed));
+        if word.locked() {
+            return if word.retired() {
+                TryLock::Retired
+            } else {
+                TryLock::Busy(word)
+            };
+        }
+        let held = word.held_by(slot);
+        // SYNC: pairs with the Release store in `Held::unlock`: the last holder's changes are visible.
+        match self.0[0].compare_exchange(word.0, held.0, Acquire, Relaxed) {
+            Ok(_) => TryLock::Held(Held {
+                bucket: self,
+                word: held,
+            }),
+            Err(now) => {
+                let now = LockWord(now);
+                if now.retired() {
+                    TryLock::Retired
+                } else {
+                    TryLock::Busy(now)
+                }
+            }
+        }
+    }
+
+    /// The lock of a dead holder, for the reaper.
+    pub fn inherit(&self, dead: SlotId) -> Option<Held<'_>> {
+        let word = self.word();
+        (word.locked() && word.holder() == dead && dead.0 != 0)
+            .then_some(Held { bucket: self, word })
+    }
+
+    /// Puts an entry into slot `i` of a bucket that nobody else can see yet.
+    pub fn fill(&self, i: usize, entry: Entry) {
+        self.0[i + 1].store(entry.0, Relaxed);
+    }
+
+    /// Sets the reach of a bucket that nobody else can see yet.
+    pub fn fill_reach(&self, reach: u64) {
+        let word = self.0[0].load(Relaxed);
+        if LockWord(word).reach() < reach {
+            self.0[0].store(word & !REACH_MASK | reach << REACH_SHIFT, Relaxed);
+        }
+    }
+
+    /// Claims a free slot for `entry`, which publishes it; the slot's number. The caller holds the
+    /// entry's home bucket and has extended its reach to here.
+    pub fn publish(&self, entry: Entry) -> Option<usize> {
+        for i in 0..SLOTS {
+            if self.0[i + 1].load(Relaxed) == 0 {
+                // Several homes may place entries here at once: the slot is won by this exchange.
+                // SYNC: pairs with the Acquire load in `entry`.
+                if self.0[i + 1]
+                    .compare_exchange(0, entry.0, Release, Relaxed)
+                    .is_ok()
+                {
+                    return Some(i);
+                }
+            }
+        }
+        None
+    }
+
+    /// Replaces the entry in slot `i`, or removes it with `Entry(0)`. The caller holds its home bucket.
+    pub fn replace(&self, i: usize, entry: Entry) {
+        // SYNC: pairs with the Acquire load in `entry`.
+        self.0[i + 1].store(entry.0, Release);
+    }
+}
+
+/// A held bucket lock. Dropping it does not unlock: a holder that unwinds is as one that died.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Held<'b> {
+    bucket: &'b Bucket,
+    word: LockWord,
+}
+
+impl<'b> Held<'b> {
+    pub fn word(&self) -> LockWord {
+        self.word
+    }
+
+    /// Makes readers look up to `reach` buckets behind this one.
+    pub fn extend_reach(&mut self, reach: u64) {
+        if self.word.reach() < reach {
+            self.word = LockWord(self.word.0 & !REACH_MASK | reach << REACH_SHIFT);
+            // SYNC: pairs with the Acquire load in `Bucket::word`; precedes the publication there.
+            self.bucket.0[0].store(self.word.0, Release);
+        }
+    }
+
+    /// Gives the lock back.
+    #[inline]
+    pub fn unlock(self) {
+        // SYNC: pairs with the Acquire exchange in `try_lock`.
+        self.bucket.0[0].store(self.word.unlocked().0, Release);
+    }
+
+    /// Marks the bucket as replaced, for ever: its entries stay readable as they are.
+    pub fn retire(self) {
+        // SYNC: pairs with the Acquire load in `Bucket::word`.
+        self.bucket.0[0].store(self.word.held_by(SlotId(RETIRED as u16)).0, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> [AtomicU64; 16] {
+        std::array::from_fn(|_| AtomicU64::new(0))
+    }
+
+    #[test]
+    fn the_word_keeps_reach_and_counts_versions() {
+        let words = empty();
+        let bucket = Bucket::of_words(&words);
+        let TryLock::Held(mut held) = bucket.try_lock(SlotId(7)) else {
+            panic!("free bucket refused")
+        };
+        assert_eq!(bucket.word().holder(), SlotId(7));
+        assert!(matches!(bucket.try_lock(SlotId(8)), TryLock::Busy(w) if w.holder() == SlotId(7)));
+        held.extend_reach(3);
+        held.extend_reach(1);
+        held.unlock();
+        let word = bucket.word();
+        assert!(!word.locked());
+        assert_eq!(
+            (word.reach(), word.holder(), word.0 & VERSION_MASK),
+            (3, SlotId(0), VERSION_ONE)
+        );
+    }
+
+    #[test]
+    fn a_retired_bucket_is_never_locked_again_but_stays_readable() {
+        let words = empty();
+        let bucket = Bucket::of_words(&words);
+        let entry = Entry::new(5, Loc::of_byte(64));
+        assert_eq!(bucket.publish(entry), Some(0));
+        let TryLock::Held(held) = bucket.try_lock(SlotId(1)) else {
+            panic!()
+        };
+        held.retire();
+        assert!(matches!(bucket.try_lock(SlotId(2)), TryLock::Retired));
+        assert!(bucket.inherit(SlotId(1)).is_none());
+        assert_eq!(bucket.entry(0), entry);
+    }
+
+    #[test]
+    fn matches_finds_every_slot_with_the_tag() {
+        let words = empty();
+        let bucket = Bucket::of_words(&words);
+        for i in 0..SLOTS {
+            bucket.fill(
+                i,
+                Entry::new(
+                    if i % 3 == 0 { 9 } else { 10 },
+                    Loc::of_byte(8 * (i as u64 + 1)),
+                ),
+            );
+        }
+        assert_eq!(bucket.matches(9), 0b001001001001001);
+        assert_eq!(bucket.matches((1 << TAG_BITS) - 1), 0);
+        assert_eq!(bucket.publish(Entry::new(1, Loc::of_byte(8))), None);
+    }
+}

@@ -1,0 +1,410 @@
+//! The index: from a key's hash to the location of its record, growing and shrinking in small steps.
+//!
+//! A database has an index of its own, named by a *root*: a block with one word for each of 2^p
+//! partitions, chosen by the top p bits of the hash. A partition is a small extendible hash table
+//! over the next 22 bits, the *tag*: one index segment at first, later a directory of them. An index
+//! segment is 2 to 48 [buckets](bucket) that share out its interval of tags evenly and in order:
+//!
+//! ```text
+//! root ─► partition word ─► [directory ─►] index segment: bucket, bucket, … bucket
+//!         by the top p bits   by the tag's first bits       by the tag's next bits
+//! ```
+//!
+//! So the order of buckets is the order of hashes, whatever the shape of the index: a place in it is
+//! a scan's cursor. And because position and tag together hold 22 bits of the hash, a segment is
+//! grown, split or merged without reading a single record.
+//!
+//! **No operation pays for more than one index segment.** A full segment of at most 48 buckets is
+//! replaced by one half or a third larger, or by two (see [`resize`]): some 600 entries are copied,
+//! whatever the size of the table (the paper doubles a partition at a time, Nibble §3.1). The steps
+//! 2, 3, 4, 6, … 32, 48, 2 x 32 keep the mean fill near 0.7 where doubling would leave 0.6.
+//!
+//! An entry that finds its home bucket full goes to one of the next seven; its home's *reach* tells
+//! readers how far to look.
+
+pub(crate) mod bucket;
+pub(crate) mod pool;
+pub(crate) mod resize;
+pub(crate) mod root;
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use bucket::{BUCKET_WORDS, Bucket, Entry, TAG_BITS};
+use mneme_sync::Slot;
+
+use crate::core::Core;
+use crate::error::{Corrupt, ReadError, WriteError};
+use crate::mem::{LOC_BITS, Loc, Mem};
+use crate::record::Record;
+use root::Root;
+
+/// Where a key belongs in an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The partition: the hash's top bits.
+    pub partition: u32,
+    /// The next 22 bits.
+    pub tag: u32,
+}
+
+impl Place {
+    /// The place of a key with this hash in an index of 2^`bits` partitions.
+    #[inline]
+    pub fn of_hash(hash: u64, bits: u32) -> Place {
+        Place {
+            partition: (hash >> (64 - bits)) as u32,
+            tag: (hash << bits >> (64 - TAG_BITS)) as u32,
+        }
+    }
+}
+
+/// The most often that a partition's segments split: directories have at most 2^12 words.
+pub(crate) const MAX_DEPTH: u32 = 12;
+/// Sizes of an index segment, in buckets.
+pub(crate) const SIZES: [u64; 10] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
+
+const BUCKETS_SHIFT: u32 = LOC_BITS;
+const DEPTH_SHIFT: u32 = 48;
+const PRESENT: u64 = 1 << 63;
+const DIRECTORY: u64 = 1 << 62;
+
+/// An index segment: the contents of a partition or directory word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentRef {
+    pub loc: Loc,
+    pub buckets: u64,
+    /// Leading bits of the tag that all its entries share.
+    pub depth: u32,
+}
+
+impl SegmentRef {
+    #[inline]
+    pub fn of_word(word: u64) -> SegmentRef {
+        SegmentRef {
+            loc: Loc::of_word(word),
+            buckets: word >> BUCKETS_SHIFT & 63,
+            depth: (word >> DEPTH_SHIFT & 15) as u32,
+        }
+    }
+
+    pub fn word(self) -> u64 {
+        self.loc.bits()
+            | self.buckets << BUCKETS_SHIFT
+            | u64::from(self.depth) << DEPTH_SHIFT
+            | PRESENT
+    }
+
+    /// The number of the bucket that is `tag`'s home.
+    #[inline]
+    pub fn home(self, tag: u32) -> u64 {
+        let below = u64::from(tag) << self.depth & ((1 << TAG_BITS) - 1);
+        (below * self.buckets) >> TAG_BITS
+    }
+
+    /// The first tag whose home is bucket `i`.
+    pub fn first_tag(self, prefix: u32, i: u64) -> u32 {
+        let below = (i << TAG_BITS).div_ceil(self.buckets) as u32 >> self.depth;
+        let rounded = (i << TAG_BITS).div_ceil(self.buckets) as u32 & ((1 << self.depth) - 1) != 0;
+        prefix_tag(prefix, self.depth) + below + u32::from(rounded)
+    }
+
+    /// The bucket `distance` behind bucket `home`, around the end.
+    #[inline]
+    pub fn behind(self, home: u64, distance: u64) -> u64 {
+        let i = home + distance;
+        if i >= self.buckets {
+            i - self.buckets
+        } else {
+            i
+        }
+    }
+
+    /// How far behind its home an entry may lie in this segment.
+    pub fn max_reach(self) -> u64 {
+        bucket::MAX_REACH.min(self.buckets - 1)
+    }
+}
+
+/// The first tag that begins with the `depth` bits of `prefix`.
+pub(crate) fn prefix_tag(prefix: u32, depth: u32) -> u32 {
+    if depth == 0 {
+        0
+    } else {
+        prefix << (TAG_BITS - depth)
+    }
+}
+
+/// What a partition word says.
+pub(crate) enum Partition {
+    /// No record was ever stored there.
+    Empty,
+    /// One index segment.
+    One(SegmentRef),
+    /// A directory of 2^`depth` words.
+    Directory { loc: Loc, depth: u32 },
+}
+
+impl Partition {
+    #[inline]
+    pub fn of_word(word: u64) -> Partition {
+        if word & PRESENT == 0 {
+            Partition::Empty
+        } else if word & DIRECTORY != 0 {
+            Partition::Directory {
+                loc: Loc::of_word(word),
+                depth: (word >> DEPTH_SHIFT & 15) as u32,
+            }
+        } else {
+            Partition::One(SegmentRef::of_word(word))
+        }
+    }
+
+    pub fn directory_word(loc: Loc, depth: u32) -> u64 {
+        loc.bits() | u64::from(depth) << DEPTH_SHIFT | PRESENT | DIRECTORY
+    }
+}
+
+/// An entry that was found, and where.
+pub(crate) struct Found<'m> {
+    pub bucket: u64,
+    pub slot: usize,
+    pub entry: Entry,
+    pub record: Record<'m>,
+}
+
+impl Mem {
+    /// Bucket `i` of `segment`.
+    #[inline]
+    pub(crate) fn bucket(&self, segment: SegmentRef, i: u64) -> Result<&Bucket, Corrupt> {
+        debug_assert!(i < segment.buckets);
+        Ok(Bucket::of_words(
+            self.words(segment.loc.add_words(i * BUCKET_WORDS))?,
+        ))
+    }
+
+    /// The index segment that `place` falls into, `None` if there is none yet.
+    #[inline]
+    pub(crate) fn index_segment(
+        &self,
+        root: &Root,
+        place: Place,
+    ) -> Result<Option<SegmentRef>, Corrupt> {
+        // SYNC: pairs with the Release stores of `resize::publish`: what the word names is filled.
+        let word = self.word(root.partition(place.partition))?.load(Acquire);
+        let segment = match Partition::of_word(word) {
+            Partition::Empty => return Ok(None),
+            Partition::One(segment) => segment,
+            Partition::Directory { loc, depth } => {
+                let i = place.tag >> (TAG_BITS - depth.clamp(1, MAX_DEPTH));
+                // SYNC: as above.
+                SegmentRef::of_word(self.word(loc.add_words(u64::from(i)))?.load(Acquire))
+            }
+        };
+        if segment.buckets == 0 || segment.loc.is_none() {
+            return Err(Corrupt {
+                offset: root.partition(place.partition).byte(),
+                what: "an index word names no segment".into(),
+            });
+        }
+        Ok(Some(segment))
+    }
+
+    /// Looks for `key` from its home bucket on, without regard to locks.
+    #[inline]
+    pub(crate) fn find_in(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+    ) -> Result<Option<Found<'_>>, Corrupt> {
+        let home = segment.home(tag);
+        let mut distance = 0;
+        let mut reach = 0;
+        loop {
+            let i = segment.behind(home, distance);
+            let bucket = self.bucket(segment, i)?;
+            let mut matches = bucket.matches(tag);
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                matches &= matches - 1;
+                let entry = bucket.entry(slot);
+                if entry.is_empty() || entry.tag() != tag {
+                    continue;
+                }
+                let record = self.record(entry.loc())?;
+                if record.key() == key {
+                    return Ok(Some(Found {
+                        bucket: i,
+                        slot,
+                        entry,
+                        record,
+                    }));
+                }
+            }
+            if distance == 0 {
+                // Loaded after the slots: an entry published behind this bucket later than that
+                // was not there when this search began, or is an answer no reader was promised.
+                reach = bucket.word().reach().min(segment.max_reach());
+            }
+            if distance == reach {
+                return Ok(None);
+            }
+            distance += 1;
+        }
+    }
+}
+
+impl Core {
+    /// The place of `key` in the indexes of this store.
+    #[inline]
+    pub(crate) fn place(&self, key: &[u8]) -> Place {
+        Place::of_hash(self.hash(key), self.tables.geometry.partition_bits as u32)
+    }
+
+    /// Looks `key` up as a reader: past plain locks, not past a transaction's.
+    ///
+    /// The caller is pinned.
+    #[inline]
+    pub(crate) fn find<'m>(
+        &'m self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        key: &[u8],
+    ) -> Result<Option<Found<'m>>, ReadError> {
+        let mut wait = crate::core::Wait::new();
+        loop {
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(None);
+            };
+            let found = self.mem.find_in(segment, place.tag, key)?;
+            // After the entry: all of a transaction's locks are set before its first publication,
+            // so whoever has seen a part of it sees the bit here, or a later unlock.
+            let word = self.mem.bucket(segment, segment.home(place.tag))?.word();
+            if !word.in_transaction() {
+                return Ok(found);
+            }
+            self.wait_for(slot, &mut wait, word.holder())
+                .map_err(WriteError::while_reading)?;
+        }
+    }
+
+    /// Fetches the lines of `place`'s home bucket ahead of use.
+    #[inline]
+    pub(crate) fn prefetch_bucket(
+        &self,
+        root: &Root,
+        place: Place,
+    ) -> Result<Option<SegmentRef>, Corrupt> {
+        let segment = self.mem.index_segment(root, place)?;
+        if let Some(segment) = segment {
+            let loc = segment
+                .loc
+                .add_words(segment.home(place.tag) * BUCKET_WORDS);
+            self.mem.prefetch(loc);
+            self.mem.prefetch(loc.add_words(8));
+        }
+        Ok(segment)
+    }
+
+    /// Fetches the first lines of the record that `place`'s home bucket probably names.
+    #[inline]
+    pub(crate) fn prefetch_record(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        lines: u64,
+    ) -> Result<(), Corrupt> {
+        let bucket = self.mem.bucket(segment, segment.home(tag))?;
+        let matches = bucket.matches(tag);
+        if matches != 0 {
+            let entry = bucket.entry(matches.trailing_zeros() as usize);
+            if !entry.is_empty() {
+                for line in 0..lines {
+                    self.mem.prefetch(entry.loc().add_words(8 * line));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All index segments of a partition, in hash order, with the prefix of the tags in each.
+    pub(crate) fn partition_segments(
+        &self,
+        root: &Root,
+        partition: u32,
+    ) -> Result<Vec<(u32, SegmentRef)>, Corrupt> {
+        let word = self.mem.word(root.partition(partition))?.load(Acquire);
+        Ok(match Partition::of_word(word) {
+            Partition::Empty => Vec::new(),
+            Partition::One(segment) => vec![(0, segment)],
+            Partition::Directory { loc, depth } => {
+                let mut segments = Vec::new();
+                let mut i = 0;
+                while i < 1u64 << depth.min(MAX_DEPTH) {
+                    let segment =
+                        SegmentRef::of_word(self.mem.word(loc.add_words(i))?.load(Acquire));
+                    if segment.buckets == 0 || segment.depth > depth {
+                        return Err(Corrupt {
+                            offset: loc.add_words(i).byte(),
+                            what: "a directory word names no segment".into(),
+                        });
+                    }
+                    segments.push(((i >> (depth - segment.depth)) as u32, segment));
+                    i += 1 << (depth - segment.depth);
+                }
+                segments
+            }
+        })
+    }
+
+    /// Entries in use in `segment`.
+    pub(crate) fn segment_used(&self, segment: SegmentRef) -> Result<u64, Corrupt> {
+        let words = self
+            .mem
+            .word_slice(segment.loc, (segment.buckets * BUCKET_WORDS) as usize)?;
+        let used = words
+            .iter()
+            .enumerate()
+            .filter(|(i, w)| i % 16 != 0 && w.load(Relaxed) != 0);
+        Ok(used.count() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_are_in_hash_order_and_cover_every_bucket() {
+        for buckets in SIZES {
+            for depth in [0, 1, 5, MAX_DEPTH] {
+                let segment = SegmentRef {
+                    loc: Loc::of_byte(1 << 21),
+                    buckets,
+                    depth,
+                };
+                assert_eq!(SegmentRef::of_word(segment.word()), segment);
+                let prefix = (1u32 << depth) - 1;
+                let first = prefix_tag(prefix, depth);
+                let mut last = 0;
+                for step in 0..1u32 << (TAG_BITS - depth).min(14) {
+                    let home = segment.home(
+                        first + step * (1 << (TAG_BITS - depth - (TAG_BITS - depth).min(14))),
+                    );
+                    assert!(
+                        home == last || home == last + 1,
+                        "homes ascend without a gap"
+                    );
+                    last = home;
+                }
+                assert_eq!(last, buckets - 1);
+                for i in 0..buckets {
+                    let tag = segment.first_tag(prefix, i);
+                    assert_eq!(segment.home(tag), i);
+                    assert!(i == 0 || segment.home(tag - 1) == i - 1);
+                }
+            }
+        }
+    }
+}

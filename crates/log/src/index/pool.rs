@@ -1,0 +1,518 @@
+//! Blocks for index segments, directories and roots, cut from 2 MiB frames.
+//!
+//! A block is a run of 256-byte units in a frame that belongs to one shard. The frame begins with a
+//! bitmap of its 8192 units, the only truth about what is in use; the shard's pool table names the
+//! frames and caches what the bitmap says. All of it is guarded by the shard's lock, and every change
+//! is written to the shard's *journal* first: whoever inherits the lock from a dead holder finishes or
+//! undoes the change before anything else happens, so that no block is ever lost or given out twice.
+//!
+//! A block that readers may still look at waits in the shard's limbo for a grace period.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
+use mneme_sync::{Epoch, Guard, Slot, SlotId};
+
+use crate::core::{Core, INDEX_LANE};
+use crate::error::{Corrupt, WriteError};
+use crate::layout::Shard;
+use crate::mem::{LOC_BITS, Loc};
+use crate::segment::{TAG_INDEX, frame_byte};
+
+/// Bytes of a unit: two buckets.
+pub(crate) const UNIT: u64 = 256;
+const UNITS: u64 = FRAME_BYTES / UNIT;
+const MAP_WORDS: usize = (UNITS / 64) as usize;
+/// Units that the bitmap itself takes.
+const MAP_UNITS: u64 = MAP_WORDS as u64 * 8 / UNIT;
+/// The intent kind of a thread that is about to take a shard's lock; word 0 is the shard.
+pub(crate) const INTENT_SHARD: u16 = 1;
+/// Retired blocks that start a grace period together.
+const BATCH: usize = 64;
+
+/// Journal words. The kind is written last when an entry is made and first when it is struck out.
+pub(crate) mod journal {
+    /// What is going on: one of the kinds.
+    pub const KIND: usize = 0;
+    /// The slot of whoever holds the buckets of the old segments.
+    pub const OWNER: usize = 1;
+    /// The first word to be changed.
+    pub const ADDRESS: usize = 2;
+    /// How many words.
+    pub const COUNT: usize = 3;
+    /// How many of them receive `FIRST`; the others receive `SECOND`.
+    pub const HALF: usize = 4;
+    pub const FIRST: usize = 5;
+    pub const SECOND: usize = 6;
+    /// Two index segments that are replaced (segment words), 0: none.
+    pub const OLD: [usize; 2] = [7, 8];
+    /// Another block to retire: a directory (block word), 0: none.
+    pub const OLD_BLOCK: usize = 9;
+    /// Blocks allocated for the change (block words), given back if it is undone.
+    pub const NEW: [usize; 3] = [10, 11, 12];
+    /// A frame, plus one, on its way into the pool table.
+    pub const FRAME: usize = 13;
+    /// A block on its way out of limbo.
+    pub const FREE: usize = 14;
+
+    /// Nothing.
+    pub const IDLE: u64 = 0;
+    /// Blocks are being filled; undone by whoever inherits the lock.
+    pub const PREPARE: u64 = 1;
+    /// The words are being changed; finished by whoever inherits the lock.
+    pub const PUBLISH: u64 = 2;
+}
+
+/// A run of units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Block {
+    pub loc: Loc,
+    pub units: u64,
+}
+
+impl Block {
+    pub fn of_word(word: u64) -> Option<Block> {
+        (word != 0).then(|| Block {
+            loc: Loc::of_word(word),
+            units: word >> LOC_BITS & 0xfff,
+        })
+    }
+
+    pub fn word(self) -> u64 {
+        self.loc.bits() | self.units << LOC_BITS
+    }
+
+    fn frame(self) -> Frame {
+        Frame((self.loc.byte() / FRAME_BYTES) as u32)
+    }
+
+    fn first_unit(self) -> u64 {
+        self.loc.byte() % FRAME_BYTES / UNIT
+    }
+}
+
+/// A pool table entry: frame plus one 32 bits, free units 16, length that was last not found 16.
+#[derive(Clone, Copy)]
+struct PoolEntry(u64);
+
+impl PoolEntry {
+    fn new(frame: Frame, free: u64, missing: u64) -> PoolEntry {
+        PoolEntry((u64::from(frame.0) + 1) | free << 32 | missing << 48)
+    }
+
+    fn frame(self) -> Option<Frame> {
+        ((self.0 as u32) != 0).then(|| Frame(self.0 as u32 - 1))
+    }
+
+    fn free(self) -> u64 {
+        self.0 >> 32 & 0xffff
+    }
+
+    fn missing(self) -> u64 {
+        self.0 >> 48
+    }
+}
+
+/// A shard whose lock is held.
+pub(crate) struct HeldShard<'c> {
+    pub core: &'c Core,
+    pub index: u64,
+    pub shard: &'c Shard,
+    slot: SlotId,
+    guard: Guard<'c>,
+}
+
+impl Core {
+    /// Runs `work` with the lock of shard `index`, after repairing what a dead holder left.
+    pub(crate) fn with_shard<T>(
+        &self,
+        slot: &Slot<'_>,
+        index: u64,
+        work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        let intent = slot.intent(INDEX_LANE);
+        intent.begin(INTENT_SHARD, &[index]);
+        mneme_sys::fault!("index.shard.intent");
+        let result = self.lock_shard(slot, index).and_then(|held| work(&held));
+        intent.clear();
+        result
+    }
+
+    fn lock_shard<'c>(&'c self, slot: &Slot<'c>, index: u64) -> Result<HeldShard<'c>, WriteError> {
+        let shard = self.tables.shard(index);
+        let acquired = shard.lock.lock(slot)?;
+        let died = acquired.owner_died();
+        let held = HeldShard {
+            core: self,
+            index,
+            shard,
+            slot: slot.id(),
+            guard: acquired.into_inner(),
+        };
+        if died {
+            held.repair(slot)?;
+            held.guard.repaired();
+        }
+        Ok(held)
+    }
+
+    /// The use of a pool frame as its bitmap has it: units in use, without the bitmap's own.
+    pub(crate) fn pool_frame_used(&self, frame: Frame) -> Result<u64, Corrupt> {
+        Ok(self
+            .bitmap(frame)?
+            .iter()
+            .map(|w| u64::from(w.load(Relaxed).count_ones()))
+            .sum::<u64>()
+            - MAP_UNITS)
+    }
+
+    /// The frames in shard `index`'s pool table.
+    pub(crate) fn pool_frames(&self, index: u64) -> impl Iterator<Item = Frame> {
+        self.tables
+            .pool(index)
+            .iter()
+            .filter_map(|w| PoolEntry(w.load(Acquire)).frame())
+    }
+
+    fn bitmap(&self, frame: Frame) -> Result<&[std::sync::atomic::AtomicU64; MAP_WORDS], Corrupt> {
+        self.mem.words(Loc::of_byte(frame_byte(frame)))
+    }
+}
+
+impl HeldShard<'_> {
+    pub fn journal(&self, i: usize) -> u64 {
+        self.shard.journal[i].load(Acquire)
+    }
+
+    /// Writes a journal word, in order with every other store.
+    pub fn note(&self, i: usize, value: u64) {
+        // SYNC: pairs with the Acquire load in `journal` by whoever inherits the lock.
+        self.shard.journal[i].store(value, Release);
+    }
+
+    /// Allocates a block and notes it in journal word `note`; `None`: the arena has no frame to give.
+    /// The bytes are those of an earlier use.
+    pub fn allocate(
+        &self,
+        slot: &Slot<'_>,
+        units: u64,
+        note: usize,
+    ) -> Result<Option<Block>, WriteError> {
+        debug_assert!((1..UNITS - MAP_UNITS).contains(&units));
+        let table = self.core.tables.pool(self.index);
+        let frames = (self.shard.frames.load(Relaxed) as usize).min(table.len());
+        let hint = self.shard.hint.load(Relaxed) as usize;
+        for at in (0..frames).map(|i| (hint + i) % frames) {
+            let entry = PoolEntry(table[at].load(Relaxed));
+            let Some(frame) = entry.frame() else { continue };
+            if entry.free() < units || (entry.missing() != 0 && units >= entry.missing()) {
+                continue;
+            }
+            if let Some(block) = self.allocate_in(frame, units, note)? {
+                self.recount(at, frame, entry.missing())?;
+                self.shard.hint.store(at as u64, Relaxed);
+                return Ok(Some(block));
+            }
+            table[at].store(PoolEntry::new(frame, entry.free(), units).0, Relaxed);
+        }
+        let Some((at, frame)) = self.add_frame(slot)? else {
+            return Ok(None);
+        };
+        let block = self.allocate_in(frame, units, note)?;
+        self.recount(at, frame, 0)?;
+        self.shard.hint.store(at as u64, Relaxed);
+        Ok(block)
+    }
+
+    fn allocate_in(&self, frame: Frame, units: u64, note: usize) -> Result<Option<Block>, Corrupt> {
+        let map = self.core.bitmap(frame)?;
+        let Some(first) = find_run(|i| map[i].load(Relaxed), units) else {
+            return Ok(None);
+        };
+        let block = Block {
+            loc: Loc::of_byte(frame_byte(frame) + first * UNIT),
+            units,
+        };
+        self.note(note, block.word());
+        mneme_sys::fault!("index.pool.noted");
+        for_range(first, units, |word, mask| {
+            map[word].store(map[word].load(Relaxed) | mask, Relaxed)
+        });
+        mneme_sys::fault!("index.pool.taken");
+        Ok(Some(block))
+    }
+
+    /// Gives a block back at once. Idempotent while the lock is held.
+    pub fn free(&self, block: Block) -> Result<(), Corrupt> {
+        let (frame, first) = (block.frame(), block.first_unit());
+        let table = self.core.tables.pool(self.index);
+        let at = table
+            .iter()
+            .position(|w| PoolEntry(w.load(Relaxed)).frame() == Some(frame));
+        let (Some(at), true) = (at, first >= MAP_UNITS && first + block.units <= UNITS) else {
+            return Err(Corrupt {
+                offset: block.loc.byte(),
+                what: "not a block of this shard's pool".into(),
+            });
+        };
+        let map = self.core.bitmap(frame)?;
+        for_range(first, block.units, |word, mask| {
+            map[word].store(map[word].load(Relaxed) & !mask, Relaxed)
+        });
+        self.recount(at, frame, 0)
+    }
+
+    /// Brings the cached numbers of a frame in line with its bitmap.
+    fn recount(&self, at: usize, frame: Frame, missing: u64) -> Result<(), Corrupt> {
+        let free = UNITS - MAP_UNITS - self.core.pool_frame_used(frame)?;
+        self.core.tables.pool(self.index)[at]
+            .store(PoolEntry::new(frame, free, missing).0, Relaxed);
+        Ok(())
+    }
+
+    fn add_frame(&self, slot: &Slot<'_>) -> Result<Option<(usize, Frame)>, WriteError> {
+        let core = self.core;
+        let table = core.tables.pool(self.index);
+        let Some(at) = table
+            .iter()
+            .position(|w| PoolEntry(w.load(Relaxed)).frame().is_none())
+        else {
+            return Ok(None);
+        };
+        let node = core.topology.node_of(core.topology.current_cpu());
+        let Some(extent) = core.claim(slot, 1, node, Class::Ordinary, TAG_INDEX)? else {
+            return Ok(None);
+        };
+        let frame = extent.start;
+        self.note(journal::FRAME, u64::from(frame.0) + 1);
+        mneme_sys::fault!("index.pool.frame-noted");
+        let map = core.bitmap(frame)?;
+        for word in map {
+            word.store(0, Relaxed);
+        }
+        map[0].store((1 << MAP_UNITS) - 1, Relaxed);
+        // SYNC: pairs with the Acquire load in `pool_frames`.
+        table[at].store(PoolEntry::new(frame, UNITS - MAP_UNITS, 0).0, Release);
+        self.shard.frames.fetch_max(at as u64 + 1, Relaxed);
+        mneme_sys::fault!("index.pool.frame-linked");
+        core.adopt(extent)?;
+        self.note(journal::FRAME, 0);
+        Ok(Some((at, frame)))
+    }
+
+    /// Gives wholly unused frames back to the arena, but for one that is kept for the next block.
+    pub fn trim(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        let table = self.core.tables.pool(self.index);
+        let mut spare = false;
+        for word in table {
+            let entry = PoolEntry(word.load(Relaxed));
+            let Some(frame) = entry.frame() else { continue };
+            if entry.free() != UNITS - MAP_UNITS || !std::mem::replace(&mut spare, true) {
+                continue;
+            }
+            self.note(journal::FRAME, u64::from(frame.0) + 1);
+            word.store(0, Relaxed);
+            mneme_sys::fault!("index.pool.frame-unlinked");
+            self.core.release(
+                slot,
+                Extent {
+                    start: frame,
+                    frames: 1,
+                },
+            )?;
+            self.note(journal::FRAME, 0);
+        }
+        Ok(())
+    }
+
+    /// Blocks that limbo has room for.
+    pub fn limbo_room(&self) -> usize {
+        self.shard
+            .limbo
+            .iter()
+            .filter(|e| e[0].load(Relaxed) == 0)
+            .count()
+    }
+
+    /// Puts a block that readers may still see into limbo. Idempotent; the caller made sure of room.
+    pub fn retire(&self, block: Block) {
+        let limbo = &self.shard.limbo;
+        if limbo.iter().any(|e| e[0].load(Relaxed) == block.word()) {
+            return;
+        }
+        match limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
+            Some(entry) => {
+                entry[1].store(0, Relaxed);
+                entry[0].store(block.word(), Release);
+            }
+            // Cannot happen after `limbo_room`; losing the block is the harmless way out.
+            None => debug_assert!(false, "limbo is full"),
+        }
+    }
+
+    /// Frees the retired blocks whose readers have left, and starts a grace period for those that
+    /// have none once there are enough of them (or `all`).
+    pub fn collect(&self, all: bool) -> Result<(), Corrupt> {
+        let limbo = &self.shard.limbo;
+        let unstamped = || {
+            limbo
+                .iter()
+                .filter(|e| e[0].load(Relaxed) != 0 && e[1].load(Relaxed) == 0)
+        };
+        let due = unstamped().count();
+        if due >= BATCH || (all && due > 0) {
+            let epoch = self.core.participants.advance();
+            for entry in unstamped() {
+                entry[1].store(epoch.to_u64(), Relaxed);
+            }
+        }
+        for entry in limbo {
+            let Some(block) = Block::of_word(entry[0].load(Relaxed)) else {
+                continue;
+            };
+            let epoch = entry[1].load(Relaxed);
+            if epoch == 0 || !self.core.participants.quiescent(Epoch::from_u64(epoch)) {
+                continue;
+            }
+            self.note(journal::FREE, block.word());
+            entry[0].store(0, Release);
+            mneme_sys::fault!("index.limbo.struck");
+            self.free(block)?;
+            self.note(journal::FREE, 0);
+        }
+        Ok(())
+    }
+
+    /// Finishes or undoes what the lock's dead holder was doing.
+    fn repair(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        let frame = self.journal(journal::FRAME);
+        if frame != 0 {
+            self.repair_frame(slot, Frame(frame as u32 - 1))?;
+            self.note(journal::FRAME, 0);
+        }
+        if let Some(block) = Block::of_word(self.journal(journal::FREE)) {
+            self.free(block)?;
+            self.note(journal::FREE, 0);
+        }
+        match self.journal(journal::KIND) {
+            journal::PREPARE => self.undo()?,
+            journal::PUBLISH => self.publish()?,
+            _ => {}
+        }
+        // A bitmap may be half changed where the cached numbers are not: count all anew.
+        let table = self.core.tables.pool(self.index);
+        for (at, word) in table.iter().enumerate() {
+            if let Some(frame) = PoolEntry(word.load(Relaxed)).frame() {
+                self.recount(at, frame, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame was on its way into the table (adopt it, if it got there) or out of it (release it).
+    fn repair_frame(&self, slot: &Slot<'_>, frame: Frame) -> Result<(), WriteError> {
+        let extent = Extent {
+            start: frame,
+            frames: 1,
+        };
+        // A frame is linked before it is adopted: one that is adopted and in no shard's table was on
+        // its way out of this one, and was not given to anybody since.
+        let linked_here = self.core.pool_frames(self.index).any(|f| f == frame);
+        let linked = linked_here
+            || (0..self.core.tables.geometry.shards)
+                .any(|i| self.core.pool_frames(i).any(|f| f == frame));
+        let Some(info) = self.core.arena.extent_of(frame) else {
+            return Ok(());
+        };
+        let mine = info.extent == extent && info.tag == TAG_INDEX;
+        let adopted = info.state == mneme_arena::ExtentState::Held;
+        if mine && linked_here && !adopted {
+            self.core.adopt(extent)?;
+        } else if mine && !linked && adopted {
+            self.core.release(slot, extent)?;
+        }
+        Ok(())
+    }
+
+    /// The slot that holds the lock.
+    pub fn slot(&self) -> SlotId {
+        self.slot
+    }
+}
+
+/// The first run of `units` zero bits among the words of a bitmap.
+fn find_run(word: impl Fn(usize) -> u64, units: u64) -> Option<u64> {
+    let mut start = 0;
+    let mut at = 0;
+    while at < UNITS {
+        let bits = word((at / 64) as usize) >> (at % 64);
+        let left = 64 - at % 64;
+        if bits == 0 {
+            at += left;
+        } else {
+            let zeros = u64::from(bits.trailing_zeros());
+            if at + zeros - start >= units {
+                return Some(start);
+            }
+            let ones = u64::from((bits >> zeros).trailing_ones());
+            at += zeros + ones;
+            start = at;
+            continue;
+        }
+        if at - start >= units {
+            return Some(start);
+        }
+    }
+    None
+}
+
+/// Calls `change(word, mask)` for each bitmap word that `units` units from `first` on touch.
+fn for_range(first: u64, units: u64, mut change: impl FnMut(usize, u64)) {
+    let (mut at, end) = (first, first + units);
+    while at < end {
+        let n = (64 - at % 64).min(end - at);
+        let mask = if n == 64 {
+            u64::MAX
+        } else {
+            ((1 << n) - 1) << (at % 64)
+        };
+        change((at / 64) as usize, mask);
+        at += n;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_first_fit_across_words() {
+        let mut map = [0u64; MAP_WORDS];
+        let take =
+            |map: &mut [u64; MAP_WORDS], first, units| for_range(first, units, |w, m| map[w] |= m);
+        assert_eq!(find_run(|i| map[i], 1), Some(0));
+        take(&mut map, 0, 60);
+        assert_eq!(find_run(|i| map[i], 3), Some(60));
+        assert_eq!(find_run(|i| map[i], 24), Some(60));
+        take(&mut map, 70, 1000);
+        assert_eq!(find_run(|i| map[i], 10), Some(60));
+        assert_eq!(find_run(|i| map[i], 11), Some(1070));
+        take(&mut map, 1070, UNITS - 1070 - 5);
+        assert_eq!(find_run(|i| map[i], 5), Some(60));
+        take(&mut map, 60, 10);
+        assert_eq!(find_run(|i| map[i], 5), Some(UNITS - 5));
+        assert_eq!(find_run(|i| map[i], 6), None);
+    }
+
+    #[test]
+    fn ranges_set_exactly_their_bits() {
+        for (first, units) in [(0, 1), (63, 2), (5, 59), (5, 60), (64, 64), (1, 300)] {
+            let mut map = [0u64; MAP_WORDS];
+            for_range(first, units, |w, m| map[w] |= m);
+            for bit in 0..UNITS {
+                let set = map[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+                assert_eq!(set, (first..first + units).contains(&bit));
+            }
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! Growing, splitting, shrinking and merging index segments, one at a time.
+//!
+//! A change of shape holds its shard's lock and every bucket lock of the segments it replaces:
+//!
+//! 1. blocks are allocated (journal: `PREPARE`, undone by whoever inherits the lock);
+//! 2. the old buckets are locked, so that their entries stand still; readers go on reading them;
+//! 3. the new segments are filled from position and tag alone, nobody sees them yet;
+//! 4. the words that name the old segments are changed to name the new (journal: `PUBLISH`, finished
+//!    by whoever inherits the lock). Each word is one store, and a key is reached by one word, so a
+//!    reader or writer finds either the frozen old segment or the new one that equals it;
+//! 5. the old buckets are marked retired, which sends waiting writers back to look again, and the old
+//!    blocks wait in limbo until the readers have left.
+//!
+//! A directory that is too short for a split is doubled in the same step: the new directory already
+//! names the new segments, and is published by the one store of the partition word.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_sync::Slot;
+
+use super::bucket::{BUCKET_WORDS, Entry, SLOTS, TAG_BITS, TryLock};
+use super::pool::{Block, HeldShard, UNIT, journal};
+use super::root::Root;
+use super::{MAX_DEPTH, Partition, Place, SIZES, SegmentRef};
+use crate::core::Core;
+use crate::error::{Corrupt, WriteError};
+use crate::mem::Loc;
+
+/// A segment fuller than this grows. Tuned by `cargo run --release -p mneme-log --example index_fill`:
+/// beyond 0.86 too many entries lie behind their home, below 0.80 the index needs more than 12 bytes
+/// a record.
+const GROW_PERCENT: u64 = 85;
+/// The fill that a grown or shrunk segment has at most.
+const TARGET_PERCENT: u64 = 68;
+/// A segment emptier than this shrinks, or merges with its buddy.
+const SHRINK_PERCENT: u64 = 25;
+/// Attempts at one bucket's lock before a change of shape is put off.
+const LOCK_TRIES: u32 = 4000;
+/// Segments of unusual size, tried when entries crowd so much that the usual ones do not take them.
+const LAST_RESORT: [u64; 2] = [56, 63];
+
+/// Why a segment should change its shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// An entry found no slot, or there is no segment yet: the change must happen.
+    Full,
+    /// Entries lie behind their homes: the change happens if the segment is full enough.
+    Crowded,
+    /// A bucket is nearly empty: the change happens if the segment is empty enough.
+    Sparse,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Resized {
+    /// The index has another shape now, or needs none: look again.
+    Done,
+    /// A bucket or the limbo is held up by somebody: try later.
+    Busy,
+    /// The arena has no frame for the new blocks.
+    NoRoom,
+}
+
+impl Core {
+    /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
+    ///
+    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period.
+    pub(crate) fn resize(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        seen: Option<SegmentRef>,
+        why: Why,
+    ) -> Result<Resized, WriteError> {
+        let shard = root.shard(place.partition, self.tables.geometry.shards);
+        self.with_shard(slot, shard, |held| {
+            if self.mem.index_segment(root, place)? != seen {
+                return Ok(Resized::Done);
+            }
+            held.collect(false)?;
+            if held.limbo_room() < 8 {
+                held.collect(true)?;
+                if held.limbo_room() < 8 {
+                    return Ok(Resized::Busy);
+                }
+            }
+            let Some(segment) = seen else {
+                return held.first_segment(slot, root, place);
+            };
+            let used = self.segment_used(segment)?;
+            let slots = segment.buckets * SLOTS as u64;
+            match why {
+                Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
+                Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
+                Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
+                Why::Sparse => held.shrink(slot, root, place, segment, used),
+            }
+        })
+    }
+}
+
+/// The smallest size, above `above` buckets, that `entries` fill to the target at most.
+fn size_for(entries: u64, above: u64) -> Option<u64> {
+    SIZES
+        .into_iter()
+        .find(|&n| n > above && entries * 100 <= n * SLOTS as u64 * TARGET_PERCENT)
+}
+
+/// Units of a segment of `buckets` buckets.
+fn segment_units(buckets: u64) -> u64 {
+    (buckets * BUCKET_WORDS * 8).div_ceil(UNIT)
+}
+
+impl HeldShard<'_> {
+    fn first_segment(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+    ) -> Result<Resized, WriteError> {
+        self.prepare(&[]);
+        let Some(segment) = self.fresh_segment(slot, SIZES[0], 0, 0)? else {
+            return self.give_up(Resized::NoRoom);
+        };
+        self.commit(Change::words(
+            root.partition(place.partition),
+            1,
+            segment.word(),
+        ))
+    }
+
+    fn grow(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: SegmentRef,
+        used: u64,
+    ) -> Result<Resized, WriteError> {
+        if let Some(size) = size_for(used, old.buckets) {
+            return self.replace(slot, root, place, &[old], old.depth, size);
+        }
+        if old.depth < MAX_DEPTH {
+            return self.split(slot, root, place, old);
+        }
+        match LAST_RESORT.into_iter().find(|&n| n > old.buckets) {
+            Some(size) => self.replace(slot, root, place, &[old], old.depth, size),
+            None => Ok(Resized::NoRoom),
+        }
+    }
+
+    fn shrink(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: SegmentRef,
+        used: u64,
+    ) -> Result<Resized, WriteError> {
+        if let Some(buddy) = self.buddy(root, place, old)? {
+            let both = used + self.core.segment_used(buddy)?;
+            if let Some(size) = size_for(both, 0) {
+                let low = place.tag >> (TAG_BITS - old.depth) & 1 == 0;
+                let pair = if low { [old, buddy] } else { [buddy, old] };
+                return self.replace(slot, root, place, &pair, old.depth - 1, size);
+            }
+        }
+        match size_for(used, 0) {
+            Some(size) if size < old.buckets => {
+                self.replace(slot, root, place, &[old], old.depth, size)
+            }
+            _ => Ok(Resized::Done),
+        }
+    }
+
+    /// The segment whose tags differ from `old`'s in the last bit of the prefix alone.
+    fn buddy(
+        &self,
+        root: &Root,
+        place: Place,
+        old: SegmentRef,
+    ) -> Result<Option<SegmentRef>, Corrupt> {
+        if old.depth == 0 {
+            return Ok(None);
+        }
+        let tag = place.tag ^ 1 << (TAG_BITS - old.depth);
+        let buddy = self.core.mem.index_segment(root, Place { tag, ..place })?;
+        Ok(buddy.filter(|b| b.depth == old.depth))
+    }
+
+    /// Replaces `old` (one segment, or two buddies) by one segment.
+    fn replace(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: &[SegmentRef],
+        depth: u32,
+        size: u64,
+    ) -> Result<Resized, WriteError> {
+        let mut size = size;
+        loop {
+            self.prepare(old);
+            let Some(new) = self.fresh_segment(slot, size, depth, 0)? else {
+                return self.give_up(Resized::NoRoom);
+            };
+            let Some(entries) = self.freeze(old)? else {
+                return self.give_up(Resized::Busy);
+            };
+            if self.fill(new, &entries)? {
+                mneme_sys::fault!("index.resize.filled");
+                let (address, count) = self.words_of(root, place, depth)?;
+                return self.commit(Change::words(address, count, new.word()));
+            }
+            // So many entries share a few homes that they do not fit: give them more room.
+            self.undo()?;
+            match SIZES.into_iter().chain(LAST_RESORT).find(|&n| n > size) {
+                Some(larger) => size = larger,
+                None => return Ok(Resized::NoRoom),
+            }
+        }
+    }
+
+    fn split(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: SegmentRef,
+    ) -> Result<Resized, WriteError> {
+        let depth = old.depth + 1;
+        let mut extra = 0;
+        loop {
+            self.prepare(&[old]);
+            let Some(entries) = self.freeze(&[old])? else {
+                return self.give_up(Resized::Busy);
+            };
+            let (low, high): (Vec<Entry>, Vec<Entry>) = entries
+                .into_iter()
+                .partition(|e| e.tag() >> (TAG_BITS - depth) & 1 == 0);
+            let mut new = [old; 2];
+            for (i, half) in [&low, &high].into_iter().enumerate() {
+                let size = SIZES
+                    .into_iter()
+                    .filter(|&n| half.len() as u64 * 100 <= n * SLOTS as u64 * TARGET_PERCENT)
+                    .nth(extra)
+                    .unwrap_or(LAST_RESORT[extra.min(1)]);
+                match self.fresh_segment(slot, size, depth, i)? {
+                    Some(segment) => new[i] = segment,
+                    None => return self.give_up(Resized::NoRoom),
+                }
+            }
+            if self.fill(new[0], &low)? && self.fill(new[1], &high)? {
+                mneme_sys::fault!("index.resize.filled");
+                return match self.split_change(slot, root, place, old, new)? {
+                    Some(change) => self.commit(change),
+                    None => self.give_up(Resized::NoRoom),
+                };
+            }
+            self.undo()?;
+            extra += 1;
+            if extra > SIZES.len() {
+                return Ok(Resized::NoRoom);
+            }
+        }
+    }
+
+    /// The words that a split changes: a part of the directory, or a longer directory altogether.
+    fn split_change(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: SegmentRef,
+        new: [SegmentRef; 2],
+    ) -> Result<Option<Change>, WriteError> {
+        let mem = &self.core.mem;
+        let partition = root.partition(place.partition);
+        let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire)) {
+            Partition::Directory { loc, depth } if depth > old.depth => {
+                let (address, count) = self.words_of(root, place, old.depth)?;
+                let _ = (loc, depth);
+                return Ok(Some(Change {
+                    second: new[1].word(),
+                    half: count / 2,
+                    ..Change::words(address, count, new[0].word())
+                }));
+            }
+            Partition::Directory { loc, depth } => (Some(loc), depth),
+            Partition::One(_) => (None, 0),
+            Partition::Empty => {
+                return Err(Corrupt {
+                    offset: partition.byte(),
+                    what: "a partition lost its segment".into(),
+                }
+                .into());
+            }
+        };
+        let words = 2u64 << depth;
+        let Some(block) = self.allocate(slot, (words * 8).div_ceil(UNIT), journal::NEW[2])? else {
+            return Ok(None);
+        };
+        for i in 0..words {
+            let word = match loc {
+                _ if i >> 1 == u64::from(place.tag) >> (TAG_BITS - depth) => {
+                    new[(i & 1) as usize].word()
+                }
+                Some(loc) => mem.word(loc.add_words(i >> 1))?.load(Acquire),
+                None => new[(i & 1) as usize].word(),
+            };
+            mem.word(block.loc.add_words(i))?.store(word, Relaxed);
+        }
+        let old_block = loc.map_or(0, |loc| {
+            Block {
+                loc,
+                units: (words * 4).div_ceil(UNIT),
+            }
+            .word()
+        });
+        let word = Partition::directory_word(block.loc, depth + 1);
+        Ok(Some(Change {
+            old_block,
+            ..Change::words(partition, 1, word)
+        }))
+    }
+
+    /// Where the words are that name the segment of `place` at `depth`, and how many.
+    fn words_of(&self, root: &Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
+        let partition = root.partition(place.partition);
+        match Partition::of_word(self.core.mem.word(partition)?.load(Acquire)) {
+            Partition::Directory { loc, depth: all } if depth <= all => {
+                let count = 1u64 << (all - depth);
+                let prefix = if depth == 0 {
+                    0
+                } else {
+                    u64::from(place.tag) >> (TAG_BITS - depth)
+                };
+                Ok((loc.add_words(prefix * count), count))
+            }
+            _ => Ok((partition, 1)),
+        }
+    }
+
+    /// Opens a journal entry for replacing `old`.
+    fn prepare(&self, old: &[SegmentRef]) {
+        for i in journal::NEW {
+            self.note(i, 0);
+        }
+        for (i, at) in journal::OLD.into_iter().enumerate() {
+            self.note(at, old.get(i).map_or(0, |s| s.word()));
+        }
+        self.note(journal::OLD_BLOCK, 0);
+        self.note(journal::OWNER, u64::from(self.slot().0));
+        self.note(journal::KIND, journal::PREPARE);
+        mneme_sys::fault!("index.resize.prepared");
+    }
+
+    fn give_up(&self, why: Resized) -> Result<Resized, WriteError> {
+        self.undo()?;
+        Ok(why)
+    }
+
+    /// Allocates and clears a segment, noted as the `n`th new block.
+    fn fresh_segment(
+        &self,
+        slot: &Slot<'_>,
+        buckets: u64,
+        depth: u32,
+        n: usize,
+    ) -> Result<Option<SegmentRef>, WriteError> {
+        let Some(block) = self.allocate(slot, segment_units(buckets), journal::NEW[n])? else {
+            return Ok(None);
+        };
+        for word in self
+            .core
+            .mem
+            .word_slice(block.loc, (buckets * BUCKET_WORDS) as usize)?
+        {
+            word.store(0, Relaxed);
+        }
+        Ok(Some(SegmentRef {
+            loc: block.loc,
+            buckets,
+            depth,
+        }))
+    }
+
+    /// Locks every bucket of `old` and collects the entries; `None` if somebody does not let go.
+    /// The locks stay with this thread: `undo` and `publish` find them by the journal.
+    fn freeze(&self, old: &[SegmentRef]) -> Result<Option<Vec<Entry>>, Corrupt> {
+        for segment in old {
+            for i in 0..segment.buckets {
+                let bucket = self.core.mem.bucket(*segment, i)?;
+                let mut tries = 0;
+                loop {
+                    match bucket.try_lock(self.slot()) {
+                        TryLock::Held(_) => break,
+                        TryLock::Retired => {
+                            return Err(Corrupt {
+                                offset: segment.loc.byte(),
+                                what: "a retired index segment is in use".into(),
+                            });
+                        }
+                        TryLock::Busy(_) if tries == LOCK_TRIES => return Ok(None),
+                        TryLock::Busy(_) => {
+                            tries += 1;
+                            if tries % 64 == 0 {
+                                std::thread::yield_now()
+                            } else {
+                                std::hint::spin_loop()
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        mneme_sys::fault!("index.resize.frozen");
+        let mut entries = Vec::new();
+        for segment in old {
+            for i in 0..segment.buckets {
+                let bucket = self.core.mem.bucket(*segment, i)?;
+                entries.extend(
+                    (0..SLOTS)
+                        .map(|s| bucket.entry(s))
+                        .filter(|e| !e.is_empty()),
+                );
+            }
+        }
+        Ok(Some(entries))
+    }
+
+    /// Places `entries` in a fresh segment; false if they crowd too much.
+    fn fill(&self, segment: SegmentRef, entries: &[Entry]) -> Result<bool, Corrupt> {
+        let mut used = [0u8; 64];
+        for &entry in entries {
+            let home = segment.home(entry.tag());
+            let place = (0..=segment.max_reach())
+                .map(|d| (d, segment.behind(home, d)))
+                .find(|&(_, i)| usize::from(used[i as usize]) < SLOTS);
+            let Some((distance, i)) = place else {
+                return Ok(false);
+            };
+            let slot = &mut used[i as usize];
+            self.core
+                .mem
+                .bucket(segment, i)?
+                .fill(usize::from(*slot), entry);
+            *slot += 1;
+            if distance > 0 {
+                self.core.mem.bucket(segment, home)?.fill_reach(distance);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Undoes a prepared change: gives blocks and bucket locks back.
+    pub(super) fn undo(&self) -> Result<(), WriteError> {
+        let owner = mneme_sync::SlotId(self.journal(journal::OWNER) as u16);
+        for at in journal::OLD {
+            if self.journal(at) == 0 {
+                continue;
+            }
+            let segment = SegmentRef::of_word(self.journal(at));
+            for i in 0..segment.buckets {
+                if let Some(held) = self.core.mem.bucket(segment, i)?.inherit(owner) {
+                    held.unlock();
+                }
+            }
+        }
+        for at in journal::NEW {
+            if let Some(block) = Block::of_word(self.journal(at)) {
+                self.free(block)?;
+                self.note(at, 0);
+            }
+        }
+        self.note(journal::KIND, journal::IDLE);
+        Ok(())
+    }
+
+    /// Makes a prepared change happen.
+    pub(super) fn commit(&self, change: Change) -> Result<Resized, WriteError> {
+        self.note(journal::ADDRESS, change.address.bits());
+        self.note(journal::COUNT, change.count);
+        self.note(journal::HALF, change.half);
+        self.note(journal::FIRST, change.first);
+        self.note(journal::SECOND, change.second);
+        self.note(journal::OLD_BLOCK, change.old_block);
+        self.note(journal::KIND, journal::PUBLISH);
+        self.publish()?;
+        Ok(Resized::Done)
+    }
+
+    /// Carries out the change in the journal, from wherever it was left.
+    pub(super) fn publish(&self) -> Result<(), WriteError> {
+        mneme_sys::fault!("index.resize.noted");
+        let address = Loc::of_word(self.journal(journal::ADDRESS));
+        for i in 0..self.journal(journal::COUNT) {
+            let half = i < self.journal(journal::HALF);
+            let word = self.journal(if half {
+                journal::FIRST
+            } else {
+                journal::SECOND
+            });
+            // SYNC: pairs with the Acquire load in `Mem::index_segment`: the new segment is filled.
+            self.core
+                .mem
+                .word(address.add_words(i))?
+                .store(word, Release);
+            mneme_sys::fault!("index.resize.word");
+        }
+        let owner = mneme_sync::SlotId(self.journal(journal::OWNER) as u16);
+        for at in journal::OLD {
+            if self.journal(at) == 0 {
+                continue;
+            }
+            let segment = SegmentRef::of_word(self.journal(at));
+            for i in 0..segment.buckets {
+                if let Some(held) = self.core.mem.bucket(segment, i)?.inherit(owner) {
+                    held.retire();
+                }
+            }
+            mneme_sys::fault!("index.resize.retired");
+            self.retire(Block {
+                loc: segment.loc,
+                units: segment_units(segment.buckets),
+            });
+        }
+        if let Some(block) = Block::of_word(self.journal(journal::OLD_BLOCK)) {
+            self.retire(block);
+        }
+        mneme_sys::fault!("index.resize.limbo");
+        self.note(journal::KIND, journal::IDLE);
+        Ok(())
+    }
+}
+
+/// Words to be changed.
+pub(super) struct Change {
+    address: Loc,
+    count: u64,
+    half: u64,
+    first: u64,
+    second: u64,
+    old_block: u64,
+}
+
+impl Change {
+    /// `count` words from `address` on, all to become `word`.
+    pub(super) fn words(address: Loc, count: u64, word: u64) -> Change {
+        Change {
+            address,
+            count,
+            half: count,
+            first: word,
+            second: 0,
+            old_block: 0,
+        }
+    }
+}

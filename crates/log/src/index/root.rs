@@ -1,0 +1,302 @@
+//! Databases: an index each, one log for all. Dropping one costs the same whatever it holds.
+//!
+//! A database's index hangs from one word of the store's header. Clearing a database moves its root
+//! to the list of dropped ones and stores zero there: it is empty from that store on. The blocks and
+//! the records' bytes are given back by a sweep, piece by piece, once nobody can still be writing to
+//! the old index. Until the sweep is over no condemned log segment is freed, so that every location
+//! in the dropped index still leads to the record it named.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_sync::{Epoch, Slot};
+
+use super::bucket::{BUCKET_WORDS, SLOTS};
+use super::pool::{Block, HeldShard, UNIT, journal};
+use super::resize::{Change, Resized};
+use super::{MAX_DEPTH, Partition, SegmentRef};
+use crate::core::Core;
+use crate::error::{Corrupt, WriteError};
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+
+/// Words before the first partition word: id, database.
+const ROOT_WORDS: u64 = 8;
+/// The shard whose lock guards the roots.
+const ROOT_SHARD: u64 = 0;
+
+/// An index, as one operation sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Root {
+    loc: Loc,
+    /// Never used for another index of this store.
+    pub id: u64,
+    /// Whose index it is.
+    pub database: u8,
+}
+
+impl Root {
+    /// Where the word of a partition is.
+    #[inline]
+    pub fn partition(&self, i: u32) -> Loc {
+        self.loc.add_words(ROOT_WORDS + u64::from(i))
+    }
+
+    /// The shard that a partition belongs to.
+    pub fn shard(&self, partition: u32, shards: u64) -> u64 {
+        u64::from(partition) % shards
+    }
+}
+
+impl Core {
+    /// The index of `database`, `None` while it is empty and was never written to.
+    #[inline]
+    pub(crate) fn root(&self, database: u8) -> Result<Option<Root>, Corrupt> {
+        // SYNC: pairs with the Release store in `publish` that links a new root.
+        let word = self.tables.header().roots[usize::from(database)].load(Acquire);
+        if word == 0 {
+            Ok(None)
+        } else {
+            self.root_at(Loc::of_word(word)).map(Some)
+        }
+    }
+
+    fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
+        let words = self.mem.words::<2>(loc)?;
+        Ok(Root {
+            loc,
+            id: words[0].load(Relaxed),
+            database: words[1].load(Relaxed) as u8 & (DATABASES as u8 - 1),
+        })
+    }
+
+    fn root_units(&self) -> u64 {
+        ((ROOT_WORDS + self.partitions()) * 8).div_ceil(UNIT)
+    }
+
+    /// The block that holds a root.
+    pub(crate) fn root_block(&self, root: &Root) -> Block {
+        Block {
+            loc: root.loc,
+            units: self.root_units(),
+        }
+    }
+
+    /// The roots in use and those that wait for their sweep.
+    pub(crate) fn all_roots(&self) -> Result<Vec<Root>, Corrupt> {
+        let header = self.tables.header();
+        let mut words: Vec<u64> = header.roots.iter().map(|w| w.load(Acquire)).collect();
+        words.extend((0..DATABASES).map(|i| header.dropped[2 * i].load(Acquire)));
+        words.sort_unstable();
+        words.dedup();
+        words
+            .into_iter()
+            .filter(|&w| w != 0)
+            .map(|w| self.root_at(Loc::of_word(w)))
+            .collect()
+    }
+
+    /// Partitions of every index of this store.
+    pub(crate) fn partitions(&self) -> u64 {
+        1 << self.tables.geometry.partition_bits
+    }
+
+    /// The index of `database`, created if need be. `None`: no room.
+    pub(crate) fn root_or_create(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+    ) -> Result<Option<Root>, WriteError> {
+        if let Some(root) = self.root(database)? {
+            return Ok(Some(root));
+        }
+        let resized = self.with_shard(slot, ROOT_SHARD, |held| {
+            if self.root(database)?.is_some() {
+                return Ok(Resized::Done);
+            }
+            held.create_root(slot, database)
+        })?;
+        if resized == Resized::NoRoom {
+            Ok(None)
+        } else {
+            Ok(self.root(database)?)
+        }
+    }
+
+    /// Empties `database` at once; the sweep follows. False: too many sweeps are due.
+    pub(crate) fn drop_root(&self, slot: &Slot<'_>, database: u8) -> Result<bool, WriteError> {
+        self.with_shard(slot, ROOT_SHARD, |_| {
+            let header = self.tables.header();
+            let word = &header.roots[usize::from(database)];
+            let old = word.load(Acquire);
+            if old == 0 {
+                return Ok(true);
+            }
+            let mut pairs =
+                (0..DATABASES).map(|i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]));
+            let Some((place, stamp)) = pairs.find(|(place, _)| place.load(Relaxed) == 0) else {
+                return Ok(false);
+            };
+            stamp.store(0, Relaxed);
+            // Listed first: a root that is both listed and linked was not dropped, see `due_sweep`.
+            // SYNC: pairs with the Acquire load in `sweeps_due`.
+            place.store(old, Release);
+            mneme_sys::fault!("index.root.listed");
+            // SYNC: pairs with the Acquire load in `root`.
+            word.store(0, Release);
+            mneme_sys::fault!("index.root.dropped");
+            Ok(true)
+        })
+    }
+
+    /// Whether a dropped index still waits for its sweep.
+    pub(crate) fn sweeps_due(&self) -> bool {
+        let header = self.tables.header();
+        // SYNC: pairs with the Release store in `drop_root`.
+        (0..DATABASES).any(|i| header.dropped[2 * i].load(Acquire) != 0)
+    }
+
+    /// Sweeps what can be swept now. The caller is not pinned.
+    pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        for i in 0..DATABASES {
+            if self.tables.header().dropped[2 * i].load(Acquire) == 0 {
+                continue;
+            }
+            let Some(root) = self.with_shard(slot, ROOT_SHARD, |_| self.due_sweep(i))? else {
+                continue;
+            };
+            for partition in 0..self.partitions() as u32 {
+                let shard = root.shard(partition, self.tables.geometry.shards);
+                self.with_shard(slot, shard, |held| held.sweep_partition(&root, partition))?;
+                mneme_sys::fault!("index.sweep.partition");
+            }
+            self.with_shard(slot, ROOT_SHARD, |held| {
+                let place = &self.tables.header().dropped[2 * i];
+                if place.load(Acquire) == root.loc.bits() {
+                    held.strike(self.root_block(&root), || place.store(0, Release))?;
+                }
+                Ok(())
+            })?;
+            for shard in 0..self.tables.geometry.shards {
+                self.with_shard(slot, shard, |held| held.trim(slot))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The root in dropped place `i`, once no writer can reach it any more. Holds the root shard.
+    fn due_sweep(&self, i: usize) -> Result<Option<Root>, WriteError> {
+        let header = self.tables.header();
+        let (place, stamp) = (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
+        let word = place.load(Acquire);
+        if word == 0 {
+            return Ok(None);
+        }
+        if header.roots.iter().any(|r| r.load(Acquire) == word) {
+            // Its dropper died before the drop took place.
+            place.store(0, Release);
+            return Ok(None);
+        }
+        if stamp.load(Relaxed) == 0 {
+            stamp.store(self.participants.advance().to_u64(), Relaxed);
+        }
+        if !self
+            .participants
+            .quiescent(Epoch::from_u64(stamp.load(Relaxed)))
+        {
+            return Ok(None);
+        }
+        Ok(Some(self.root_at(Loc::of_word(word))?))
+    }
+}
+
+impl HeldShard<'_> {
+    fn create_root(&self, slot: &Slot<'_>, database: u8) -> Result<Resized, WriteError> {
+        let core = self.core;
+        self.note(journal::OLD[0], 0);
+        self.note(journal::OLD[1], 0);
+        for at in journal::NEW {
+            self.note(at, 0);
+        }
+        self.note(journal::KIND, journal::PREPARE);
+        let Some(block) = self.allocate(slot, core.root_units(), journal::NEW[0])? else {
+            self.undo()?;
+            return Ok(Resized::NoRoom);
+        };
+        let words = core
+            .mem
+            .word_slice(block.loc, (ROOT_WORDS + core.partitions()) as usize)?;
+        for word in words {
+            word.store(0, Relaxed);
+        }
+        let header = core.tables.header();
+        words[0].store(header.next_root.fetch_add(1, Relaxed) + 1, Relaxed);
+        words[1].store(u64::from(database), Relaxed);
+        let link = core.loc_of(&header.roots[usize::from(database)]);
+        self.commit(Change::words(link, 1, block.loc.bits()))
+    }
+
+    /// Gives back the index segments of one partition of a dropped root, and counts their records
+    /// as dead. What was done before a death in the middle is not done again.
+    fn sweep_partition(&self, root: &Root, partition: u32) -> Result<(), WriteError> {
+        let mem = &self.core.mem;
+        let word = mem.word(root.partition(partition))?;
+        match Partition::of_word(word.load(Acquire)) {
+            Partition::Empty => {}
+            Partition::One(segment) => self.sweep_segment(segment, || word.store(0, Release))?,
+            Partition::Directory { loc, depth } => {
+                let words = mem.word_slice(loc, 1 << depth.min(MAX_DEPTH))?;
+                let mut i = 0;
+                while i < words.len() {
+                    let segment = SegmentRef::of_word(words[i].load(Acquire));
+                    if segment.buckets == 0 {
+                        i += 1;
+                        continue;
+                    }
+                    let count = 1usize << (depth.saturating_sub(segment.depth));
+                    let own = &words[i..(i + count).min(words.len())];
+                    self.sweep_segment(segment, || own.iter().for_each(|w| w.store(0, Release)))?;
+                    i += count;
+                }
+                let block = Block {
+                    loc,
+                    units: (words.len() as u64 * 8).div_ceil(UNIT),
+                };
+                self.strike(block, || word.store(0, Release))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep_segment(&self, segment: SegmentRef, unlink: impl FnOnce()) -> Result<(), WriteError> {
+        let core = self.core;
+        for i in 0..segment.buckets {
+            let bucket = core.mem.bucket(segment, i)?;
+            for entry in (0..SLOTS)
+                .map(|s| bucket.entry(s))
+                .filter(|e| !e.is_empty())
+            {
+                let record = core.mem.record(entry.loc())?;
+                core.record_died(entry.loc(), record.header().size())?;
+            }
+        }
+        let units = (segment.buckets * BUCKET_WORDS * 8).div_ceil(UNIT);
+        self.strike(
+            Block {
+                loc: segment.loc,
+                units,
+            },
+            unlink,
+        )
+    }
+
+    /// Unlinks a block that nobody uses any more, and frees it.
+    fn strike(&self, block: Block, unlink: impl FnOnce()) -> Result<(), WriteError> {
+        self.note(journal::FREE, block.word());
+        mneme_sys::fault!("index.sweep.noted");
+        unlink();
+        mneme_sys::fault!("index.sweep.unlinked");
+        self.free(block)?;
+        self.note(journal::FREE, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Turns offsets of a region into memory, and refuses those that lie outside it.
+//!
+//! Everything the store keeps in a region is named by a [`Loc`]: an offset in 8-byte units that is
+//! valid in every process at whatever address the region is mapped. This module is the only place
+//! where such an offset becomes a reference, and it checks every one against the mapping first, so
+//! that a damaged region yields [`Corrupt`] and never a wild access.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use mneme_sys::Region;
+
+use crate::error::Corrupt;
+use crate::record::{Header, Record};
+
+/// Bits of a [`Loc`]: 42 bits of 8-byte units address 32 TiB.
+pub(crate) const LOC_BITS: u32 = 42;
+const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
+
+/// A place in the region, in 8-byte units from its base. Zero names nothing: the region begins
+/// with its header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub(crate) struct Loc(u64);
+
+impl Loc {
+    /// The location that `word` carries in its low 42 bits.
+    #[inline]
+    pub fn of_word(word: u64) -> Loc {
+        Loc(word & LOC_MASK)
+    }
+
+    /// The location of a byte offset, which is a multiple of 8 below 32 TiB.
+    #[inline]
+    pub fn of_byte(offset: u64) -> Loc {
+        debug_assert!(offset.is_multiple_of(8) && offset >> 3 <= LOC_MASK);
+        Loc(offset >> 3)
+    }
+
+    /// As the low 42 bits of a word.
+    #[inline]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Bytes from the region's base.
+    #[inline]
+    pub fn byte(self) -> u64 {
+        self.0 << 3
+    }
+
+    /// Whether this names nothing.
+    #[inline]
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// `words` further on.
+    #[inline]
+    pub fn add_words(self, words: u64) -> Loc {
+        Loc(self.0 + words)
+    }
+}
+
+/// A region as the store sees it.
+#[derive(Clone)]
+pub(crate) struct Mem {
+    region: Arc<Region>,
+}
+
+impl Mem {
+    pub fn new(region: Arc<Region>) -> Mem {
+        Mem { region }
+    }
+
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    #[cold]
+    fn outside(&self, loc: Loc, bytes: u64) -> Corrupt {
+        Corrupt {
+            offset: loc.byte(),
+            what: format!(
+                "{bytes} bytes there lie outside the region of {}",
+                self.region.len()
+            ),
+        }
+    }
+
+    /// The address of `bytes` bytes at `loc`.
+    #[inline]
+    pub fn address(&self, loc: Loc, bytes: u64) -> Result<*mut u8, Corrupt> {
+        let start = loc.byte();
+        // A Loc is below 2^45, so that the sum cannot overflow.
+        if bytes > 1 << 45 || start + bytes > self.region.len() as u64 {
+            return Err(self.outside(loc, bytes));
+        }
+        Ok(self.region.base().wrapping_add(start as usize))
+    }
+
+    /// `N` words at `loc`.
+    #[inline]
+    pub fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
+        let address = self.address(loc, N as u64 * 8)?;
+        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from a
+        // page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as `self`.
+        Ok(unsafe { &*address.cast::<[AtomicU64; N]>() })
+    }
+
+    /// `count` words at `loc`.
+    #[inline]
+    pub fn word_slice(&self, loc: Loc, count: usize) -> Result<&[AtomicU64], Corrupt> {
+        let address = self.address(loc, count as u64 * 8)?;
+        // SAFETY: as in `words`.
+        Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
+    }
+
+    /// One word at `loc`.
+    #[inline]
+    pub fn word(&self, loc: Loc) -> Result<&AtomicU64, Corrupt> {
+        Ok(&self.words::<1>(loc)?[0])
+    }
+
+    /// The record at `loc`, whose header and length have been checked against the region.
+    ///
+    /// The caller is pinned and found `loc` published (or below the `used` mark of a log segment),
+    /// so that the bytes are initialised and do not change.
+    #[inline]
+    pub fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
+        use std::sync::atomic::Ordering::Relaxed;
+        // SYNC: whoever handed out `loc` acquired it from its publication, which orders the header.
+        let header = Header(self.word(loc)?.load(Relaxed));
+        let bytes = header.size();
+        if !header.is_record() {
+            return Err(Corrupt {
+                offset: loc.byte(),
+                what: format!("no record header: {:#018x}", header.0),
+            });
+        }
+        let address = self.address(loc, bytes)?;
+        Ok(Record::new(header, address))
+    }
+
+    /// Asks the processor to fetch the line at `loc`; a location outside the region is ignored.
+    #[inline]
+    pub fn prefetch(&self, loc: Loc) {
+        let start = loc.byte();
+        if start < self.region.len() as u64 {
+            mneme_sys::prefetch(self.region.base().wrapping_add(start as usize));
+        }
+    }
+}

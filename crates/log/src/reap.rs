@@ -1,0 +1,45 @@
+//! Reaping: putting in order what participants left that were killed in the middle of something.
+//!
+//! Idempotent, and safe to run from any number of threads and processes: `sync` gives the slots of a
+//! dead process to one reaper at a time. For each slot the innermost things come last: the shape of
+//! the index, the operation on a bucket, the log segments, and at the end the arena, which takes
+//! back whatever nobody has adopted.
+
+use mneme_sync::{DeadSlot, ReapError, Slot};
+
+use crate::core::{Core, INDEX_LANE};
+use crate::error::WriteError;
+use crate::index::pool::INTENT_SHARD;
+
+impl Core {
+    /// Repairs what the dead left and frees their slots; how many slots there were.
+    pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
+        match reaped {
+            Ok(reaped) => Ok(reaped.slots as usize),
+            Err(ReapError::Repair { source, .. }) => Err(source),
+            Err(other) => Err(WriteError::Reap(other.to_string())),
+        }
+    }
+
+    fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
+        mneme_sys::fault!("log.reap.begin");
+        if let Some(intent) = dead.intent(INDEX_LANE)
+            && intent.kind == INTENT_SHARD
+            && intent.words[0] < self.tables.geometry.shards
+        {
+            // Taking the lock over repairs what it guards; a free lock left nothing to repair.
+            self.with_shard(slot, intent.words[0], |_| Ok(()))?;
+        }
+        mneme_sys::fault!("log.reap.index");
+        self.repair_operation(dead)?;
+        mneme_sys::fault!("log.reap.operation");
+        self.repair_segments(slot, dead.id())?;
+        mneme_sys::fault!("log.reap.segments");
+        self.arena.repair(dead).map_err(|e| crate::error::Corrupt {
+            offset: 0,
+            what: format!("the arena's repair: {e}"),
+        })?;
+        Ok(())
+    }
+}

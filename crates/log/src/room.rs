@@ -1,0 +1,97 @@
+//! Making room: what a writer does that found none.
+//!
+//! It frees what is due, moves a victim's records if enough bytes are dead somewhere, and waits for
+//! readers to leave, for a bounded time. If there is nothing to be gained the store is full, and it
+//! says so at once; reads and removals go on, and after removals writes do again.
+
+use std::time::Duration;
+
+use mneme_sync::{Holding, Slot, SlotId, Stalled};
+
+use crate::core::Core;
+use crate::error::WriteError;
+use crate::head::ROOM_TIMEOUT;
+use crate::segment::State;
+
+/// One writer's search for room.
+#[derive(Debug)]
+pub(crate) struct Room {
+    wanted: u64,
+    began: Option<u64>,
+}
+
+impl Room {
+    /// A search for room for a record of `wanted` bytes.
+    pub fn new(wanted: u64) -> Room {
+        Room {
+            wanted,
+            began: None,
+        }
+    }
+
+    /// The record has `wanted` bytes.
+    pub fn want(&mut self, wanted: u64) {
+        self.wanted = wanted;
+    }
+}
+
+impl Core {
+    /// Tries to make room; on `Ok` the caller tries its write again. The caller is not pinned.
+    pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
+        if slot.is_pinned() {
+            // A `Value` of this thread is alive: its pin keeps any grace period from ending.
+            return Err(self.out_of_memory(room.wanted));
+        }
+        self.reap(slot)?;
+        let now = self.clock.now_ns();
+        let began = *room.began.get_or_insert(now);
+        if self.maintain(slot)? > 0 {
+            return Ok(());
+        }
+        if self.compact(slot)? {
+            // Its segment is free after a grace period, which seldom takes longer than this.
+            self.stamp_segments();
+            self.free_condemned(slot)?;
+            return Ok(());
+        }
+        let waiting = self.segments().any(|(_, info, _, state)| {
+            matches!(state, State::Condemned | State::Compacting)
+                || (state == State::Closed && info.live() < info.used() && !self.grace_over(info))
+        });
+        if !waiting && !self.sweeps_due() {
+            return Err(self.out_of_memory(room.wanted));
+        }
+        let since = Duration::from_nanos(now.saturating_sub(began));
+        if since > ROOM_TIMEOUT {
+            let pin = self.participants.stats().oldest_pin;
+            let (pid, slot) = pin.map_or((0, SlotId::NONE), |p| (p.pid, p.slot));
+            return Err(Stalled {
+                pid,
+                slot,
+                since,
+                what: Holding::Pin,
+            }
+            .into());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+        Ok(())
+    }
+
+    fn out_of_memory(&self, wanted: u64) -> WriteError {
+        let live = self.segments().map(|(_, info, ..)| info.live()).sum();
+        WriteError::OutOfMemory {
+            wanted,
+            live,
+            capacity: self.mem.region().len() as u64,
+        }
+    }
+
+    /// Frees what can be freed and starts the grace periods that are due; segments freed.
+    pub(crate) fn maintain(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        if self.sweeps_due() {
+            self.sweep(slot)?;
+        }
+        self.stamp_segments();
+        self.free_condemned(slot)
+    }
+}

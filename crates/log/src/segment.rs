@@ -1,0 +1,344 @@
+//! The life of a log segment: `Free → Opening → Head → Closed → Compacting → Condemned → Freeing`.
+//!
+//! Every step is one compare-and-swap on [`SegmentInfo::state`], so that each happens once whoever
+//! attempts it. States that belong to one thread carry its slot: the reaper finds what the dead
+//! left half-way by walking the table, and sets it back or forward (see [`Core::repair_segments`]).
+//!
+//! Two grace periods guard the bytes (Nibble §3.3, and one more): a closed segment becomes a victim
+//! only when every thread that may have reserved space in it has unpinned, for until then a record
+//! may be reserved and not yet published; a condemned one is freed only when every reader that may
+//! still look at it has unpinned.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use mneme_arena::{Extent, ExtentState, FRAME_BYTES, Frame};
+use mneme_sync::{Epoch, Slot, SlotId};
+
+use crate::core::Core;
+use crate::error::{Corrupt, WriteError};
+use crate::layout::SegmentInfo;
+use crate::mem::Loc;
+
+/// The arena tag of log segments.
+pub(crate) const TAG_LOG: u16 = 1;
+/// The arena tag of index frames.
+pub(crate) const TAG_INDEX: u16 = 2;
+
+/// Set in [`SegmentInfo::stamp`] while a grace period is due and not yet begun.
+const UNSTAMPED: u64 = 1 << 63;
+
+/// Where a log segment stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// No log segment begins at this frame.
+    Free = 0,
+    /// Claimed by a thread that has not yet made it a head.
+    Opening = 1,
+    /// A head appends to it.
+    Head = 2,
+    /// Full; a victim once its grace period is over.
+    Closed = 3,
+    /// A compactor moves its records.
+    Compacting = 4,
+    /// Empty of live records; freed once its grace period is over.
+    Condemned = 5,
+    /// Its extent is being given back, or has been.
+    Freeing = 6,
+}
+
+/// The state word: state 8 bits, owner 16, large flag 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StateWord(pub u64);
+
+impl StateWord {
+    pub fn new(state: State, owner: Option<SlotId>, large: bool) -> StateWord {
+        StateWord(state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8 | u64::from(large) << 24)
+    }
+
+    /// The state, unless the byte holds none.
+    pub fn state(self) -> Option<State> {
+        Some(match self.0 & 0xff {
+            0 => State::Free,
+            1 => State::Opening,
+            2 => State::Head,
+            3 => State::Closed,
+            4 => State::Compacting,
+            5 => State::Condemned,
+            6 => State::Freeing,
+            _ => return None,
+        })
+    }
+
+    pub fn owner(self) -> SlotId {
+        SlotId((self.0 >> 8) as u16)
+    }
+
+    /// Whether the segment holds one large record; such a segment is never a victim while it lives.
+    pub fn large(self) -> bool {
+        self.0 >> 24 & 1 == 1
+    }
+}
+
+impl SegmentInfo {
+    pub fn state(&self) -> StateWord {
+        // SYNC: pairs with the Release in `change` and `begin`: what the state promises is visible.
+        StateWord(self.state.load(Acquire))
+    }
+
+    /// One step of the segment's life; false if somebody else took one first.
+    pub fn change(&self, from: StateWord, to: StateWord) -> bool {
+        // SYNC: pairs with the Acquire load in `state`.
+        self.state
+            .compare_exchange(from.0, to.0, AcqRel, Relaxed)
+            .is_ok()
+    }
+
+    /// Starts a new life for an extent that was just claimed.
+    fn begin(&self, owner: SlotId, frames: u32, large: bool) {
+        self.used.store(0, Relaxed);
+        self.dead.store(0, Relaxed);
+        self.unstamp();
+        self.closed_at.store(0, Relaxed);
+        self.frames.store(u64::from(frames), Relaxed);
+        // SYNC: pairs with the Acquire load in `state`.
+        self.state.store(
+            StateWord::new(State::Opening, Some(owner), large).0,
+            Release,
+        );
+    }
+
+    /// Bytes between the segment's start and the end of its last record.
+    pub fn used(&self) -> u64 {
+        // SYNC: pairs with the Release store in `Core::reserve`: the headers below are written.
+        self.used.load(Acquire).min(self.capacity())
+    }
+
+    /// Ends the grace period that runs, if any: the next state needs one of its own.
+    ///
+    /// Each waiting period has a number, so that a stamp meant for an earlier one fails.
+    fn unstamp(&self) {
+        let waiting = UNSTAMPED | (self.periods.fetch_add(1, Relaxed) + 1);
+        // SYNC: pairs with the Acquire load in `stamp`.
+        self.stamp.store(waiting, Release);
+    }
+
+    /// The epoch of the running grace period, or the number of the period that waits for one.
+    fn stamp(&self) -> Result<Epoch, u64> {
+        let word = self.stamp.load(Acquire);
+        if word & UNSTAMPED == 0 {
+            Ok(Epoch::from_u64(word))
+        } else {
+            Err(word)
+        }
+    }
+
+    /// Bytes of its extent.
+    pub fn capacity(&self) -> u64 {
+        self.frames.load(Relaxed) * FRAME_BYTES
+    }
+
+    /// Bytes of records not known to be stale.
+    pub fn live(&self) -> u64 {
+        self.used().saturating_sub(self.dead.load(Relaxed))
+    }
+}
+
+/// Byte offset of a frame.
+pub(crate) fn frame_byte(frame: Frame) -> u64 {
+    u64::from(frame.0) * FRAME_BYTES
+}
+
+impl Core {
+    /// Claims an extent for a log segment and puts it in state `Opening`. `None`: no room.
+    pub(crate) fn open_extent(
+        &self,
+        slot: &Slot<'_>,
+        frames: u32,
+        class: mneme_arena::Class,
+        large: bool,
+    ) -> Result<Option<Extent>, WriteError> {
+        let node = self.topology.node_of(self.topology.current_cpu());
+        let Some(extent) = self.claim(slot, frames, node, class, TAG_LOG)? else {
+            return Ok(None);
+        };
+        mneme_sys::fault!("log.open.claimed");
+        self.tables
+            .info(extent.start)
+            .begin(slot.id(), extent.frames, large);
+        mneme_sys::fault!("log.open.begun");
+        self.adopt(extent)?;
+        mneme_sys::fault!("log.open.adopted");
+        Ok(Some(extent))
+    }
+
+    /// Closes the segment at `frame` if it is a head's no longer.
+    pub(crate) fn close_segment(&self, frame: Frame) {
+        let info = self.tables.info(frame);
+        info.closed_at.store(self.clock.now_ns(), Relaxed);
+        info.change(
+            StateWord::new(State::Head, None, false),
+            StateWord::new(State::Closed, None, false),
+        );
+    }
+
+    /// Counts the record of `bytes` bytes at `loc` as stale.
+    pub(crate) fn record_died(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
+        let frame = self.segment_of(loc)?;
+        let info = self.tables.info(frame);
+        let dead = info.dead.fetch_add(bytes, Relaxed) + bytes;
+        let word = info.state();
+        if word.large() && word.state() == Some(State::Closed) && dead >= info.used() {
+            // Nobody finds the record any more: it needs no compaction, only the grace period.
+            self.condemn(frame, word);
+        }
+        Ok(())
+    }
+
+    /// The first frame of the log segment that `loc` lies in.
+    #[inline]
+    pub(crate) fn segment_of(&self, loc: Loc) -> Result<Frame, Corrupt> {
+        let frame = Frame((loc.byte() / FRAME_BYTES) as u32);
+        match self.arena.extent_of(frame) {
+            Some(info) if info.tag == TAG_LOG => Ok(info.extent.start),
+            _ => Err(Corrupt {
+                offset: loc.byte(),
+                what: "a record's location outside every log segment".into(),
+            }),
+        }
+    }
+
+    /// Marks an empty segment for freeing once its readers have left.
+    pub(crate) fn condemn(&self, frame: Frame, from: StateWord) -> bool {
+        let info = self.tables.info(frame);
+        info.unstamp();
+        info.change(from, StateWord::new(State::Condemned, None, from.large()))
+    }
+
+    /// All frames at which a log segment begins now.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (Frame, &SegmentInfo, StateWord, State)> {
+        (0..self.arena.stats().frames).filter_map(|i| {
+            let frame = Frame(i);
+            let info = self.tables.info(frame);
+            let word = info.state();
+            match word.state() {
+                None | Some(State::Free | State::Freeing) => None,
+                Some(state) => Some((frame, info, word, state)),
+            }
+        })
+    }
+
+    /// Starts the grace period of every closed or condemned segment that has none running.
+    ///
+    /// Costs a barrier across processes if there is any, so it is called in batches.
+    pub(crate) fn stamp_segments(&self) {
+        let waiting: Vec<(Frame, u64)> = self
+            .segments()
+            .filter(|(.., state)| matches!(state, State::Closed | State::Condemned))
+            .filter_map(|(frame, info, ..)| info.stamp().err().map(|period| (frame, period)))
+            .collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let epoch = self.participants.advance();
+        for (frame, period) in waiting {
+            // SYNC: pairs with the Acquire load in `SegmentInfo::stamp`.
+            let _ = self.tables.info(frame).stamp.compare_exchange(
+                period,
+                epoch.to_u64(),
+                AcqRel,
+                Relaxed,
+            );
+        }
+    }
+
+    /// Gives back every condemned segment whose readers have left; returns how many.
+    pub(crate) fn free_condemned(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        let mut freed = 0;
+        for (frame, info, word, state) in self.segments() {
+            if state != State::Condemned || !self.grace_over(info) {
+                continue;
+            }
+            let freeing = StateWord::new(State::Freeing, Some(slot.id()), word.large());
+            if !info.change(word, freeing) {
+                continue;
+            }
+            mneme_sys::fault!("log.free.marked");
+            let extent = Extent {
+                start: frame,
+                frames: info.frames.load(Relaxed) as u32,
+            };
+            self.release(slot, extent)?;
+            mneme_sys::fault!("log.free.released");
+            freed += 1;
+        }
+        Ok(freed)
+    }
+
+    /// Whether everybody who was pinned when the segment was stamped has left.
+    pub(crate) fn grace_over(&self, info: &SegmentInfo) -> bool {
+        info.stamp()
+            .is_ok_and(|epoch| self.participants.quiescent(epoch))
+    }
+
+    /// Settles every segment that the dead thread `dead` had in its hands.
+    ///
+    /// Runs before the arena's own repair, which gives back what was claimed and never adopted.
+    pub(crate) fn repair_segments(&self, slot: &Slot<'_>, dead: SlotId) -> Result<(), WriteError> {
+        for i in 0..self.arena.stats().frames {
+            let frame = Frame(i);
+            let info = self.tables.info(frame);
+            let word = info.state();
+            if word.owner() != dead || dead.0 == 0 {
+                continue;
+            }
+            // Read before the state is read again: an extent that is adopted while its state still
+            // names the dead was not given away since.
+            let arena = self.arena.extent_of(frame);
+            let adopted = arena.as_ref().is_some_and(|a| {
+                a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
+            });
+            if info.state() != word {
+                continue;
+            }
+            match word.state() {
+                Some(State::Opening) if !adopted => {
+                    info.change(word, StateWord::new(State::Free, None, false));
+                }
+                Some(State::Opening) => {
+                    let linked = (0..self.tables.geometry.heads + self.tables.geometry.survivors)
+                        .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(i) + 1);
+                    let to = if linked { State::Head } else { State::Closed };
+                    info.change(word, StateWord::new(to, None, word.large()));
+                }
+                Some(State::Compacting) => {
+                    info.change(word, StateWord::new(State::Closed, None, word.large()));
+                }
+                Some(State::Freeing) if adopted => {
+                    let frames = info.frames.load(Relaxed) as u32;
+                    self.release(
+                        slot,
+                        Extent {
+                            start: frame,
+                            frames,
+                        },
+                    )?;
+                }
+                _ => {}
+            }
+        }
+        // A head that moved on and died before it closed the old segment.
+        for (frame, _, _, state) in self.segments() {
+            if state == State::Head && !self.is_some_heads(frame) {
+                self.close_segment(frame);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_some_heads(&self, frame: Frame) -> bool {
+        let g = &self.tables.geometry;
+        (0..g.heads + g.survivors)
+            .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(frame.0) + 1)
+    }
+}

@@ -1,0 +1,465 @@
+//! [`LogStore`] and how one is opened.
+
+use std::sync::Arc;
+
+use mneme_arena::{Arena, ArenaOptions};
+use mneme_sync::{ControlOptions, Participants};
+use mneme_sys::{
+    Clock, Liveness, PagePolicy, Region, ScriptedLiveness, SysfsTopology, SystemClock, Topology,
+};
+use rapidhash::v3::RapidSecrets;
+
+use crate::check::Report;
+use crate::core::Core;
+use crate::error::{BatchError, OpenError, ReadError, WriteError};
+use crate::layout::{DATABASES, Geometry, Tables};
+use crate::maintainer::Maintainer;
+use crate::mem::Mem;
+use crate::ops::{Decision, Updated};
+use crate::scan::Cursor;
+use crate::stats::Stats;
+use crate::value::Value;
+
+/// The least capacity of a store, in bytes.
+pub const MIN_CAPACITY: u64 = 64 << 20;
+
+/// How records are updated; fixed when a store is created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum UpdatePolicy {
+    /// Every change appends a record; records are immutable and are read where they lie.
+    #[default]
+    Append,
+}
+
+/// Options of a store, see [`LogStore::builder`].
+#[derive(Clone)]
+pub struct Builder {
+    capacity: u64,
+    policy: UpdatePolicy,
+    maintainer: bool,
+    pages: PagePolicy,
+    topology: Option<Arc<dyn Topology>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            capacity: 1 << 30,
+            policy: UpdatePolicy::Append,
+            maintainer: true,
+            pages: PagePolicy::Huge,
+            topology: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl Builder {
+    /// Bytes of memory that the store may take, everything included: records, index, tables, reserve.
+    /// At least [`MIN_CAPACITY`]; 1 GiB unless said otherwise. Rounded up to 2 MiB. Memory is taken
+    /// from the system as it is first used.
+    pub fn capacity(mut self, bytes: u64) -> Builder {
+        self.capacity = bytes;
+        self
+    }
+
+    /// How records are updated.
+    pub fn update_policy(mut self, policy: UpdatePolicy) -> Builder {
+        self.policy = policy;
+        self
+    }
+
+    /// Whether a thread of its own compacts the store ahead of need (it does unless told not to).
+    /// Without it, writers do that work when they need the space.
+    pub fn maintainer(mut self, start: bool) -> Builder {
+        self.maintainer = start;
+        self
+    }
+
+    /// What pages to ask the kernel for; huge ones unless said otherwise.
+    pub fn page_policy(mut self, pages: PagePolicy) -> Builder {
+        self.pages = pages;
+        self
+    }
+
+    /// The machine's nodes and CPUs; as the system describes them unless said otherwise.
+    pub fn topology(mut self, topology: Arc<dyn Topology>) -> Builder {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// The clock; the system's unless said otherwise.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens a store in memory that this process alone uses and that ends with it.
+    ///
+    /// # Errors
+    /// The capacity is below the minimum or beyond the machine's memory, or the kernel refuses it.
+    pub fn open_private(self) -> Result<LogStore, OpenError> {
+        let bytes = self.checked_capacity()?;
+        let machine = mneme_sys::total_memory();
+        if bytes > machine {
+            return Err(OpenError::CapacityTooLarge {
+                asked: bytes,
+                machine,
+            });
+        }
+        let data = Region::private(bytes as usize, bytes as usize, self.pages)?;
+        let control = Region::private(control_bytes(), control_bytes(), PagePolicy::Small)?;
+        self.create_in(data, control, Arc::new(ScriptedLiveness::new().process(0)))
+    }
+
+    fn checked_capacity(&self) -> Result<u64, OpenError> {
+        if self.capacity < MIN_CAPACITY {
+            return Err(OpenError::CapacityTooSmall(self.capacity));
+        }
+        Ok(self.capacity.next_multiple_of(mneme_arena::FRAME_BYTES))
+    }
+
+    /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
+    /// and `control`, of at least [`control_bytes`]. Others may [`open_in`](Builder::open_in) them
+    /// afterwards, at any addresses.
+    ///
+    /// # Errors
+    /// A region is too small or read-only.
+    pub fn create_in(
+        self,
+        data: Region,
+        control: Region,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<LogStore, OpenError> {
+        let (len, max) = (data.len() as u64, data.max() as u64);
+        if len < MIN_CAPACITY {
+            return Err(OpenError::CapacityTooSmall(len));
+        }
+        let topology = self
+            .topology
+            .clone()
+            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
+        let geometry = Geometry::new(len, max, topology.cpus());
+        let mut random = [0u8; 24];
+        mneme_sys::random_bytes(&mut random)
+            .map_err(|e| OpenError::Control(format!("no random seed: {e}")))?;
+        let uuid: [u8; 16] = std::array::from_fn(|i| random[i]);
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
+        let participants = Participants::create(control, ControlOptions::new(uuid), liveness)
+            .map_err(|e| OpenError::Control(e.to_string()))?;
+        let data = Arc::new(data);
+        let options = ArenaOptions {
+            uuid,
+            client_bytes: geometry.client_bytes() as usize,
+            nodes: topology.nodes() as u16,
+            topology: Arc::clone(&topology),
+            reserve_frames: geometry.reserve_frames as u32,
+        };
+        let arena = Arena::create(Arc::clone(&data), participants.clone(), options)
+            .map_err(|e| OpenError::Arena(e.to_string()))?;
+        let mem = Mem::new(data);
+        let tables = Tables::create(&mem, arena.client().start, geometry, seed)?;
+        self.start(mem, tables, arena, participants, topology)
+    }
+
+    /// Opens the store that another participant created in these regions.
+    ///
+    /// # Errors
+    /// The regions hold no store, one of another version, or a damaged one.
+    pub fn open_in(
+        self,
+        data: Region,
+        control: Region,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<LogStore, OpenError> {
+        let topology = self
+            .topology
+            .clone()
+            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
+        let uuid = Arena::identity(&data).map_err(|e| OpenError::Arena(e.to_string()))?;
+        let participants = Participants::open(control, uuid, liveness)
+            .map_err(|e| OpenError::Control(e.to_string()))?;
+        let data = Arc::new(data);
+        let arena = Arena::open(
+            Arc::clone(&data),
+            participants.clone(),
+            Arc::clone(&topology),
+        )
+        .map_err(|e| OpenError::Arena(e.to_string()))?;
+        let mem = Mem::new(data);
+        let tables = Tables::open(&mem, arena.client())?;
+        self.start(mem, tables, arena, participants, topology)
+    }
+
+    fn start(
+        self,
+        mem: Mem,
+        tables: Tables,
+        arena: Arena,
+        participants: Participants,
+        topology: Arc<dyn Topology>,
+    ) -> Result<LogStore, OpenError> {
+        let secrets = RapidSecrets::seed(tables.seed);
+        let core = Arc::new(Core {
+            mem,
+            tables,
+            arena,
+            participants,
+            topology,
+            clock: self.clock,
+            secrets,
+        });
+        let maintainer = match self.maintainer {
+            true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
+            false => None,
+        };
+        Ok(LogStore {
+            _maintainer: maintainer,
+            core,
+        })
+    }
+}
+
+/// Bytes that a store's control region needs.
+pub fn control_bytes() -> usize {
+    ControlOptions::new([0; 16]).region_len()
+}
+
+/// A concurrent log-structured key-value store.
+///
+/// Share it by reference or in an `Arc`: every operation takes `&self`, any number of threads may
+/// call any of them at once, and each is atomic. The operations here work on database 0; see
+/// [`LogStore::database`] for the others.
+///
+/// ```
+/// use mneme_log::{Decision, LogStore};
+///
+/// let store = LogStore::builder().capacity(64 << 20).open_private()?;
+/// store.put(b"muse", b"Calliope")?;
+/// assert_eq!(store.get(b"muse")?.as_deref(), Some(&b"Calliope"[..]));
+/// store.update(b"muse", |old| match old {
+///     Some(name) => Decision::Replace(name.to_ascii_uppercase()),
+///     None => Decision::Keep,
+/// })?;
+/// assert_eq!(store.get(b"muse")?.unwrap().to_vec(), b"CALLIOPE");
+/// assert!(store.remove(b"muse")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LogStore {
+    // Dropped first: its thread uses the core.
+    _maintainer: Option<Maintainer>,
+    core: Arc<Core>,
+}
+
+impl LogStore {
+    /// Options for opening a store.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// One of the 64 databases: each has keys of its own, all share the log and the capacity.
+    ///
+    /// # Errors
+    /// [`ReadError::NoSuchDatabase`] from 64 on.
+    pub fn database(&self, number: usize) -> Result<Database<'_>, ReadError> {
+        if number >= DATABASES {
+            return Err(ReadError::NoSuchDatabase(number));
+        }
+        Ok(Database {
+            core: &self.core,
+            number: number as u8,
+        })
+    }
+
+    fn zero(&self) -> Database<'_> {
+        Database {
+            core: &self.core,
+            number: 0,
+        }
+    }
+
+    /// Where the memory is. Costs a look at every log segment's line, takes no locks.
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// Walks everything and says what is wrong. Readers and writers may go on meanwhile; changes of
+    /// the index' shape wait for the shard that is being checked.
+    ///
+    /// # Errors
+    /// A lock that the check needs is held by somebody who is stopped.
+    pub fn check(&self) -> Result<Report, WriteError> {
+        let slot = self.core.participants.slot()?;
+        self.core.check(&slot)
+    }
+
+    /// Repairs what participants left that were killed, and takes their slots back; how many slots.
+    /// The maintainer does this twice a second.
+    ///
+    /// # Errors
+    /// A lock that the repair needs is held by somebody who is stopped.
+    pub fn reap(&self) -> Result<usize, WriteError> {
+        let slot = self.core.participants.slot()?;
+        self.core.reap(&slot)
+    }
+
+    /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`].
+    pub fn compact(&self) -> Result<usize, WriteError> {
+        let slot = self.core.participants.slot()?;
+        let mut moved = 0;
+        self.core.maintain(&slot)?;
+        while self.core.compact(&slot)? {
+            moved += 1;
+            self.core.maintain(&slot)?;
+        }
+        self.core.maintain(&slot)?;
+        Ok(moved)
+    }
+}
+
+/// The operations of a database, written once for both of its faces.
+macro_rules! operations {
+    ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
+        impl $(<$life>)? $name {
+            /// The value of `key`, where it lies. Never waits for a writer.
+            ///
+            /// # Errors
+            /// This thread cannot take part, the region is damaged, or a transaction stalls.
+            #[inline]
+            pub fn get(&$self, key: &[u8]) -> Result<Option<Value<$value>>, ReadError> {
+                let db = $db;
+                db.core.get(db.number, key)
+            }
+
+            /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
+            /// single calls: the keys' cache misses overlap.
+            ///
+            /// # Errors
+            /// As for `get`; keys before the failing one have been visited.
+            pub fn get_many<K: AsRef<[u8]>>(
+                &$self,
+                keys: &[K],
+                visit: impl FnMut(usize, Option<&[u8]>),
+            ) -> Result<(), ReadError> {
+                let db = $db;
+                db.core.get_many(db.number, keys, visit)
+            }
+
+            /// Whether `key` is there.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn contains(&$self, key: &[u8]) -> Result<bool, ReadError> {
+                Ok($self.get(key)?.is_some())
+            }
+
+            /// Stores `value` under `key`, in place of an older one.
+            ///
+            /// # Errors
+            /// Nothing was stored: key or value too long, the store full, or somebody stalls.
+            pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+                let db = $db;
+                db.core.put(db.number, key, value)
+            }
+
+            /// Stores each pair, in order; later pairs win. Not atomic as a whole.
+            ///
+            /// # Errors
+            /// The first `done` pairs are stored, the others are not.
+            pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&$self, pairs: &[(K, V)]) -> Result<(), BatchError> {
+                let db = $db;
+                db.core.put_many(db.number, pairs)
+            }
+
+            /// Removes `key`; whether it was there.
+            ///
+            /// # Errors
+            /// Nothing was removed: somebody stalls, or the region is damaged.
+            pub fn remove(&$self, key: &[u8]) -> Result<bool, WriteError> {
+                let db = $db;
+                db.core.remove(db.number, key)
+            }
+
+            /// Removes each key; how many there were.
+            ///
+            /// # Errors
+            /// The first `done` keys are removed, the others are not.
+            pub fn remove_many<K: AsRef<[u8]>>(&$self, keys: &[K]) -> Result<usize, BatchError> {
+                let db = $db;
+                db.core.remove_many(db.number, keys)
+            }
+
+            /// Changes `key` by its present value, atomically. `decide` is called again if somebody
+            /// else changed the key meanwhile, so it must have no effect of its own.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update(
+                &$self,
+                key: &[u8],
+                decide: impl FnMut(Option<&[u8]>) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                db.core.update(db.number, key, decide)
+            }
+
+            /// Visits about `count` records from `cursor` on and says where to go on. From
+            /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
+            /// visited at least once.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn scan(
+                &$self,
+                cursor: Cursor,
+                count: usize,
+                visit: impl FnMut(&[u8], &[u8]),
+            ) -> Result<Cursor, ReadError> {
+                let db = $db;
+                db.core.scan(db.number, cursor, count, visit)
+            }
+
+            /// Records in the database. A sum over the threads that ever wrote.
+            pub fn len(&$self) -> u64 {
+                let db = $db;
+                db.core.len(db.number).unwrap_or(0)
+            }
+
+            /// Whether the database holds no record.
+            pub fn is_empty(&$self) -> bool {
+                $self.len() == 0
+            }
+
+            /// Empties the database, at once whatever its size; memory is given back in the background.
+            ///
+            /// # Errors
+            /// Somebody stalls, or 64 earlier clearings still wait for readers to leave.
+            pub fn clear(&$self) -> Result<(), WriteError> {
+                let db = $db;
+                db.core.clear(db.number)
+            }
+        }
+    };
+}
+
+/// One database of a store.
+#[derive(Clone, Copy)]
+pub struct Database<'s> {
+    core: &'s Core,
+    number: u8,
+}
+
+impl Database<'_> {
+    /// Its number, 0 to 63.
+    pub fn number(&self) -> usize {
+        usize::from(self.number)
+    }
+}
+
+operations!([] LogStore, '_, self => self.zero());
+operations!(['s] Database<'s>, 's, self => *self);

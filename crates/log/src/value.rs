@@ -1,0 +1,59 @@
+//! A value as it lies in the log.
+
+use std::ops::Deref;
+
+use mneme_sync::Pin;
+
+/// A stored value, read in place: nothing is copied, and it stays as it was while this lives.
+///
+/// It holds a pin. Space that is freed meanwhile cannot be used again until the value is dropped, so
+/// keep it for microseconds, or take a copy (`to_vec`). It cannot be sent to another thread:
+///
+/// ```compile_fail,E0277
+/// let store = mneme_log::LogStore::builder().capacity(64 << 20).open_private().unwrap();
+/// store.put(b"k", b"v").unwrap();
+/// let value = store.get(b"k").unwrap().unwrap();
+/// std::thread::scope(|s| {
+///     s.spawn(|| value.len());
+/// });
+/// ```
+pub struct Value<'s> {
+    bytes: &'s [u8],
+    _pin: Pin<'s>,
+}
+
+impl<'s> Value<'s> {
+    #[inline]
+    pub(crate) fn new(bytes: &'s [u8], pin: Pin<'s>) -> Value<'s> {
+        Value { bytes, _pin: pin }
+    }
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Value<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value<'_> {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl std::fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Value")
+            .field(&String::from_utf8_lossy(self))
+            .finish()
+    }
+}

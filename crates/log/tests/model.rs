@@ -1,0 +1,306 @@
+//! The store against a plain map: thousands of random operations, and the same answers.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use mneme_log::{Cursor, Decision, LogStore, Updated, WriteError};
+use proptest::prelude::*;
+
+fn open() -> LogStore {
+    LogStore::builder()
+        .capacity(64 << 20)
+        .maintainer(false)
+        .open_private()
+        .unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u16, u16),
+    PutMany(u16, u8, u16),
+    Remove(u16),
+    RemoveMany(u16, u8),
+    Update(u16, u8),
+    Get(u16),
+    GetMany(u16, u8),
+    Scan(u16),
+    Compact,
+    Clear,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = || 0u16..2000;
+    prop_oneof![
+        20 => (key(), 0u16..3000).prop_map(|(k, v)| Op::Put(k, v)),
+        6 => (key(), 1u8..80, 0u16..300).prop_map(|(k, n, v)| Op::PutMany(k, n, v)),
+        10 => key().prop_map(Op::Remove),
+        4 => (key(), 1u8..200).prop_map(|(k, n)| Op::RemoveMany(k, n)),
+        10 => (key(), any::<u8>()).prop_map(|(k, d)| Op::Update(k, d)),
+        20 => key().prop_map(Op::Get),
+        4 => (key(), 1u8..100).prop_map(|(k, n)| Op::GetMany(k, n)),
+        2 => (1u16..500).prop_map(Op::Scan),
+        1 => Just(Op::Compact),
+        1 => Just(Op::Clear),
+    ]
+}
+
+fn key(n: u16) -> Vec<u8> {
+    format!("key-{n}{}", "x".repeat(usize::from(n % 40))).into_bytes()
+}
+
+fn value(n: u16, len: u16) -> Vec<u8> {
+    (0..len).map(|i| (n ^ i) as u8).collect()
+}
+
+fn scan_all(store: &LogStore, db: usize, step: usize) -> HashMap<Vec<u8>, Vec<u8>> {
+    let db = store.database(db).unwrap();
+    let mut seen = HashMap::new();
+    let mut cursor = Cursor::START;
+    while cursor != Cursor::END {
+        cursor = db
+            .scan(cursor, step, |k, v| {
+                assert!(seen.insert(k.to_vec(), v.to_vec()).is_none())
+            })
+            .unwrap();
+    }
+    seen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn answers_equal_a_map(ops in proptest::collection::vec((0usize..3, op()), 1..1500)) {
+        let store = open();
+        let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 3] = Default::default();
+        for (db, op) in ops {
+            let (s, m) = (store.database(db).unwrap(), &mut model[db]);
+            match op {
+                Op::Put(k, len) => {
+                    s.put(&key(k), &value(k, len)).unwrap();
+                    m.insert(key(k), value(k, len));
+                }
+                Op::PutMany(k, n, len) => {
+                    let pairs: Vec<_> = (0..u16::from(n)).map(|i| (key(k + i / 2), value(i, len))).collect();
+                    s.put_many(&pairs).unwrap();
+                    m.extend(pairs);
+                }
+                Op::Remove(k) => prop_assert_eq!(s.remove(&key(k)).unwrap(), m.remove(&key(k)).is_some()),
+                Op::RemoveMany(k, n) => {
+                    let keys: Vec<_> = (0..u16::from(n)).map(|i| key(k + i)).collect();
+                    let gone = keys.iter().filter(|k| m.remove(*k).is_some()).count();
+                    prop_assert_eq!(s.remove_many(&keys).unwrap(), gone);
+                }
+                Op::Update(k, d) => {
+                    let old = m.get(&key(k)).cloned();
+                    let did = s.update(&key(k), |now| {
+                        assert_eq!(now, old.as_deref());
+                        match d % 3 {
+                            0 => Decision::Keep,
+                            1 => Decision::Replace(vec![d; usize::from(d)]),
+                            _ => Decision::Remove,
+                        }
+                    }).unwrap();
+                    let expected = match (d % 3, old.is_some()) {
+                        (0, true) => Updated::Kept,
+                        (1, true) => Updated::Replaced,
+                        (1, false) => Updated::Inserted,
+                        (2, true) => Updated::Removed,
+                        _ => Updated::Absent,
+                    };
+                    prop_assert_eq!(did, expected);
+                    match d % 3 {
+                        1 => { m.insert(key(k), vec![d; usize::from(d)]); }
+                        2 => { m.remove(&key(k)); }
+                        _ => {}
+                    }
+                }
+                Op::Get(k) => {
+                    let (found, expected) = (s.get(&key(k)).unwrap(), m.get(&key(k)));
+                    prop_assert_eq!(found.as_deref(), expected.map(|v| &**v));
+                }
+                Op::GetMany(k, n) => {
+                    let keys: Vec<_> = (0..u16::from(n)).map(|i| key(k.wrapping_add(i))).collect();
+                    let mut next = 0;
+                    s.get_many(&keys, |i, v| {
+                        assert_eq!(i, next);
+                        next += 1;
+                        assert_eq!(v, m.get(&keys[i]).map(|v| &**v));
+                    }).unwrap();
+                    prop_assert_eq!(next, keys.len());
+                }
+                Op::Scan(step) => {
+                    let seen = scan_all(&store, db, usize::from(step));
+                    prop_assert_eq!(&seen.into_iter().collect::<BTreeMap<_, _>>(), &*m);
+                }
+                Op::Compact => { store.compact().unwrap(); }
+                Op::Clear => { s.clear().unwrap(); m.clear(); }
+            }
+            prop_assert_eq!(s.len(), m.len() as u64);
+        }
+        store.compact().unwrap();
+        for (db, m) in model.iter().enumerate() {
+            let seen = scan_all(&store, db, 100);
+            prop_assert_eq!(&seen.into_iter().collect::<BTreeMap<_, _>>(), m);
+        }
+        let report = store.check().unwrap();
+        prop_assert_eq!(report.problems, Vec::<String>::new());
+        prop_assert_eq!(report.records, model.iter().map(|m| m.len() as u64).sum::<u64>());
+    }
+}
+
+#[test]
+fn grows_to_many_records_and_shrinks_to_none() {
+    let store = LogStore::builder()
+        .capacity(256 << 20)
+        .maintainer(false)
+        .open_private()
+        .unwrap();
+    let n = 300_000u64;
+    for i in 0..n {
+        store.put(&i.to_le_bytes(), &i.to_be_bytes()).unwrap();
+    }
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert_eq!(report.records, n);
+    for i in 0..n {
+        assert_eq!(
+            store.get(&i.to_le_bytes()).unwrap().unwrap(),
+            i.to_be_bytes()
+        );
+    }
+    let full = store.stats();
+    assert!(
+        full.index_used_bytes < 20 * n,
+        "index of {} bytes for {n} records",
+        full.index_used_bytes
+    );
+    for i in 0..n {
+        assert!(store.remove(&i.to_le_bytes()).unwrap());
+    }
+    assert!(store.is_empty());
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    let empty = store.stats();
+    assert!(
+        empty.index_used_bytes * 3 < full.index_used_bytes,
+        "the index shrinks: {} of {}",
+        empty.index_used_bytes,
+        full.index_used_bytes
+    );
+}
+
+#[test]
+fn a_full_store_says_so_and_serves_on() {
+    let store = open();
+    let value = vec![7u8; 1000];
+    let mut stored = 0u64;
+    let refused = loop {
+        match store.put(&stored.to_le_bytes(), &value) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(refused, WriteError::OutOfMemory { wanted: 1016, .. }),
+        "{refused}"
+    );
+    let full = store.stats();
+    assert!(
+        full.live_bytes * 100 > full.capacity * 70,
+        "full means full: {full:?}"
+    );
+    for i in 0..stored {
+        assert_eq!(store.get(&i.to_le_bytes()).unwrap().unwrap(), value);
+    }
+    for i in (0..stored).filter(|i| i % 4 == 0) {
+        assert!(store.remove(&i.to_le_bytes()).unwrap());
+    }
+    for i in 0..stored / 5 {
+        store.put(&(stored + i).to_le_bytes(), &value).unwrap();
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn churn_at_high_fill_never_loses_a_record() {
+    let store = open();
+    let n = 38_000u64;
+    let mut version = vec![0u32; n as usize];
+    let record = |i: u64, version: u32| {
+        let mut v = vec![(i as u8) ^ (version as u8); 1100];
+        v[..4].copy_from_slice(&version.to_le_bytes());
+        v
+    };
+    for i in 0..n {
+        store.put(&i.to_le_bytes(), &record(i, 0)).unwrap();
+    }
+    let mut seed = 1u64;
+    for _ in 0..200_000 {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let i = (seed >> 33) % n;
+        version[i as usize] += 1;
+        store
+            .put(&i.to_le_bytes(), &record(i, version[i as usize]))
+            .unwrap();
+    }
+    for i in 0..n {
+        assert_eq!(
+            store.get(&i.to_le_bytes()).unwrap().unwrap(),
+            record(i, version[i as usize])
+        );
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn large_values_come_and_go() {
+    let store = open();
+    for round in 0..20u8 {
+        for key in 0..3u8 {
+            let value = vec![round ^ key; (3 << 20) + usize::from(key) * 700_001];
+            store.put(&[key], &value).unwrap();
+            assert!(store.get(&[key]).unwrap().unwrap() == value);
+        }
+    }
+    for key in 0..3u8 {
+        assert!(store.remove(&[key]).unwrap());
+    }
+    store.compact().unwrap();
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    let stats = store.stats();
+    assert!(stats.free_bytes > 50 << 20, "{stats:?}");
+}
+
+#[test]
+fn limits_are_typed_errors() {
+    let store = open();
+    let long = vec![1; mneme_log::MAX_KEY + 1];
+    assert!(matches!(store.put(&long, b""), Err(WriteError::KeyTooLong(n)) if n == long.len()));
+    assert!(store.get(&long).unwrap().is_none());
+    assert!(!store.remove(&long).unwrap());
+    store.put(&long[1..], b"v").unwrap();
+    assert_eq!(store.get(&long[1..]).unwrap().unwrap(), b"v");
+    store.put(b"", b"").unwrap();
+    assert_eq!(store.get(b"").unwrap().unwrap(), b"");
+    assert!(store.database(64).is_err());
+    let keys: HashSet<Vec<u8>> = [long[1..].to_vec(), vec![]].into();
+    assert_eq!(
+        scan_all(&store, 0, 1).into_keys().collect::<HashSet<_>>(),
+        keys
+    );
+    assert!(
+        LogStore::builder()
+            .capacity(1 << 20)
+            .open_private()
+            .is_err()
+    );
+    assert!(
+        LogStore::builder()
+            .capacity(1 << 55)
+            .open_private()
+            .is_err()
+    );
+}
