@@ -30,7 +30,9 @@ fn copies_exactly_the_range(load: Load, store: Store) {
     let lengths: Vec<usize> = if cfg!(miri) {
         vec![0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 65]
     } else {
-        (0..200).chain([1000, 1024, 1031]).collect()
+        (0..200)
+            .chain([1000, 1031, 2047, 2048, 2049, 5000])
+            .collect()
     };
     for &n in &lengths {
         for shift in 0..9 {

@@ -1,10 +1,16 @@
 //! Racing copies at the speed of `memcpy`, by inline assembly. See [`super`] for why it is sound.
 //!
-//! From 16 bytes on: blocks of 64 and of 16 bytes, then the last 16 bytes once more with overlap.
+//! From [`STRING`] bytes on: the CPU's own string copy, where it is announced as fast. From 16 on:
+//! blocks of 64 and of 16 bytes, then the last 16 bytes once more with overlap.
 //! Below: two overlapping pieces of 8, of 4 or of 2 bytes, or one byte. Unlike `portable`, bytes
 //! outside the range are not touched at all.
 
 use std::arch::asm;
+
+/// From how many bytes on `rep movsb` is used. Measured against the loop on a Xeon with FSRM, 3
+/// bytes off alignment: 16.6 to 11.5 ns at 1 KiB, 21 to 21 at 2 KiB, 31 to 45 at 4 KiB, 98 to 189
+/// at 16 KiB (`memcpy`: 9.6, 14, 32, 97).
+const STRING: usize = 2048;
 
 /// See [`super::load`].
 ///
@@ -32,7 +38,15 @@ pub unsafe fn store(src: &[u8], dst: *mut u8) {
 unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: each branch touches only bytes below `n`.
     unsafe {
-        if n >= 16 {
+        if n >= STRING && std::is_x86_feature_detected!("ermsb") {
+            // The stores of one string copy may become visible in any order, but before any
+            // later store: no more than `store` promises.
+            asm!(
+                "rep movsb",
+                inout("rcx") n => _, inout("rsi") src => _, inout("rdi") dst => _,
+                options(nostack, preserves_flags),
+            );
+        } else if n >= 16 {
             bulk(src, dst, n);
         } else if n >= 8 {
             asm!(

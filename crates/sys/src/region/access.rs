@@ -96,21 +96,27 @@ impl Region {
         align: usize,
     ) -> Result<*mut u8, RegionError> {
         let len = self.len();
-        let inside = match (usize::try_from(offset), bytes) {
-            (Ok(start), Some(bytes)) => start.checked_add(bytes).is_some_and(|end| end <= len),
-            _ => false,
-        };
-        if !inside {
-            return Err(RegionError::OutOfBounds {
-                offset,
-                bytes: bytes.map_or(u64::MAX, |bytes| bytes as u64),
-                len,
-            });
-        }
-        if !offset.is_multiple_of(align as u64) {
-            return Err(RegionError::Misaligned { offset, align });
+        let inside = bytes.is_some_and(|bytes| bytes <= len && offset <= (len - bytes) as u64);
+        if !inside || !offset.is_multiple_of(align as u64) {
+            return Err(refusal(offset, bytes, align, len));
         }
         // In bounds, thus it fits.
         Ok(self.base().wrapping_add(offset as usize))
+    }
+}
+
+/// Out of the way of those who are in bounds.
+#[cold]
+#[inline(never)]
+fn refusal(offset: u64, bytes: Option<usize>, align: usize, len: usize) -> RegionError {
+    match bytes {
+        Some(n) if n <= len && offset <= (len - n) as u64 => {
+            RegionError::Misaligned { offset, align }
+        }
+        _ => RegionError::OutOfBounds {
+            offset,
+            bytes: bytes.map_or(u64::MAX, |bytes| bytes as u64),
+            len,
+        },
     }
 }
