@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Whether the feature `fault` is on; the macro [`fault!`](crate::fault!) tests this constant.
 pub const ENABLED: bool = cfg!(feature = "fault");
 
-/// Marks a named place; see [the module](crate::fault). Free without the feature `fault`.
+/// Marks a named place; see [the module](mod@crate::fault). Free without the feature `fault`.
 #[macro_export]
 macro_rules! fault {
     ($name:expr) => {
@@ -30,7 +30,7 @@ macro_rules! fault {
 /// What happens when an armed place is reached for the chosen time.
 #[derive(Clone)]
 pub enum Action {
-    /// The thread parks for ever; whoever waits in [`run`] is told.
+    /// The thread parks for ever; whoever waits in `run` is told.
     Abandon,
     /// The process is killed by SIGKILL.
     Kill,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Action {
     }
 }
 
-/// How a thread that [`run`] started came to its end.
+/// How a thread that `run` started came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<T> {
     /// It reached the armed place and stands there for ever.

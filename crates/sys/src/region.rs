@@ -1,17 +1,8 @@
 //! Regions: reserved address ranges with a committed size that grows in place.
 //!
-//! A [`Region`] reserves `max` bytes of address space once, without memory, and commits a prefix
-//! of it. [`Region::grow`] commits more behind the old end: **no pointer into the region ever
-//! becomes invalid while the region lives**. Three kinds:
-//!
-//! * [`Region::private`]: anonymous memory of this process;
-//! * [`Region::memfd`]: anonymous memory with a descriptor, which another process, or a test,
-//!   opens a second time at another address ([`Region::duplicate_fd`], [`Region::map`]);
-//! * [`Region::map`]: an existing file: a memfd, a file on tmpfs, hugetlbfs or a disk.
-//!
-//! Memory comes on first touch; [`Region::prefault`] brings it earlier, and turns a lack of it
-//! into an error there. Which pages back it is asked by [`PagePolicy`] and told, honestly, by
-//! [`Region::pages`].
+//! What is promised stands at [`Region`]. `backing` (or its stand-in under Miri, `heap`) makes the
+//! system calls, `access` turns offsets into references, `header` is the first 128 bytes of every
+//! region, `pages` says what memory was really obtained.
 
 mod access;
 #[cfg_attr(miri, path = "region/heap.rs")]
@@ -54,7 +45,20 @@ pub enum Reserve {
     Lazy,
 }
 
-/// A reserved address range with a committed size; see [the module](self).
+/// A reserved address range with a committed size.
+///
+/// It reserves [`max`](Self::max) bytes of address space once, without memory, and commits a
+/// prefix of it. [`grow`](Self::grow) commits more behind the old end: **no pointer into the
+/// region ever becomes invalid while the region lives**. Three kinds:
+///
+/// * [`Region::private`]: anonymous memory of this process;
+/// * [`Region::memfd`]: anonymous memory with a descriptor, which another process, or a test,
+///   opens a second time at another address ([`Region::duplicate_fd`], [`Region::map`]);
+/// * [`Region::map`]: an existing file: a memfd, a file on tmpfs, hugetlbfs or a disk.
+///
+/// Memory comes on first touch; [`Region::prefault`] brings it earlier, and turns a lack of it
+/// into an error there. Which pages back it is asked by [`PagePolicy`] and told, honestly, by
+/// [`Region::pages`].
 ///
 /// `Send + Sync`: every method may be called from any thread at any time. After `fork`, a
 /// private region is the child's own copy, the others remain shared, unless

@@ -6,7 +6,9 @@ use std::ops::Range;
 /// The pages that a region would like to be backed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PagePolicy {
-    /// The hugetlb pool if it has enough free pages, else as [`Thp`](Self::Thp).
+    /// The hugetlb pool if it has enough free pages, else as [`Thp`](Self::Thp). Private memory
+    /// asks the pool for each piece that it grows by; a memfd is of one kind for ever and takes
+    /// the pool only if that could hold its maximum.
     #[default]
     Huge,
     /// Transparent huge pages where the kernel gives them, else 4 KiB.
