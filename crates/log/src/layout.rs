@@ -50,7 +50,9 @@ pub(crate) struct LogHeader {
     pub next_root: AtomicU64,
     /// Set last at creation: a header without it was abandoned half-way.
     complete: AtomicU64,
-    spare: [AtomicU64; 49],
+    /// Held by whoever sweeps dropped roots.
+    pub sweep: RobustLock,
+    spare: [AtomicU64; 48],
     /// The location of each database's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.

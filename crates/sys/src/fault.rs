@@ -60,7 +60,7 @@ pub enum Outcome<T> {
 }
 
 #[cfg(feature = "fault")]
-pub use armed::{arm, disarm, names, reach, reached, run};
+pub use armed::{arm, disarm, names, passed, reach, reached, run};
 
 /// The macro's target when the feature is off. Never called.
 #[cfg(not(feature = "fault"))]
@@ -86,6 +86,8 @@ mod armed {
     thread_local! {
         static ARMED: RefCell<Vec<Armed>> = const { RefCell::new(Vec::new()) };
         static FIRED: Cell<u64> = const { Cell::new(0) };
+        /// Every name this thread has reached, with the number of times.
+        static PASSED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
         /// Where an abandoned thread says so.
         static TELL: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     }
@@ -121,8 +123,19 @@ mod armed {
         seen.iter().map(|(name, n)| (*name, *n)).collect()
     }
 
+    /// All names the calling thread has reached so far, sorted, each with how often.
+    pub fn passed() -> Vec<(&'static str, u64)> {
+        PASSED.with_borrow(|passed| passed.iter().map(|(name, n)| (*name, *n)).collect())
+    }
+
     /// The macro's target.
     pub fn reach(name: &'static str) {
+        // A thread in its last breath counts for nobody.
+        let _ = PASSED.try_with(|passed| {
+            if let Ok(mut passed) = passed.try_borrow_mut() {
+                *passed.entry(name).or_insert(0) += 1;
+            }
+        });
         *SEEN
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -61,6 +61,9 @@ pub(crate) mod journal {
     pub const PREPARE: u64 = 1;
     /// The words are being changed; finished by whoever inherits the lock.
     pub const PUBLISH: u64 = 2;
+    /// The words are being cleared and the first new block, which they named, freed; finished by
+    /// whoever inherits the lock.
+    pub const STRIKE: u64 = 3;
 }
 
 /// A run of units.
@@ -397,6 +400,7 @@ impl HeldShard<'_> {
         match self.journal(journal::KIND) {
             journal::PREPARE => self.undo()?,
             journal::PUBLISH => self.publish()?,
+            journal::STRIKE => self.finish_strike()?,
             _ => {}
         }
         // A bitmap may be half changed where the cached numbers are not: count all anew.

@@ -155,8 +155,14 @@ impl Core {
         (0..DATABASES).any(|i| header.dropped[2 * i].load(Acquire) != 0)
     }
 
-    /// Sweeps what can be swept now. The caller is not pinned.
+    /// Sweeps what can be swept now, unless somebody else does. The caller is not pinned.
     pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        // One sweeper at a time: a second would follow words of a root that the first has freed.
+        let Some(sweeping) = self.tables.header().sweep.try_lock(slot) else {
+            return Ok(());
+        };
+        // A dead sweeper's last step was finished with its shard; the next ones are still due.
+        let _sweeping = sweeping.into_inner();
         for i in 0..DATABASES {
             if self.tables.header().dropped[2 * i].load(Acquire) == 0 {
                 continue;
@@ -172,7 +178,7 @@ impl Core {
             self.with_shard(slot, ROOT_SHARD, |held| {
                 let place = &self.tables.header().dropped[2 * i];
                 if place.load(Acquire) == root.loc.bits() {
-                    held.strike(self.root_block(&root), || place.store(0, Release))?;
+                    held.strike(self.root_block(&root), self.loc_of(place), 1)?;
                 }
                 Ok(())
             })?;
@@ -242,7 +248,7 @@ impl HeldShard<'_> {
         let word = mem.word(root.partition(partition))?;
         match Partition::of_word(word.load(Acquire)) {
             Partition::Empty => {}
-            Partition::One(segment) => self.sweep_segment(segment, || word.store(0, Release))?,
+            Partition::One(segment) => self.sweep_segment(segment, root.partition(partition), 1)?,
             Partition::Directory { loc, depth } => {
                 let words = mem.word_slice(loc, 1 << depth.min(MAX_DEPTH))?;
                 let mut i = 0;
@@ -253,21 +259,26 @@ impl HeldShard<'_> {
                         continue;
                     }
                     let count = 1usize << (depth.saturating_sub(segment.depth));
-                    let own = &words[i..(i + count).min(words.len())];
-                    self.sweep_segment(segment, || own.iter().for_each(|w| w.store(0, Release)))?;
+                    let count = count.min(words.len() - i);
+                    self.sweep_segment(segment, loc.add_words(i as u64), count as u64)?;
                     i += count;
                 }
                 let block = Block {
                     loc,
                     units: (words.len() as u64 * 8).div_ceil(UNIT),
                 };
-                self.strike(block, || word.store(0, Release))?;
+                self.strike(block, root.partition(partition), 1)?;
             }
         }
         Ok(())
     }
 
-    fn sweep_segment(&self, segment: SegmentRef, unlink: impl FnOnce()) -> Result<(), WriteError> {
+    fn sweep_segment(
+        &self,
+        segment: SegmentRef,
+        address: Loc,
+        count: u64,
+    ) -> Result<(), WriteError> {
         let core = self.core;
         for i in 0..segment.buckets {
             let bucket = core.mem.bucket(segment, i)?;
@@ -285,18 +296,32 @@ impl HeldShard<'_> {
                 loc: segment.loc,
                 units,
             },
-            unlink,
+            address,
+            count,
         )
     }
 
-    /// Unlinks a block that nobody uses any more, and frees it.
-    fn strike(&self, block: Block, unlink: impl FnOnce()) -> Result<(), WriteError> {
-        self.note(journal::FREE, block.word());
+    /// Clears the `count` words from `address` on, which name `block`, and frees it.
+    fn strike(&self, block: Block, address: Loc, count: u64) -> Result<(), WriteError> {
+        self.note(journal::ADDRESS, address.bits());
+        self.note(journal::COUNT, count);
+        self.note(journal::NEW[0], block.word());
+        self.note(journal::KIND, journal::STRIKE);
         mneme_sys::fault!("index.sweep.noted");
-        unlink();
+        self.finish_strike()
+    }
+
+    /// Carries out the strike in the journal, from wherever it was left.
+    pub(super) fn finish_strike(&self) -> Result<(), WriteError> {
+        let address = Loc::of_word(self.journal(journal::ADDRESS));
+        for i in 0..self.journal(journal::COUNT) {
+            self.core.mem.word(address.add_words(i))?.store(0, Release);
+        }
         mneme_sys::fault!("index.sweep.unlinked");
-        self.free(block)?;
-        self.note(journal::FREE, 0);
+        if let Some(block) = Block::of_word(self.journal(journal::NEW[0])) {
+            self.free(block)?;
+        }
+        self.note(journal::KIND, journal::IDLE);
         Ok(())
     }
 }

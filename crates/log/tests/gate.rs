@@ -1,0 +1,470 @@
+//! The gate: a thread is abandoned at every named point of every operation; what it acknowledged is
+//! there afterwards, what it did not is not half there, and the others go on.
+//!
+//! One region is opened twice at different addresses, as two processes would. Liveness is scripted:
+//! the abandoned thread belongs to process 1, which is declared dead; process 2 goes on.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use mneme_log::{Cursor, Decision, LogStore, control_bytes};
+use mneme_sys::fault::{self, Action, Outcome};
+use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+
+const CAPACITY: usize = 64 << 20;
+
+/// Two regions that any number of "processes" open.
+struct Memory {
+    data: Region,
+    control: Region,
+    script: ScriptedLiveness,
+}
+
+impl Memory {
+    fn new() -> (Memory, LogStore) {
+        let control_len = control_bytes().next_multiple_of(2 << 20);
+        let data = Region::memfd("gate-data", CAPACITY, CAPACITY, PagePolicy::Small).unwrap();
+        let control =
+            Region::memfd("gate-control", control_len, control_len, PagePolicy::Small).unwrap();
+        let memory = Memory {
+            data,
+            control,
+            script: ScriptedLiveness::new(),
+        };
+        let (data, control) = memory.map();
+        let store = LogStore::builder()
+            .maintainer(false)
+            .create_in(data, control, Arc::new(memory.script.process(1)))
+            .unwrap();
+        (memory, store)
+    }
+
+    fn map(&self) -> (Region, Region) {
+        let again = |r: &Region| {
+            let fd = r.duplicate_fd().unwrap().unwrap();
+            Region::map(fd, Access::ReadWrite, r.max(), PagePolicy::Small).unwrap()
+        };
+        (again(&self.data), again(&self.control))
+    }
+
+    fn open(&self, process: u32) -> LogStore {
+        let (data, control) = self.map();
+        LogStore::builder()
+            .maintainer(false)
+            .open_in(data, control, Arc::new(self.script.process(process)))
+            .unwrap()
+    }
+}
+
+/// What the acknowledged operations have made of the store, and the one under way.
+#[derive(Clone, Default)]
+struct Model {
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The keys that the operation under way touches, with what each is to become.
+    pending: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+/// A store whose every operation is written down before and after.
+struct Recorded {
+    store: LogStore,
+    model: Arc<Mutex<Model>>,
+}
+
+impl Recorded {
+    fn around<T>(
+        &self,
+        changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        work: impl FnOnce(&LogStore) -> T,
+    ) -> T {
+        self.model.lock().unwrap().pending = changes.into_iter().collect();
+        let result = work(&self.store);
+        let mut model = self.model.lock().unwrap();
+        for (key, value) in std::mem::take(&mut model.pending) {
+            match value {
+                Some(value) => model.records.insert(key, value),
+                None => model.records.remove(&key),
+            };
+        }
+        result
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) {
+        self.around(vec![(key.to_vec(), Some(value.to_vec()))], |s| {
+            s.put(key, value).unwrap()
+        });
+    }
+
+    fn remove(&self, key: &[u8]) {
+        self.around(vec![(key.to_vec(), None)], |s| s.remove(key).unwrap());
+    }
+
+    fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        let changes = pairs
+            .iter()
+            .map(|(k, v)| (k.clone(), Some(v.clone())))
+            .collect();
+        self.around(changes, |s| s.put_many(pairs).unwrap());
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) {
+        let value = value.to_vec();
+        self.around(vec![(key.to_vec(), Some(value.clone()))], |s| {
+            s.update(key, |_| Decision::Replace(value.clone())).unwrap();
+        });
+    }
+
+    fn clear(&self) {
+        let keys: Vec<_> = self.model.lock().unwrap().records.keys().cloned().collect();
+        self.around(keys.into_iter().map(|k| (k, None)).collect(), |s| {
+            s.clear().unwrap()
+        });
+    }
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key-{i:05}").into_bytes()
+}
+
+fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
+    let mut v: Vec<u8> = (0..len)
+        .map(|b| (i as usize + round as usize * 7 + b) as u8)
+        .collect();
+    v.extend_from_slice(&round.to_le_bytes());
+    v
+}
+
+/// A stretch of work that leads through as many places as one thread can.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Work {
+    /// New keys, over several splits of the index and several log segments.
+    Insert,
+    /// New values for old keys; then compaction.
+    Replace,
+    /// Removals, over merges of the index.
+    Remove,
+    /// Batches.
+    Batch,
+    /// Atomic updates.
+    Update,
+    /// Large values.
+    Large,
+    /// Clearing, and the sweep that follows.
+    Clear,
+}
+
+const ALL: [Work; 7] = [
+    Work::Insert,
+    Work::Replace,
+    Work::Remove,
+    Work::Batch,
+    Work::Update,
+    Work::Large,
+    Work::Clear,
+];
+
+impl Work {
+    fn run(self, s: &Recorded) {
+        match self {
+            Work::Insert => (0..4000).for_each(|i| s.put(&key(10_000 + i), &value(i, 1, 600))),
+            Work::Replace => {
+                for round in 2..12 {
+                    (0..600).for_each(|i| s.put(&key(i), &value(i, round, 900)));
+                }
+                while s.store.compact().unwrap() > 0 {}
+            }
+            Work::Remove => {
+                for chunk in 0..80 {
+                    let pairs: Vec<_> = (0..100)
+                        .map(|i| (key(30_000 + chunk * 100 + i), value(i, chunk, 8)))
+                        .collect();
+                    s.put_many(&pairs);
+                }
+                (30_000..38_000).for_each(|i| s.remove(&key(i)));
+                (0..600).for_each(|i| s.remove(&key(i)));
+                s.store.compact().unwrap();
+            }
+            Work::Batch => {
+                for chunk in 0..40 {
+                    let pairs: Vec<_> = (0..50)
+                        .map(|i| (key(20_000 + chunk * 25 + i), value(i, chunk, 700)))
+                        .collect();
+                    s.put_many(&pairs);
+                }
+            }
+            Work::Update => (0..900).for_each(|i| s.update(&key(i), &value(i, 50, 300))),
+            Work::Large => {
+                for round in 0..3 {
+                    s.put(b"large-1", &value(1, round, 3 << 20));
+                    s.put(b"large-2", &value(2, round, 1 << 20));
+                }
+                s.remove(b"large-1");
+                s.store.compact().unwrap();
+            }
+            Work::Clear => {
+                s.clear();
+                s.store.compact().unwrap();
+                (0..100).for_each(|i| s.put(&key(i), &value(i, 9, 50)));
+            }
+        }
+    }
+}
+
+/// A store with some records, opened by process 1, and its memory.
+fn prepared() -> (Memory, Recorded) {
+    let (memory, store) = Memory::new();
+    let s = Recorded {
+        store,
+        model: Arc::default(),
+    };
+    (0..600).for_each(|i| s.put(&key(i), &value(i, 0, 100)));
+    (memory, s)
+}
+
+fn scan(store: &LogStore) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut cursor = Cursor::START;
+    while cursor != Cursor::END {
+        cursor = store
+            .scan(cursor, 64, |k, v| {
+                found.insert(k.to_vec(), v.to_vec());
+            })
+            .unwrap();
+    }
+    found
+}
+
+/// The store holds what was acknowledged, and of the operation under way each key before or after.
+fn verify(store: &LogStore, model: &Model, context: &str) {
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new(), "{context}");
+    let found = scan(store);
+    let keys: BTreeSet<_> = found
+        .keys()
+        .chain(model.records.keys())
+        .chain(model.pending.keys())
+        .collect();
+    for key in keys {
+        let now = found.get(key);
+        assert_eq!(
+            store.get(key).unwrap().as_deref(),
+            now.map(|v| &**v),
+            "{context}: get and scan agree"
+        );
+        let before = model.records.get(key);
+        let after = model.pending.get(key);
+        let right = now == before || after.is_some_and(|after| now == after.as_ref());
+        assert!(
+            right,
+            "{context}: {} is neither as before nor as after",
+            String::from_utf8_lossy(key)
+        );
+    }
+    assert_eq!(store.len(), found.len() as u64, "{context}: the count");
+}
+
+/// Life goes on: the same keys can be changed, read and removed by the survivor.
+fn go_on(store: &LogStore, context: &str) {
+    for i in 0..700 {
+        store
+            .put(&key(i), &value(i, 99, 400))
+            .unwrap_or_else(|e| panic!("{context}: {e}"));
+    }
+    for i in 0..700 {
+        assert_eq!(
+            store.get(&key(i)).unwrap().unwrap(),
+            value(i, 99, 400),
+            "{context}"
+        );
+        assert!(
+            store
+                .remove(&key(i))
+                .unwrap_or_else(|e| panic!("{context}: {e}"))
+        );
+    }
+    store.compact().unwrap();
+}
+
+/// The names that `work` leads through, each with how often.
+fn names_of(work: Work) -> BTreeMap<&'static str, u64> {
+    let run = move || {
+        let (_memory, s) = prepared();
+        let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
+        work.run(&s);
+        let passed = fault::passed().into_iter();
+        passed
+            .map(|(name, n)| (name, n - before.get(name).copied().unwrap_or(0)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    };
+    std::thread::spawn(run).join().unwrap()
+}
+
+/// Runs `work` in process 1 until its `nth` passage of `name`, and leaves it there, dead.
+fn abandon(work: Work, name: &'static str, nth: u64) -> Option<(Memory, Model)> {
+    let (memory, s) = prepared();
+    let model = Arc::clone(&s.model);
+    // Armed only after the preparations, whose passages do not count.
+    let outcome = fault::run("none", Action::Abandon, 1, move || {
+        fault::arm(name, Action::Abandon, nth);
+        work.run(&s);
+    });
+    match outcome {
+        Outcome::Abandoned => {}
+        Outcome::Finished(()) => return None,
+        Outcome::Panicked => panic!("{work:?} panicked before {name}"),
+    }
+    memory.script.kill(1);
+    let model = model.lock().unwrap().clone();
+    Some((memory, model))
+}
+
+/// Every name of this work, at its first, a middle and its last passage.
+fn gate(work: Work) {
+    let names = names_of(work);
+    assert!(
+        names.len() > 10,
+        "{work:?} leads through {} places",
+        names.len()
+    );
+    let mut died = 0;
+    for (name, passages) in names {
+        let nths: BTreeSet<u64> = [1, passages / 3, passages * 2 / 3, passages]
+            .into_iter()
+            .filter(|n| *n > 0)
+            .collect();
+        for nth in nths {
+            let Some((memory, model)) = abandon(work, name, nth) else {
+                continue;
+            };
+            died += 1;
+            let context = format!("{work:?} abandoned at passage {nth} of {name}");
+            let survivor = memory.open(2);
+            survivor.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
+            verify(&survivor, &model, &context);
+            go_on(&survivor, &context);
+            assert_eq!(
+                survivor.check().unwrap().problems,
+                Vec::<String>::new(),
+                "{context}"
+            );
+        }
+    }
+    assert!(died > 20, "only {died} deaths");
+}
+
+#[test]
+fn inserting() {
+    gate(Work::Insert);
+}
+
+#[test]
+fn replacing_and_compacting() {
+    gate(Work::Replace);
+}
+
+#[test]
+fn removing_and_merging() {
+    gate(Work::Remove);
+}
+
+#[test]
+fn batches() {
+    gate(Work::Batch);
+}
+
+#[test]
+fn updates() {
+    gate(Work::Update);
+}
+
+#[test]
+fn large_values() {
+    gate(Work::Large);
+}
+
+#[test]
+fn clearing_and_sweeping() {
+    gate(Work::Clear);
+}
+
+/// A writer that finds the dead in its way repairs for itself, without being told to reap.
+#[test]
+fn writers_find_the_dead_by_themselves() {
+    for work in [Work::Insert, Work::Replace, Work::Clear] {
+        for (name, passages) in names_of(work) {
+            let Some((memory, model)) = abandon(work, name, passages.div_ceil(2)) else {
+                continue;
+            };
+            let context = format!("{work:?} dead at {name}, no reaping");
+            let survivor = memory.open(2);
+            for (key, before) in &model.records {
+                let now = survivor.get(key).unwrap();
+                let after = model.pending.get(key);
+                let right = now.as_deref() == Some(&**before)
+                    || after.is_some_and(|after| now.as_deref() == after.as_deref());
+                assert!(right, "{context}: a reader passes through");
+            }
+            go_on(&survivor, &context);
+            survivor.reap().unwrap();
+            assert_eq!(
+                survivor.check().unwrap().problems,
+                Vec::<String>::new(),
+                "{context}"
+            );
+        }
+    }
+}
+
+/// The reaper dies too, at every place of the repair; a third one finishes both.
+#[test]
+fn reapers_die_too() {
+    let mut died = 0;
+    for work in ALL {
+        let names = names_of(work);
+        let points: Vec<_> = names
+            .iter()
+            .filter(|(name, _)| name.starts_with("index.") || name.starts_with("log."))
+            .collect();
+        for (name, passages) in points.into_iter().step_by(5) {
+            for reap_point in [
+                "log.reap.begin",
+                "log.reap.index",
+                "log.reap.operation",
+                "log.reap.segments",
+                "sync.reap.repaired",
+                "sync.reap.cleared",
+            ] {
+                let Some((memory, model)) = abandon(work, name, passages.div_ceil(2)) else {
+                    continue;
+                };
+                let second = memory.open(2);
+                let outcome = fault::run(reap_point, Action::Abandon, 1, move || {
+                    second.reap().unwrap();
+                });
+                if outcome != Outcome::Abandoned {
+                    continue;
+                }
+                died += 1;
+                memory.script.kill(2);
+                let context = format!("{work:?} dead at {name}, its reaper at {reap_point}");
+                let third = memory.open(3);
+                third.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
+                third.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
+                verify(&third, &model, &context);
+                go_on(&third, &context);
+                assert_eq!(
+                    third.check().unwrap().problems,
+                    Vec::<String>::new(),
+                    "{context}"
+                );
+            }
+        }
+    }
+    assert!(died > 20, "only {died} reapers died");
+}
