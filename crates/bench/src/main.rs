@@ -1,3 +1,75 @@
-//! Workloads, peers and figures.
+//! Mneme beside its peers and beside what the memory can do: `cargo run --release -p mneme-bench -- <workload>`.
+//!
+//! A claim without a command is not a claim. Every run prints the machine, its parameters, a table with ratios against
+//! peers measured in the same run, in turn, medians with minima and maxima, and ends with its goals: target, measured,
+//! met. A missed goal does not fail the run; it shows. Absolute figures are shown, never asserted.
 
-fn main() {}
+mod error;
+mod figure;
+mod generate;
+mod goals;
+mod ledger;
+mod limits;
+mod machine;
+mod memory;
+mod options;
+mod progress;
+mod report;
+mod rounds;
+mod systems;
+mod table;
+mod ycsb;
+
+use clap::Parser;
+use error::BenchError;
+use options::{Common, Options, Workload};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&Options::parse().workload) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mneme-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(workload: &Workload) -> Result<(), BenchError> {
+    let (common, report) = match workload {
+        Workload::Limits(common) => {
+            prepare(common)?;
+            (common, limits::run(common)?)
+        }
+        Workload::Ycsb(options) => {
+            options.validate()?;
+            prepare(&options.common)?;
+            (&options.common, ycsb::run(options)?)
+        }
+        Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
+    };
+    println!("{}", report.closing());
+    if let Some(path) = &common.json {
+        let text = format!("{:#}\n", report.to_json());
+        std::fs::write(path, text).map_err(|source| BenchError::File {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses what cannot be measured, and makes the directory for figures, before anything takes time.
+fn prepare(common: &Common) -> Result<(), BenchError> {
+    common.validate()?;
+    if let Some(path) = &common.svg {
+        std::fs::create_dir_all(path).map_err(|source| BenchError::File {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    if cfg!(debug_assertions) {
+        println!("a debug build: these figures say nothing; use cargo run --release\n");
+    }
+    Ok(())
+}

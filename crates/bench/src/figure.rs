@@ -1,0 +1,158 @@
+//! Figures as SVG: groups of bars, one bar a system, a whisker from the slowest to the fastest round.
+
+use crate::error::BenchError;
+use crate::ledger::Summary;
+use plotters::prelude::*;
+use std::path::Path;
+
+/// A figure's content.
+#[derive(Debug)]
+pub struct Bars {
+    /// Above the figure.
+    pub title: String,
+    /// Beside the vertical axis.
+    pub unit: String,
+    /// The systems, in the order of their bars.
+    pub systems: Vec<String>,
+    /// The groups: a name, and a summary for each system that was measured.
+    pub groups: Vec<(String, Vec<Option<Summary>>)>,
+}
+
+/// Colours that print apart, also in grey.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(150, 150, 150),
+    RGBColor(31, 119, 180),
+    RGBColor(255, 127, 14),
+    RGBColor(44, 160, 44),
+    RGBColor(214, 39, 40),
+    RGBColor(148, 103, 189),
+    RGBColor(140, 86, 75),
+    RGBColor(23, 190, 207),
+];
+
+/// The part of a group's width that its bars fill.
+const FILLED: f64 = 0.8;
+
+impl Bars {
+    /// Writes the figure to `path`.
+    ///
+    /// # Errors
+    /// [`BenchError::Figure`] when it cannot be drawn or written.
+    pub fn write(&self, path: &Path) -> Result<(), BenchError> {
+        self.draw(path).map_err(|error| BenchError::Figure {
+            path: path.to_path_buf(),
+            what: error.to_string(),
+        })
+    }
+
+    fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let width = (220 + 150 * self.groups.len() as u32).max(520);
+        let root = SVGBackend::new(path, (width, 420)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let all = self
+            .groups
+            .iter()
+            .flat_map(|(_, bars)| bars.iter().flatten());
+        let top = all.map(|bar| bar.max).fold(f64::MIN_POSITIVE, f64::max) * 1.15;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(&self.title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(60)
+            .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..top)?;
+        let name = |x: &f64| match self.groups.get(x.floor() as usize) {
+            Some((name, _)) if (x - x.floor() - 0.5).abs() < 0.01 => name.clone(),
+            _ => String::new(),
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(2 * self.groups.len() + 1)
+            .x_label_formatter(&name)
+            .y_desc(self.unit.as_str())
+            .draw()?;
+        for (index, system) in self.systems.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let bars = self.bars_of(index).map(|(left, right, bar)| {
+                Rectangle::new([(left, 0.0), (right, bar.median)], colour.filled())
+            });
+            chart
+                .draw_series(bars)?
+                .label(system.as_str())
+                .legend(move |(x, y)| {
+                    Rectangle::new([(x, y - 5), (x + 10, y + 5)], colour.filled())
+                });
+            chart.draw_series(self.bars_of(index).map(whisker))?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK)
+            .draw()?;
+        root.present()?;
+        Ok(())
+    }
+
+    /// Left edge, right edge and height of a system's bars.
+    fn bars_of(&self, system: usize) -> impl Iterator<Item = (f64, f64, Summary)> {
+        let width = FILLED / self.systems.len() as f64;
+        self.groups
+            .iter()
+            .enumerate()
+            .filter_map(move |(group, (_, bars))| {
+                let left = group as f64 + (1.0 - FILLED) / 2.0 + system as f64 * width;
+                Some((left, left + width, (*bars.get(system)?)?))
+            })
+    }
+}
+
+fn whisker((left, right, bar): (f64, f64, Summary)) -> PathElement<(f64, f64)> {
+    let middle = (left + right) / 2.0;
+    PathElement::new(vec![(middle, bar.min), (middle, bar.max)], BLACK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_names_its_systems_and_groups_and_leaves_gaps() {
+        let directory =
+            std::env::temp_dir().join(format!("mneme-bench-figure-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("bars.svg");
+        let figure = Bars {
+            title: "GET".to_owned(),
+            unit: "Mops/s".to_owned(),
+            systems: vec!["mneme".to_owned(), "peer".to_owned()],
+            groups: vec![
+                (
+                    "get100".to_owned(),
+                    vec![Summary::of(&[1.0, 2.0]), Summary::of(&[0.5])],
+                ),
+                ("get0".to_owned(), vec![Summary::of(&[1.0]), None]),
+            ],
+        };
+        figure.write(&path).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        for word in ["<svg", "GET", "Mops/s", "mneme", "peer", "get100", "get0"] {
+            assert!(svg.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn an_unwritable_place_is_an_error() {
+        let figure = Bars {
+            title: String::new(),
+            unit: String::new(),
+            systems: vec![],
+            groups: vec![],
+        };
+        let error = figure
+            .write(Path::new("/nonexistent/bars.svg"))
+            .unwrap_err();
+        assert!(error.to_string().contains("/nonexistent"), "{error}");
+    }
+}

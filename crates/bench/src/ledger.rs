@@ -1,0 +1,162 @@
+//! What was measured: one value a round for each system, case and metric, and what follows from them.
+//!
+//! Systems are measured in turn within a round, so that a slow minute of the machine slows all of them. Ratios are
+//! therefore taken within a round first; their median says more than the ratio of two medians.
+
+/// The middle and the ends of some rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// The median; of an even number of rounds the mean of the middle two.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many rounds.
+    pub rounds: usize,
+}
+
+impl Summary {
+    /// Of no rounds there is none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let upper = sorted[sorted.len() / 2];
+        let lower = sorted[(sorted.len() - 1) / 2];
+        Some(Self {
+            median: (lower + upper) / 2.0,
+            min,
+            max,
+            rounds: sorted.len(),
+        })
+    }
+}
+
+/// What a series measures, and which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// Millions of operations a second.
+    Throughput,
+    /// Billions of bytes a second.
+    Bandwidth,
+    /// Nanoseconds an operation.
+    Latency,
+    /// Bytes a record.
+    Footprint,
+    /// Seconds a GiB.
+    FirstTouch,
+}
+
+impl Metric {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Throughput => "throughput",
+            Metric::Bandwidth => "bandwidth",
+            Metric::Latency => "latency",
+            Metric::Footprint => "footprint",
+            Metric::FirstTouch => "first touch",
+        }
+    }
+
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Throughput => "Mops/s",
+            Metric::Bandwidth => "GB/s",
+            Metric::Latency => "ns",
+            Metric::Footprint => "B/record",
+            Metric::FirstTouch => "s/GiB",
+        }
+    }
+}
+
+/// One system's rounds in one case.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// Who.
+    pub system: String,
+    /// Doing what.
+    pub case: String,
+    /// Measured how.
+    pub metric: Metric,
+    /// One value a round.
+    pub values: Vec<f64>,
+}
+
+/// All series of a run, in the order in which they first appeared.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    series: Vec<Series>,
+}
+
+impl Ledger {
+    /// Adds a round's value to its series.
+    pub fn add(&mut self, system: &str, case: &str, metric: Metric, value: f64) {
+        let known = self
+            .series
+            .iter_mut()
+            .find(|s| s.system == system && s.case == case && s.metric == metric);
+        match known {
+            Some(series) => series.values.push(value),
+            None => self.series.push(Series {
+                system: system.to_owned(),
+                case: case.to_owned(),
+                metric,
+                values: vec![value],
+            }),
+        }
+    }
+
+    /// All series.
+    pub fn series(&self) -> &[Series] {
+        &self.series
+    }
+
+    /// The rounds of one system in one case; empty if it was not measured.
+    pub fn values(&self, system: &str, case: &str) -> &[f64] {
+        self.series
+            .iter()
+            .find(|s| s.system == system && s.case == case)
+            .map_or(&[], |s| &s.values)
+    }
+
+    /// Round by round, one system's value in one case over another's in another.
+    pub fn ratios(&self, over: (&str, &str), under: (&str, &str)) -> Vec<f64> {
+        let over = self.values(over.0, over.1).iter();
+        over.zip(self.values(under.0, under.1))
+            .map(|(a, b)| a / b)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_whatever_the_order() {
+        let odd = Summary::of(&[5.0, 1.0, 3.0]).unwrap();
+        assert_eq!(
+            (odd.median, odd.min, odd.max, odd.rounds),
+            (3.0, 1.0, 5.0, 3)
+        );
+        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Summary::of(&[7.0]).unwrap().median, 7.0);
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let mut ledger = Ledger::default();
+        // The machine was half as fast in the second round: the ratio does not care.
+        for (ours, theirs) in [(4.0, 2.0), (2.0, 1.0), (4.4, 2.0)] {
+            ledger.add("ours", "get", Metric::Throughput, ours);
+            ledger.add("theirs", "get", Metric::Throughput, theirs);
+        }
+        let ratios = ledger.ratios(("ours", "get"), ("theirs", "get"));
+        assert_eq!(ratios, [2.0, 2.0, 2.2]);
+        assert!(ledger.ratios(("ours", "get"), ("absent", "get")).is_empty());
+    }
+}

@@ -1,0 +1,421 @@
+//! `limits`: what this machine's memory can do, with nothing of a store about it.
+//!
+//! Copies of records at random places (strides as in a store's log: header, key, value), dependent loads (each address
+//! is in the line before), read-modify-writes of random words, writing from end to end, and the first touch of fresh
+//! memory; on 4 KiB pages and on huge ones, in turn.
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::generate::random::{Random, mix};
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::memory::Bare;
+use crate::options::Common;
+use crate::report::Report;
+use crate::rounds::{Job, Span, interleave, rate};
+use crate::table::{Table, figure};
+use crate::{goals::Goal, progress, systems};
+use mneme_sys::{PagePolicy, Region};
+use serde_json::{Map, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Names of the page kinds, as systems of the comparison.
+const SMALL: &str = "4 KiB pages";
+const HUGE: &str = "huge pages";
+
+/// Bytes from one line to the next in the chase and the updates.
+const LINE: usize = 64;
+/// Operations between two looks at the clock.
+const CHUNK: u64 = 1024;
+
+struct Scale {
+    bytes: usize,
+    fresh: usize,
+    span: Span,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let (bytes, fresh, milliseconds) = if options.quick {
+            (768 << 20, 64 << 20, 60)
+        } else {
+            (4 << 30, 1 << 30, 800)
+        };
+        Self {
+            bytes,
+            fresh,
+            span: Span {
+                warm_up: Duration::from_millis(milliseconds / 10),
+                timed: Duration::from_millis(milliseconds),
+            },
+        }
+    }
+}
+
+/// A record size copied in the measurement.
+fn copy_case(value: usize, threads: u32) -> String {
+    format!("random copy {value} B, {threads} thread(s)")
+}
+
+const CHASE: &str = "dependent load";
+const WRITE: &str = "sequential write";
+const TOUCH: &str = "first touch";
+
+fn update_case(threads: u32) -> String {
+    format!("random update 8 B, {threads} thread(s)")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, or a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let scale = Scale::of(options);
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let memories = [
+        (
+            SMALL,
+            PagePolicy::Small,
+            prepare(&scale, PagePolicy::Small)?,
+        ),
+        (HUGE, PagePolicy::Huge, prepare(&scale, PagePolicy::Huge)?),
+    ];
+    let mut notes = Vec::new();
+    for (name, _, memory) in &memories {
+        let pages = memory.pages();
+        println!(
+            "{name}: {:?}, {} of {} MiB huge",
+            pages.kind,
+            pages.huge_bytes >> 20,
+            memory.len() >> 20
+        );
+        notes.extend(pages.warning);
+    }
+    let mut jobs = Vec::new();
+    for &threads in &options.threads {
+        for value in [1024, 100] {
+            for (name, _, memory) in &memories {
+                jobs.push(copies(name, memory, value, threads, &scale, options.seed));
+            }
+        }
+        for (name, _, memory) in &memories {
+            jobs.push(updates(name, memory, threads, &scale, options.seed)?);
+        }
+    }
+    for (name, policy, memory) in &memories {
+        jobs.push(chase(name, memory, &scale)?);
+        jobs.push(writes(name, memory, &scale)?);
+        jobs.push(first_touch(name, *policy, scale.fresh));
+    }
+    jobs.sort_by(|a, b| a.case.cmp(&b.case));
+    let mut ledger = Ledger::default();
+    let bar = progress::bar(jobs.len() * options.rounds);
+    interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
+    bar.finish_and_clear();
+    drop(jobs);
+    print_table(&ledger);
+    let goals = goals(&ledger);
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("bytes".to_owned(), json!(scale.bytes)),
+        ("seed".to_owned(), json!(options.seed)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    if let Some(directory) = &options.svg {
+        draw(&ledger, directory)?;
+    }
+    Ok(Report {
+        bench: "limits",
+        machine,
+        params,
+        ledger,
+        goals,
+        notes,
+    })
+}
+
+/// Memory of which the first half is one random cycle of lines.
+fn prepare(scale: &Scale, policy: PagePolicy) -> Result<Bare, BenchError> {
+    let memory = Bare::new(scale.bytes, policy)?;
+    let lines = chased_lines(&memory);
+    let words = memory.words(0, lines * LINE / 8)?;
+    // The cycle visits the lines in the order of a bijection of their numbers, so that it needs no table.
+    for step in 0..lines {
+        let (here, next) = (place(step, lines), place((step + 1) % lines, lines));
+        words[here * LINE / 8].store(next as u64, Ordering::Relaxed);
+    }
+    Ok(memory)
+}
+
+/// The largest power of two of lines in half of the memory.
+fn chased_lines(memory: &Bare) -> usize {
+    let lines = memory.len() / 2 / LINE;
+    1 << lines.ilog2()
+}
+
+/// A bijection on `0..lines`, a power of two.
+fn place(step: usize, lines: usize) -> usize {
+    let bits = lines.ilog2();
+    let mask = lines - 1;
+    let half = bits.div_ceil(2);
+    let mut x = step;
+    for odd in [
+        0x9E37_79B9_7F4A_7C15_u64,
+        0xBF58_476D_1CE4_E5B9,
+        0x94D0_49BB_1331_11EB,
+    ] {
+        x = x.wrapping_mul(odd as usize) & mask;
+        x ^= x >> half;
+    }
+    x
+}
+
+/// The half of the memory that is not chased through.
+fn free_half(memory: &Bare) -> (usize, usize) {
+    (memory.len() / 2, memory.len() / 2)
+}
+
+fn copies<'a>(
+    name: &str,
+    memory: &'a Bare,
+    value: usize,
+    threads: u32,
+    scale: &Scale,
+    seed: u64,
+) -> Job<'a> {
+    let (span, stride) = (scale.span, systems::bare::stride(value));
+    // Copies only read, so they may use all of it.
+    let records = (memory.len() / stride) as u64;
+    let work = move |thread: u32, until: Instant, round: usize| {
+        let mut random = Random::new(mix(seed ^ (u64::from(thread) << 32 | round as u64)));
+        let mut into = vec![0; value];
+        until_then(until, || {
+            for _ in 0..CHUNK {
+                // SAFETY: jobs take turns, and the threads of this one only read.
+                unsafe { memory.copy_out(random.below(records) as usize * stride, &mut into) };
+                std::hint::black_box(&mut into);
+            }
+            CHUNK
+        })
+    };
+    Job {
+        system: name.to_owned(),
+        case: copy_case(value, threads),
+        metric: Metric::Throughput,
+        measure: Box::new(move |round| {
+            Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6)
+        }),
+    }
+}
+
+fn updates<'a>(
+    name: &str,
+    memory: &'a Bare,
+    threads: u32,
+    scale: &Scale,
+    seed: u64,
+) -> Result<Job<'a>, BenchError> {
+    let (offset, bytes) = free_half(memory);
+    let words = memory.words(offset, bytes / 8)?;
+    let (span, lines) = (scale.span, (bytes / LINE) as u64);
+    let work = move |thread: u32, until: Instant, round: usize| {
+        let mut random = Random::new(mix(seed ^ (u64::from(thread) << 32 | round as u64)));
+        until_then(until, || {
+            for _ in 0..CHUNK {
+                let drawn = random.below(lines);
+                let word = &words[drawn as usize * (LINE / 8)];
+                // Not an atomic read-modify-write: the limit is that of plain loads and stores.
+                word.store(word.load(Ordering::Relaxed) ^ drawn, Ordering::Relaxed);
+            }
+            CHUNK
+        })
+    };
+    Ok(Job {
+        system: name.to_owned(),
+        case: update_case(threads),
+        metric: Metric::Throughput,
+        measure: Box::new(move |round| {
+            Ok(rate(threads, span, |thread, until| work(thread, until, round)) / 1e6)
+        }),
+    })
+}
+
+fn chase<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, BenchError> {
+    let words = memory.words(0, chased_lines(memory) * LINE / 8)?;
+    let span = scale.span;
+    let line = AtomicU64::new(0);
+    let work = move |_: u32, until: Instant| {
+        let mut at = line.load(Ordering::Relaxed);
+        let loads = until_then(until, || {
+            for _ in 0..CHUNK {
+                at = words[at as usize * (LINE / 8)].load(Ordering::Relaxed);
+            }
+            CHUNK
+        });
+        line.store(at, Ordering::Relaxed);
+        loads
+    };
+    Ok(Job {
+        system: name.to_owned(),
+        case: CHASE.to_owned(),
+        metric: Metric::Latency,
+        measure: Box::new(move |_| Ok(1e9 / rate(1, span, &work))),
+    })
+}
+
+fn writes<'a>(name: &str, memory: &'a Bare, scale: &Scale) -> Result<Job<'a>, BenchError> {
+    const BLOCK: usize = 64 << 10;
+    let (offset, bytes) = free_half(memory);
+    let (span, blocks) = (scale.span, bytes / BLOCK);
+    let block = vec![0xA5u8; BLOCK];
+    let next = AtomicU64::new(0);
+    let work = move |_: u32, until: Instant| {
+        until_then(until, || {
+            let at = next.fetch_add(1, Ordering::Relaxed) as usize % blocks;
+            // SAFETY: jobs take turns, and this one has one thread.
+            unsafe { memory.copy_in(offset + at * BLOCK, &block) };
+            BLOCK as u64
+        })
+    };
+    Ok(Job {
+        system: name.to_owned(),
+        case: WRITE.to_owned(),
+        metric: Metric::Bandwidth,
+        measure: Box::new(move |_| Ok(rate(1, span, &work) / 1e9)),
+    })
+}
+
+/// One write to every 4 KiB of memory that nobody has touched.
+fn first_touch<'a>(name: &str, policy: PagePolicy, bytes: usize) -> Job<'a> {
+    let measure = move |_| {
+        let region = Region::private(bytes, bytes, policy)?;
+        let words: &[AtomicU64] = region.slice_at(0, region.len() / 8)?;
+        let start = Instant::now();
+        for word in words.iter().step_by(4096 / 8) {
+            word.store(1, Ordering::Relaxed);
+        }
+        Ok(start.elapsed().as_secs_f64() / (region.len() as f64 / (1u64 << 30) as f64))
+    };
+    Job {
+        system: name.to_owned(),
+        case: TOUCH.to_owned(),
+        metric: Metric::FirstTouch,
+        measure: Box::new(measure),
+    }
+}
+
+/// Repeats `chunk` until the time has come; the sum of what it says.
+fn until_then(until: Instant, mut chunk: impl FnMut() -> u64) -> u64 {
+    let mut done = 0;
+    while Instant::now() < until {
+        done += chunk();
+    }
+    done
+}
+
+fn cases(ledger: &Ledger) -> Vec<(String, Metric)> {
+    let of_small = ledger.series().iter().filter(|s| s.system == SMALL);
+    of_small.map(|s| (s.case.clone(), s.metric)).collect()
+}
+
+fn print_table(ledger: &Ledger) {
+    let mut table = Table::new(["case", "unit", SMALL, HUGE, "huge / 4 KiB", "min", "max"]);
+    for (case, metric) in cases(ledger) {
+        let median = |system| Summary::of(ledger.values(system, &case)).map(|s| figure(s.median));
+        let ratio = Summary::of(&ledger.ratios((HUGE, &case), (SMALL, &case)));
+        let ratio = ratio
+            .map(|s| [s.median, s.min, s.max].map(figure))
+            .unwrap_or_default();
+        let cells = [median(SMALL), median(HUGE)].map(Option::unwrap_or_default);
+        let head = [case.clone(), metric.unit().to_owned()];
+        table.row(head.into_iter().chain(cells).chain(ratio));
+    }
+    println!("\n{table}");
+}
+
+/// That huge pages are worth asking for; on a machine where they are not, the page policy should be thought over.
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let gain = |case: &str| ledger.ratios((HUGE, case), (SMALL, case));
+    vec![
+        Goal::at_least(
+            "random copy 1 KiB: huge / 4 KiB pages",
+            1.0,
+            gain(&copy_case(1024, 1)),
+        ),
+        Goal::at_most("dependent load: huge / 4 KiB pages", 1.0, gain(CHASE)),
+        Goal::at_most("first touch of 4 GiB on huge pages, seconds", 1.5, {
+            ledger
+                .values(HUGE, TOUCH)
+                .iter()
+                .map(|seconds| seconds * 4.0)
+                .collect()
+        }),
+    ]
+}
+
+fn draw(ledger: &Ledger, directory: &std::path::Path) -> Result<(), BenchError> {
+    let bars = |metric: Metric| Bars {
+        title: format!("Limits of this machine's memory: {}", metric.name()),
+        unit: metric.unit().to_owned(),
+        systems: vec![SMALL.to_owned(), HUGE.to_owned()],
+        groups: cases(ledger)
+            .into_iter()
+            .filter(|(_, other)| *other == metric)
+            .map(|(case, _)| {
+                let bars = [SMALL, HUGE].map(|system| Summary::of(ledger.values(system, &case)));
+                (case.replace(" thread(s)", "t"), bars.to_vec())
+            })
+            .collect(),
+    };
+    for (metric, file) in [
+        (Metric::Throughput, "limits-throughput.svg"),
+        (Metric::Latency, "limits-latency.svg"),
+    ] {
+        bars(metric).write(&directory.join(file))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_chase_visits_every_line_once() {
+        for lines in [2, 64, 1 << 13, 1 << 14] {
+            let places: HashSet<usize> = (0..lines).map(|step| place(step, lines)).collect();
+            assert_eq!(places.len(), lines);
+        }
+        let scale = Scale {
+            bytes: 2 << 20,
+            fresh: 0,
+            span: Scale::of(&quick()).span,
+        };
+        let memory = prepare(&scale, PagePolicy::Small).unwrap();
+        let lines = chased_lines(&memory);
+        let words = memory.words(0, lines * LINE / 8).unwrap();
+        let (mut at, mut steps) = (0, 0);
+        loop {
+            at = words[at * LINE / 8].load(Ordering::Relaxed) as usize;
+            steps += 1;
+            if at == 0 {
+                break;
+            }
+        }
+        assert_eq!(steps, lines);
+    }
+
+    fn quick() -> Common {
+        Common {
+            quick: true,
+            json: None,
+            svg: None,
+            threads: vec![1],
+            rounds: 1,
+            seed: 1,
+        }
+    }
+}

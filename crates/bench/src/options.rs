@@ -1,0 +1,204 @@
+//! The command line.
+
+use crate::error::BenchError;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Mneme beside its peers and beside what the memory can do. Every figure is measured in one run, interleaved.
+#[derive(Debug, Parser)]
+#[command(name = "mneme-bench", version)]
+pub struct Options {
+    /// What to measure.
+    #[command(subcommand)]
+    pub workload: Workload,
+}
+
+/// The workloads.
+#[derive(Debug, Subcommand)]
+pub enum Workload {
+    /// The physical limit: copies, dependent loads, updates, writes, on 4 KiB and on huge pages.
+    Limits(Common),
+    /// YCSB's A, B, C, D, F and the papers' mixes, single and batched, against concurrent maps.
+    Ycsb(Ycsb),
+    /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its own).
+    #[command(hide = true)]
+    Footprint(Footprint),
+}
+
+/// What every workload understands.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// At most 30 seconds and 2 GiB, instead of 10 minutes and 12 GiB.
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the figures to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write figures to this directory as SVG.
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+    /// Numbers of threads, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2])]
+    pub threads: Vec<u32>,
+    /// Rounds; medians of fewer than five say little.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
+    /// Where the random streams begin.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// What `ycsb` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Ycsb {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Peers, separated by commas, of dashmap, papaya, scc, moka; `none` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::systems::PEERS.map(str::to_owned))]
+    pub peers: Vec<String>,
+    /// Records; as many as the memory allows unless given.
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+    /// Value sizes in bytes, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100])]
+    pub value: Vec<usize>,
+}
+
+/// Which system to load with what.
+#[derive(Debug, Clone, Args)]
+pub struct Footprint {
+    /// Which system.
+    #[arg(long)]
+    pub system: String,
+    /// How many records.
+    #[arg(long)]
+    pub records: u64,
+    /// Of how many bytes.
+    #[arg(long)]
+    pub value: usize,
+}
+
+impl Common {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`], in words.
+    pub fn validate(&self) -> Result<(), BenchError> {
+        if self.rounds == 0 {
+            return Err(BenchError::Options("--rounds is at least 1".to_owned()));
+        }
+        if self.threads.is_empty()
+            || self
+                .threads
+                .iter()
+                .any(|threads| !(1..=1024).contains(threads))
+        {
+            return Err(BenchError::Options(
+                "--threads are from 1 to 1024".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Ycsb {
+    /// The peers asked for.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`] for a name nobody has.
+    pub fn peers(&self) -> Result<Vec<String>, BenchError> {
+        if self.peers == ["none"] {
+            return Ok(Vec::new());
+        }
+        let known = crate::systems::PEERS;
+        match self
+            .peers
+            .iter()
+            .find(|peer| !known.contains(&peer.as_str()))
+        {
+            Some(unknown) => Err(BenchError::Options(format!(
+                "no peer is called `{unknown}`; there are {}",
+                known.join(", ")
+            ))),
+            None => Ok(self.peers.clone()),
+        }
+    }
+
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`], in words.
+    pub fn validate(&self) -> Result<(), BenchError> {
+        self.common.validate()?;
+        self.peers()?;
+        if self.value.is_empty()
+            || self
+                .value
+                .iter()
+                .any(|bytes| !(16..=1 << 20).contains(bytes))
+        {
+            return Err(BenchError::Options(
+                "--value is from 16 bytes (a stamp and a counter) to 1 MiB".to_owned(),
+            ));
+        }
+        let limit = crate::generate::operations::RECORDS_LIMIT / 2;
+        if self
+            .records
+            .is_some_and(|records| !(1000..limit).contains(&records))
+        {
+            return Err(BenchError::Options(format!(
+                "--records is from 1000 to {limit}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ycsb(words: &str) -> Result<Ycsb, String> {
+        let words = ["mneme-bench", "ycsb"]
+            .into_iter()
+            .chain(words.split_whitespace());
+        match Options::try_parse_from(words)
+            .map_err(|error| error.to_string())?
+            .workload
+        {
+            Workload::Ycsb(options) => options
+                .validate()
+                .map(|()| options)
+                .map_err(|error| error.to_string()),
+            _ => unreachable!("the subcommand is ycsb"),
+        }
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let options = ycsb("--quick --peers dashmap,moka --threads 1,2,4 --value 64").unwrap();
+        assert_eq!(options.peers().unwrap(), ["dashmap", "moka"]);
+        assert_eq!(options.common.threads, [1, 2, 4]);
+        assert_eq!(options.value, [64]);
+        assert!(ycsb("--peers none").unwrap().peers().unwrap().is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        assert!(
+            ycsb("--peers redis")
+                .unwrap_err()
+                .contains("dashmap, papaya")
+        );
+        for words in [
+            "--threads 0",
+            "--rounds 0",
+            "--value 3",
+            "--records 1",
+            "--records 1000000000",
+        ] {
+            assert!(ycsb(words).is_err(), "{words}");
+        }
+    }
+}

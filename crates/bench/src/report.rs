@@ -1,0 +1,159 @@
+//! A run as a document: what was measured where, with which parameters, and the goals. For people and as JSON.
+
+use crate::goals::{Goal, Side};
+use crate::ledger::{Ledger, Summary};
+use crate::machine::Machine;
+use crate::table::{Table, figure};
+use serde_json::{Map, Value, json};
+
+/// A finished run of one workload.
+#[derive(Debug)]
+pub struct Report {
+    /// The workload.
+    pub bench: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// With which parameters.
+    pub params: Map<String, Value>,
+    /// Everything measured.
+    pub ledger: Ledger,
+    /// What should have been reached.
+    pub goals: Vec<Goal>,
+    /// What a reader must know about the figures.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// The document: `bench`, `machine`, `params`, `results`, `goals`. A goal that was not measured is left out.
+    pub fn to_json(&self) -> Value {
+        let results = self.ledger.series().iter().filter_map(|series| {
+            let summary = Summary::of(&series.values)?;
+            Some(json!({
+                "system": series.system,
+                "case": series.case,
+                "metric": series.metric.name(),
+                "unit": series.metric.unit(),
+                "median": summary.median,
+                "min": summary.min,
+                "max": summary.max,
+                "rounds": summary.rounds,
+            }))
+        });
+        let goals = self.goals.iter().filter_map(|goal| {
+            Some(json!({
+                "goal": goal.text,
+                "target": goal.target,
+                "measured": goal.measured()?,
+                "met": goal.met()?,
+            }))
+        });
+        json!({
+            "bench": self.bench,
+            "machine": self.machine.to_json(),
+            "params": self.params,
+            "results": results.collect::<Vec<_>>(),
+            "goals": goals.collect::<Vec<_>>(),
+            "notes": self.notes,
+        })
+    }
+
+    /// The table of goals, and the notes.
+    pub fn closing(&self) -> String {
+        let mut text = String::new();
+        if !self.goals.is_empty() {
+            text += &self.goal_table().to_string();
+        }
+        for note in &self.notes {
+            text += &format!("\nnote: {note}");
+        }
+        text
+    }
+
+    fn goal_table(&self) -> Table {
+        let mut table = Table::new(["goal", "target", "measured", "min", "max", "met"]);
+        for goal in &self.goals {
+            let sign = match goal.side {
+                Side::AtLeast => ">=",
+                Side::AtMost => "<=",
+            };
+            let target = format!("{sign} {}", figure(goal.target));
+            let row = match Summary::of(&goal.rounds) {
+                Some(rounds) => [
+                    goal.text.clone(),
+                    target,
+                    figure(rounds.median),
+                    figure(rounds.min),
+                    figure(rounds.max),
+                    if goal.met() == Some(true) {
+                        "yes"
+                    } else {
+                        "NO"
+                    }
+                    .to_owned(),
+                ],
+                None => {
+                    let blank = || "-".to_owned();
+                    let row = [goal.text.clone(), target, blank(), blank(), blank()];
+                    table.row(row.into_iter().chain(["not measured".to_owned()]));
+                    continue;
+                }
+            };
+            table.row(row);
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Metric;
+
+    fn report() -> Report {
+        let mut ledger = Ledger::default();
+        for value in [3.0, 1.0, 2.0] {
+            ledger.add("mneme", "get", Metric::Throughput, value);
+        }
+        Report {
+            bench: "test",
+            machine: Machine::here(),
+            params: Map::from_iter([("records".to_owned(), json!(5))]),
+            ledger,
+            goals: vec![
+                Goal::at_least("faster", 1.5, vec![2.0]),
+                Goal::at_most("not measured", 1.0, Vec::new()),
+            ],
+            notes: vec!["quick".to_owned()],
+        }
+    }
+
+    /// The schema that scripts read: names and types of every field.
+    #[test]
+    fn the_document_has_its_fields_with_their_types() {
+        let document: Value = serde_json::from_str(&report().to_json().to_string()).unwrap();
+        assert_eq!(document["bench"], "test");
+        assert!(document["machine"].is_object());
+        assert_eq!(document["params"]["records"], 5);
+        let result = &document["results"][0];
+        for field in ["system", "case", "metric", "unit"] {
+            assert!(result[field].is_string(), "{field}");
+        }
+        for (field, value) in [("median", 2.0), ("min", 1.0), ("max", 3.0)] {
+            assert_eq!(result[field].as_f64(), Some(value), "{field}");
+        }
+        assert_eq!(result["rounds"].as_u64(), Some(3));
+        let goal = &document["goals"][0];
+        assert_eq!(goal["goal"], "faster");
+        assert_eq!(goal["target"].as_f64(), Some(1.5));
+        assert_eq!(goal["measured"].as_f64(), Some(2.0));
+        assert_eq!(goal["met"].as_bool(), Some(true));
+    }
+
+    #[test]
+    fn an_unmeasured_goal_is_shown_and_not_counted() {
+        let report = report();
+        assert_eq!(report.to_json()["goals"].as_array().unwrap().len(), 1);
+        assert!(report.closing().contains("not measured"));
+        assert!(report.closing().contains("note: quick"));
+    }
+}

@@ -1,0 +1,69 @@
+//! papaya: a lock-free map with deferred reclamation. Values are immutable, so an update allocates; a batch shares one
+//! guard.
+
+use super::{Hash, System, change, hasher, take};
+use crate::generate::keys::key;
+use ::papaya::HashMap;
+
+/// Keys and values in boxes of their own.
+pub struct Peer(HashMap<Box<[u8]>, Box<[u8]>, Hash>);
+
+impl Peer {
+    /// Empty.
+    pub fn new() -> Self {
+        Self(HashMap::with_hasher(hasher()))
+    }
+}
+
+impl System for Peer {
+    #[inline]
+    fn read(&self, id: u32, into: &mut [u8]) -> bool {
+        let map = self.0.pin();
+        map.get(&key(id)[..])
+            .is_some_and(|value| take(value, id, into))
+    }
+
+    #[inline]
+    fn write(&self, id: u32, value: &[u8]) -> bool {
+        self.0.pin().insert(key(id)[..].into(), value.into());
+        true
+    }
+
+    #[inline]
+    fn modify(&self, id: u32, into: &mut [u8]) -> bool {
+        // It may call this more than once, so the copy out is taken from what it has stored.
+        let map = self.0.pin();
+        let changed = map.update(key(id)[..].into(), |value| {
+            let mut value = value.clone();
+            change(&mut value);
+            value
+        });
+        changed.is_some_and(|value| take(value, id, into))
+    }
+
+    fn remove(&self, id: u32) -> bool {
+        self.0.pin().remove(&key(id)[..]).is_some()
+    }
+
+    #[inline]
+    fn read_many(&self, ids: &[u32], into: &mut [u8]) -> usize {
+        let map = self.0.pin();
+        let read = |&&id: &&u32| {
+            map.get(&key(id)[..])
+                .is_some_and(|value| take(value, id, into))
+        };
+        ids.iter().filter(read).count()
+    }
+
+    #[inline]
+    fn write_many(&self, ids: &[u32], values: &[u8]) -> usize {
+        let map = self.0.pin();
+        for (&id, value) in ids
+            .iter()
+            .zip(values.chunks_exact(values.len() / ids.len().max(1)))
+        {
+            map.insert(key(id)[..].into(), value.into());
+        }
+        ids.len()
+    }
+}

@@ -1,0 +1,84 @@
+//! Tables for the terminal: columns as wide as their widest cell, the first to the left, numbers to the right.
+
+use std::fmt;
+
+/// Rows of cells under a head.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
+        let mut table = Self::default();
+        table.row(head);
+        table
+    }
+
+    /// Adds a row.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (number, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                line += &if column == 0 {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("  {cell:>width$}")
+                };
+            }
+            writeln!(f, "{}", line.trim_end())?;
+            if number == 0 {
+                let total = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
+                writeln!(f, "{}", "-".repeat(total))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number with three significant figures, as a table shows it.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["case", "ours"]);
+        table.row(["get", "1.00"]);
+        table.row(["a longer name", "12.0"]);
+        let text = table.to_string();
+        let widths: Vec<usize> = text.lines().map(str::len).collect();
+        assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
+        assert_eq!(text.lines().count(), 4);
+    }
+
+    #[test]
+    fn figures_keep_three_places() {
+        assert_eq!(
+            [0.123, 1.234, 12.34, 1234.5].map(figure),
+            ["0.12", "1.23", "12.3", "1234"]
+        );
+    }
+}

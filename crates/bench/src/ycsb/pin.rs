@@ -1,0 +1,50 @@
+//! What a pin costs: every read pays one, every batch of reads pays one.
+
+use crate::error::BenchError;
+use crate::ledger::Metric;
+use crate::rounds::{Job, Span, rate};
+use mneme_sync::{ControlOptions, Participants};
+use std::time::Instant;
+
+/// Its system in reports.
+pub const SYSTEM: &str = "mneme-sync";
+/// Its case in reports.
+pub const CASE: &str = "pin and unpin";
+
+/// Pins between two looks at the clock.
+const CHUNK: u64 = 4096;
+
+/// A job that pins and unpins on one thread: nanoseconds for both.
+///
+/// # Errors
+/// [`BenchError::Store`].
+pub fn job(span: Span) -> Result<Job<'static>, BenchError> {
+    let participants = Participants::private(ControlOptions::new([0; 16]));
+    let participants = participants.map_err(|error| BenchError::Store(error.to_string()))?;
+    Ok(Job {
+        system: SYSTEM.to_owned(),
+        case: CASE.to_owned(),
+        metric: Metric::Latency,
+        measure: Box::new(move |_| {
+            let pins = rate(1, span, |_, until| pin_until(&participants, until));
+            match pins {
+                pins if pins > 0.0 => Ok(1e9 / pins),
+                _ => Err(BenchError::Store("no pin could be had".to_owned())),
+            }
+        }),
+    })
+}
+
+fn pin_until(participants: &Participants, until: Instant) -> u64 {
+    let mut pins = 0;
+    while Instant::now() < until {
+        for _ in 0..CHUNK {
+            match participants.pin() {
+                Ok(pin) => drop(std::hint::black_box(pin)),
+                Err(_) => return 0,
+            }
+        }
+        pins += CHUNK;
+    }
+    pins
+}

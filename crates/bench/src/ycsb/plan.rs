@@ -1,0 +1,403 @@
+//! What a run of `ycsb` measures, fitted to its memory and its time.
+
+use crate::error::BenchError;
+use crate::generate::operations::{Distribution, Mix, RECORDS_LIMIT};
+use crate::options::Ycsb;
+use crate::rounds::Span;
+use crate::systems::{self, BATCH, bare, mneme};
+use std::fmt;
+use std::time::Duration;
+
+/// One point of a comparison, within a mix and a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// How records are chosen.
+    pub distribution: Distribution,
+    /// Records a call.
+    pub batch: usize,
+    /// Threads at once.
+    pub threads: u32,
+}
+
+impl Cell {
+    /// The same with single calls.
+    pub fn unbatched(&self) -> Self {
+        Self { batch: 1, ..*self }
+    }
+}
+
+/// Cells that are measured in turn, so that ratios between them mean something too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// What is done.
+    pub mix: Mix,
+    /// Bytes of a value.
+    pub value: usize,
+    /// How.
+    pub cells: Vec<Cell>,
+}
+
+impl Group {
+    /// The case's name in reports.
+    pub fn case(&self, cell: &Cell) -> String {
+        case(self.mix, self.value, cell)
+    }
+}
+
+/// The name of a case: `get50 zipfian 1024B x32 2t`.
+pub fn case(mix: Mix, value: usize, cell: &Cell) -> String {
+    let Cell {
+        distribution,
+        batch,
+        threads,
+    } = cell;
+    format!("{mix} {distribution} {value}B x{batch} {threads}t")
+}
+
+/// All groups of one value size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes of a value.
+    pub value: usize,
+    /// Records loaded.
+    pub records: u64,
+    /// What is measured on them.
+    pub groups: Vec<Group>,
+}
+
+impl Size {
+    /// The case under which footprints are reported.
+    pub fn case(&self) -> String {
+        format!("{}B", self.value)
+    }
+}
+
+/// A whole run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// One after the other.
+    pub sizes: Vec<Size>,
+    /// Rounds of every cell.
+    pub rounds: usize,
+    /// How long one measurement takes.
+    pub span: Span,
+    /// Operations in a thread's stream.
+    pub operations: usize,
+    /// Where the streams begin.
+    pub seed: u64,
+    peers: Vec<String>,
+    quick: bool,
+}
+
+/// How large a run may be.
+struct Scale {
+    /// Bytes that all systems together may fill with one size of value.
+    memory: u64,
+    /// More records than this take long to load and show nothing new.
+    most_records: u64,
+    timed: Duration,
+    operations: usize,
+}
+
+const QUICK: Scale = Scale {
+    memory: 1200 << 20,
+    most_records: 250_000,
+    timed: Duration::from_millis(40),
+    operations: 2 << 20,
+};
+
+const FULL: Scale = Scale {
+    memory: 10 << 30,
+    most_records: 6_000_000,
+    timed: Duration::from_millis(120),
+    operations: 8 << 20,
+};
+
+impl Plan {
+    /// The plan for these options.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`].
+    pub fn of(options: &Ycsb) -> Result<Self, BenchError> {
+        let common = &options.common;
+        let scale = if common.quick { QUICK } else { FULL };
+        let peers = options.peers()?;
+        let mut plan = Self {
+            sizes: Vec::new(),
+            rounds: common.rounds,
+            span: Span {
+                warm_up: scale.timed / 10,
+                timed: scale.timed,
+            },
+            operations: scale.operations,
+            seed: common.seed,
+            peers,
+            quick: common.quick,
+        };
+        for &value in &options.value {
+            let each: u64 = plan
+                .systems()
+                .iter()
+                .map(|name| estimate(name, value))
+                .sum();
+            let records = (scale.memory / each).min(scale.most_records);
+            let records = options
+                .records
+                .unwrap_or(records)
+                .clamp(1000, RECORDS_LIMIT / 2);
+            let groups = if common.quick {
+                quick(value, &common.threads)
+            } else {
+                full(value, &common.threads)
+            };
+            plan.sizes.push(Size {
+                value,
+                records,
+                groups,
+            });
+        }
+        Ok(plan)
+    }
+
+    /// The stores: ours, then the peers.
+    pub fn stores(&self) -> Vec<&str> {
+        systems::OURS
+            .into_iter()
+            .chain(self.peers.iter().map(String::as_str))
+            .collect()
+    }
+
+    /// The stores and bare memory.
+    pub fn systems(&self) -> Vec<&str> {
+        [bare::NAME].into_iter().chain(self.stores()).collect()
+    }
+
+    /// Steps of the progress bar.
+    pub fn steps(&self) -> usize {
+        let systems = self.systems().len();
+        let of_size = |size: &Size| {
+            let measured = size.groups.iter().map(|group| {
+                let systems = if group.mix == Mix::D {
+                    systems - 1
+                } else {
+                    systems
+                };
+                group.cells.len() * systems * self.rounds
+            });
+            measured.sum::<usize>() + systems + self.stores().len()
+        };
+        self.rounds + self.sizes.iter().map(of_size).sum::<usize>()
+    }
+
+    /// What a reader must know about the figures.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "peers use glibc's allocator and our hash; DashMap and scc overwrite values in place, papaya and moka replace them"
+                .to_owned(),
+            "footprint is resident memory in a process of its own; mneme's capacity is twice its records'".to_owned(),
+            "E (scans in key order) waits for ordered data".to_owned(),
+        ];
+        if self.quick {
+            notes.push(
+                "quick: so few records lie largely in the caches, where a bare copy gains most"
+                    .to_owned(),
+            );
+        }
+        if self.rounds < 5 {
+            notes.push(format!("{} round(s): medians say little", self.rounds));
+        }
+        notes
+    }
+}
+
+/// Bytes that a record costs a system, roughly: to fit a run into its memory, not to report.
+fn estimate(system: &str, value: usize) -> u64 {
+    let record = bare::stride(value) as u64;
+    match system {
+        bare::NAME => record,
+        // All of its capacity comes into use, since updates append.
+        mneme::NAME => mneme::bytes_a_record(value),
+        "moka" => record + 300,
+        _ => record + 120,
+    }
+}
+
+/// Everything.
+fn full(value: usize, threads: &[u32]) -> Vec<Group> {
+    let cells = |distributions: &[Distribution], batches: &[usize]| {
+        let mut cells = Vec::new();
+        for &distribution in distributions {
+            for &batch in batches {
+                cells.extend(threads.iter().map(|&threads| Cell {
+                    distribution,
+                    batch,
+                    threads,
+                }));
+            }
+        }
+        cells
+    };
+    let paper = [100, 95, 50, 0].map(|share| Group {
+        mix: Mix::Get(share),
+        value,
+        cells: cells(&[Distribution::Uniform, Distribution::Zipfian], &[1, BATCH]),
+    });
+    let latest = Group {
+        mix: Mix::D,
+        value,
+        cells: cells(&[Distribution::Latest], &[1]),
+    };
+    let modify = Group {
+        mix: Mix::F,
+        value,
+        cells: cells(&[Distribution::Zipfian], &[1]),
+    };
+    paper.into_iter().chain([latest, modify]).collect()
+}
+
+/// What the goals need: at 1 KiB and above all of it, below only the batched reads.
+fn quick(value: usize, threads: &[u32]) -> Vec<Group> {
+    let one = threads.iter().copied().min().unwrap_or(1);
+    let uniform = Distribution::Uniform;
+    let cell = |distribution, batch, threads| Cell {
+        distribution,
+        batch,
+        threads,
+    };
+    let single_and_batched = vec![cell(uniform, 1, one), cell(uniform, BATCH, one)];
+    if value < 1024 {
+        return vec![Group {
+            mix: Mix::Get(100),
+            value,
+            cells: single_and_batched,
+        }];
+    }
+    let more = threads.iter().filter(|&&threads| threads != one);
+    let scaling = more.map(|&threads| cell(uniform, 1, threads));
+    let cells: Vec<Cell> = single_and_batched.into_iter().chain(scaling).collect();
+    let skew = vec![cell(uniform, 1, one), cell(Distribution::Zipfian, 1, one)];
+    vec![
+        Group {
+            mix: Mix::Get(100),
+            value,
+            cells: cells.clone(),
+        },
+        Group {
+            mix: Mix::Get(50),
+            value,
+            cells: skew,
+        },
+        Group {
+            mix: Mix::Get(0),
+            value,
+            cells,
+        },
+    ]
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for size in &self.sizes {
+            writeln!(
+                f,
+                "{} records, keys of 24 B, values of {} B",
+                size.records, size.value
+            )?;
+        }
+        write!(
+            f,
+            "{} rounds of {} ms each after {} ms unmeasured, seed {}",
+            self.rounds,
+            self.span.timed.as_millis(),
+            self.span.warm_up.as_millis(),
+            self.seed
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Options, Workload};
+    use clap::Parser;
+    use std::collections::HashSet;
+
+    fn plan(words: &str) -> Plan {
+        let words = ["mneme-bench", "ycsb"]
+            .into_iter()
+            .chain(words.split_whitespace());
+        match Options::try_parse_from(words).unwrap().workload {
+            Workload::Ycsb(options) => Plan::of(&options).unwrap(),
+            _ => unreachable!("the subcommand is ycsb"),
+        }
+    }
+
+    fn timed(plan: &Plan) -> f64 {
+        let each = plan.span.warm_up + plan.span.timed;
+        plan.steps() as f64 * each.as_secs_f64()
+    }
+
+    /// The promise of `--quick` and of the full run, by arithmetic: the rest is loading.
+    #[test]
+    fn runs_fit_their_time_and_memory() {
+        for (words, seconds, bytes) in [("--quick", 20.0, 2u64 << 30), ("", 480.0, 12 << 30)] {
+            let plan = plan(words);
+            assert!(timed(&plan) < seconds, "{words}: {} s", timed(&plan));
+            for size in &plan.sizes {
+                let each: u64 = plan
+                    .systems()
+                    .iter()
+                    .map(|name| estimate(name, size.value))
+                    .sum();
+                let most = size.groups.iter().map(|group| {
+                    let streams: HashSet<Cell> = group.cells.iter().map(Cell::unbatched).collect();
+                    streams
+                        .iter()
+                        .map(|cell| u64::from(cell.threads))
+                        .sum::<u64>()
+                        * plan.operations as u64
+                        * 4
+                });
+                let streams = most.max().unwrap();
+                assert!(
+                    size.records * each + streams < bytes,
+                    "{words} {}",
+                    size.value
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_run_has_every_mix_and_no_cell_twice() {
+        let plan = plan("");
+        let mut cases = HashSet::new();
+        for size in &plan.sizes {
+            let mixes: Vec<String> = size
+                .groups
+                .iter()
+                .map(|group| group.mix.to_string())
+                .collect();
+            assert_eq!(mixes, ["get100", "get95", "get50", "get0", "d", "f"]);
+            for group in &size.groups {
+                for cell in &group.cells {
+                    assert!(cases.insert(group.case(cell)), "{}", group.case(cell));
+                }
+            }
+        }
+        assert!(cases.contains("get50 zipfian 1024B x32 2t"));
+    }
+
+    #[test]
+    fn records_and_threads_can_be_given() {
+        let plan = plan("--records 5000 --value 200 --threads 4 --peers none");
+        assert_eq!(plan.sizes[0].records, 5000);
+        assert!(
+            plan.sizes[0].groups[0]
+                .cells
+                .iter()
+                .all(|cell| cell.threads == 4)
+        );
+        assert!(!plan.systems().contains(&"dashmap"));
+    }
+}
