@@ -1,1 +1,66 @@
-//! Mneme: a memory-centric storage engine.
+//! Mneme: a memory-centric storage engine, as an embeddable library and as a Redis-compatible server.
+//!
+//! [`LogStore`] is the store: concurrent, in memory, compacted instead of fragmenting.
+//!
+//! ```
+//! use mneme::{Decision, LogStore};
+//!
+//! let store = LogStore::builder().capacity(64 << 20).open_private()?;
+//! store.put(b"user:1", b"Ada")?;
+//!
+//! // A value is read where it lies; it stays valid while it is held.
+//! let name = store.get(b"user:1")?.ok_or("just stored")?;
+//! assert_eq!(&*name, b"Ada");
+//! drop(name);
+//!
+//! // Batches hash and prefetch together, which is several times faster than one call a key.
+//! let mut found = 0;
+//! store.get_many(&[b"user:1", b"user:2"], |_, value| found += usize::from(value.is_some()))?;
+//! assert_eq!(found, 1);
+//!
+//! // Read, decide and write as one step.
+//! store.update(b"visits", |old| match old {
+//!     None => Decision::Replace(b"1".to_vec()),
+//!     Some(_) => Decision::Keep,
+//! })?;
+//! assert!(store.remove(b"user:1")?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The server beside the program
+//! With the feature `server` (on by default) a program can serve its own store to Redis clients:
+//!
+//! ```
+//! # #[cfg(feature = "server")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//!
+//! let store = Arc::new(mneme::LogStore::builder().capacity(64 << 20).open_private()?);
+//! let server = mneme::server::Server::builder().store(Arc::clone(&store)).port(0).start()?;
+//! println!("redis-cli -p {}", server.addresses()[0].port());
+//! store.put(b"seen by", b"clients, too")?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "server"))]
+//! # fn main() {}
+//! ```
+//!
+//! The feature `command`, also on by default, is the `mneme` command; a program that embeds the store alone switches
+//! the default features off.
+
+pub use mneme_log::{
+    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, LogStore, MAX_KEY,
+    MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport, ReadError, Report,
+    SlotError, Stalled, Stats, UpdatePolicy, Updated, Value, WriteError,
+};
+
+/// The Redis-compatible server, for programs that serve their store beside using it.
+#[cfg(feature = "server")]
+pub mod server {
+    pub use mneme_server::{Memory, Running, ServeError, Server, StartError, Stopper, resp};
+}
+
+/// The README's example.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+pub struct Readme;

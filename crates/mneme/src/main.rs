@@ -1,3 +1,9 @@
 //! The `mneme` command.
 
-fn main() {}
+mod command;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command::run()
+}

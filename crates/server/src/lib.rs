@@ -1,1 +1,39 @@
-//! The wire.
+//! A Redis-compatible server over a Mneme store.
+//!
+//! [`Server`] listens, [`Running`] is the handle of one that serves. Every I/O thread accepts connections, reads
+//! their pipelines and executes any command on the shared store; there is no command thread and no global lock.
+//! The library prints nothing and never exits; what there is to tell goes to [`tracing`].
+//!
+//! ```
+//! use mneme_server::Server;
+//! use std::io::{Read, Write};
+//!
+//! let server = Server::builder().port(0).memory(64 << 20).start()?;
+//! let mut client = std::net::TcpStream::connect(server.addresses()[0])?;
+//! client.write_all(b"SET greeting hello\r\nGET greeting\r\n")?;
+//! let mut replies = [0; 16];
+//! client.read_exact(&mut replies)?;
+//! assert_eq!(&replies, b"+OK\r\n$5\r\nhello\r\n");
+//!
+//! server.shutdown();
+//! server.join()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod client;
+mod commands;
+mod connection;
+mod counters;
+mod event_loop;
+mod execute;
+mod glob;
+mod listen;
+mod protection;
+pub mod resp;
+mod server;
+mod settings;
+mod shared;
+mod version;
+
+pub use server::{Memory, Running, ServeError, Server, StartError, Stopper};

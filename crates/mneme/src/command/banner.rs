@@ -1,0 +1,68 @@
+//! What a newly started server tells its operator: where it is, what it has, what to try.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use mneme::server::Running;
+use mneme::{PageKind, PageReport};
+
+use super::size;
+
+/// Writes the banner to standard output.
+pub fn show(running: &Running, threads: usize, unix_socket: Option<&Path>) {
+    // A closed standard output is no reason not to serve.
+    let _ = std::io::stdout()
+        .lock()
+        .write_all(banner(running, threads, unix_socket).as_bytes());
+}
+
+fn banner(running: &Running, threads: usize, unix_socket: Option<&Path>) -> String {
+    let mut places: Vec<String> = running
+        .addresses()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    places.extend(unix_socket.map(|path| path.display().to_string()));
+    let memory = running.memory();
+    let client = match running.addresses().first() {
+        Some(address) => reach(address.ip(), address.port()),
+        None => format!("redis-cli -s {}", places.join("")),
+    };
+    format!(
+        "Mneme {} is ready\n  listening on  {}\n  memory        {}, {}\n  threads       {threads}\n\
+         Try it:   {client} set greeting hello\nStop it:  Ctrl-C, or kill {}\n",
+        env!("CARGO_PKG_VERSION"),
+        places.join(", "),
+        size::show(memory.bytes),
+        pages(&memory.pages),
+        std::process::id(),
+    )
+}
+
+/// Which pages the memory is made of, and why not larger ones.
+fn pages(report: &PageReport) -> String {
+    let kind = match report.kind {
+        PageKind::HugeTlb => "in huge pages of 2 MiB from the reserved pool",
+        PageKind::Thp => "in transparent huge pages of 2 MiB",
+        PageKind::Small => "in pages of 4 KiB",
+    };
+    match &report.warning {
+        Some(warning) => format!("{kind}\n                ({warning})"),
+        None => kind.to_owned(),
+    }
+}
+
+/// The command that reaches this address from this machine.
+fn reach(ip: std::net::IpAddr, port: u16) -> String {
+    let host = if ip.is_loopback() && ip.is_ipv4() || ip.is_unspecified() {
+        String::new()
+    } else {
+        format!(" -h {ip}")
+    };
+    let port = if port == 6379 {
+        String::new()
+    } else {
+        format!(" -p {port}")
+    };
+    format!("redis-cli{host}{port}")
+}

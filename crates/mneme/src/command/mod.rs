@@ -1,0 +1,67 @@
+//! The command line: what it accepts, and what it says when it cannot do what was asked.
+
+mod banner;
+mod descriptors;
+mod serve;
+mod size;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// A memory-centric storage engine that speaks Redis' protocol.
+#[derive(Debug, Parser)]
+#[command(name = "mneme", version, propagate_version = true)]
+struct Arguments {
+    /// What to log to stderr: error, warn, info, debug or trace, or a `tracing` filter.
+    #[arg(
+        long,
+        global = true,
+        env = "MNEME_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    log: EnvFilter,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Serve Redis clients from memory until SIGTERM or Ctrl-C.
+    Serve(serve::Arguments),
+}
+
+/// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2 when it makes no
+/// sense.
+pub fn run() -> ExitCode {
+    let Arguments { log, action } = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(log)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    let done = match action {
+        Action::Serve(arguments) => serve::run(arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mneme: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,202 @@
+//! `mneme serve`: the server in the foreground, until a signal or a client's `SHUTDOWN`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use mneme::server::{ServeError, Server, StartError, Stopper};
+use mneme_sys::{SysfsTopology, Topology};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::size::{self, Size};
+use super::{banner, descriptors};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The TCP port; 0 lets the system choose a free one.
+    #[arg(short, long, env = "MNEME_PORT", default_value_t = 6379)]
+    port: u16,
+
+    /// An address to listen on: an IP address, `localhost`, or `*` for all. May be repeated or a list with commas.
+    #[arg(
+        long,
+        env = "MNEME_BIND",
+        default_value = "127.0.0.1",
+        value_delimiter = ',',
+        value_name = "ADDRESS",
+        value_parser = bind
+    )]
+    bind: Vec<Bind>,
+
+    /// Memory for the data and everything about it: bytes, or with a unit as in 512mb, 4gb (1024) or 4g (1000).
+    /// By default half of what the machine, or the control group, has.
+    #[arg(short, long, env = "MNEME_MEMORY", value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<Size>,
+
+    /// I/O threads, each of which serves its own connections. By default one for each CPU.
+    #[arg(short, long, env = "MNEME_THREADS", value_name = "N")]
+    threads: Option<usize>,
+
+    /// Databases that clients may SELECT.
+    #[arg(long, env = "MNEME_DATABASES", default_value_t = 16, value_name = "N")]
+    databases: usize,
+
+    /// A unix socket to listen on as well.
+    #[arg(long, env = "MNEME_UNIXSOCKET", value_name = "PATH")]
+    unixsocket: Option<PathBuf>,
+
+    /// Connections beyond which further ones are refused.
+    #[arg(
+        long,
+        env = "MNEME_MAXCLIENTS",
+        default_value_t = 10_000,
+        value_name = "N"
+    )]
+    maxclients: usize,
+
+    /// Whether to refuse other machines while there is no password.
+    #[arg(
+        long,
+        env = "MNEME_PROTECTED_MODE",
+        default_value = "yes",
+        value_name = "yes|no",
+        action = clap::ArgAction::Set,
+        value_parser = yes_or_no
+    )]
+    protected_mode: bool,
+
+    /// The password that clients must give. Better set in the environment: others can see a process' arguments.
+    #[arg(
+        long,
+        env = "MNEME_REQUIREPASS",
+        hide_env_values = true,
+        value_name = "PASSWORD"
+    )]
+    requirepass: Option<String>,
+}
+
+/// An address, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bind {
+    One(IpAddr),
+    All,
+}
+
+/// Why serving did not begin, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Serve(#[from] ServeError),
+    #[error("cannot watch for signals: {0}")]
+    Signals(std::io::Error),
+}
+
+/// Serves until told to stop.
+pub fn run(arguments: Arguments) -> Result<(), Error> {
+    let memory = match arguments.memory {
+        Some(Size(bytes)) => bytes,
+        None => mneme_sys::total_memory() / 2,
+    };
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| SysfsTopology::detect().cpus());
+    let mut server = Server::builder()
+        .bind(addresses(&arguments.bind))
+        .port(arguments.port)
+        .threads(threads)
+        .memory(memory)
+        .databases(arguments.databases)
+        .max_clients(descriptors::clients(arguments.maxclients, threads))
+        .protected_mode(arguments.protected_mode);
+    if let Some(path) = &arguments.unixsocket {
+        server = server.unix_socket(path);
+    }
+    if let Some(password) = arguments
+        .requirepass
+        .filter(|password| !password.is_empty())
+    {
+        server = server.password(password);
+    }
+    // Before the server's threads exist, so that a signal of the first moment is not lost.
+    let signals = Signals::new([SIGTERM, SIGINT]).map_err(Error::Signals)?;
+    let running = server.start()?;
+    stop_on_signal(signals, running.stopper());
+    banner::show(&running, threads, arguments.unixsocket.as_deref());
+    running.join()?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The first signal stops the server cleanly, the second ends the process.
+fn stop_on_signal(mut signals: Signals, stopper: Stopper) {
+    std::thread::spawn(move || {
+        let mut signals = signals.forever();
+        if let Some(signal) = signals.next() {
+            tracing::info!(
+                signal,
+                "stopping; once more to stop without waiting for clients"
+            );
+            stopper.stop();
+        }
+        if let Some(signal) = signals.next() {
+            std::process::exit(128 + signal);
+        }
+    });
+}
+
+fn addresses(bind: &[Bind]) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for one in bind {
+        let expanded = match one {
+            Bind::One(address) => vec![*address],
+            Bind::All => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        };
+        addresses.extend(
+            expanded
+                .into_iter()
+                .filter(|address| !addresses.contains(address))
+                .collect::<Vec<_>>(),
+        );
+    }
+    addresses
+}
+
+fn bind(text: &str) -> Result<Bind, String> {
+    match text {
+        "*" => Ok(Bind::All),
+        "localhost" => Ok(Bind::One(Ipv4Addr::LOCALHOST.into())),
+        _ => text
+            .parse()
+            .map(Bind::One)
+            .map_err(|_| "give an IP address, `localhost`, or `*` for all".to_owned()),
+    }
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("say yes or no".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_listened_on_once() {
+        let one = Bind::One(Ipv4Addr::LOCALHOST.into());
+        assert_eq!(bind("localhost"), Ok(one));
+        assert_eq!(bind("127.0.0.1"), Ok(one));
+        assert_eq!(bind("::1"), Ok(Bind::One(Ipv6Addr::LOCALHOST.into())));
+        assert!(bind("256.0.0.1").is_err());
+        assert_eq!(addresses(&[one, one]), [IpAddr::from(Ipv4Addr::LOCALHOST)]);
+        assert_eq!(
+            addresses(&[Bind::All, Bind::One(Ipv4Addr::UNSPECIFIED.into())]).len(),
+            2
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Sizes as people write them, in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024.
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+/// Reads a size.
+pub fn parse(text: &str) -> Result<Size, String> {
+    let trimmed = text.trim();
+    let digits = trimmed
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" | "kib" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" | "mib" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" | "gib" => 1 << 30,
+        "t" => 1_000_000_000_000,
+        "tb" | "tib" => 1 << 40,
+        _ => return Err(explain()),
+    };
+    let number: u64 = number.parse().map_err(|_| explain())?;
+    number
+        .checked_mul(factor)
+        .map(Size)
+        .ok_or_else(|| "that is more than 64 bits can count".to_owned())
+}
+
+fn explain() -> String {
+    "a size is a whole number of bytes, or one with a unit, such as 512mb or 4gb".to_owned()
+}
+
+/// Bytes as people read them.
+pub fn show(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_redis_reads_them() {
+        let cases = [
+            ("0", 0),
+            ("1024", 1024),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("512mb", 512 << 20),
+            ("4GB", 4 << 30),
+            ("4 GiB", 4 << 30),
+            ("8G", 8_000_000_000),
+            ("1tb", 1 << 40),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse(text), Ok(Size(bytes)), "{text}");
+        }
+        for nonsense in [
+            "",
+            "gb",
+            "-1",
+            "1.5gb",
+            "4 elephants",
+            "99999999999999999999",
+            "99999999999gb",
+        ] {
+            assert!(parse(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_unit() {
+        assert_eq!(show(100), "100 bytes");
+        assert_eq!(show(64 << 20), "64.0 MiB");
+        assert_eq!(show(3 << 29), "1.5 GiB");
+    }
+}

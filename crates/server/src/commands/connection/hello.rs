@@ -1,0 +1,116 @@
+//! `HELLO [protover [AUTH username password] [SETNAME clientname]]`: who speaks which protocol.
+
+use crate::commands::prelude::*;
+use crate::resp::{Protocol, parse_i64};
+use crate::version;
+
+use super::{auth, client};
+
+pub(super) static HELLO: Command = Command {
+    name: "hello",
+    summary: "Introduces client and server, and chooses the protocol",
+    since: "6.0.0",
+    group: Group::Connection,
+    arity: -1,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::Fast,
+        Flag::NoAuth,
+        Flag::AllowBusy,
+    ],
+    categories: &[Category::Connection],
+    arguments: &[Argument::block(
+        "arguments",
+        &[
+            Argument::new("protover", Kind::Integer),
+            Argument::block(
+                "username_password",
+                &[
+                    Argument::new("username", Kind::String),
+                    Argument::new("password", Kind::String),
+                ],
+            )
+            .after("AUTH")
+            .optional(),
+            Argument::new("clientname", Kind::String)
+                .after("SETNAME")
+                .optional(),
+        ],
+    )
+    .optional()],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let protocol = match call.args.len() {
+        1 => call.client.protocol,
+        _ => match parse_i64(call.args.at(1)) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err(Failure::other("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(Failure::other(
+                    "ERR Protocol version is not an integer or out of range",
+                ));
+            }
+        },
+    };
+    let (mut credentials, mut name) = (None, None);
+    let mut index = 2;
+    while index < call.args.len() {
+        let left = call.args.len() - index - 1;
+        if call.is(index, "AUTH") && left >= 2 {
+            credentials = Some((call.args.at(index + 1), call.args.at(index + 2)));
+            index += 3;
+        } else if call.is(index, "SETNAME") && left >= 1 {
+            client::check_name(call.args.at(index + 1))?;
+            name = Some(call.args.at(index + 1));
+            index += 2;
+        } else {
+            let option = String::from_utf8_lossy(call.args.at(index));
+            return Err(Failure::other(format!(
+                "ERR Syntax error in HELLO option '{option}'"
+            )));
+        }
+    }
+    if let Some((user, password)) = credentials {
+        auth::authenticate(call, user, password)?;
+    }
+    if !call.client.authenticated {
+        return Err(Failure::other(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        call.client.entry.state().name = name.to_vec();
+    }
+    call.client.protocol = protocol;
+    call.reply.set_protocol(protocol);
+    introduce(call);
+    Ok(())
+}
+
+fn introduce(call: &mut Call<'_>) {
+    let reply = &mut call.reply;
+    reply.map(7);
+    reply.bulk(b"server");
+    // Clients look for the server whose commands they may send.
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(version::REDIS.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(i64::from(call.client.protocol.number()));
+    reply.bulk(b"id");
+    reply.integer(call.client.entry.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+}

@@ -1,0 +1,30 @@
+//! `RESET`: as if the connection had just been opened.
+
+use crate::commands::prelude::*;
+
+pub(super) static RESET: Command = Command {
+    name: "reset",
+    summary: "Puts the connection into the state of a new one",
+    since: "6.2.0",
+    group: Group::Connection,
+    arity: 1,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::Fast,
+        Flag::NoAuth,
+        Flag::AllowBusy,
+    ],
+    categories: &[Category::Connection],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    call.client.reset();
+    call.client.authenticated = call.server.settings.password.is_none();
+    call.reply.set_protocol(call.client.protocol);
+    call.reply.simple("RESET");
+    Ok(())
+}

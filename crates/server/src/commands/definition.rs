@@ -1,0 +1,335 @@
+//! What a command is: everything that Mneme knows of it, in one place.
+//!
+//! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are all derived from these
+//! fields; nothing about a command stands anywhere else.
+
+use super::call::{Call, Outcome};
+use super::keys::KeySpec;
+
+/// One command or subcommand.
+pub(crate) struct Command {
+    /// In lower case; a subcommand's is `container|name`.
+    pub name: &'static str,
+    /// What it does, in one line, for `COMMAND DOCS` and `HELP`.
+    pub summary: &'static str,
+    /// The Redis version that introduced it.
+    pub since: &'static str,
+    /// The chapter of the manual it belongs to.
+    pub group: Group,
+    /// What it costs.
+    pub complexity: &'static str,
+    /// How many arguments it takes, its name (and its container's) included; `-n` means n or more.
+    pub arity: i32,
+    /// What it does to the data and when it may run.
+    pub flags: &'static [Flag],
+    /// ACL categories, apart from those that follow from the flags.
+    pub categories: &'static [Category],
+    /// Hints for clients and proxies.
+    pub tips: &'static [&'static str],
+    /// Which arguments are keys.
+    pub keys: &'static [KeySpec],
+    /// The arguments' names and types, for completion.
+    pub arguments: &'static [Argument],
+    /// Its subcommands, if it is a container.
+    pub subcommands: &'static [&'static Command],
+    /// How neighbours of it in a pipeline are executed as one.
+    pub batching: Option<Batching>,
+    /// Executes one call.
+    pub run: fn(&mut Call<'_>) -> Outcome,
+}
+
+impl Command {
+    /// What a definition need not mention.
+    pub const BLANK: Command = Command {
+        name: "",
+        summary: "",
+        since: "1.0.0",
+        group: Group::Generic,
+        complexity: "O(1)",
+        arity: -1,
+        flags: &[],
+        categories: &[],
+        tips: &[],
+        keys: &[],
+        arguments: &[],
+        subcommands: &[],
+        batching: None,
+        run: |_| Ok(()),
+    };
+
+    /// Whether `count` arguments, names included, suit it.
+    #[inline]
+    pub fn accepts(&self, count: usize) -> bool {
+        match usize::try_from(self.arity) {
+            Ok(exactly) => count == exactly,
+            Err(_) => count >= self.arity.unsigned_abs() as usize,
+        }
+    }
+
+    /// Whether it carries `flag`.
+    pub fn has(&self, flag: Flag) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// Its name without its container's.
+    pub fn short_name(&self) -> &'static str {
+        self.name
+            .split_once('|')
+            .map_or(self.name, |(_, name)| name)
+    }
+
+    /// The subcommand called `name`, in any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static Command> {
+        self.subcommands
+            .iter()
+            .copied()
+            .find(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// All its ACL categories: those that follow from its flags and its own.
+    pub fn acl_categories(&self) -> impl Iterator<Item = Category> {
+        let implied = [
+            (self.has(Flag::Write), Category::Write),
+            (self.has(Flag::Readonly), Category::Read),
+            (self.has(Flag::Admin), Category::Admin),
+            (
+                self.has(Flag::Admin) && !self.categories.contains(&Category::Dangerous),
+                Category::Dangerous,
+            ),
+            (self.has(Flag::Fast), Category::Fast),
+            (!self.has(Flag::Fast), Category::Slow),
+        ];
+        implied
+            .into_iter()
+            .filter_map(|(holds, category)| holds.then_some(category))
+            .chain(self.categories.iter().copied())
+    }
+}
+
+/// How consecutive commands of a pipeline become one call of the store. The commands of one kind may differ:
+/// `GET a`, `MGET b c` make one batch of three keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Batching {
+    /// One argument, a key; the reply is its value.
+    Value,
+    /// All arguments are keys; the reply is the array of their values.
+    Values,
+    /// Exactly a key and a value, to be stored; with more arguments the command is executed by itself.
+    Pair,
+    /// Keys and values in turn, to be stored.
+    Pairs,
+}
+
+impl Batching {
+    /// Whether it reads the values of keys.
+    #[inline]
+    pub fn is_read(self) -> bool {
+        matches!(self, Batching::Value | Batching::Values)
+    }
+
+    /// Whether it stores values.
+    #[inline]
+    pub fn is_write(self) -> bool {
+        matches!(self, Batching::Pair | Batching::Pairs)
+    }
+}
+
+macro_rules! named {
+    ($(#[$doc:meta])* $type:ident { $($variant:ident => $name:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(dead_code, reason = "Redis' whole vocabulary, so that a new command finds its words")]
+        pub(crate) enum $type { $($variant),* }
+
+        impl $type {
+            /// As Redis spells it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// The one that Redis spells like this, in any case.
+            #[allow(dead_code, reason = "of use to some of these types only")]
+            pub fn from_name(name: &[u8]) -> Option<Self> {
+                [$((Self::$variant, $name)),*]
+                    .into_iter()
+                    .find_map(|(value, spelt)| spelt.as_bytes().eq_ignore_ascii_case(name).then_some(value))
+            }
+        }
+    };
+}
+pub(super) use named;
+
+named! {
+    /// What a command does to the data and when it may run.
+    Flag {
+        Write => "write",
+        Readonly => "readonly",
+        DenyOom => "denyoom",
+        Admin => "admin",
+        PubSub => "pubsub",
+        NoScript => "noscript",
+        Blocking => "blocking",
+        Loading => "loading",
+        Stale => "stale",
+        SkipMonitor => "skip_monitor",
+        SkipSlowlog => "skip_slowlog",
+        Fast => "fast",
+        NoAuth => "no_auth",
+        MayReplicate => "may_replicate",
+        NoMandatoryKeys => "no_mandatory_keys",
+        NoMulti => "no_multi",
+        MovableKeys => "movablekeys",
+        AllowBusy => "allow_busy",
+    }
+}
+
+named! {
+    /// A chapter of the manual.
+    Group {
+        Bitmap => "bitmap",
+        Connection => "connection",
+        Generic => "generic",
+        Geo => "geo",
+        Hash => "hash",
+        HyperLogLog => "hyperloglog",
+        List => "list",
+        PubSub => "pubsub",
+        Scripting => "scripting",
+        Server => "server",
+        Set => "set",
+        SortedSet => "sorted-set",
+        Stream => "stream",
+        String => "string",
+        Transactions => "transactions",
+    }
+}
+
+named! {
+    /// An ACL category.
+    Category {
+        Keyspace => "keyspace",
+        Read => "read",
+        Write => "write",
+        Set => "set",
+        SortedSet => "sortedset",
+        List => "list",
+        Hash => "hash",
+        String => "string",
+        Bitmap => "bitmap",
+        HyperLogLog => "hyperloglog",
+        Geo => "geo",
+        Stream => "stream",
+        PubSub => "pubsub",
+        Admin => "admin",
+        Fast => "fast",
+        Slow => "slow",
+        Blocking => "blocking",
+        Dangerous => "dangerous",
+        Connection => "connection",
+        Transaction => "transaction",
+        Scripting => "scripting",
+    }
+}
+
+named! {
+    /// The type of an argument.
+    Kind {
+        String => "string",
+        Integer => "integer",
+        Double => "double",
+        Key => "key",
+        Pattern => "pattern",
+        UnixTime => "unix-time",
+        PureToken => "pure-token",
+        OneOf => "oneof",
+        Block => "block",
+    }
+}
+
+/// One argument, as `COMMAND DOCS` describes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Argument {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub token: Option<&'static str>,
+    pub since: Option<&'static str>,
+    pub optional: bool,
+    pub multiple: bool,
+    /// Which of the command's key specifications finds it, if it is a key.
+    pub key_spec: usize,
+    pub arguments: &'static [Argument],
+}
+
+impl Argument {
+    /// An argument of a simple type.
+    pub const fn new(name: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            token: None,
+            since: None,
+            optional: false,
+            multiple: false,
+            key_spec: 0,
+            arguments: &[],
+        }
+    }
+
+    /// A key.
+    pub const fn key(name: &'static str) -> Self {
+        Self::new(name, Kind::Key)
+    }
+
+    /// A word that stands for itself.
+    pub const fn word(name: &'static str, token: &'static str) -> Self {
+        Self::new(name, Kind::PureToken).after(token)
+    }
+
+    /// One of several.
+    pub const fn one_of(name: &'static str, arguments: &'static [Argument]) -> Self {
+        Self {
+            arguments,
+            ..Self::new(name, Kind::OneOf)
+        }
+    }
+
+    /// Several in turn.
+    pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Self {
+        Self {
+            arguments,
+            ..Self::new(name, Kind::Block)
+        }
+    }
+
+    /// Preceded by the word `token`.
+    pub const fn after(self, token: &'static str) -> Self {
+        Self {
+            token: Some(token),
+            ..self
+        }
+    }
+
+    /// Understood since this version of Redis.
+    pub const fn since(self, since: &'static str) -> Self {
+        Self {
+            since: Some(since),
+            ..self
+        }
+    }
+
+    /// May be left out.
+    pub const fn optional(self) -> Self {
+        Self {
+            optional: true,
+            ..self
+        }
+    }
+
+    /// May be repeated.
+    pub const fn multiple(self) -> Self {
+        Self {
+            multiple: true,
+            ..self
+        }
+    }
+}

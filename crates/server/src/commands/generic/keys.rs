@@ -1,0 +1,44 @@
+//! `KEYS pattern`: every key that matches.
+//!
+//! As in Redis it walks the whole database in one go; its own thread serves nobody else meanwhile. `SCAN` is for
+//! programs.
+
+use crate::commands::prelude::*;
+use crate::glob;
+use mneme_log::Cursor;
+
+pub(super) static KEYS: Command = Command {
+    name: "keys",
+    summary: "Returns all keys that match a pattern",
+    since: "1.0.0",
+    group: Group::Generic,
+    complexity: "O(N) where N is the number of keys in the database",
+    arity: 2,
+    flags: &[Flag::Readonly],
+    categories: &[Category::Keyspace, Category::Dangerous],
+    tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+    arguments: &[Argument::new("pattern", Kind::Pattern)],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let (database, pattern) = (call.database()?, call.args.at(1));
+    let mut matching = Vec::new();
+    let mut cursor = Cursor::START;
+    loop {
+        cursor = database.scan(cursor, 1024, |key, _| {
+            if glob::matches(pattern, key) {
+                matching.push(key.to_vec());
+            }
+        })?;
+        if cursor == Cursor::END {
+            break;
+        }
+    }
+    call.reply.array(matching.len());
+    for key in &matching {
+        call.reply.bulk(key);
+    }
+    Ok(())
+}

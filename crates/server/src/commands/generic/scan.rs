@@ -1,0 +1,86 @@
+//! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: the keys, a few at a time.
+
+use crate::commands::prelude::*;
+use crate::glob;
+use crate::resp::parse_u64;
+use mneme_log::Cursor;
+
+pub(super) static SCAN: Command = Command {
+    name: "scan",
+    summary: "Walks through the keys, a few at a time",
+    since: "2.8.0",
+    group: Group::Generic,
+    complexity: "O(1) a call, O(N) for all N keys",
+    arity: -2,
+    flags: &[Flag::Readonly],
+    categories: &[Category::Keyspace],
+    tips: &["nondeterministic_output", "request_policy:special"],
+    arguments: &[
+        Argument::new("cursor", Kind::Integer),
+        Argument::new("pattern", Kind::Pattern)
+            .after("MATCH")
+            .optional(),
+        Argument::new("count", Kind::Integer)
+            .after("COUNT")
+            .optional(),
+        Argument::new("type", Kind::String)
+            .after("TYPE")
+            .since("6.0.0")
+            .optional(),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+/// Steps of the store in one call.
+const STEPS: usize = 64;
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let cursor = parse_u64(call.args.at(1)).ok_or(Failure::other("ERR invalid cursor"))?;
+    let (mut pattern, mut count, mut strings) = (None, 10, true);
+    for option in (2..call.args.len()).step_by(2) {
+        if option + 1 >= call.args.len() {
+            return Err(Failure::Syntax);
+        } else if call.is(option, "MATCH") {
+            pattern = Some(call.args.at(option + 1)).filter(|pattern| *pattern != b"*");
+        } else if call.is(option, "COUNT") {
+            count = call.integer(option + 1)?;
+            if count < 1 {
+                return Err(Failure::Syntax);
+            }
+        } else if call.is(option, "TYPE") {
+            strings = call.is(option + 1, "string");
+        } else {
+            return Err(Failure::Syntax);
+        }
+    }
+    let database = call.database()?;
+    let mut cursor = Cursor::from_u64(cursor);
+    let count = count as usize;
+    let (mut keys, mut seen) = (Vec::new(), 0);
+    // A step of the store may bring nothing where the database is sparse; the client's round trip costs more than a
+    // few steps.
+    for _ in 0..STEPS {
+        cursor = database.scan(cursor, count - seen, |key, _| {
+            seen += 1;
+            if strings && pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+                keys.push(key.to_vec());
+            }
+        })?;
+        if seen >= count || cursor == Cursor::END {
+            break;
+        }
+    }
+    let next = if cursor == Cursor::END {
+        0
+    } else {
+        cursor.to_u64()
+    };
+    call.reply.array(2);
+    call.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    call.reply.array(keys.len());
+    for key in &keys {
+        call.reply.bulk(key);
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! What the containers (`CLIENT`, `CONFIG`, ...) have in common: without a subcommand they do nothing, and `HELP` is
+//! derived from their subcommands.
+
+use super::definition::{Argument, Kind};
+use super::prelude::*;
+
+/// What the `HELP` subcommands have in common.
+pub(super) const HELP: Command = Command {
+    summary: "Prints this help",
+    since: "5.0.0",
+    group: Group::Connection,
+    arity: 2,
+    flags: &[Flag::Loading, Flag::Stale],
+    categories: &[Category::Connection],
+    ..Command::BLANK
+};
+
+/// A container is never executed itself: its arity demands a subcommand.
+pub(super) fn run(_: &mut Call<'_>) -> Outcome {
+    Err(Failure::Syntax)
+}
+
+/// Replies with the subcommands of `container`.
+pub(super) fn of(call: &mut Call<'_>, container: &Command) -> Outcome {
+    let name = container.name.to_ascii_uppercase();
+    call.reply.array(1 + 2 * container.subcommands.len());
+    call.reply.simple(&format!(
+        "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    ));
+    for subcommand in container.subcommands {
+        let mut line = subcommand.short_name().to_ascii_uppercase();
+        for argument in subcommand.arguments {
+            line.push(' ');
+            line.push_str(&usage(argument));
+        }
+        call.reply.simple(&line);
+        call.reply.simple(&format!("    {}.", subcommand.summary));
+    }
+    Ok(())
+}
+
+/// An argument as a manual page shows it.
+fn usage(argument: &Argument) -> String {
+    let inner = |separator| {
+        argument
+            .arguments
+            .iter()
+            .map(usage)
+            .collect::<Vec<_>>()
+            .join(separator)
+    };
+    let value = match argument.kind {
+        Kind::PureToken => String::new(),
+        Kind::OneOf => format!("({})", inner("|")),
+        Kind::Block => inner(" "),
+        _ => format!("<{}>", argument.name),
+    };
+    let mut text = match argument.token {
+        Some(token) if value.is_empty() => token.to_owned(),
+        Some(token) => format!("{token} {value}"),
+        None => value,
+    };
+    if argument.multiple {
+        text = format!("{text} [{text} ...]");
+    }
+    if argument.optional {
+        format!("[{text}]")
+    } else {
+        text
+    }
+}

@@ -1,0 +1,219 @@
+//! Which arguments of a command are keys, in the terms of Redis 7's key specifications.
+
+use crate::resp::Arguments;
+
+use super::definition::named;
+
+/// One rule that finds keys among a command's arguments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeySpec {
+    /// What the command does with these keys.
+    pub flags: &'static [KeyFlag],
+    /// Where they begin.
+    pub begin: Begin,
+    /// Which arguments from there on they are.
+    pub find: Find,
+    /// A remark for the reader of `COMMAND INFO`.
+    pub notes: Option<&'static str>,
+}
+
+/// Where the keys begin.
+#[derive(Debug, Clone, Copy)]
+#[allow(
+    dead_code,
+    reason = "Redis' whole vocabulary, so that a new command finds its words"
+)]
+pub(crate) enum Begin {
+    /// At this argument; the command's name is argument 0.
+    Index(usize),
+    /// Behind this word, looked for from this argument on.
+    Keyword(&'static str, usize),
+}
+
+/// Which arguments are keys, counted from where they begin.
+#[derive(Debug, Clone, Copy)]
+#[allow(
+    dead_code,
+    reason = "Redis' whole vocabulary, so that a new command finds its words"
+)]
+pub(crate) enum Find {
+    /// Every `step`-th up to `last`: an offset, or if negative counted from the end of the command.
+    Range {
+        last: i32,
+        step: usize,
+        limit: usize,
+    },
+    /// As many as the argument `count` says, every `step`-th from `first` on; both are offsets.
+    Count {
+        count: usize,
+        first: usize,
+        step: usize,
+    },
+}
+
+named! {
+    /// What a command does with a key and its value.
+    KeyFlag {
+        ReadOnly => "RO",
+        ReadWrite => "RW",
+        Overwrite => "OW",
+        Remove => "RM",
+        Access => "access",
+        Update => "update",
+        Insert => "insert",
+        Delete => "delete",
+        NotKey => "not_key",
+        Incomplete => "incomplete",
+        VariableFlags => "variable_flags",
+    }
+}
+
+impl KeySpec {
+    /// The first argument is the key.
+    pub const fn first(flags: &'static [KeyFlag]) -> Self {
+        Self::range(flags, 0, 1)
+    }
+
+    /// All arguments are keys.
+    pub const fn all(flags: &'static [KeyFlag]) -> Self {
+        Self::range(flags, -1, 1)
+    }
+
+    /// Every second argument is a key, beginning with the first.
+    pub const fn pairs(flags: &'static [KeyFlag]) -> Self {
+        Self::range(flags, -1, 2)
+    }
+
+    const fn range(flags: &'static [KeyFlag], last: i32, step: usize) -> Self {
+        Self {
+            flags,
+            begin: Begin::Index(1),
+            find: Find::Range {
+                last,
+                step,
+                limit: 0,
+            },
+            notes: None,
+        }
+    }
+
+    /// With a remark.
+    pub const fn with_notes(self, notes: &'static str) -> Self {
+        Self {
+            notes: Some(notes),
+            ..self
+        }
+    }
+
+    /// First key, last key and step, as `COMMAND INFO` gave them before Redis 7; zeros where that cannot be said.
+    pub fn legacy(&self) -> (i64, i64, i64) {
+        match (self.begin, self.find) {
+            (Begin::Index(first), Find::Range { last, step, .. }) => {
+                let last = if last < 0 {
+                    i64::from(last)
+                } else {
+                    first as i64 + i64::from(last)
+                };
+                (first as i64, last, step as i64)
+            }
+            _ => (0, 0, 0),
+        }
+    }
+
+    /// The positions of the keys in `args`. `None`: the arguments contradict the rule.
+    pub fn positions(&self, args: &Arguments<'_>) -> Option<Vec<usize>> {
+        let begin = match self.begin {
+            Begin::Index(index) => index,
+            Begin::Keyword(word, from) => {
+                match (from..args.len())
+                    .find(|&at| args.at(at).eq_ignore_ascii_case(word.as_bytes()))
+                {
+                    Some(at) => at + 1,
+                    None => return Some(Vec::new()),
+                }
+            }
+        };
+        let (first, end, step) = match self.find {
+            Find::Range { last, step, limit } => {
+                let end = match usize::try_from(last) {
+                    Ok(offset) => begin + offset + 1,
+                    Err(_) => (args.len() + 1).checked_sub(last.unsigned_abs() as usize)?,
+                };
+                // A limit of n: keys are the first n-th of what is left.
+                let end = if limit > 1 {
+                    begin + end.saturating_sub(begin) / limit
+                } else {
+                    end
+                };
+                (begin, end, step)
+            }
+            Find::Count { count, first, step } => {
+                let keys = usize::try_from(crate::resp::parse_u64(args.at(begin + count))?).ok()?;
+                let first = begin + first;
+                (first, first.checked_add(keys.checked_mul(step)?)?, step)
+            }
+        };
+        (end <= args.len()).then(|| (first..end).step_by(step.max(1)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::{Batch, Limits, Parser};
+
+    fn positions(spec: KeySpec, line: &str) -> Option<Vec<usize>> {
+        let mut input = format!("{line}\n").into_bytes();
+        let mut batch = Batch::new();
+        Parser::new(Limits::default()).parse(&mut input, &mut batch);
+        spec.positions(&batch.command(0, &input))
+    }
+
+    #[test]
+    fn keys_are_found_by_each_kind_of_rule() {
+        let ro = &[KeyFlag::ReadOnly];
+        assert_eq!(positions(KeySpec::first(ro), "get a"), Some(vec![1]));
+        assert_eq!(
+            positions(KeySpec::all(ro), "del a b c"),
+            Some(vec![1, 2, 3])
+        );
+        assert_eq!(
+            positions(KeySpec::pairs(ro), "mset a 1 b 2"),
+            Some(vec![1, 3])
+        );
+        assert_eq!(positions(KeySpec::first(ro), "get"), None);
+
+        let counted = Find::Count {
+            count: 0,
+            first: 1,
+            step: 1,
+        };
+        let spec = KeySpec {
+            begin: Begin::Index(2),
+            find: counted,
+            ..KeySpec::first(ro)
+        };
+        assert_eq!(
+            positions(spec, "zunionstore d 2 a b weights"),
+            Some(vec![3, 4])
+        );
+        assert_eq!(positions(spec, "zunionstore d 9 a b"), None);
+        assert_eq!(positions(spec, "zunionstore d x a b"), None);
+
+        let halves = Find::Range {
+            last: -1,
+            step: 1,
+            limit: 2,
+        };
+        let spec = KeySpec {
+            begin: Begin::Keyword("streams", 1),
+            find: halves,
+            ..KeySpec::first(ro)
+        };
+        assert_eq!(
+            positions(spec, "xread count 2 STREAMS a b 0 0"),
+            Some(vec![4, 5])
+        );
+        assert_eq!(positions(spec, "xread count 2"), Some(vec![]));
+    }
+}

@@ -1,0 +1,33 @@
+//! The commands: one file each, in a folder for each chapter of the manual.
+//!
+//! To add one, copy a neighbour (`strings/get.rs` is the shortest), change what it says, and name it in its
+//! folder's `mod.rs`. There is no other place to register it.
+
+mod call;
+mod connection;
+mod definition;
+mod describe;
+mod generic;
+mod help;
+mod keys;
+mod lookup;
+mod server;
+mod strings;
+
+pub(crate) use call::{Call, Failure};
+pub(crate) use definition::{Batching, Command, Flag};
+pub(crate) use lookup::TABLE;
+
+/// What a command's file needs.
+pub(crate) mod prelude {
+    pub(crate) use super::call::{Call, Failure, Outcome};
+    pub(crate) use super::definition::{Argument, Batching, Category, Command, Flag, Group, Kind};
+    pub(crate) use super::keys::{KeyFlag, KeySpec};
+}
+
+/// All commands, in alphabetical order.
+fn all() -> Vec<&'static Command> {
+    let mut commands = [strings::ALL, generic::ALL, connection::ALL, server::ALL].concat();
+    commands.sort_by_key(|command| command.name);
+    commands
+}

@@ -1,0 +1,210 @@
+//! `COMMAND`: what the server knows of its commands. Clients complete, check and route by it.
+
+use crate::commands::lookup::TABLE;
+use crate::commands::prelude::*;
+use crate::commands::{describe, help};
+use crate::glob;
+
+pub(super) static COMMAND: Command = Command {
+    name: "command",
+    summary: "Describes all commands",
+    complexity: "O(N) where N is the number of commands",
+    arity: -1,
+    tips: &["nondeterministic_output_order"],
+    subcommands: &[&COUNT, &DOCS, &GETKEYS, &HELP, &INFO, &LIST],
+    run: all,
+    ..PLAIN
+};
+
+/// What the subcommands have in common.
+const PLAIN: Command = Command {
+    since: "2.8.13",
+    group: Group::Server,
+    flags: &[Flag::Loading, Flag::Stale],
+    categories: &[Category::Connection],
+    ..Command::BLANK
+};
+
+static COUNT: Command = Command {
+    name: "command|count",
+    summary: "Returns the number of commands",
+    arity: 2,
+    run: count,
+    ..PLAIN
+};
+
+static INFO: Command = Command {
+    name: "command|info",
+    summary: "Describes some commands, or all",
+    complexity: "O(N) where N is the number of commands to look up",
+    arity: -2,
+    tips: &["nondeterministic_output_order"],
+    arguments: &[Argument::new("command-name", Kind::String)
+        .optional()
+        .multiple()],
+    run: info,
+    ..PLAIN
+};
+
+static DOCS: Command = Command {
+    name: "command|docs",
+    summary: "Documents some commands, or all",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of commands to look up",
+    arity: -2,
+    tips: &["nondeterministic_output_order"],
+    arguments: &[Argument::new("command-name", Kind::String)
+        .optional()
+        .multiple()],
+    run: docs,
+    ..PLAIN
+};
+
+static LIST: Command = Command {
+    name: "command|list",
+    summary: "Returns the names of the commands",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of commands",
+    arity: -2,
+    tips: &["nondeterministic_output_order"],
+    arguments: &[Argument::one_of(
+        "filterby",
+        &[
+            Argument::new("module-name", Kind::String).after("MODULE"),
+            Argument::new("category", Kind::String).after("ACLCAT"),
+            Argument::new("pattern", Kind::Pattern).after("PATTERN"),
+        ],
+    )
+    .after("FILTERBY")
+    .optional()],
+    run: list,
+    ..PLAIN
+};
+
+static GETKEYS: Command = Command {
+    name: "command|getkeys",
+    summary: "Returns the keys among the arguments of a command",
+    complexity: "O(N) where N is the number of arguments",
+    arity: -4,
+    run: getkeys,
+    ..PLAIN
+};
+
+static HELP: Command = Command {
+    name: "command|help",
+    run: |call| help::of(call, &COMMAND),
+    ..help::HELP
+};
+
+fn all(call: &mut Call<'_>) -> Outcome {
+    call.reply.array(TABLE.commands().len());
+    for command in TABLE.commands() {
+        describe::info(&mut call.reply, command);
+    }
+    Ok(())
+}
+
+fn count(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(TABLE.commands().len() as i64);
+    Ok(())
+}
+
+fn info(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() == 2 {
+        return all(call);
+    }
+    let names = call.args.from(2);
+    call.reply.array(names.len());
+    for name in names.iter() {
+        match named(name) {
+            Some(command) => describe::info(&mut call.reply, command),
+            None => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+fn docs(call: &mut Call<'_>) -> Outcome {
+    let commands: Vec<_> = match call.args.len() {
+        2 => TABLE.commands().to_vec(),
+        _ => call.args.from(2).iter().filter_map(named).collect(),
+    };
+    call.reply.map(commands.len());
+    for command in commands {
+        call.reply.bulk(command.name.as_bytes());
+        describe::docs(&mut call.reply, command);
+    }
+    Ok(())
+}
+
+fn list(call: &mut Call<'_>) -> Outcome {
+    let keep: Box<dyn Fn(&Command) -> bool> = match call.args.len() {
+        2 => Box::new(|_| true),
+        5 if call.is(2, "FILTERBY") => {
+            let wanted = call.args.at(4);
+            if call.is(3, "MODULE") {
+                Box::new(|_| false)
+            } else if call.is(3, "ACLCAT") {
+                let category = Category::from_name(wanted);
+                Box::new(move |command| command.acl_categories().any(|own| Some(own) == category))
+            } else if call.is(3, "PATTERN") {
+                Box::new(|command| glob::matches_any_case(wanted, command.name.as_bytes()))
+            } else {
+                return Err(Failure::Syntax);
+            }
+        }
+        _ => return Err(Failure::Syntax),
+    };
+    let names: Vec<_> = TABLE
+        .commands()
+        .iter()
+        .filter(|c| keep(c))
+        .map(|c| c.name)
+        .collect();
+    call.reply.array(names.len());
+    for name in names {
+        call.reply.bulk(name.as_bytes());
+    }
+    Ok(())
+}
+
+fn getkeys(call: &mut Call<'_>) -> Outcome {
+    let args = call.args.from(2);
+    let mut command = TABLE
+        .find(args.at(0))
+        .ok_or(Failure::other("ERR Invalid command specified"))?;
+    if args.len() > 1 && !command.subcommands.is_empty() {
+        command = command
+            .subcommand(args.at(1))
+            .ok_or(Failure::other("ERR Invalid command specified"))?;
+    }
+    if command.keys.is_empty() {
+        return Err(Failure::other("ERR The command has no key arguments"));
+    }
+    if !command.accepts(args.len()) {
+        return Err(Failure::other(
+            "ERR Invalid number of arguments specified for command",
+        ));
+    }
+    let invalid = || Failure::other("ERR Invalid arguments specified for command");
+    let mut positions = Vec::new();
+    for spec in command.keys {
+        positions.extend(spec.positions(&args).ok_or_else(invalid)?);
+    }
+    if positions.is_empty() {
+        return Err(Failure::other("ERR The command has no key arguments"));
+    }
+    call.reply.array(positions.len());
+    for position in positions {
+        call.reply.bulk(args.at(position));
+    }
+    Ok(())
+}
+
+/// The command, or `container|subcommand`, of that name.
+fn named(name: &[u8]) -> Option<&'static Command> {
+    match name.iter().position(|&byte| byte == b'|') {
+        None => TABLE.find(name),
+        Some(bar) => TABLE.find(&name[..bar])?.subcommand(&name[bar + 1..]),
+    }
+}

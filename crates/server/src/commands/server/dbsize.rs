@@ -1,0 +1,21 @@
+//! `DBSIZE`: how many keys the selected database holds.
+
+use crate::commands::prelude::*;
+
+pub(super) static DBSIZE: Command = Command {
+    name: "dbsize",
+    summary: "Returns the number of keys in the database",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 1,
+    flags: &[Flag::Readonly, Flag::Fast],
+    categories: &[Category::Keyspace],
+    tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(call.database()?.len() as i64);
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! `FLUSHALL` and `FLUSHDB`: away with everything. `ASYNC` and `SYNC` are the same here: the index
+//! is dropped at once, the memory comes back in the background.
+
+use crate::commands::prelude::*;
+
+pub(super) static FLUSHALL: Command = Command {
+    name: "flushall",
+    summary: "Removes all keys from all databases",
+    run: all,
+    ..BOTH
+};
+
+pub(super) static FLUSHDB: Command = Command {
+    name: "flushdb",
+    summary: "Removes all keys from the selected database",
+    run: selected,
+    ..BOTH
+};
+
+const BOTH: Command = Command {
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: -1,
+    flags: &[Flag::Write],
+    categories: &[Category::Keyspace, Category::Dangerous],
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    arguments: &[Argument::one_of(
+        "async",
+        &[
+            Argument::word("async", "ASYNC").since("4.0.0"),
+            Argument::word("sync", "SYNC").since("6.2.0"),
+        ],
+    )
+    .optional()],
+    ..Command::BLANK
+};
+
+fn all(call: &mut Call<'_>) -> Outcome {
+    check_mode(call)?;
+    for index in 0..call.server.settings.databases {
+        call.server.store.database(index)?.clear()?;
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn selected(call: &mut Call<'_>) -> Outcome {
+    check_mode(call)?;
+    call.database()?.clear()?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn check_mode(call: &Call<'_>) -> Outcome {
+    match call.args.len() {
+        1 => Ok(()),
+        2 if call.is(1, "ASYNC") || call.is(1, "SYNC") => Ok(()),
+        _ => Err(Failure::Syntax),
+    }
+}

@@ -1,0 +1,55 @@
+//! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes what it has begun and ends.
+
+use crate::commands::prelude::*;
+
+pub(super) static SHUTDOWN: Command = Command {
+    name: "shutdown",
+    summary: "Stops the server; nothing is saved, because nothing is kept on disk yet",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: -1,
+    flags: &[
+        Flag::Admin,
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::NoMulti,
+        Flag::AllowBusy,
+    ],
+    arguments: &[
+        Argument::one_of(
+            "nosave_save",
+            &[
+                Argument::word("nosave", "NOSAVE"),
+                Argument::word("save", "SAVE"),
+            ],
+        )
+        .optional(),
+        Argument::word("now", "NOW").since("7.0.0").optional(),
+        Argument::word("force", "FORCE").since("7.0.0").optional(),
+        Argument::word("abort", "ABORT").since("7.0.0").optional(),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    for index in 1..call.args.len() {
+        if call.is(index, "ABORT") {
+            return Err(Failure::other("ERR No shutdown in progress."));
+        } else if call.is(index, "SAVE") {
+            return Err(Failure::other(
+                "ERR SHUTDOWN SAVE is not supported: nothing is kept on disk yet",
+            ));
+        } else if !["NOSAVE", "NOW", "FORCE"]
+            .into_iter()
+            .any(|word| call.is(index, word))
+        {
+            return Err(Failure::Syntax);
+        }
+    }
+    // As in Redis, success has no reply: the connection ends.
+    call.client.closing = true;
+    call.server.stop();
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! What `INCR`, `DECR`, `INCRBY` and `DECRBY` share.
+
+use crate::commands::prelude::*;
+use crate::resp::parse_i64;
+use mneme_log::Decision;
+
+/// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the sum.
+pub(super) fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
+    let mut sum = Err(Failure::NotAnInteger);
+    call.database()?.update(call.args.at(1), |old| {
+        sum = match old.map_or(Some(0), parse_i64) {
+            None => Err(Failure::NotAnInteger),
+            Some(value) => value.checked_add(delta).ok_or(Failure::Overflow),
+        };
+        match sum {
+            Ok(sum) => Decision::Replace(itoa::Buffer::new().format(sum).as_bytes().to_vec()),
+            Err(_) => Decision::Keep,
+        }
+    })?;
+    call.reply.integer(sum?);
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! `GET key`: the value of a key, or null.
+
+use crate::commands::prelude::*;
+
+pub(super) static GET: Command = Command {
+    name: "get",
+    summary: "Returns the value of a key",
+    since: "1.0.0",
+    group: Group::String,
+    arity: 2,
+    flags: &[Flag::Readonly, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[Argument::key("key")],
+    batching: Some(Batching::Value),
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let value = call.read(1)?;
+    call.reply.value(value.as_deref());
+    Ok(())
+}

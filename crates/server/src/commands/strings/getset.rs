@@ -1,0 +1,33 @@
+//! `GETSET key value`: stores a value and returns the one before.
+
+use crate::commands::prelude::*;
+use mneme_log::Decision;
+
+pub(super) static GETSET: Command = Command {
+    name: "getset",
+    summary: "Sets a key to a value and returns what it held before",
+    since: "1.0.0",
+    group: Group::String,
+    arity: 3,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Update,
+    ])],
+    arguments: &[Argument::key("key"), Argument::new("value", Kind::String)],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let value = call.args.at(2);
+    let mut old_value = None;
+    call.database()?.update(call.args.at(1), |old| {
+        old_value = old.map(<[u8]>::to_vec);
+        Decision::Replace(value.to_vec())
+    })?;
+    call.reply.value(old_value.as_deref());
+    Ok(())
+}

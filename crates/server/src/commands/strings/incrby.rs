@@ -1,0 +1,31 @@
+//! `INCRBY key increment`: so many more.
+
+use crate::commands::prelude::*;
+
+use super::arithmetic::increment;
+
+pub(super) static INCRBY: Command = Command {
+    name: "incrby",
+    summary: "Adds to the integer in a key, which is 0 if it is not there",
+    since: "1.0.0",
+    group: Group::String,
+    arity: 3,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Update,
+    ])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("increment", Kind::Integer),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let delta = call.integer(2)?;
+    increment(call, delta)
+}

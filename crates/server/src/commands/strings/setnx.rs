@@ -1,0 +1,28 @@
+//! `SETNX key value`: stores a value under a key that has none.
+
+use crate::commands::prelude::*;
+use mneme_log::{Decision, Updated};
+
+pub(super) static SETNX: Command = Command {
+    name: "setnx",
+    summary: "Sets a key to a value unless it has one",
+    since: "1.0.0",
+    group: Group::String,
+    arity: 3,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Insert])],
+    arguments: &[Argument::key("key"), Argument::new("value", Kind::String)],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let value = call.args.at(2);
+    let updated = call.database()?.update(call.args.at(1), |old| match old {
+        Some(_) => Decision::Keep,
+        None => Decision::Replace(value.to_vec()),
+    })?;
+    call.reply.integer(i64::from(updated == Updated::Inserted));
+    Ok(())
+}

@@ -1,0 +1,383 @@
+//! One connection: bytes in, commands executed, bytes out, never waiting.
+//!
+//! An idle connection holds no buffers: it borrows its thread's for the length of a turn, and keeps one only while a
+//! command is incomplete or replies are unsent. A client that does not read its replies is no longer listened to
+//! once they exceed a bound ([`Settings::output_pause`](crate::settings::Settings)), so that it feels the pressure
+//! in its own socket.
+
+use std::io::{self, Read, Write};
+
+use crate::client::Client;
+use crate::counters::Counters;
+use crate::execute::Executor;
+use crate::listen::Stream;
+use crate::resp::{Batch, Parser, Reply, Stop};
+use crate::shared::Shared;
+
+/// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes fit the cache.
+const READ: usize = 64 << 10;
+
+/// Reads of one connection in one turn, so that one that sends without end does not starve the others.
+const READS_PER_TURN: usize = 4;
+
+/// Replies are sent once they are this long, even if more commands of the same read wait.
+const SEND: usize = 256 << 10;
+
+/// How long a client that still sends may fail to read before it is listened to nevertheless.
+const PATIENCE_MS: u64 = 1_000;
+
+/// The largest buffer that is kept for the next turn, or the next connection.
+const KEEP: usize = 1 << 20;
+
+/// Bytes received and not yet executed: `bytes[..filled]`. What lies behind is initialised room.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+/// Bytes to be sent: `bytes[sent..]`.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+/// What a thread's connections take turns to use.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    input: Input,
+    output: Output,
+    batch: Batch,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Stream,
+    pub client: Client,
+    parser: Parser,
+    input: Input,
+    output: Output,
+    /// Whether the socket may have bytes for us; it tells only once.
+    pub readable: bool,
+    /// Whether the peer has closed its side, so that the end of the stream comes without being told of again.
+    pub ended: bool,
+    /// Whether the socket may take bytes.
+    pub writable: bool,
+    /// Whether `input` may hold a complete command.
+    backlog: bool,
+    /// Unsent bytes beyond which it is not listened to.
+    pause: usize,
+    /// What `pause` is for a client that has read everything.
+    patience: usize,
+    /// How many bytes have been unsent, and since when (ms).
+    stuck: (usize, u64),
+    /// Whether it waits for its next turn already.
+    pub queued: bool,
+}
+
+/// What a turn came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing more to do until the socket says so.
+    Wait,
+    /// There is more to do; others first.
+    Again,
+    /// As `Wait`, and the client is not listened to until it has read.
+    Paused,
+    /// It is over.
+    Close,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("its socket failed: {0}")]
+    Socket(#[from] io::Error),
+    #[error("its command exceeds the query buffer's limit")]
+    QueryBuffer,
+    #[error("its unsent replies exceed the output buffer's limit")]
+    OutputBuffer,
+}
+
+impl Output {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+}
+
+impl Connection {
+    pub fn new(stream: Stream, client: Client, shared: &Shared) -> Self {
+        let mut parser = Parser::new(shared.settings.limits);
+        parser.set_trusted(client.authenticated);
+        Self {
+            stream,
+            client,
+            parser,
+            input: Input::default(),
+            output: Output::default(),
+            readable: true,
+            ended: false,
+            writable: true,
+            backlog: false,
+            pause: shared.settings.output_pause,
+            patience: shared.settings.output_pause,
+            stuck: (0, 0),
+            queued: false,
+        }
+    }
+
+    /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting.
+    pub fn turn(&mut self, shared: &Shared, counters: &Counters, scratch: &mut Scratch) -> After {
+        self.borrow(scratch);
+        let after = self
+            .go_on(shared, counters, &mut scratch.batch)
+            .unwrap_or_else(|broken| {
+                tracing::debug!(
+                    client = self.client.entry.id,
+                    "closing a connection: {broken}"
+                );
+                After::Close
+            });
+        self.give_back(scratch);
+        after
+    }
+
+    fn go_on(
+        &mut self,
+        shared: &Shared,
+        counters: &Counters,
+        batch: &mut Batch,
+    ) -> Result<After, Broken> {
+        self.send(counters)?;
+        let mut reads = 0;
+        loop {
+            if self.client.closing {
+                return Ok(if self.output.len() == 0 {
+                    After::Close
+                } else {
+                    After::Wait
+                });
+            }
+            if self.is_paused() {
+                return Ok(After::Paused);
+            }
+            if !self.backlog {
+                if !self.readable {
+                    return Ok(After::Wait);
+                }
+                if reads == READS_PER_TURN {
+                    return Ok(After::Again);
+                }
+                reads += 1;
+                if !self.receive(shared, counters)? {
+                    continue;
+                }
+            }
+            self.execute(shared, counters, batch);
+            if self.output.len() > shared.settings.output_limit {
+                tracing::warn!(
+                    client = self.client.entry.id,
+                    "a client does not read its replies; cutting it off"
+                );
+                return Err(Broken::OutputBuffer);
+            }
+            self.send(counters)?;
+        }
+    }
+
+    /// Reads once. Returns whether anything came; at the end of the stream the client is closed, its replies first.
+    fn receive(&mut self, shared: &Shared, counters: &Counters) -> Result<bool, Broken> {
+        let Input { bytes, filled } = &mut self.input;
+        if *filled > shared.settings.query_buffer {
+            tracing::warn!(
+                client = self.client.entry.id,
+                "a command exceeds the query buffer; cutting its client off"
+            );
+            return Err(Broken::QueryBuffer);
+        }
+        // Room for what the command is known to need, but never for more than again what has come: a client that
+        // merely announces a large argument gets no memory for it.
+        let wanted = self.parser.wanted(*filled).clamp(READ, (*filled).max(READ));
+        if bytes.len() < *filled + READ {
+            bytes.reserve_exact(*filled + wanted - bytes.len());
+            bytes.resize(*filled + wanted, 0);
+        }
+        let end = bytes.len().min(*filled + wanted);
+        let room = &mut bytes[*filled..end];
+        match self.stream.read(room) {
+            Ok(0) => {
+                self.client.closing = true;
+                Ok(false)
+            }
+            Ok(read) => {
+                // A read that does not fill its room has emptied the socket; the next byte will be told of.
+                self.readable = read == room.len() || self.ended;
+                *filled += read;
+                counters.reads.add(1);
+                counters.input.add(read as u64);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Executes what is complete in the input, until there is a good deal to send.
+    fn execute(&mut self, shared: &Shared, counters: &Counters, batch: &mut Batch) {
+        let full = self.output.bytes.len() + SEND;
+        let mut at = 0;
+        self.backlog = false;
+        loop {
+            let input = &mut self.input.bytes[at..self.input.filled];
+            let parsed = self.parser.parse(input, batch);
+            let executed = Executor {
+                server: shared,
+                client: &mut self.client,
+                counters,
+                out: &mut self.output.bytes,
+                full,
+            }
+            .run(batch, input);
+            self.parser.set_trusted(self.client.authenticated);
+            if self.client.closing {
+                at = self.input.filled;
+                break;
+            }
+            if executed < batch.len() {
+                at += batch.bytes(executed);
+                self.parser.rewind();
+                self.backlog = true;
+                break;
+            }
+            at += parsed.consumed;
+            match parsed.stop {
+                Stop::Incomplete => break,
+                Stop::Full if self.output.bytes.len() >= full => {
+                    self.backlog = true;
+                    break;
+                }
+                Stop::Full => {}
+                Stop::Broken(error) => {
+                    counters.errors.add(1);
+                    Reply::new(&mut self.output.bytes, self.client.protocol)
+                        .error(&format_args!("ERR {error}"));
+                    tracing::debug!(
+                        client = self.client.entry.id,
+                        "closing a connection: {error}"
+                    );
+                    self.client.closing = true;
+                    at = self.input.filled;
+                    break;
+                }
+            }
+        }
+        self.input.bytes.copy_within(at..self.input.filled, 0);
+        self.input.filled -= at;
+    }
+
+    /// Sends what the socket takes.
+    fn send(&mut self, counters: &Counters) -> Result<(), Broken> {
+        let Output { bytes, sent } = &mut self.output;
+        while self.writable && *sent < bytes.len() {
+            match self.stream.write(&bytes[*sent..]) {
+                Ok(0) => return Err(Broken::Socket(io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    *sent += written;
+                    counters.writes.add(1);
+                    counters.output.add(written as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if *sent == bytes.len() {
+            bytes.clear();
+            *sent = 0;
+            self.pause = self.patience;
+        } else if *sent >= SEND.max(bytes.len() / 2) {
+            bytes.drain(..*sent);
+            *sent = 0;
+        }
+        Ok(())
+    }
+
+    /// Takes the thread's buffers, unless it has large ones of its own that are in use.
+    fn borrow(&mut self, scratch: &mut Scratch) {
+        if self.input.bytes.len() < READ {
+            let rest = std::mem::replace(&mut self.input, std::mem::take(&mut scratch.input));
+            let room = self.input.bytes.len().max(rest.filled + READ);
+            self.input.bytes.resize(room, 0);
+            self.input.bytes[..rest.filled].copy_from_slice(&rest.bytes[..rest.filled]);
+            self.input.filled = rest.filled;
+        }
+        if self.output.len() == 0 {
+            self.output = std::mem::take(&mut scratch.output);
+        }
+    }
+
+    /// Gives back what it does not need. Of a little rest of a command it keeps a copy, not the thread's buffer.
+    fn give_back(&mut self, scratch: &mut Scratch) {
+        let filled = self.input.filled;
+        if filled < READ / 4 {
+            let rest = Input {
+                bytes: self.input.bytes[..filled].to_vec(),
+                filled,
+            };
+            let mut large = std::mem::replace(&mut self.input, rest);
+            large.filled = 0;
+            if large.bytes.len() <= KEEP {
+                scratch.input = large;
+            }
+        }
+        if self.output.len() == 0 {
+            let output = std::mem::take(&mut self.output);
+            if output.bytes.capacity() <= KEEP {
+                scratch.output = output;
+            }
+        }
+    }
+
+    /// Whether it is not listened to until its client has read.
+    pub fn is_paused(&self) -> bool {
+        self.output.len() > self.pause
+    }
+
+    /// Called now and then while the client is paused. One that sends although it has read nothing for a second
+    /// probably writes a whole pipeline before it reads the first reply, and would wait for ever: it is listened to
+    /// again, until its replies exceed the limit. Returns whether it is.
+    pub fn relent(&mut self, now_ms: u64) -> bool {
+        let (unsent, since_ms) = self.stuck;
+        if unsent != self.output.len() {
+            self.stuck = (self.output.len(), now_ms);
+            return false;
+        }
+        let waits = self.readable || self.backlog;
+        if now_ms.saturating_sub(since_ms) < PATIENCE_MS || !waits {
+            return false;
+        }
+        self.pause = self.output.len() + self.patience;
+        true
+    }
+
+    /// Stops listening: sends what is unsent, then closes.
+    pub fn finish(&mut self) {
+        self.client.closing = true;
+    }
+
+    /// Has the thread's registry tell of the socket.
+    pub fn register(&mut self, registry: &mio::Registry, token: mio::Token) -> io::Result<()> {
+        self.stream.register(registry, token)
+    }
+
+    /// Says goodbye to the peer.
+    pub fn close(mut self) {
+        self.stream.finish();
+    }
+}

@@ -1,0 +1,95 @@
+//! What a thread has done, counted without sharing a cache line with another thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread counts and any thread may read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Counts `more`. Only the owning thread may, which spares a locked instruction.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        // SYNC: pairs with nothing; a statistic, whose reader wants some recent value.
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(more),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The count, or one of a moment ago.
+    pub fn get(&self) -> u64 {
+        // SYNC: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// One thread's counts.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Counters { $($(#[$doc])* pub $name: Count),* }
+
+        /// The sums over threads at one moment.
+        #[derive(Debug, Default, Clone, Copy)]
+        pub(crate) struct Totals { $($(#[$doc])* pub $name: u64),* }
+
+        impl Totals {
+            /// The sums over `threads`.
+            pub fn of<'a>(threads: impl Iterator<Item = &'a Counters>) -> Self {
+                threads.fold(Self::default(), |sums, one| Self {
+                    $($name: sums.$name.wrapping_add(one.$name.get())),*
+                })
+            }
+
+            /// How much each has grown since `earlier`.
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(earlier.$name)),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections accepted, those refused afterwards included.
+    connections,
+    /// Connections refused because there were too many, or because they came from outside.
+    rejected,
+    /// Commands executed, those that failed included.
+    commands,
+    /// Error replies.
+    errors,
+    /// Bytes received.
+    input,
+    /// Bytes sent.
+    output,
+    /// Reads from sockets that brought something.
+    reads,
+    /// Writes to sockets.
+    writes,
+    /// Keys looked up and found.
+    hits,
+    /// Keys looked up and not found.
+    misses,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_sums_and_differences() {
+        let threads = [Counters::default(), Counters::default()];
+        threads[0].commands.add(2);
+        threads[1].commands.add(3);
+        let before = Totals::of(threads.iter());
+        threads[1].hits.add(7);
+        let after = Totals::of(threads.iter());
+        assert_eq!((before.commands, after.commands), (5, 5));
+        assert_eq!(
+            (after.since(&before).hits, after.since(&before).commands),
+            (7, 0)
+        );
+    }
+}

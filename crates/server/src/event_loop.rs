@@ -1,0 +1,348 @@
+//! One I/O thread: waits for its sockets, gives each that is ready a turn, and executes whatever they send.
+//!
+//! Any thread executes any command; connections never move between threads. Readiness is edge-triggered, so that a
+//! busy connection costs one read and one write a turn and nothing else.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+use slab::Slab;
+
+use crate::client::Client;
+use crate::connection::{After, Connection, Scratch};
+use crate::counters::Counters;
+use crate::listen::{Accepted, Listener};
+use crate::protection;
+use crate::shared::{Shared, ThreadSide};
+
+/// Events fetched from the kernel at once.
+const EVENTS: usize = 256;
+
+/// How soon a paused connection, or an accept that failed, is looked at again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// How long a stopping server waits for clients to read their last replies.
+const FAREWELL_MS: u64 = 5_000;
+
+/// The token of a thread's [`mio::Waker`].
+pub(crate) const WAKER: Token = Token(usize::MAX);
+
+/// Listener `index` has the token `LISTENERS - index`; a connection's is its place in the slab.
+const LISTENERS: usize = usize::MAX - 1;
+
+/// One I/O thread.
+pub(crate) struct EventLoop {
+    poll: Poll,
+    shared: Arc<Shared>,
+    index: usize,
+    listeners: Vec<Listener>,
+    connections: Slab<Connection>,
+    /// Connections that have something to do, by their place in the slab.
+    ready: Vec<usize>,
+    /// Connections that are not listened to.
+    paused: Vec<usize>,
+    /// Whether a listener could not accept, and will not tell again.
+    accept_again: bool,
+    scratch: Scratch,
+}
+
+impl EventLoop {
+    /// The loop of thread `index`. `poll` is the one that the thread's waker was made for.
+    pub fn new(
+        poll: Poll,
+        shared: Arc<Shared>,
+        index: usize,
+        mut listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        for (number, listener) in listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), Token(LISTENERS - number))?;
+        }
+        Ok(Self {
+            poll,
+            shared,
+            index,
+            listeners,
+            connections: Slab::new(),
+            ready: Vec::new(),
+            paused: Vec::new(),
+            accept_again: false,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Serves until the server stops.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.shared.stopping() {
+            self.wait(&mut events)?;
+            self.take_mail();
+            self.serve_ready();
+            self.look_after_paused();
+        }
+        self.say_goodbye(&mut events)
+    }
+
+    fn side(&self) -> &ThreadSide {
+        &self.shared.threads[self.index]
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.side().counters
+    }
+
+    /// Waits for something to happen and notes which connections it happened to.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = if !self.ready.is_empty() {
+            Some(Duration::ZERO)
+        } else if self.accept_again || !self.paused.is_empty() {
+            Some(RETRY)
+        } else {
+            None
+        };
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            polled => polled?,
+        }
+        let mut accept = std::mem::take(&mut self.accept_again);
+        for event in events.iter() {
+            match event.token() {
+                WAKER => {}
+                Token(token) if token > LISTENERS - self.listeners.len() => accept = true,
+                Token(key) => {
+                    let Some(connection) = self.connections.get_mut(key) else {
+                        continue;
+                    };
+                    connection.ended |= event.is_read_closed() || event.is_error();
+                    connection.readable |= event.is_readable() || connection.ended;
+                    connection.writable |=
+                        event.is_writable() || event.is_write_closed() || event.is_error();
+                    self.enqueue(key);
+                }
+            }
+        }
+        if accept {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, key: usize) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.ready.push(key);
+        }
+    }
+
+    /// Accepts what waits at the listeners, and gives each connection to the thread that has the fewest.
+    fn accept(&mut self) {
+        for number in 0..self.listeners.len() {
+            loop {
+                match self.listeners[number].accept() {
+                    Ok(accepted) => self.admit(accepted),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if is_transient(&error) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection; trying again");
+                        self.accept_again = true;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, mut accepted: Accepted) {
+        let shared = Arc::clone(&self.shared);
+        self.counters().connections.add(1);
+        if let Some(refusal) =
+            protection::refusal(&shared.settings, accepted.is_local, shared.connected())
+        {
+            self.counters().rejected.add(1);
+            tracing::debug!(peer = accepted.peer, refusal, "refusing a connection");
+            // The socket is new: these few bytes fit its buffer, or the peer is gone.
+            let _ = io::Write::write(&mut accepted.stream, refusal.as_bytes());
+            accepted.stream.finish();
+            return;
+        }
+        // SYNC: pairs with nothing; the loads only spread connections, an outdated one costs a little balance.
+        let loads = shared
+            .threads
+            .iter()
+            .map(|thread| thread.load.load(Ordering::Relaxed));
+        let Some((target, _)) = loads
+            .enumerate()
+            .min_by_key(|(thread, load)| (*load, *thread != self.index))
+        else {
+            return;
+        };
+        let side = &shared.threads[target];
+        // SYNC: as above.
+        side.load.fetch_add(1, Ordering::Relaxed);
+        if target == self.index {
+            self.welcome(accepted);
+            return;
+        }
+        side.mailbox().push(accepted);
+        if let Err(error) = side.waker.wake() {
+            tracing::warn!(%error, "an I/O thread could not be woken; it will find its connection at its next event");
+        }
+    }
+
+    /// Takes the connections that other threads have accepted for this one.
+    fn take_mail(&mut self) {
+        let mail = std::mem::take(&mut *self.side().mailbox());
+        for accepted in mail {
+            self.welcome(accepted);
+        }
+    }
+
+    /// Begins to serve a connection.
+    fn welcome(&mut self, accepted: Accepted) {
+        let Accepted {
+            stream,
+            peer,
+            local,
+            ..
+        } = accepted;
+        let settings = &self.shared.settings;
+        let entry =
+            self.shared
+                .clients
+                .enter(peer, local, stream.descriptor(), self.shared.now_ms());
+        let client = Client::new(entry, settings.password.is_none());
+        let mut connection = Connection::new(stream, client, &self.shared);
+        let vacant = self.connections.vacant_entry();
+        let key = vacant.key();
+        let registered = connection.register(self.poll.registry(), Token(key));
+        vacant.insert(connection);
+        match registered {
+            Ok(()) => self.enqueue(key),
+            Err(error) => {
+                tracing::warn!(%error, "cannot wait for a connection's input; closing it");
+                self.close(key);
+            }
+        }
+    }
+
+    /// Gives every connection that has something to do a turn.
+    fn serve_ready(&mut self) {
+        let now_ms = if self.ready.is_empty() {
+            0
+        } else {
+            self.shared.now_ms()
+        };
+        // Those that want another turn are queued behind, for the next round.
+        let mut ready = std::mem::take(&mut self.ready);
+        for key in ready.drain(..) {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.queued = false;
+            let counters = &self.shared.threads[self.index].counters;
+            let after = connection.turn(&self.shared, counters, &mut self.scratch);
+            connection.client.publish(now_ms);
+            match after {
+                After::Wait => {}
+                After::Again => self.enqueue(key),
+                After::Paused => {
+                    if !self.paused.contains(&key) {
+                        self.paused.push(key);
+                    }
+                }
+                After::Close => self.close(key),
+            }
+        }
+        ready.append(&mut self.ready);
+        self.ready = ready;
+    }
+
+    /// Listens again to paused clients that seem to wait for us while we wait for them.
+    fn look_after_paused(&mut self) {
+        if self.paused.is_empty() {
+            return;
+        }
+        let now_ms = self.shared.now_ms();
+        let mut paused = std::mem::take(&mut self.paused);
+        paused.retain(|&key| {
+            let Some(connection) = self.connections.get_mut(key) else {
+                return false;
+            };
+            let relented = connection.relent(now_ms);
+            if relented {
+                self.enqueue(key);
+            }
+            !relented && self.connections.get(key).is_some_and(Connection::is_paused)
+        });
+        self.paused = paused;
+    }
+
+    fn close(&mut self, key: usize) {
+        let Some(connection) = self.connections.try_remove(key) else {
+            return;
+        };
+        self.shared.clients.leave(connection.client.entry.id);
+        // SYNC: as in `admit`.
+        self.side().load.fetch_sub(1, Ordering::Relaxed);
+        connection.close();
+    }
+
+    /// Accepts and reads no more, sends what has been answered, and closes every connection.
+    fn say_goodbye(mut self, events: &mut Events) -> io::Result<()> {
+        for mut listener in std::mem::take(&mut self.listeners) {
+            listener.deregister(self.poll.registry())?;
+        }
+        self.take_mail();
+        for (_, connection) in &mut self.connections {
+            connection.finish();
+        }
+        let deadline_ms = self.shared.now_ms() + FAREWELL_MS;
+        loop {
+            let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+            keys.into_iter().for_each(|key| self.enqueue(key));
+            self.serve_ready();
+            self.ready.clear();
+            let now_ms = self.shared.now_ms();
+            if self.connections.is_empty() || now_ms >= deadline_ms {
+                break;
+            }
+            self.connections
+                .iter_mut()
+                .for_each(|(_, connection)| connection.queued = false);
+            match self
+                .poll
+                .poll(events, Some(Duration::from_millis(deadline_ms - now_ms)))
+            {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                polled => polled?,
+            }
+            for event in events.iter() {
+                if let Some(connection) = self.connections.get_mut(event.token().0) {
+                    connection.writable |=
+                        event.is_writable() || event.is_write_closed() || event.is_error();
+                }
+            }
+        }
+        let rest: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+        if !rest.is_empty() {
+            tracing::warn!(
+                clients = rest.len(),
+                "closing connections whose clients have not read their replies"
+            );
+        }
+        rest.into_iter().for_each(|key| self.close(key));
+        Ok(())
+    }
+}
+
+/// Whether an accept failed for the connection's own reason, so that the next one may succeed.
+fn is_transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | NotConnected
+    )
+}

@@ -1,0 +1,153 @@
+//! Redis' glob patterns: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them, over bytes.
+//!
+//! Linear in the text for each `*` of the pattern: only the last `*` is ever retried, which is enough, because
+//! whatever an earlier one could still give up, the later one can skip.
+
+/// Whether `text` as a whole matches `pattern`.
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    matches_with(pattern, text, |byte| byte)
+}
+
+/// As [`matches`], blind to the case of ASCII letters.
+pub(crate) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
+    matches_with(pattern, text, |byte| byte.to_ascii_lowercase())
+}
+
+fn matches_with(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // The pattern behind the last `*`, and the text it has been tried against last.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        if pattern.get(p) == Some(&b'*') {
+            p += 1;
+            retry = Some((p, t));
+            continue;
+        }
+        let step = match text.get(t) {
+            None if p >= pattern.len() => return true,
+            None => return false,
+            Some(&byte) => one(&pattern[p..], byte, &fold),
+        };
+        match (step, retry) {
+            (Some(taken), _) => {
+                p += taken;
+                t += 1;
+            }
+            (None, Some((after, tried))) => {
+                p = after;
+                t = tried + 1;
+                retry = Some((after, t));
+            }
+            (None, None) => return false,
+        }
+    }
+}
+
+/// How much of the pattern stands for `byte`, if its first element does.
+fn one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
+    match pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'[', ..] => class(pattern, byte, fold),
+        [b'\\', literal, ..] => (fold(*literal) == fold(byte)).then_some(2),
+        [literal, ..] => (fold(*literal) == fold(byte)).then_some(1),
+    }
+}
+
+/// A bracketed class, which may lack its closing bracket.
+fn class(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
+    let negated = pattern.get(1) == Some(&b'^');
+    let mut at = if negated { 2 } else { 1 };
+    let mut found = false;
+    loop {
+        match &pattern[at.min(pattern.len())..] {
+            [] => break,
+            [b'\\', literal, ..] => {
+                found |= *literal == byte;
+                at += 2;
+            }
+            [b']', ..] => {
+                at += 1;
+                break;
+            }
+            [from, b'-', to, ..] => {
+                let (from, to) = (fold(*from), fold(*to));
+                found |= (from.min(to)..=from.max(to)).contains(&fold(byte));
+                at += 3;
+            }
+            [literal, ..] => {
+                found |= fold(*literal) == fold(byte);
+                at += 1;
+            }
+        }
+    }
+    (found != negated).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn patterns_match_as_in_redis() {
+        let cases = [
+            ("", "", true),
+            ("*", "", true),
+            ("*", "abc", true),
+            ("a*c", "abbbc", true),
+            ("a*c", "abbbd", false),
+            ("*a*b*c", "xaybzc", true),
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("h[ae]llo", "hallo", true),
+            ("h[ae]llo", "hillo", false),
+            ("h[^e]llo", "hello", false),
+            ("h[a-c]llo", "hbllo", true),
+            ("h[c-a]llo", "hbllo", true),
+            (r"h\*llo", "h*llo", true),
+            (r"h\*llo", "hello", false),
+            (r"[\]]", "]", true),
+            ("[abc", "b", true),
+            ("[", "a", false),
+            ("a\\", "a\\", true),
+            ("**", "x", true),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(
+                matches(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} {text}"
+            );
+        }
+        assert!(matches_any_case(b"MAX*", b"maxmemory") && !matches(b"MAX*", b"maxmemory"));
+    }
+
+    #[test]
+    fn many_stars_do_not_explode() {
+        let pattern = b"a*".repeat(500);
+        let text = b"a".repeat(50_000);
+        assert!(matches(&pattern, &text));
+        assert!(!matches(&[&pattern[..], b"b"].concat(), &text));
+    }
+
+    /// The definition of `*`, taken literally.
+    fn naive(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            [b'*', rest @ ..] => (0..=text.len()).any(|skip| naive(rest, &text[skip..])),
+            _ => {
+                !text.is_empty()
+                    && one(pattern, text[0], &|b| b)
+                        .is_some_and(|n| naive(&pattern[n..], &text[1..]))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn retrying_the_last_star_is_enough(pattern in "[ab*?]{0,8}|[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab]{0,10}") {
+            prop_assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), naive(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+}

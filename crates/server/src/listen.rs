@@ -1,0 +1,239 @@
+//! Listening sockets and what comes out of them.
+//!
+//! All threads wait on the same listening sockets, and whoever accepts a connection gives it to the thread that
+//! serves the fewest. `SO_REUSEPORT`, a socket of its own for each thread, would spare the hand-over, but it spreads
+//! a few long-lived connections unevenly (a hash of the addresses decides, and most clients keep a handful of
+//! connections), strands the connections queued for a thread that is busy, and lets a second server take the same
+//! port without a word.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::settings::{BACKLOG, KEEPALIVE_S};
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection that has been accepted and not yet served.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub stream: Stream,
+    /// Where it comes from, as `CLIENT LIST` shows it.
+    pub peer: String,
+    /// Where it has arrived.
+    pub local: String,
+    /// Whether it comes from this machine.
+    pub is_local: bool,
+}
+
+impl Listener {
+    /// Listens on a TCP address.
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        // A port whose last server has just ended can be taken at once; one with a living server cannot.
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(Listener::Tcp(TcpListener::from_std(socket.into())))
+    }
+
+    /// Listens on a unix socket. One that a dead server has left behind is replaced; one that answers, or a file of
+    /// another kind, is not.
+    pub fn unix(path: &Path) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        let address = SockAddr::unix(path)?;
+        match socket.bind(&address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path, &address) =>
+            {
+                std::fs::remove_file(path)?;
+                socket.bind(&address)?;
+            }
+            bound => bound?,
+        }
+        socket.listen(BACKLOG)?;
+        Ok(Listener::Unix(
+            UnixListener::from_std(OwnedFd::from(socket).into()),
+            path.to_owned(),
+        ))
+    }
+
+    /// The TCP address it listens on.
+    pub fn address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().map(Some),
+            Listener::Unix(..) => Ok(None),
+        }
+    }
+
+    /// The same socket for another thread.
+    pub fn share(&self) -> io::Result<Self> {
+        match self {
+            Listener::Tcp(listener) => {
+                let shared = SockRef::from(listener).try_clone()?;
+                Ok(Listener::Tcp(TcpListener::from_std(shared.into())))
+            }
+            Listener::Unix(listener, path) => {
+                let shared = SockRef::from(listener).try_clone()?;
+                Ok(Listener::Unix(
+                    UnixListener::from_std(OwnedFd::from(shared).into()),
+                    path.clone(),
+                ))
+            }
+        }
+    }
+
+    /// Takes the next connection.
+    pub fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                // A connection that cannot even be configured has ended already.
+                let local = configure(&stream).map_err(|_| io::ErrorKind::ConnectionAborted)?;
+                let is_local = peer.ip().to_canonical().is_loopback();
+                Ok(Accepted {
+                    stream: Stream::Tcp(stream),
+                    peer: peer.to_string(),
+                    local: local.to_string(),
+                    is_local,
+                })
+            }
+            Listener::Unix(listener, path) => {
+                let (stream, _) = listener.accept()?;
+                let path = format!("{}:0", path.display());
+                Ok(Accepted {
+                    stream: Stream::Unix(stream),
+                    peer: path.clone(),
+                    local: path,
+                    is_local: true,
+                })
+            }
+        }
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Listener::Tcp(listener) => listener,
+            Listener::Unix(listener, _) => listener,
+        }
+    }
+
+    /// Has `registry` tell of new connections.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(self.source(), token, Interest::READABLE)
+    }
+
+    /// No longer.
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(self.source())
+    }
+}
+
+/// Sets up an accepted connection; returns its address on this side.
+fn configure(stream: &TcpStream) -> io::Result<SocketAddr> {
+    let socket = SockRef::from(stream);
+    // Replies are written in one piece: waiting for more of them only adds latency.
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = Duration::from_secs(KEEPALIVE_S);
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(keepalive)
+            .with_interval(keepalive / 3)
+            .with_retries(3),
+    )?;
+    stream.local_addr()
+}
+
+fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
+    let refused = || {
+        let probe = Socket::new(Domain::UNIX, Type::STREAM, None)
+            .and_then(|socket| socket.connect(address));
+        probe.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    is_socket && refused()
+}
+
+impl Stream {
+    /// Has `registry` tell of everything that happens to it, once each time.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match self {
+            Stream::Tcp(stream) => registry.register(stream, token, interest),
+            Stream::Unix(stream) => registry.register(stream, token, interest),
+        }
+    }
+
+    /// Its file descriptor, for `CLIENT LIST`.
+    pub fn descriptor(&self) -> i32 {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+
+    /// Ends the connection so that what has been sent arrives: closing a socket with unread input makes the kernel
+    /// reset the connection, and a reset destroys what the peer has not read yet.
+    pub fn finish(&mut self) {
+        let socket = match self {
+            Stream::Tcp(stream) => SockRef::from(&*stream),
+            Stream::Unix(stream) => SockRef::from(&*stream),
+        };
+        // Whoever has closed already gets no farewell.
+        let _ = socket.shutdown(Shutdown::Write);
+        let mut ignored = [0; 4096];
+        for _ in 0..256 {
+            match self.read(&mut ignored) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(bytes),
+            Stream::Unix(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Commands found in one read: where each argument lies in the input, never a copy of it.
+
+/// Where one argument lies: offsets from the first byte of the input it was parsed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// One command's end: in `Batch::spans`, and in the input.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    span: u32,
+    byte: u32,
+}
+
+/// Complete commands, in the order sent. Reused from read to read, so that parsing allocates nothing once warm.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub(super) spans: Vec<Span>,
+    ends: Vec<End>,
+}
+
+/// Spans that an idle batch keeps room for; one command of a million arguments should not be remembered for ever.
+const KEPT_SPANS: usize = 1 << 16;
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many commands it holds.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether it holds no command.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The arguments of command `index`, its name first. `input` is what the batch was parsed from.
+    /// Beyond the last command: no arguments.
+    #[inline]
+    pub fn command<'a>(&'a self, index: usize, input: &'a [u8]) -> Arguments<'a> {
+        let from = match index.checked_sub(1) {
+            Some(before) => self.ends.get(before).map_or(0, |end| end.span as usize),
+            None => 0,
+        };
+        let to = self.ends.get(index).map_or(from, |end| end.span as usize);
+        Arguments {
+            input,
+            spans: self.spans.get(from..to).unwrap_or_default(),
+        }
+    }
+
+    /// How many bytes of the input the first `commands` commands take.
+    pub fn bytes(&self, commands: usize) -> usize {
+        match commands.checked_sub(1) {
+            Some(last) => self.ends.get(last).map_or(0, |end| end.byte as usize),
+            None => 0,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.spans.clear();
+        self.spans.shrink_to(KEPT_SPANS);
+        self.ends.clear();
+    }
+
+    pub(super) fn finish_command(&mut self, byte: usize) {
+        self.ends.push(End {
+            span: self.spans.len() as u32,
+            byte: byte as u32,
+        });
+    }
+
+    /// The first span that belongs to no finished command.
+    pub(super) fn unfinished(&self) -> usize {
+        self.ends.last().map_or(0, |end| end.span as usize)
+    }
+}
+
+/// The arguments of one command; the first is its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Arguments<'a> {
+    input: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Arguments<'a> {
+    /// How many there are, the name included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there is not even a name.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Argument `index`; empty if there is none. A command's arity is checked before it runs, so commands
+    /// ask only for what is there.
+    #[inline]
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        self.spans
+            .get(index)
+            .and_then(|span| self.resolve(span))
+            .unwrap_or_default()
+    }
+
+    /// The arguments from `index` on.
+    #[inline]
+    pub fn from(&self, index: usize) -> Arguments<'a> {
+        Arguments {
+            input: self.input,
+            spans: self.spans.get(index..).unwrap_or_default(),
+        }
+    }
+
+    /// The arguments one by one.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let arguments = *self;
+        self.spans
+            .iter()
+            .map(move |span| arguments.resolve(span).unwrap_or_default())
+    }
+
+    #[inline]
+    fn resolve(&self, span: &Span) -> Option<&'a [u8]> {
+        self.input
+            .get(span.start as usize..span.start as usize + span.len as usize)
+    }
+}

@@ -1,0 +1,148 @@
+//! Inline commands: a line of words as typed into `telnet`, quoted as Redis quotes.
+//!
+//! Words are unescaped where they stand (an unescaped word is never longer than its source), so that they are
+//! spans of the input like any other argument.
+
+use super::batch::Span;
+
+/// Appends the words of `line[from..to]` to `words`, unescaping them in place. `None`: a quote is not closed, or
+/// something other than a space follows a closing quote.
+pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Span>) -> Option<()> {
+    let mut read = from;
+    loop {
+        while read < to && is_space(line[read]) {
+            read += 1;
+        }
+        if read >= to {
+            return Some(());
+        }
+        let start = read;
+        let mut write = read;
+        while read < to && !is_space(line[read]) {
+            read = match line[read] {
+                b'"' => double_quoted(line, read + 1, to, &mut write)?,
+                b'\'' => single_quoted(line, read + 1, to, &mut write)?,
+                byte => {
+                    put(line, &mut write, byte);
+                    read + 1
+                }
+            };
+        }
+        words.push(Span {
+            start: start as u32,
+            len: (write - start) as u32,
+        });
+    }
+}
+
+/// Unescapes from behind an opening `"`; returns where the word goes on, which is a space or the end.
+fn double_quoted(line: &mut [u8], mut read: usize, to: usize, write: &mut usize) -> Option<usize> {
+    while read < to {
+        let (byte, taken) = match &line[read..to] {
+            [b'"', ..] => return closed(line, read, to),
+            [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                (hex(*high) << 4 | hex(*low), 4)
+            }
+            [b'\\', escaped, ..] => {
+                let byte = match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                };
+                (byte, 2)
+            }
+            [byte, ..] => (*byte, 1),
+            [] => break,
+        };
+        put(line, write, byte);
+        read += taken;
+    }
+    None
+}
+
+/// As [`double_quoted`], for `'`: only `\'` is an escape.
+fn single_quoted(line: &mut [u8], mut read: usize, to: usize, write: &mut usize) -> Option<usize> {
+    while read < to {
+        let (byte, taken) = match &line[read..to] {
+            [b'\\', b'\'', ..] => (b'\'', 2),
+            [b'\'', ..] => return closed(line, read, to),
+            [byte, ..] => (*byte, 1),
+            [] => break,
+        };
+        put(line, write, byte);
+        read += taken;
+    }
+    None
+}
+
+/// A closing quote must end the word.
+fn closed(line: &[u8], quote: usize, to: usize) -> Option<usize> {
+    let next = quote + 1;
+    (next >= to || is_space(line[next])).then_some(next)
+}
+
+fn put(line: &mut [u8], write: &mut usize, byte: u8) {
+    line[*write] = byte;
+    *write += 1;
+}
+
+fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+/// C's `isspace`.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Option<Vec<Vec<u8>>> {
+        let mut line = line.as_bytes().to_vec();
+        let (len, mut spans) = (line.len(), Vec::new());
+        split(&mut line, 0, len, &mut spans)?;
+        Some(
+            spans
+                .iter()
+                .map(|s| line[s.start as usize..][..s.len as usize].to_vec())
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn words_are_quoted_as_in_redis() {
+        let cases: [(&str, Option<&[&[u8]]>); 14] = [
+            ("", Some(&[])),
+            ("   ", Some(&[])),
+            ("a b", Some(&[b"a", b"b"])),
+            ("  a\tb  ", Some(&[b"a", b"b"])),
+            (r#"set "a b" 'c d'"#, Some(&[b"set", b"a b", b"c d"])),
+            (
+                r#""\x41\n\t\r\b\a\q\\\"""#,
+                Some(&[b"A\n\t\r\x08\x07q\\\""]),
+            ),
+            (r#""\xZZ""#, Some(&[b"xZZ"])),
+            (r"'\n\''", Some(&[br"\n'"])),
+            (r#"ab"c d""#, Some(&[b"abc d"])),
+            (r#""" ''"#, Some(&[b"", b""])),
+            (r#""abc"#, None),
+            (r#""abc\""#, None),
+            (r#""a"b"#, None),
+            ("'a'b", None),
+        ];
+        for (line, expected) in cases {
+            let expected =
+                expected.map(|words| words.iter().map(|w| w.to_vec()).collect::<Vec<_>>());
+            assert_eq!(words(line), expected, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The Redis serialisation protocol: requests in, replies out.
+//!
+//! [`Parser`] turns the bytes of a connection into [`Batch`]es of commands without copying an argument;
+//! [`Reply`] writes answers in the protocol version the client has asked for. Neither knows a socket or a store,
+//! so both are tested and fuzzed by themselves.
+
+mod batch;
+mod inline;
+mod number;
+mod parser;
+mod reply;
+
+pub use batch::{Arguments, Batch};
+pub use number::{parse_i64, parse_u64};
+pub use parser::{Limits, Parsed, Parser, ProtocolError, Stop};
+pub use reply::{Protocol, Reply};

@@ -1,0 +1,200 @@
+//! Replies, written straight into a connection's output in the protocol version its client speaks.
+
+use std::io::Write;
+
+/// The version of the protocol that a client has asked for with `HELLO`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// What every client speaks at first.
+    #[default]
+    Resp2,
+    /// Maps, sets, null and verbatim text are types of their own.
+    Resp3,
+}
+
+impl Protocol {
+    /// 2 or 3.
+    pub fn number(self) -> u8 {
+        match self {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        }
+    }
+}
+
+/// Writes replies at the end of a buffer. An aggregate is its header followed by as many replies as it announces.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl<'a> Reply<'a> {
+    /// Replies appended to `out`.
+    pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
+        Self { out, protocol }
+    }
+
+    /// Speaks `protocol` from here on.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// How many bytes the buffer holds, those of earlier replies included.
+    pub fn position(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes back everything written since `position`.
+    pub fn truncate(&mut self, position: usize) {
+        self.out.truncate(position);
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A short text without a line break.
+    pub fn simple(&mut self, text: &str) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.end();
+    }
+
+    /// An error: its code (`ERR`, `WRONGTYPE`, ...), a space, and words. Line breaks in it become spaces.
+    pub fn error(&mut self, error: &dyn std::fmt::Display) {
+        self.out.push(b'-');
+        let start = self.out.len();
+        // Writing to a `Vec` does not fail.
+        let _ = write!(self.out, "{error}");
+        for byte in &mut self.out[start..] {
+            if matches!(byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.end();
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.header(b':', value);
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + 32);
+        self.header(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.end();
+    }
+
+    /// A value, or null where there is none.
+    #[inline]
+    pub fn value(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// Nothing.
+    #[inline]
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// `len` replies follow.
+    pub fn array(&mut self, len: usize) {
+        self.header(b'*', len as i64);
+    }
+
+    /// `pairs` keys and values follow, in turn.
+    pub fn map(&mut self, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', 2 * pairs as i64),
+            Protocol::Resp3 => self.header(b'%', pairs as i64),
+        }
+    }
+
+    /// `len` replies without an order follow.
+    pub fn set(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', len as i64),
+            Protocol::Resp3 => self.header(b'~', len as i64),
+        }
+    }
+
+    /// Plain text for people, line breaks allowed.
+    pub fn verbatim(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.header(b'=', text.len() as i64 + 4);
+                self.out.extend_from_slice(b"txt:");
+                self.out.extend_from_slice(text.as_bytes());
+                self.end();
+            }
+        }
+    }
+
+    #[inline]
+    fn header(&mut self, kind: u8, value: i64) {
+        self.out.push(kind);
+        self.out
+            .extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        self.end();
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(protocol: Protocol, write: impl Fn(&mut Reply<'_>)) -> String {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, protocol));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_protocol_has_its_own_types() {
+        let all = |reply: &mut Reply<'_>| {
+            reply.null();
+            reply.map(2);
+            reply.set(3);
+            reply.verbatim("a");
+            reply.array(0);
+            reply.integer(i64::MIN);
+            reply.bulk(b"xyz");
+        };
+        let common = "*0\r\n:-9223372036854775808\r\n$3\r\nxyz\r\n";
+        assert_eq!(
+            written(Protocol::Resp2, all),
+            format!("$-1\r\n*4\r\n*3\r\n$1\r\na\r\n{common}")
+        );
+        assert_eq!(
+            written(Protocol::Resp3, all),
+            format!("_\r\n%2\r\n~3\r\n=5\r\ntxt:a\r\n{common}")
+        );
+    }
+
+    #[test]
+    fn an_error_is_one_line() {
+        assert_eq!(
+            written(Protocol::Resp2, |r| r.error(&"ERR a\r\nb")),
+            "-ERR a  b\r\n"
+        );
+    }
+}

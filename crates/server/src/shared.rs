@@ -1,0 +1,152 @@
+//! What all threads of a server share. Everything in it is safe to use from any of them at any time.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mio::Waker;
+use mneme_sys::Clock;
+
+use crate::client::Clients;
+use crate::counters::{Counters, Totals};
+use crate::listen::Accepted;
+use crate::settings::Settings;
+use mneme_log::LogStore;
+
+/// A running server's common state.
+pub(crate) struct Shared {
+    pub store: Arc<LogStore>,
+    pub settings: Settings,
+    pub clients: Clients,
+    /// The I/O threads, as the others see them.
+    pub threads: Vec<ThreadSide>,
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    /// Forty hexadecimal digits, different at each start.
+    pub run_id: String,
+    clock: Arc<dyn Clock>,
+    /// Wall-clock microseconds and monotonic nanoseconds of the same moment.
+    started: (u64, u64),
+    stopping: AtomicBool,
+    /// What `CONFIG RESETSTAT` has set to zero.
+    forgotten: Mutex<Totals>,
+}
+
+/// An I/O thread as the others see it.
+pub(crate) struct ThreadSide {
+    /// What it has done.
+    pub counters: Counters,
+    /// Connections it serves or is about to.
+    pub load: AtomicUsize,
+    /// Connections that another thread has accepted for it.
+    mailbox: Mutex<Vec<Accepted>>,
+    /// Ends its wait for events.
+    pub waker: Waker,
+}
+
+impl ThreadSide {
+    /// Connections that another thread has accepted for it.
+    pub fn mailbox(&self) -> MutexGuard<'_, Vec<Accepted>> {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    pub fn new(
+        store: Arc<LogStore>,
+        settings: Settings,
+        wakers: Vec<Waker>,
+        addresses: Vec<SocketAddr>,
+        run_id: String,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let thread = |waker| ThreadSide {
+            counters: Counters::default(),
+            load: AtomicUsize::new(0),
+            mailbox: Mutex::default(),
+            waker,
+        };
+        Self {
+            store,
+            settings,
+            clients: Clients::default(),
+            threads: wakers.into_iter().map(thread).collect(),
+            addresses,
+            run_id,
+            started: (clock.wall_ms() * 1000, clock.now_ns()),
+            clock,
+            stopping: AtomicBool::new(false),
+            forgotten: Mutex::default(),
+        }
+    }
+
+    /// Milliseconds of a clock that never goes back.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ns() / 1_000_000
+    }
+
+    /// Seconds since the server has started.
+    pub fn uptime_s(&self) -> u64 {
+        self.clock.now_ns().saturating_sub(self.started.1) / 1_000_000_000
+    }
+
+    /// Microseconds since 1970.
+    pub fn wall_us(&self) -> u64 {
+        let wall_us = self.clock.wall_ms() * 1000;
+        // The wall clock counts milliseconds; between them the monotonic one does, while the two agree.
+        let fine_us = self.started.0 + self.clock.now_ns().saturating_sub(self.started.1) / 1000;
+        if fine_us.abs_diff(wall_us) < 2000 {
+            fine_us
+        } else {
+            wall_us
+        }
+    }
+
+    /// Connections at this moment.
+    pub fn connected(&self) -> usize {
+        // SYNC: pairs with nothing; a statistic, and a limit that may be off by the connections of this instant.
+        self.threads
+            .iter()
+            .map(|thread| thread.load.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// What all threads have done since the start or the last `CONFIG RESETSTAT`.
+    pub fn totals(&self) -> Totals {
+        self.all_time().since(
+            &self
+                .forgotten
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    /// Begins the statistics anew.
+    pub fn reset_totals(&self) {
+        *self
+            .forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = self.all_time();
+    }
+
+    fn all_time(&self) -> Totals {
+        Totals::of(self.threads.iter().map(|thread| &thread.counters))
+    }
+
+    /// Tells every thread to finish what it has begun and end.
+    pub fn stop(&self) {
+        // SYNC: pairs with the Acquire load in `stopping`.
+        self.stopping.store(true, Ordering::Release);
+        for thread in &self.threads {
+            if let Err(error) = thread.waker.wake() {
+                tracing::warn!(%error, "an I/O thread could not be woken; it will stop at its next event");
+            }
+        }
+    }
+
+    /// Whether the server is to end.
+    pub fn stopping(&self) -> bool {
+        // SYNC: pairs with the Release store in `stop`.
+        self.stopping.load(Ordering::Acquire)
+    }
+}
