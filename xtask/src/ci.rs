@@ -20,6 +20,7 @@ const STEPS: &[Step] = &[
     ("layering", layers),
     ("clippy", clippy),
     ("clippy-fault", clippy_fault),
+    ("features", features),
     ("test", test),
     ("test-fault", test_fault),
     ("doc", doc),
@@ -171,6 +172,21 @@ fn clippy_fault(workspace: &Workspace) -> Outcome {
         .args(["--", "-D", "warnings"]))
 }
 
+/// The store alone, for programs that embed it and serve nothing.
+fn features(workspace: &Workspace) -> Outcome {
+    let arguments = [
+        "clippy",
+        "-p",
+        "mneme",
+        "--lib",
+        "--no-default-features",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run(&mut cargo(workspace, &arguments))
+}
+
 fn test(workspace: &Workspace) -> Outcome {
     run(&mut cargo(workspace, &["test", "--workspace"]))
 }
@@ -246,10 +262,12 @@ fn interleavings(workspace: &Workspace) -> Outcome {
         |proof| proof.interleavings,
         |item| {
             let (cfg, arguments) = (&item.arguments[0], &item.arguments[1]);
-            let mut command = cargo(workspace, &["test", "--release", "-p", &item.package]);
+            let mut command = cargo(workspace, &["test", "-p", &item.package]);
             command.args(arguments.split_whitespace());
-            command.env("RUSTFLAGS", format!("--cfg {cfg}"));
-            command.env("CARGO_TARGET_DIR", workspace.root.join("target").join(cfg));
+            if cfg != "-" {
+                command.env("RUSTFLAGS", format!("--cfg {cfg}"));
+                command.env("CARGO_TARGET_DIR", workspace.root.join("target").join(cfg));
+            }
             command
         },
     )

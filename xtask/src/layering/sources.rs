@@ -129,7 +129,8 @@ fn home_of_modules(file: &Path) -> PathBuf {
     }
 }
 
-fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
+/// Collects the Rust files below a directory, in the order of their names.
+pub fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;
     };
