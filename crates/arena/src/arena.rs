@@ -1,43 +1,18 @@
 //! [`Arena`]: one opening of a region that is divided into extents.
 
-use crate::descriptor::{Descriptor, State, Status, Table};
-use crate::frame::{Extent, FRAME_BYTES, Frame, MAX_FRAMES};
-use crate::layout::{ARENA_HEADER, ArenaHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC};
+use crate::AdoptError;
+use crate::descriptor::{Descriptor, State, Table};
+use crate::frame::{Extent, Frame};
+use crate::layout::{ARENA_HEADER, ArenaHeader, Geometry};
 use crate::runs::RunsNode;
 use crate::summary::Summary;
-use crate::zone::{MAX_ZONES, Zone, ZoneEntry, planned};
-use crate::{AdoptError, CreateError, OpenError};
+use crate::zone::{MAX_ZONES, Zone, ZoneEntry};
 use mneme_sync::{Participants, RobustLock, SlotId};
-use mneme_sys::{NodeId, Region, RegionError, RegionHeader, Topology};
+use mneme_sys::{NodeId, Region, RegionError};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-/// How a new arena is made.
-#[derive(Clone)]
-pub struct ArenaOptions {
-    /// Identity of the region, the same that the control region was created for.
-    pub uuid: [u8; 16],
-    /// Bytes of the client area, for the tenant's own header and tables.
-    pub client_bytes: usize,
-    /// NUMA nodes to spread the frames over, at least 1. Fixed for the life of the arena.
-    pub nodes: u16,
-    /// The machine, for the order in which other nodes stand in for one that is full.
-    pub topology: Arc<dyn Topology>,
-    /// Frames that ordinary claims may not take. See [`Arena::set_reserve`].
-    pub reserve_frames: u32,
-}
-
-impl std::fmt::Debug for ArenaOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ArenaOptions")
-            .field("client_bytes", &self.client_bytes)
-            .field("nodes", &self.nodes)
-            .field("reserve_frames", &self.reserve_frames)
-            .finish_non_exhaustive()
-    }
-}
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// What is known of the extent that holds a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +46,7 @@ pub struct Arena {
     pub(crate) participants: Participants,
     pub(crate) geometry: Geometry,
     /// `order[n]`: the arena's nodes, the one nearest to node `n` first.
-    order: Vec<Vec<u16>>,
+    pub(crate) order: Vec<Vec<u16>>,
 }
 
 impl std::fmt::Debug for Arena {
@@ -84,193 +59,6 @@ impl std::fmt::Debug for Arena {
 }
 
 impl Arena {
-    /// Divides a region anew; what was in it is lost. The frames' memory is not touched, the client area is zeroed.
-    ///
-    /// Nobody else may use the region until this returns. If this process dies meanwhile, the region is no arena.
-    ///
-    /// # Errors
-    /// The options, the region's size, or its being read-only.
-    pub fn create(
-        region: Arc<Region>,
-        participants: Participants,
-        options: ArenaOptions,
-    ) -> Result<Arena, CreateError> {
-        if options.nodes == 0 {
-            return Err(CreateError::Options("an arena has at least one node"));
-        }
-        let (len, max) = (region.len() as u64, region.max() as u64);
-        if max / FRAME_BYTES > u64::from(MAX_FRAMES) {
-            return Err(CreateError::TooLarge { max });
-        }
-        let client = options.client_bytes as u64;
-        let too_small = |needed| CreateError::TooSmall {
-            len,
-            max,
-            client,
-            needed,
-        };
-        let geometry =
-            Geometry::new(max, client).ok_or(too_small(max.saturating_add(FRAME_BYTES)))?;
-        let needed = (u64::from(geometry.first_frame) + 1) * FRAME_BYTES;
-        if len < needed {
-            return Err(too_small(needed));
-        }
-        let order = node_order(options.nodes, &*options.topology);
-        let arena = Arena {
-            region,
-            participants,
-            geometry,
-            order,
-        };
-        arena.format(&options, (len / FRAME_BYTES) as u32)?;
-        Ok(arena)
-    }
-
-    fn format(&self, options: &ArenaOptions, end: u32) -> Result<(), RegionError> {
-        let geometry = &self.geometry;
-        // First the old identity goes, last the new one comes: at no moment is there a header over other content.
-        self.region.at::<AtomicU64>(0)?.store(0, Release);
-        let words = (geometry.client + geometry.client_bytes).div_ceil(8) - ARENA_HEADER / 8;
-        for word in self
-            .region
-            .slice_at::<AtomicU64>(ARENA_HEADER, words as usize)?
-        {
-            // Only what is not zero is written: a fresh region keeps its pages unallocated.
-            if word.load(Relaxed) != 0 {
-                word.store(0, Relaxed);
-            }
-        }
-        let header = self.header()?;
-        header.client_bytes.store(geometry.client_bytes, Relaxed);
-        header
-            .checksum
-            .store(geometry.checksum(u32::from(options.nodes)), Relaxed);
-        header.max_frames.store(geometry.max_frames, Relaxed);
-        header.first_frame.store(geometry.first_frame, Relaxed);
-        header.nodes.store(u32::from(options.nodes), Relaxed);
-        header
-            .incarnation
-            .store(self.participants.incarnation(), Relaxed);
-        header.reserve_frames.store(options.reserve_frames, Relaxed);
-        let zones = planned(&[], geometry.first_frame, end, options.nodes);
-        self.bind(&zones, geometry.first_frame..end);
-        self.store_zones(&zones)?;
-        let table = self.table()?;
-        for descriptor in table.0.iter().take(geometry.first_frame as usize) {
-            descriptor.set(Status {
-                state: State::Own,
-                ..Status::free(0)
-            });
-        }
-        for descriptor in &table.0[geometry.first_frame as usize..end as usize] {
-            descriptor.set(Status::free(0));
-        }
-        header.end_frame.store(end, Release);
-        let summary = self.summary()?;
-        summary.mark(geometry.first_frame..end, true);
-        summary.refresh(0..geometry.max_frames);
-        RegionHeader {
-            magic: MAGIC,
-            format: FORMAT,
-            header_len: mneme_sys::HEADER_LEN as u32,
-            layout_hash: LAYOUT_HASH,
-            uuid: options.uuid,
-            max_len: u64::from(geometry.max_frames) * FRAME_BYTES,
-            committed_len: u64::from(end) * FRAME_BYTES,
-            client: [0; 8],
-            checksum: 0,
-        }
-        .write(&self.region)
-    }
-
-    /// The identity of a region that holds an arena: what its control region is opened with.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open) for the region's header.
-    pub fn identity(region: &Region) -> Result<[u8; 16], OpenError> {
-        Ok(RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH)?.uuid)
-    }
-
-    /// Opens the arena in a region that others may have open too.
-    ///
-    /// # Errors
-    /// The region holds no arena, one of another version (both are named), a damaged or a torn one; or the arena's
-    /// owners were slots of an earlier incarnation of the control region.
-    pub fn open(
-        region: Arc<Region>,
-        participants: Participants,
-        topology: Arc<dyn Topology>,
-    ) -> Result<Arena, OpenError> {
-        let arena = Arena::attach(region, participants, &*topology)?;
-        let (known, control) = (
-            arena.header()?.incarnation.load(Relaxed),
-            arena.participants.incarnation(),
-        );
-        if known != control {
-            return Err(OpenError::OtherIncarnation {
-                arena: known,
-                control,
-            });
-        }
-        Ok(arena)
-    }
-
-    /// Opens the arena of a region that *nobody else has open*, whatever its owners were: the lock is reset, extents that
-    /// nobody adopted are given back, and what is derived is derived anew. O(frames).
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn recover(
-        region: Arc<Region>,
-        participants: Participants,
-        topology: Arc<dyn Topology>,
-    ) -> Result<Arena, OpenError> {
-        let arena = Arena::attach(region, participants, &*topology)?;
-        arena.recover_alone()?;
-        Ok(arena)
-    }
-
-    fn attach(
-        region: Arc<Region>,
-        participants: Participants,
-        topology: &dyn Topology,
-    ) -> Result<Arena, OpenError> {
-        let identity = RegionHeader::read(&region, MAGIC, FORMAT, LAYOUT_HASH)?;
-        let header: &ArenaHeader = region.at(ARENA_HEADER)?;
-        let geometry = Geometry::new(identity.max_len, header.client_bytes.load(Relaxed))
-            .ok_or(OpenError::Damaged("its sizes are impossible"))?;
-        let nodes = header.nodes.load(Relaxed);
-        if header.checksum.load(Relaxed) != geometry.checksum(nodes)
-            || header.max_frames.load(Relaxed) != geometry.max_frames
-            || header.first_frame.load(Relaxed) != geometry.first_frame
-        {
-            return Err(OpenError::Damaged("its checksum is wrong"));
-        }
-        let nodes = u16::try_from(nodes).ok().filter(|nodes| *nodes > 0);
-        let nodes = nodes.ok_or(OpenError::Damaged("its number of nodes is impossible"))?;
-        // SYNC: pairs with the Release store at the end of a growth.
-        let end = header.end_frame.load(Acquire);
-        if end <= geometry.first_frame || end > geometry.max_frames {
-            return Err(OpenError::Damaged("its end lies outside of its tables"));
-        }
-        let tables = geometry.client + geometry.client_bytes;
-        let needed = tables.max(u64::from(end) * FRAME_BYTES);
-        let mut len = region.len() as u64;
-        if len < needed {
-            len = region.refresh()? as u64;
-        }
-        if len < needed {
-            return Err(OpenError::Torn { needed, len });
-        }
-        let order = node_order(nodes, topology);
-        Ok(Arena {
-            region,
-            participants,
-            geometry,
-            order,
-        })
-    }
-
     /// The region.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
@@ -479,25 +267,4 @@ impl Arena {
             }
         }
     }
-}
-
-/// For each node of the machine, the arena's nodes by their distance from it.
-fn node_order(nodes: u16, topology: &dyn Topology) -> Vec<Vec<u16>> {
-    let known = u16::try_from(topology.nodes()).unwrap_or(u16::MAX);
-    (0..known.max(nodes))
-        .map(|from| {
-            let mut order: Vec<u16> = topology
-                .by_distance(NodeId(from))
-                .into_iter()
-                .map(|node| node.0)
-                .filter(|node| *node < nodes)
-                .collect();
-            // Nodes that this machine does not know come last, and a node comes first for itself.
-            order.extend((0..nodes).filter(|node| *node >= known));
-            if let Some(own) = order.iter().position(|node| *node == from) {
-                order[..=own].rotate_right(1);
-            }
-            order
-        })
-        .collect()
 }

@@ -3,8 +3,13 @@
 use crate::arena::Arena;
 use crate::descriptor::State;
 use crate::frame::{Extent, Frame};
+use crate::zone::MAX_ZONES;
 use crate::{RepairError, descriptor::Run};
 use mneme_sync::SlotId;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Problems that a check reports at most: enough to see of what kind the damage is.
+const MOST: usize = 100;
 
 /// A contradiction found by [`Arena::check`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -91,8 +96,8 @@ fn words(state: State) -> &'static str {
 }
 
 impl Arena {
-    /// Walks all descriptors, zones, bitmap and tree. Empty if all is well. Holds the arena's lock: claims wait
-    /// meanwhile (about 10 ns a frame).
+    /// Walks all descriptors, zones, bitmap and tree. Empty if all is well, the first hundred problems if not. Holds
+    /// the arena's lock: claims wait meanwhile (about 10 ns a frame).
     ///
     /// # Errors
     /// The lock or a slot cannot be had.
@@ -104,6 +109,7 @@ impl Arena {
         self.check_zones(&mut problems)?;
         self.check_derived(&mut problems)?;
         drop(guard);
+        problems.truncate(MOST);
         Ok(problems)
     }
 
@@ -113,6 +119,9 @@ impl Arena {
         // Frames that the extent before them has vouched for.
         let mut vouched = first;
         for (number, descriptor) in (0..).zip(table.0) {
+            if problems.len() >= MOST {
+                break;
+            }
             let frame = Frame(number);
             let Some(status) = descriptor.status() else {
                 problems.push(Problem::UnknownState { frame });
@@ -183,6 +192,12 @@ impl Arena {
 
     fn check_zones(&self, problems: &mut Vec<Problem>) -> Result<(), RepairError> {
         let mut at = self.geometry.first_frame;
+        if self.header()?.zone_count.load(Relaxed) as usize > MAX_ZONES {
+            problems.push(Problem::Zones {
+                frame: at,
+                what: "there are more than the table can hold",
+            });
+        }
         for zone in self.raw_zones()? {
             let mut wrong = |what| problems.push(Problem::Zones { frame: at, what });
             if zone.start != at {
@@ -208,6 +223,9 @@ impl Arena {
     fn check_derived(&self, problems: &mut Vec<Problem>) -> Result<(), RepairError> {
         let (table, summary) = (self.table()?, self.summary()?);
         for (number, descriptor) in (0..).zip(table.0) {
+            if problems.len() >= MOST {
+                break;
+            }
             let bitmap = summary.is_free(number);
             let free = descriptor
                 .status()

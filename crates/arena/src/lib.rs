@@ -68,6 +68,7 @@ mod error;
 mod frame;
 mod grow;
 mod layout;
+mod open;
 mod release;
 mod repair;
 mod runs;
@@ -75,7 +76,7 @@ mod stats;
 mod summary;
 mod zone;
 
-pub use arena::{Arena, ArenaOptions, ExtentInfo, ExtentState};
+pub use arena::{Arena, ExtentInfo, ExtentState};
 pub use check::Problem;
 pub use claim::Class;
 pub use error::{
@@ -83,5 +84,6 @@ pub use error::{
     RepairError,
 };
 pub use frame::{Extent, FRAME_BYTES, Frame, MAX_ALIGN_FRAMES, MAX_FRAMES, MAX_TAG};
+pub use open::ArenaOptions;
 pub use repair::Repaired;
 pub use stats::{ArenaStats, NodeStats};

@@ -13,11 +13,11 @@ use crate::OpenError;
 use crate::RepairError;
 use crate::arena::Arena;
 use crate::descriptor::{State, Status};
-use crate::frame::{Extent, Frame};
+use crate::frame::{Extent, FRAME_BYTES, Frame};
 use crate::summary::WORD_FRAMES;
 use crate::zone::planned;
 use mneme_sync::{Acquired, DeadSlot, Guard, Intent, Lane, Slot, SlotId, Stalled};
-use mneme_sys::RegionError;
+use mneme_sys::{RegionError, RegionHeader};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -177,6 +177,7 @@ impl Arena {
                 ..Status::free(0)
             });
         }
+        RegionHeader::set_committed(&self.region, u64::from(end) * FRAME_BYTES)?;
         self.store_zones(&planned(&self.raw_zones()?, end, end, self.nodes()))?;
         mneme_sys::fault!("arena.restore.zones");
         self.derive(0..self.geometry.max_frames)?;

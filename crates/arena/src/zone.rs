@@ -62,11 +62,11 @@ impl ZoneEntry {
 pub(crate) fn planned(existing: &[Zone], from: u32, to: u32, nodes: u16) -> Vec<Zone> {
     let mut zones: Vec<Zone> = existing
         .iter()
-        .filter(|zone| zone.start < from)
         .map(|zone| Zone {
             end: zone.end.min(from),
             ..*zone
         })
+        .filter(|zone| zone.start < zone.end)
         .collect();
     if to <= from {
         return zones;
@@ -76,10 +76,10 @@ pub(crate) fn planned(existing: &[Zone], from: u32, to: u32, nodes: u16) -> Vec<
     if last.is_some() {
         let worthwhile = ((to - from) / WORTHWHILE).clamp(1, u32::from(nodes.max(1))) as usize;
         targets.sort_by_key(|node| {
-            let has: u32 = zones
+            let has: u64 = zones
                 .iter()
                 .filter(|zone| zone.node == *node)
-                .map(|zone| zone.end - zone.start)
+                .map(|zone| u64::from(zone.end - zone.start))
                 .sum();
             (has, *node)
         });

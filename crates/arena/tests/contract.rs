@@ -1,4 +1,5 @@
 //! What an arena promises to its tenant, call by call.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,0 +1,93 @@
+//! Runs are found whole, adopted once, and freed only by their own generation.
+
+use super::*;
+
+fn table(frames: usize) -> Vec<Descriptor> {
+    let table: Vec<Descriptor> = (0..frames).map(|_| Descriptor::default()).collect();
+    for descriptor in &table {
+        descriptor.set(Status::free(0));
+    }
+    table
+}
+
+#[test]
+fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
+    let owned = table(8);
+    let table = Table(&owned);
+    table.write_run(2..6, 77, 5, 1, || ()).unwrap();
+    for frame in 0..8 {
+        let status = Status {
+            state: State::Claimed,
+            tag: 77,
+            owner: 5,
+            generation: 1,
+        };
+        let wanted = (2..6).contains(&frame).then_some(Run {
+            head: 2,
+            frames: 4,
+            status,
+        });
+        assert_eq!(table.run_of(frame), wanted);
+    }
+    assert_eq!(table.run_of(8), None);
+    assert!(table.free_run(2..6, 1, false, || ()));
+    assert!((0..8).all(|frame| table.run_of(frame).is_none()));
+}
+
+#[test]
+fn a_run_without_its_head_is_no_run() {
+    let owned = table(4);
+    let table = Table(&owned);
+    table.write_run(0..3, 0, 5, 1, || ()).unwrap();
+    owned[0].set(Status::free(1));
+    assert!((0..4).all(|frame| table.run_of(frame).is_none()));
+}
+
+#[test]
+fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
+    let owned = table(6);
+    let table = Table(&owned);
+    let old = table.next_generation(0..4).unwrap();
+    table.write_run(0..4, 0, 5, old, || ()).unwrap();
+    table.free_run(0..4, old, false, || ());
+    let new = table.next_generation(2..6).unwrap();
+    table.write_run(2..6, 0, 6, new, || ()).unwrap();
+    table.free_run(0..4, old, false, || ());
+    assert_eq!(table.run_of(3).map(|run| run.range()), Some(2..6));
+}
+
+#[test]
+fn only_a_claimed_run_is_adopted_and_only_once() {
+    let owned = table(4);
+    let table = Table(&owned);
+    table.write_run(0..2, 0, 5, 1, || ()).unwrap();
+    assert_eq!(table.adopt(0..1), Err(NotAdoptable::NoSuchRun));
+    assert_eq!(table.adopt(1..2), Err(NotAdoptable::NoSuchRun));
+    assert_eq!(table.adopt(2..4), Err(NotAdoptable::NoSuchRun));
+    assert_eq!(table.adopt(9..10), Err(NotAdoptable::NoSuchRun));
+    assert_eq!(table.adopt(0..2), Ok(()));
+    assert_eq!(table.adopt(0..2), Err(NotAdoptable::AlreadyHeld));
+    assert!(!table.free_run(0..2, 1, true, || ()));
+    assert_eq!(
+        table.run_of(1).map(|run| run.status.state),
+        Some(State::Held)
+    );
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_bytes_answer_with_a_run_inside_the_table_that_holds_the_frame(
+        words in proptest::collection::vec((0u64..64, 0u64..3, 0u64..6, 0u64..6), 6), frame in 0u32..8,
+    ) {
+        let owned = table(6);
+        for (descriptor, (low, generation, frames, back)) in owned.iter().zip(words) {
+            descriptor.status.store(low | generation << 32, Release);
+            descriptor.run.store(frames | back << 32, Release);
+        }
+        if let Some(run) = Table(&owned).run_of(frame) {
+            proptest::prop_assert!(run.range().contains(&frame) && run.range().end <= 6);
+        }
+    }
+}

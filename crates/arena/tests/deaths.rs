@@ -1,0 +1,327 @@
+//! A participant dies at every named point of every operation; the others go on, and nothing is lost or half done.
+//!
+//! One memory is opened several times. The victim's thread is abandoned at the point, its process declared dead; what a
+//! survivor then sees, before and after reaping it, must be whole, what the victim held must be there, and what it had
+//! claimed for nobody must be free.
+#![cfg(feature = "fault")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use mneme_arena::{Class, Extent, ExtentState, Frame};
+use mneme_sys::fault::{self, Action, Outcome};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use support::{NODE, Process, Shape, World, world};
+
+/// Frames that all scenarios begin with; two zones.
+const FRAMES: usize = 161;
+const SHAPE: Shape = Shape {
+    frames: FRAMES,
+    max_frames: 400,
+    nodes: 2,
+    reserve: 0,
+    client_bytes: 4096,
+};
+
+/// What the victim had before it began to die.
+struct Scene {
+    world: World,
+    survivor: Process,
+    victim: Arc<Process>,
+    /// Adopted by the victim; crosses a word of the bitmap.
+    held: Extent,
+    /// Adopted by the survivor, between the victim's.
+    others: Extent,
+}
+
+fn scene() -> Scene {
+    let (world, survivor) = world(SHAPE);
+    let victim = Arc::new(world.open());
+    survivor.hold(2);
+    let held = victim.hold(70);
+    let others = survivor.hold(3);
+    Scene {
+        world,
+        survivor,
+        victim,
+        held,
+        others,
+    }
+}
+
+/// Runs `work` in the victim until it dies at the `nth` passage of `point`; `None` once it does not come so far.
+fn die<T: Send + 'static>(
+    scene: &Scene,
+    point: &str,
+    nth: u64,
+    work: impl FnOnce(&Process) -> T + Send + 'static,
+) -> Option<()> {
+    let victim = scene.victim.clone();
+    match fault::run(point, Action::Abandon, nth, move || work(&victim)) {
+        Outcome::Abandoned => {
+            scene.world.kill(scene.victim.number);
+            Some(())
+        }
+        Outcome::Finished(_) => None,
+        Outcome::Panicked => panic!("panicked before {point} {nth}"),
+    }
+}
+
+/// Which passages of a point are tried: all of few, else the first ones, the middle and the last.
+fn passages() -> impl Iterator<Item = u64> {
+    [1, 2, 3, 5, 35, 64, 65, 69, 70].into_iter()
+}
+
+fn extents(process: &Process) -> BTreeSet<(u32, u32)> {
+    process
+        .arena
+        .extents()
+        .map(|info| (info.extent.start.0, info.extent.frames))
+        .collect()
+}
+
+fn pair(extent: Extent) -> (u32, u32) {
+    (extent.start.0, extent.frames)
+}
+
+/// The same point with the survivor working on before it reaps, and reaping at once.
+fn at_every_point(
+    points: &[&'static str],
+    setup: impl Fn(&Scene) -> Option<Extent>,
+    work: impl Fn(&Process, Option<Extent>) + Clone + Send + 'static,
+    verify: impl Fn(&Scene, &str, Option<Extent>),
+) {
+    for point in points {
+        for work_first in [false, true] {
+            let mut deaths = 0;
+            for nth in passages() {
+                let scene = scene();
+                let given = setup(&scene);
+                let doing = work.clone();
+                if die(&scene, point, nth, move |victim| doing(victim, given)).is_none() {
+                    break;
+                }
+                deaths += 1;
+                let mut new = Vec::new();
+                if work_first {
+                    // The first of these takes the lock from the dead.
+                    new.extend((0..3).map(|_| pair(scene.survivor.hold(3))));
+                    scene.survivor.assert_whole();
+                }
+                assert_eq!(scene.survivor.reap(), 1, "{point} {nth}");
+                scene.survivor.assert_whole();
+                let there = extents(&scene.survivor);
+                assert!(there.contains(&pair(scene.others)), "{point} {nth}");
+                assert!(
+                    new.iter().all(|new| there.contains(new)),
+                    "{point} {nth}: the survivor's claims"
+                );
+                verify(&scene, point, given);
+                // Nothing is left of it for a second repair, and all frames are accounted for.
+                assert_eq!(scene.survivor.reap(), 0);
+                let stats = scene.survivor.arena.stats();
+                let taken: u32 = extents(&scene.survivor).iter().map(|extent| extent.1).sum();
+                assert_eq!(stats.free + taken, stats.frames, "{point} {nth}");
+                assert!(
+                    scene
+                        .survivor
+                        .arena
+                        .extents()
+                        .all(|info| info.state == ExtentState::Held),
+                    "{point} {nth}"
+                );
+                // And a newcomer sees the same.
+                assert_eq!(extents(&scene.world.open()), extents(&scene.survivor));
+            }
+            assert!(deaths > 0, "nobody died at {point}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_was_not_answered_leaves_nothing() {
+    at_every_point(
+        &[
+            "arena.claim.intent",
+            "arena.claim.descriptor",
+            "arena.claim.summary",
+            "arena.claim.refreshed",
+            "arena.claim.unlocked",
+            "arena.claim.cleared",
+        ],
+        |_| None,
+        |victim, _| {
+            let _ = victim.claim_as(70, 2, NODE, Class::Ordinary, 9);
+        },
+        |scene, _, _| {
+            let info = scene.survivor.arena.extent_of(scene.held.start).unwrap();
+            assert_eq!((info.extent, info.state), (scene.held, ExtentState::Held));
+        },
+    );
+}
+
+#[test]
+fn a_release_that_had_begun_is_finished() {
+    at_every_point(
+        &[
+            "arena.release.intent",
+            "arena.release.descriptor",
+            "arena.release.summary",
+            "arena.release.refreshed",
+            "arena.release.unlocked",
+            "arena.release.cleared",
+        ],
+        |scene| Some(scene.held),
+        |victim, held| {
+            let _ = victim.release(held.unwrap());
+        },
+        |scene, _, held| assert!(!extents(&scene.survivor).contains(&pair(held.unwrap()))),
+    );
+}
+
+#[test]
+fn an_adoption_is_there_or_is_not() {
+    at_every_point(
+        &["arena.adopt.begin", "arena.adopt.done"],
+        |scene| Some(scene.victim.claim(66).unwrap()),
+        |victim, claimed| {
+            let _ = victim.arena.adopt(claimed.unwrap());
+        },
+        |scene, point, claimed| {
+            // The claim was of another thread, in the same process.
+            let there = extents(&scene.survivor).contains(&pair(claimed.unwrap()));
+            assert_eq!(there, point == "arena.adopt.done");
+        },
+    );
+}
+
+#[test]
+fn a_growth_took_effect_or_did_not() {
+    at_every_point(
+        &[
+            "arena.grow.region",
+            "arena.grow.intent",
+            "arena.grow.descriptor",
+            "arena.grow.zones",
+            "arena.grow.end",
+            "arena.grow.summary",
+            "arena.grow.unlocked",
+        ],
+        |_| None,
+        |victim, _| {
+            let _ = victim.grow(400);
+        },
+        |scene, _, _| {
+            let frames = scene.survivor.arena.stats().frames as usize;
+            assert!(frames == FRAMES - 1 || frames == 399);
+            assert!(extents(&scene.survivor).contains(&pair(scene.held)));
+            scene.survivor.grow(400).unwrap();
+            assert_eq!(scene.survivor.arena.stats().frames, 399);
+            scene.survivor.assert_whole();
+            let far = scene.survivor.hold(100);
+            scene.survivor.release(far).unwrap();
+        },
+    );
+}
+
+/// Who repairs may die as well, and so may who takes over from him.
+#[test]
+fn repairs_survive_their_own_death() {
+    let first_deaths = [
+        "arena.claim.descriptor",
+        "arena.release.intent",
+        "arena.release.descriptor",
+        "arena.grow.zones",
+    ];
+    let second_deaths = [
+        "arena.repair.locked",
+        "arena.repair.intent",
+        "arena.repair.descriptor",
+        "arena.repair.summary",
+        "arena.repair.unlocked",
+        "arena.restore.begin",
+        "arena.restore.descriptor",
+        "arena.restore.zones",
+        "arena.restore.summary",
+    ];
+    let mut died_at = BTreeSet::new();
+    for first in first_deaths {
+        for second in second_deaths {
+            for nth in [1, 2, 3, 40] {
+                let scene = scene();
+                let (held, unadopted) = (scene.held, scene.victim.claim(4).unwrap());
+                let at = if first.ends_with("descriptor") { 30 } else { 1 };
+                die(&scene, first, at, move |victim| match first {
+                    "arena.claim.descriptor" => drop(victim.claim(70)),
+                    "arena.grow.zones" => drop(victim.grow(400)),
+                    _ => drop(victim.release(held)),
+                })
+                .unwrap();
+
+                let reaper = Arc::new(scene.world.open());
+                let number = reaper.number;
+                match fault::run(second, Action::Abandon, nth, move || reaper.reap()) {
+                    Outcome::Abandoned => {
+                        died_at.insert(second);
+                    }
+                    Outcome::Finished(_) => {}
+                    Outcome::Panicked => panic!("panicked before {second}"),
+                }
+                scene.world.kill(number);
+
+                let last = scene.world.open();
+                last.reap();
+                last.reap();
+                for process in [&last, &scene.survivor] {
+                    process.assert_whole();
+                    let there = extents(process);
+                    assert!(there.contains(&pair(scene.others)), "{first}, {second}");
+                    assert!(!there.contains(&pair(unadopted)), "{first}, {second}");
+                    assert!(
+                        process
+                            .arena
+                            .extents()
+                            .all(|info| info.state == ExtentState::Held)
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(died_at.len(), second_deaths.len(), "{died_at:?}");
+}
+
+/// An intent may be found long after what it announced was settled by another.
+#[test]
+fn a_late_repair_does_not_touch_what_others_claimed_since() {
+    let scene = scene();
+    let held = scene.held;
+    die(&scene, "arena.release.descriptor", 3, move |victim| {
+        victim.release(held)
+    })
+    .unwrap();
+    // The same place and length, twice.
+    let same = scene.survivor.hold(70);
+    assert_eq!(same, held);
+    scene.survivor.release(same).unwrap();
+    let same = scene.survivor.hold(70);
+    assert_eq!(same, held);
+    assert_eq!(scene.survivor.reap(), 1);
+    assert_eq!(
+        scene
+            .survivor
+            .arena
+            .extent_of(Frame(held.start.0 + 9))
+            .unwrap()
+            .extent,
+        same
+    );
+    scene.survivor.assert_whole();
+
+    // What was repaired is not repaired for ever.
+    let before = fault::reached();
+    fault::arm("arena.restore.begin", Action::Call(Arc::new(|| ())), 1);
+    scene.survivor.hold(1);
+    fault::disarm();
+    assert_eq!(fault::reached(), before);
+}
