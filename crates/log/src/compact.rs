@@ -9,19 +9,32 @@
 //!
 //! Any thread may do this, as many at once as there are survivors' heads.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use mneme_arena::{Class, Frame};
 use mneme_sync::Slot;
 
 use crate::core::Core;
 use crate::error::WriteError;
+use crate::head::LARGE_SHARE;
+use crate::index::Place;
+use crate::index::bucket::Entry;
+use crate::index::root::Root;
 use crate::layout::{Head, SegmentInfo};
 use crate::mem::Loc;
-use crate::ops::{Expect, Published};
 use crate::record::{Header, Record};
 use crate::segment::{State, StateWord, frame_byte};
 
 /// Records moved under one pin.
-const CHUNK: usize = 64;
+const CHUNK: usize = 32;
+
+/// A live record of a victim.
+struct Survivor<'m> {
+    loc: Loc,
+    record: Record<'m>,
+    root: Root,
+    place: Place,
+}
 
 /// How a walk over a victim's records ended.
 enum Walk {
@@ -95,73 +108,95 @@ impl Core {
     }
 
     fn move_records(&self, slot: &Slot<'_>, head: &Head, frame: Frame) -> Result<Walk, WriteError> {
-        let end = self.tables.info(frame).used();
+        let info = self.tables.info(frame);
+        let end = info.used();
         let mut at = 0;
         while at < end {
-            let pin = slot.pin();
-            for _ in 0..CHUNK {
-                if at >= end {
-                    break;
-                }
-                let loc = Loc::of_byte(frame_byte(frame) + at);
-                let record = self.mem.record(loc)?;
-                at += record.header().size();
-                let Some(root) = self.root(record.header().database())? else {
-                    continue;
-                };
-                let place = self.place(record.key());
-                // A transaction's lock is no obstacle: its bucket names the old place or the new one.
-                let Some(segment) = self.mem.index_segment(&root, place)? else {
-                    continue;
-                };
-                let live = self.mem.find_in(segment, place.tag, record.key())?;
-                if live.is_none_or(|found| found.entry.loc() != loc) {
-                    continue;
-                }
-                let header = record.header();
-                let Some(copy) = self.copy_record(slot, head, record)? else {
+            // One pin a chunk, so that a long walk holds up no grace period.
+            let _pin = slot.pin();
+            let chunk = self.survivors(frame, &mut at, end)?;
+            let mut rest = &chunk[..];
+            while !rest.is_empty() {
+                let headers: Vec<Header> = rest.iter().map(|s| s.record.header()).collect();
+                let mut copies = [Loc::of_byte(0); CHUNK];
+                let n = self.append_held(slot, head, &headers, &mut copies, Class::Reserved)?;
+                if n == 0 {
                     return Ok(Walk::NoRoom);
-                };
+                }
+                for (survivor, copy) in rest.iter().zip(&copies[..n]) {
+                    self.copy_record(survivor.record, *copy)?;
+                }
                 mneme_sys::fault!("compact.copied");
-                let key = record.key();
-                let swapped = self.publish(
-                    slot,
-                    &pin,
-                    &root,
-                    place,
-                    key,
-                    Some(copy),
-                    header.size(),
-                    Expect::At(loc),
-                )?;
-                debug_assert!(matches!(swapped, Published::Replaced | Published::Conflict));
-                mneme_sys::fault!("compact.swapped");
+                for (survivor, copy) in rest.iter().zip(&copies[..n]) {
+                    let bytes = survivor.record.header().size();
+                    let swapped =
+                        self.relocate(slot, &survivor.root, survivor.place, survivor.loc, *copy)?;
+                    self.record_died(if swapped { survivor.loc } else { *copy }, bytes)?;
+                    mneme_sys::fault!("compact.swapped");
+                }
+                rest = &rest[n..];
             }
         }
         Ok(Walk::Empty)
     }
 
-    /// Copies a record to the survivors' head.
-    fn copy_record(
+    /// The live ones of the next records from offset `at` on, which moves past them.
+    ///
+    /// All their buckets are fetched before the first is looked at.
+    fn survivors(
         &self,
-        slot: &Slot<'_>,
-        head: &Head,
-        record: Record<'_>,
-    ) -> Result<Option<Loc>, WriteError> {
-        let headers: [Header; 1] = [record.header()];
-        let mut locs = [Loc::of_byte(0)];
-        if self.append_held(slot, head, &headers, &mut locs, Class::Reserved)? == 0 {
-            return Ok(None);
+        frame: Frame,
+        at: &mut u64,
+        end: u64,
+    ) -> Result<Vec<Survivor<'_>>, WriteError> {
+        let mut chunk: Vec<Survivor<'_>> = Vec::with_capacity(CHUNK);
+        for _ in 0..CHUNK {
+            if *at >= end {
+                break;
+            }
+            let loc = Loc::of_byte(frame_byte(frame) + *at);
+            let record = self.mem.record(loc)?;
+            *at += record.header().size();
+            // A database that was cleared since has no entry for its old records.
+            if let Some(root) = self.root(record.header().database())? {
+                let place = self.place(record.key());
+                self.prefetch_bucket(&root, place)?;
+                chunk.push(Survivor {
+                    loc,
+                    record,
+                    root,
+                    place,
+                });
+            }
         }
+        let mut error = None;
+        chunk.retain(|s| {
+            let live = self
+                .mem
+                .index_segment(&s.root, s.place)
+                .and_then(|segment| match segment {
+                    Some(segment) => self.mem.find_entry(segment, Entry::new(s.place.tag, s.loc)),
+                    None => Ok(None),
+                });
+            live.map(|found| found.is_some()).unwrap_or_else(|e| {
+                error = Some(e);
+                false
+            })
+        });
+        error.map_or(Ok(chunk), |e| Err(e.into()))
+    }
+
+    /// Copies a record to where the survivors' head has reserved room for it.
+    fn copy_record(&self, record: Record<'_>, copy: Loc) -> Result<(), WriteError> {
         let bytes = record.whole();
-        let to = self.mem.address(locs[0], bytes.len() as u64)?;
+        let to = self.mem.address(copy, bytes.len() as u64)?;
         // SAFETY: `append_held` gave these bytes to this thread alone; the header, already written
         // there, is skipped, for others may be reading it.
         unsafe {
             to.add(8)
                 .copy_from_nonoverlapping(bytes.as_ptr().add(8), bytes.len() - 8)
         };
-        Ok(Some(locs[0]))
+        Ok(())
     }
 
     /// Whether compaction is due: fewer free frames than a few segments beyond the reserve.
@@ -173,15 +208,26 @@ impl Core {
     }
 }
 
-/// What compacting a segment gains; `None` if it gains nothing worth a copy.
+/// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain nothing.
 fn benefit(info: &SegmentInfo, now: u64) -> Option<f64> {
-    let capacity = info.capacity() as f64;
-    let u = info.live() as f64 / capacity;
-    // Below a fiftieth dead, copying 50 bytes would win one.
-    if u > 0.98 {
-        return None;
-    }
-    let age =
-        now.saturating_sub(info.closed_at.load(std::sync::atomic::Ordering::Relaxed)) as f64 + 1.0;
+    let gain = gain(info)?;
+    let u = 1.0 - gain as f64 / info.capacity() as f64;
+    let age = now.saturating_sub(info.closed_at.load(Relaxed)) as f64 + 1.0;
     Some((1.0 - u) * age / (1.0 + u))
+}
+
+/// Bytes won by compacting a closed segment, if they are worth a copy of the others.
+///
+/// An unused end counts only if it is longer than any that an ordinary closing leaves: the copies
+/// would end in as long a one.
+pub(crate) fn gain(info: &SegmentInfo) -> Option<u64> {
+    let (used, capacity) = (info.used(), info.capacity());
+    let tail = capacity - used;
+    let gain = used - info.live().min(used)
+        + if tail > capacity / LARGE_SHARE {
+            tail
+        } else {
+            0
+        };
+    (gain >= capacity / 256).then_some(gain)
 }

@@ -19,7 +19,7 @@ use crate::record::Header;
 use crate::segment::{State, StateWord, frame_byte};
 
 /// Records above this share of a log segment get an extent of their own.
-const LARGE_SHARE: u64 = 4;
+pub(crate) const LARGE_SHARE: u64 = 4;
 
 impl Core {
     /// Whether a record of `bytes` bytes gets an extent of its own.

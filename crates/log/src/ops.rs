@@ -428,6 +428,37 @@ impl Core {
         }
     }
 
+    /// Makes the index lead to the copy at `new` instead of `old`; false if it leads elsewhere by now.
+    pub(crate) fn relocate(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: Loc,
+        new: Loc,
+    ) -> Result<bool, WriteError> {
+        let (old, new) = (Entry::new(place.tag, old), Entry::new(place.tag, new));
+        let mut wait = Wait::new();
+        loop {
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(false);
+            };
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let found = self.mem.find_entry(segment, old);
+            if let Ok(Some((bucket, i))) = found
+                && let Ok(bucket) = self.mem.bucket(segment, bucket)
+            {
+                bucket.replace(i, new);
+                mneme_sys::fault!("log.published");
+            }
+            held.unlock();
+            slot.intent(OPERATION_LANE).clear();
+            return Ok(found?.is_some());
+        }
+    }
+
     /// The part of [`Core::publish`] that holds the home bucket.
     #[allow(
         clippy::too_many_arguments,

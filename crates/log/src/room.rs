@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
+use mneme_arena::FRAME_BYTES;
 use mneme_sync::{Holding, Slot, SlotId, Stalled};
 
+use crate::compact::gain;
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::head::ROOM_TIMEOUT;
@@ -54,11 +56,7 @@ impl Core {
             self.free_condemned(slot)?;
             return Ok(());
         }
-        let waiting = self.segments().any(|(_, info, _, state)| {
-            matches!(state, State::Condemned | State::Compacting)
-                || (state == State::Closed && info.live() < info.used() && !self.grace_over(info))
-        });
-        if !waiting && !self.sweeps_due() {
+        if self.is_full(room.wanted) {
             return Err(self.out_of_memory(room.wanted));
         }
         let since = Duration::from_nanos(now.saturating_sub(began));
@@ -75,6 +73,22 @@ impl Core {
         }
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
+    }
+
+    /// Whether neither what is free nor what compaction can win is enough for `wanted` bytes.
+    ///
+    /// Others may be compacting, or have just given back what is needed: then it is not full, and
+    /// the caller tries again.
+    fn is_full(&self, wanted: u64) -> bool {
+        let stats = self.arena.stats();
+        let reserve = self.tables.geometry.reserve_frames;
+        let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;
+        let gains = self.segments().map(|(_, info, word, state)| match state {
+            State::Condemned => info.capacity(),
+            State::Closed | State::Compacting if !word.large() => gain(info).unwrap_or(0),
+            _ => 0,
+        });
+        !self.sweeps_due() && free + gains.sum::<u64>() < wanted.max(self.segment_bytes())
     }
 
     fn out_of_memory(&self, wanted: u64) -> WriteError {

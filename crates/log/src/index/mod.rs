@@ -254,6 +254,31 @@ impl Mem {
     }
 }
 
+impl Mem {
+    /// Looks for exactly `entry` from its home bucket on: bucket and slot. No record is read.
+    pub(crate) fn find_entry(
+        &self,
+        segment: SegmentRef,
+        entry: Entry,
+    ) -> Result<Option<(u64, usize)>, Corrupt> {
+        let home = segment.home(entry.tag());
+        // Loaded first: an entry that moves to this place later is not one the caller has seen.
+        let reach = self
+            .bucket(segment, home)?
+            .word()
+            .reach()
+            .min(segment.max_reach());
+        for distance in 0..=reach {
+            let i = segment.behind(home, distance);
+            let bucket = self.bucket(segment, i)?;
+            if let Some(slot) = (0..bucket::SLOTS).find(|&s| bucket.entry(s) == entry) {
+                return Ok(Some((i, slot)));
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl Core {
     /// The place of `key` in the indexes of this store.
     #[inline]

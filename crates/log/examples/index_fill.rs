@@ -1,0 +1,53 @@
+//! What the index costs and how far entries lie from home, while it grows.
+//!
+//! `cargo run --release -p mneme-log --example index_fill -- [millions of records]`. Prints, at each
+//! size, the bytes of index a record, those of whole frames, the share of entries behind their home
+//! and the buckets read by a hit; then the means over the logarithm of the size from 1 M on.
+
+#![allow(clippy::unwrap_used, reason = "a probe stops at the first error")]
+
+use mneme_log::LogStore;
+
+fn main() {
+    let millions: u64 = std::env::args().nth(1).map_or(8, |a| a.parse().unwrap());
+    let records = millions * 1_000_000;
+    let store = LogStore::builder()
+        .capacity(records * 64 + (256 << 20))
+        .open_private()
+        .unwrap();
+    println!(
+        "{:>12} {:>8} {:>8} {:>9} {:>12}",
+        "records", "B/rec", "frames", "displaced", "buckets/hit"
+    );
+    let (mut next, mut points) = (250_000.0f64, Vec::new());
+    for i in 0..records {
+        store.put(&i.to_le_bytes(), b"").unwrap();
+        if i as f64 >= next {
+            next *= 1.07;
+            let (stats, report) = (store.stats(), store.check().unwrap());
+            assert!(report.is_sound(), "{report:?}");
+            let n = (i + 1) as f64;
+            let used = stats.index_used_bytes as f64 / n;
+            let displaced = report.displaced as f64 / n;
+            println!(
+                "{:>12} {used:>8.2} {:>8.2} {:>8.2}% {:>12.4}",
+                i + 1,
+                stats.index_bytes as f64 / n,
+                displaced * 100.0,
+                1.0 + displaced,
+            );
+            if n >= 1e6 {
+                points.push((used, stats.index_bytes as f64 / n, 1.0 + displaced));
+            }
+        }
+    }
+    let mean = |f: fn(&(f64, f64, f64)) -> f64| {
+        points.iter().map(f).sum::<f64>() / points.len().max(1) as f64
+    };
+    println!(
+        "mean from 1 M on: {:.2} B a record in blocks, {:.2} in frames, {:.4} buckets a hit",
+        mean(|p| p.0),
+        mean(|p| p.1),
+        mean(|p| p.2),
+    );
+}
