@@ -53,7 +53,7 @@ impl Bars {
             .groups
             .iter()
             .flat_map(|(_, bars)| bars.iter().flatten());
-        let top = all.map(|bar| bar.max).fold(f64::MIN_POSITIVE, f64::max) * 1.15;
+        let top = all.map(|bar| bar.max).fold(f64::MIN_POSITIVE, f64::max) * 1.3;
         let mut chart = ChartBuilder::on(&root)
             .caption(&self.title, ("sans-serif", 18))
             .margin(12)
@@ -67,6 +67,7 @@ impl Bars {
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .max_light_lines(1)
             .x_labels(2 * self.groups.len() + 1)
             .x_label_formatter(&name)
             .y_desc(self.unit.as_str())

@@ -23,8 +23,10 @@ pub struct Machine {
     pub thp: String,
     /// Pages of 2 MiB in the reserved pool.
     pub hugetlb_pages: u64,
-    /// The compiler's and the build's kind.
+    /// Whether the build is optimised: `release` or `debug`.
     pub build: &'static str,
+    /// Processes that wanted a CPU during the last minute, on average, when the run began.
+    pub load: f64,
 }
 
 impl Machine {
@@ -59,7 +61,17 @@ impl Machine {
             } else {
                 "release"
             },
+            load: first_number(&read("/proc/loadavg")),
         }
+    }
+
+    /// A warning, if others wanted the CPUs when the run began.
+    pub fn busy(&self) -> Option<String> {
+        let busy = self.load > self.cpus as f64 / 2.0;
+        busy.then(|| {
+            let Self { load, cpus, .. } = self;
+            format!("the machine was busy when the run began: load {load:.1} on {cpus} CPU(s)")
+        })
     }
 
     /// As the document shows it.
@@ -74,6 +86,7 @@ impl Machine {
             "thp": self.thp,
             "hugetlb_pages": self.hugetlb_pages,
             "build": self.build,
+            "load": self.load,
         })
     }
 }
@@ -117,6 +130,11 @@ pub fn resident_bytes() -> u64 {
         .filter(|line| line.starts_with("VmRSS:") || line.starts_with("HugetlbPages:"));
     let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
     kib.sum::<u64>() << 10
+}
+
+fn first_number(text: &str) -> f64 {
+    let word = text.split_whitespace().next();
+    word.and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
 fn read(path: &str) -> String {

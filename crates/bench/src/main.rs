@@ -23,6 +23,7 @@ mod ycsb;
 use clap::Parser;
 use error::BenchError;
 use options::{Common, Options, Workload};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -50,16 +51,12 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
     };
     println!("{}", report.closing());
     if let Some(path) = &common.json {
-        let text = format!("{:#}\n", report.to_json());
-        std::fs::write(path, text).map_err(|source| BenchError::File {
-            path: path.clone(),
-            source,
-        })?;
+        write(path, &format!("{:#}\n", report.to_json()))?;
     }
     Ok(())
 }
 
-/// Refuses what cannot be measured, and makes the directory for figures, before anything takes time.
+/// Refuses what cannot be measured or written, before anything takes time.
 fn prepare(common: &Common) -> Result<(), BenchError> {
     common.validate()?;
     if let Some(path) = &common.svg {
@@ -68,8 +65,18 @@ fn prepare(common: &Common) -> Result<(), BenchError> {
             source,
         })?;
     }
+    if let Some(path) = &common.json {
+        write(path, "")?;
+    }
     if cfg!(debug_assertions) {
         println!("a debug build: these figures say nothing; use cargo run --release\n");
     }
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BenchError> {
+    std::fs::write(path, text).map_err(|source| BenchError::File {
+        path: path.to_path_buf(),
+        source,
+    })
 }

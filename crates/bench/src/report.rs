@@ -63,7 +63,8 @@ impl Report {
         if !self.goals.is_empty() {
             text += &self.goal_table().to_string();
         }
-        for note in &self.notes {
+        let busy = self.machine.busy();
+        for note in self.notes.iter().chain(&busy) {
             text += &format!("\nnote: {note}");
         }
         text
