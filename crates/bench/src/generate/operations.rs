@@ -162,7 +162,7 @@ pub fn stream(
 
 /// Sends neighbouring ranks far apart: a bijection on `0..records`, since the multiplier is a prime above it.
 #[inline]
-fn scatter(rank: u64, records: u64) -> u64 {
+pub fn scatter(rank: u64, records: u64) -> u64 {
     const PRIME: u64 = 2_654_435_761;
     const { assert!(PRIME > RECORDS_LIMIT) };
     (rank * PRIME + 12_345) % records

@@ -1,7 +1,7 @@
 //! Driving a system through a stream of operations, and checking what it says.
 
 use crate::generate::keys::stamp;
-use crate::generate::operations::{Kind, Operation};
+use crate::generate::operations::{Kind, Operation, scatter};
 use crate::rounds::{Span, rate};
 use crate::systems::{BATCH, Entry, Load, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -61,16 +61,34 @@ impl<'a> Lane<'a> {
     }
 }
 
+/// In which order records are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By number: a first load.
+    Numbered,
+    /// All over the set: what a store looks like after a while.
+    Scattered,
+}
+
+impl Order {
+    fn record(self, place: u64, records: u64) -> u32 {
+        match self {
+            Order::Numbered => place as u32,
+            Order::Scattered => scatter(place, records) as u32,
+        }
+    }
+}
+
 /// A system whose inner loop is compiled for it, behind a call that is made once a measurement.
 pub trait Subject: Sync {
     /// Runs a thread a lane for the span; operations a second.
     fn rate(&self, lanes: &[Lane<'_>], batch: usize, value: usize, span: Span) -> f64;
 
-    /// Stores records `0..load.records`.
+    /// Stores records `0..load.records` in this order.
     ///
     /// # Errors
     /// What was not stored or not found again, in words.
-    fn load(&self, load: Load) -> Result<(), String>;
+    fn load(&self, load: Load, order: Order) -> Result<(), String>;
 
     /// Removes a record.
     fn forget(&self, id: u32);
@@ -104,30 +122,24 @@ impl<S: System> Subject for S {
         })
     }
 
-    fn load(&self, load: Load) -> Result<(), String> {
+    fn load(&self, load: Load, order: Order) -> Result<(), String> {
         let mut buffers = Buffers::new(load.value);
         self.enter(Entry {
             thread: 0,
             threads: 1,
             writers: true,
         });
+        let looked_at = load.records as usize / 1000 + 1;
         for first in (0..load.records).step_by(BATCH) {
-            let ids: Vec<u32> = (first..load.records.min(first + BATCH as u64))
-                .map(|id| id as u32)
-                .collect();
+            let batch = first..load.records.min(first + BATCH as u64);
+            let ids: Vec<u32> = batch.map(|id| order.record(id, load.records)).collect();
             let stored = self.write_many(&ids, buffers.values_of(&ids));
-            let step = load.records as usize / 1000 + 1;
-            let found = ids
-                .iter()
-                .filter(|&&id| {
-                    !(id as usize).is_multiple_of(step) || self.read(id, &mut buffers.into)
-                })
-                .count();
-            if stored != ids.len() || found != ids.len() {
+            let lost = ids.iter().any(|&id| {
+                (id as usize).is_multiple_of(looked_at) && !self.read(id, &mut buffers.into)
+            });
+            if stored != ids.len() || lost {
                 let why = System::trouble(self).unwrap_or_else(|| "it does not say why".to_owned());
-                return Err(format!(
-                    "record {first} and following were not stored: {why}"
-                ));
+                return Err(format!("records {ids:?} were not all stored: {why}"));
             }
         }
         Ok(())
@@ -311,7 +323,8 @@ mod tests {
             (Mix::D, 1),
         ] {
             let system = leaky(None);
-            system.load(LOAD).unwrap();
+            system.load(LOAD, Order::Numbered).unwrap();
+            system.load(LOAD, Order::Scattered).unwrap();
             let stream = drawn(mix);
             let lanes = [Lane::new(&stream, 100, mix != Mix::D)];
             system.rate(&lanes, batch, LOAD.value, span(5));
@@ -323,7 +336,7 @@ mod tests {
     fn a_lost_record_is_noticed() {
         let system = leaky(Some(7));
         // Loading samples; the measurement looks at everything.
-        let _ = system.load(LOAD);
+        let _ = system.load(LOAD, Order::Numbered);
         let stream: Vec<Operation> = (0..LOAD.records)
             .map(|id| Operation::new(Kind::Read, id))
             .collect();

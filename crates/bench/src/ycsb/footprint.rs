@@ -4,7 +4,7 @@
 //! would mean anything.
 
 use super::Boxed;
-use super::drive::Subject;
+use super::drive::{Order, Subject};
 use crate::error::BenchError;
 use crate::machine::resident_bytes;
 use crate::options::Footprint;
@@ -48,10 +48,12 @@ pub fn measure_here(options: &Footprint) -> Result<(), BenchError> {
     };
     let before = resident_bytes();
     let subject: Box<dyn Subject> = systems::with(&options.system, load, Boxed)?;
-    subject.load(load).map_err(|what| BenchError::Footprint {
-        system: options.system.clone(),
-        what,
-    })?;
+    subject
+        .load(load, Order::Numbered)
+        .map_err(|what| BenchError::Footprint {
+            system: options.system.clone(),
+            what,
+        })?;
     let grown = resident_bytes().saturating_sub(before);
     println!("{}", grown as f64 / load.records as f64);
     Ok(())
