@@ -49,7 +49,8 @@ fn main() {
     let value = args.first().copied().unwrap_or(1024) as usize;
     let records = args.get(1).copied().unwrap_or(1_000_000);
     let threads = args.get(2).copied().unwrap_or(1);
-    let n = 1_500_000u64;
+    let n = 300_000u64;
+    let mut rounds: Vec<[f64; 5]> = Vec::new();
 
     let bytes = records as usize * (value + 32);
     let store = LogStore::builder()
@@ -74,7 +75,7 @@ fn main() {
     let bare = Region::private(bytes, bytes, PagePolicy::Huge).unwrap();
     bare.prefault(0..bytes).unwrap();
     let base = bare.base() as usize;
-    for round in 0..3 {
+    for round in 0..11 {
         let copy = rate(threads, n, |mut s| {
             let mut buffer = vec![0u8; value];
             for _ in 0..n {
@@ -125,13 +126,28 @@ fn main() {
                 store.put_many(&pairs).unwrap();
             }
         });
-        println!(
-            "round {round}: bare {copy:.2}  get {get:.2} ({:.2})  get_many {get_many:.2} ({:.2}, {:.1}x)  \
-             put {put:.2}  put_many {put_many:.2} ({:.1}x) M/s",
+        rounds.push([
             get / copy,
             get_many / copy,
             get_many / get,
+            put / copy,
             put_many / put,
+        ]);
+        println!(
+            "bare {copy:.2}  get {get:.2}  get_many {get_many:.2}  put {put:.2}  put_many {put_many:.2} M/s"
         );
     }
+    let median = |i: usize| {
+        let mut column: Vec<f64> = rounds.iter().map(|r| r[i]).collect();
+        column.sort_by(f64::total_cmp);
+        column[column.len() / 2]
+    };
+    println!(
+        "medians: get/bare {:.2}  get_many/bare {:.2}  get_many/get {:.2}  put/bare {:.2}  put_many/put {:.2}",
+        median(0),
+        median(1),
+        median(2),
+        median(3),
+        median(4),
+    );
 }

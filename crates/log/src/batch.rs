@@ -8,7 +8,7 @@ use crate::error::{BatchError, ReadError, WriteError};
 use crate::index::root::Root;
 use crate::index::{Place, SegmentRef};
 use crate::mem::Loc;
-use crate::ops::{Expect, Published};
+use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_KEY};
 use crate::room::Room;
 
@@ -23,15 +23,40 @@ struct Flight {
     segments: [Option<SegmentRef>; WIDTH],
 }
 
+/// The keys of a batch, whatever stands beside them.
+trait Keys {
+    /// At most `WIDTH`.
+    fn count(&self) -> usize;
+    fn key(&self, i: usize) -> &[u8];
+}
+
+impl<K: AsRef<[u8]>> Keys for &[K] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn key(&self, i: usize) -> &[u8] {
+        self[i].as_ref()
+    }
+}
+
+/// The keys of pairs.
+struct KeysOf<'p, K, V>(&'p [(K, V)]);
+
+impl<K: AsRef<[u8]>, V> Keys for KeysOf<'_, K, V> {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn key(&self, i: usize) -> &[u8] {
+        self.0[i].0.as_ref()
+    }
+}
+
 impl Core {
     /// Starts fetching all that a batch of up to `WIDTH` keys will touch.
     #[inline]
-    fn take_off<K: AsRef<[u8]>>(
-        &self,
-        root: &Root,
-        keys: &[K],
-        lines: u64,
-    ) -> Result<Flight, ReadError> {
+    fn take_off(&self, root: &Root, keys: &impl Keys, lines: u64) -> Result<Flight, ReadError> {
         let mut flight = Flight {
             places: [Place {
                 partition: 0,
@@ -39,13 +64,13 @@ impl Core {
             }; WIDTH],
             segments: [None; WIDTH],
         };
-        for (i, key) in keys.iter().enumerate() {
-            flight.places[i] = self.place(key.as_ref());
+        for i in 0..keys.count() {
+            flight.places[i] = self.place(keys.key(i));
             flight.segments[i] = self.prefetch_bucket(root, flight.places[i])?;
         }
-        for i in 0..keys.len() {
-            if let Some(segment) = flight.segments[i] {
-                self.prefetch_record(segment, flight.places[i].tag, lines)?;
+        for (place, segment) in flight.places.iter().zip(flight.segments).take(keys.count()) {
+            if let Some(segment) = segment {
+                self.prefetch_record(segment, place.tag, lines)?;
             }
         }
         Ok(flight)
@@ -63,14 +88,14 @@ impl Core {
             let _pin = slot.pin();
             let root = self.root(database)?;
             let flight = match &root {
-                Some(root) => Some((root, self.take_off(root, some, AHEAD_LINES)?)),
+                Some(root) => Some((root, self.take_off(root, &some, AHEAD_LINES)?)),
                 None => None,
             };
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 let found = match &flight {
                     Some((root, flight)) if key.len() <= MAX_KEY => {
-                        self.find(&slot, root, flight.places[i], key)?
+                        self.find(&slot, root, flight.places[i], flight.segments[i], key)?
                     }
                     _ => None,
                 };
@@ -154,27 +179,10 @@ impl Core {
                 .map(|()| 1)
                 .map_err(first);
         }
-        let places: [Place; WIDTH] = {
-            let mut places = [Place {
-                partition: 0,
-                tag: 0,
-            }; WIDTH];
-            let mut segments = [None; WIDTH];
-            for (i, (key, _)) in pairs[..small].iter().enumerate() {
-                places[i] = self.place(key.as_ref());
-                segments[i] = self
-                    .prefetch_bucket(&root, places[i])
-                    .map_err(|e| first(e.into()))?;
-            }
-            for i in 0..small {
-                if let Some(segment) = segments[i] {
-                    // The line with the key alone: an old value is not read.
-                    self.prefetch_record(segment, places[i].tag, 1)
-                        .map_err(|e| first(e.into()))?;
-                }
-            }
-            places
-        };
+        // The line with the key alone: an old value is not read.
+        let flight = self
+            .take_off(&root, &KeysOf(&pairs[..small]), 1)
+            .map_err(|e| first(e.into()))?;
         let mut locs = [Loc::of_byte(0); WIDTH];
         let reserved = self
             .reserve(&slot, &headers[..small], &mut locs[..small])
@@ -189,17 +197,15 @@ impl Core {
             .map_err(|e| first(e.into()))?;
         }
         for i in 0..reserved {
-            let size = headers[i].size();
-            let published = self.publish(
-                &slot,
-                &pin,
-                &root,
-                places[i],
-                pairs[i].0.as_ref(),
-                Some(locs[i]),
-                size,
-                Expect::Anything,
-            );
+            let change = Change {
+                root,
+                place: flight.places[i],
+                segment: flight.segments[i],
+                key: pairs[i].0.as_ref(),
+                new: Some((locs[i], headers[i].size())),
+                expect: Expect::Anything,
+            };
+            let published = self.publish(&slot, &pin, &change);
             let error = match published {
                 Ok(Published::NoRoom) => None,
                 Ok(_) => continue,
@@ -233,23 +239,23 @@ impl Core {
             let Some(root) = self.root(database).map_err(|e| at(0)(e.into()))? else {
                 return Ok(removed);
             };
-            let flight = self.take_off(&root, some, 1).map_err(|e| at(0)(e.into()))?;
+            let flight = self
+                .take_off(&root, &some, 1)
+                .map_err(|e| at(0)(e.into()))?;
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 let published = if key.len() > MAX_KEY {
                     Published::Absent
                 } else {
-                    self.publish(
-                        &slot,
-                        &pin,
-                        &root,
-                        flight.places[i],
+                    let change = Change {
+                        root,
+                        place: flight.places[i],
+                        segment: flight.segments[i],
                         key,
-                        None,
-                        0,
-                        Expect::Anything,
-                    )
-                    .map_err(at(i))?
+                        new: None,
+                        expect: Expect::Anything,
+                    };
+                    self.publish(&slot, &pin, &change).map_err(at(i))?
                 };
                 removed += usize::from(published == Published::Removed);
             }

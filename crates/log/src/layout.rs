@@ -92,7 +92,8 @@ pub(crate) struct SegmentInfo {
     pub closed_at: AtomicU64,
     /// Length in frames.
     pub frames: AtomicU64,
-    spare: [AtomicU64; 1],
+    /// The frame, plus one, at which the log segment begins that this frame belongs to.
+    pub first: AtomicU64,
 }
 const _: () = assert!(size_of::<SegmentInfo>() == 64);
 // SAFETY: repr(C), atomics alone.

@@ -39,6 +39,7 @@ mod layout;
 mod maintainer;
 mod mem;
 mod ops;
+mod publish;
 mod reap;
 mod record;
 mod room;

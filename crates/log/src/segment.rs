@@ -163,6 +163,10 @@ impl Core {
             return Ok(None);
         };
         mneme_sys::fault!("log.open.claimed");
+        for frame in extent.start.0..extent.start.0 + extent.frames {
+            let first = &self.tables.info(Frame(frame)).first;
+            first.store(u64::from(extent.start.0) + 1, Relaxed);
+        }
         self.tables
             .info(extent.start)
             .begin(slot.id(), extent.frames, large);
@@ -198,14 +202,25 @@ impl Core {
     /// The first frame of the log segment that `loc` lies in.
     #[inline]
     pub(crate) fn segment_of(&self, loc: Loc) -> Result<Frame, Corrupt> {
-        let frame = Frame((loc.byte() / FRAME_BYTES) as u32);
-        match self.arena.extent_of(frame) {
-            Some(info) if info.tag == TAG_LOG => Ok(info.extent.start),
-            _ => Err(Corrupt {
-                offset: loc.byte(),
-                what: "a record's location outside every log segment".into(),
-            }),
+        let frame = loc.byte() / FRAME_BYTES;
+        if frame < self.tables.geometry.max_frames {
+            // Relaxed: written before the segment's first record, whose location the caller has.
+            let first = self.tables.info(Frame(frame as u32)).first.load(Relaxed);
+            if first != 0 && first <= frame + 1 {
+                let frames = self
+                    .tables
+                    .info(Frame(first as u32 - 1))
+                    .frames
+                    .load(Relaxed);
+                if frame + 1 < first + frames {
+                    return Ok(Frame(first as u32 - 1));
+                }
+            }
         }
+        Err(Corrupt {
+            offset: loc.byte(),
+            what: "a record's location outside every log segment".into(),
+        })
     }
 
     /// Marks an empty segment for freeing once its readers have left.

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_sync::SlotId;
 
+use super::tags;
 use crate::mem::{LOC_BITS, Loc};
 
 /// Slots of a bucket.
@@ -142,14 +143,7 @@ impl Bucket {
     /// A bit for each slot whose entry carries `tag`. (An empty slot looks like tag zero.)
     #[inline]
     pub fn matches(&self, tag: u32) -> u32 {
-        let tag = u64::from(tag) << LOC_BITS;
-        let mut found = 0;
-        for i in 0..SLOTS {
-            // The entry is loaded again, with Acquire, before its location is followed.
-            let word = self.0[i + 1].load(Relaxed);
-            found |= u32::from((word ^ tag) >> LOC_BITS == 0) << i;
-        }
-        found
+        tags::matching(&self.0, tag)
     }
 
     /// Entries in use.

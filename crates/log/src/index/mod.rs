@@ -26,6 +26,7 @@ pub(crate) mod bucket;
 pub(crate) mod pool;
 pub(crate) mod resize;
 pub(crate) mod root;
+mod tags;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -288,20 +289,21 @@ impl Core {
 
     /// Looks `key` up as a reader: past plain locks, not past a transaction's.
     ///
-    /// The caller is pinned.
+    /// The caller is pinned, and has seen `place` lead to `segment` since.
     #[inline]
     pub(crate) fn find<'m>(
         &'m self,
         slot: &Slot<'_>,
         root: &Root,
         place: Place,
+        segment: Option<SegmentRef>,
         key: &[u8],
     ) -> Result<Option<Found<'m>>, ReadError> {
+        let Some(mut segment) = segment else {
+            return Ok(None);
+        };
         let mut wait = crate::core::Wait::new();
         loop {
-            let Some(segment) = self.mem.index_segment(root, place)? else {
-                return Ok(None);
-            };
             let found = self.mem.find_in(segment, place.tag, key)?;
             // After the entry: all of a transaction's locks are set before its first publication,
             // so whoever has seen a part of it sees the bit here, or a later unlock.
@@ -311,6 +313,10 @@ impl Core {
             }
             self.wait_for(slot, &mut wait, word.holder())
                 .map_err(WriteError::while_reading)?;
+            match self.mem.index_segment(root, place)? {
+                Some(now) => segment = now,
+                None => return Ok(None),
+            }
         }
     }
 

@@ -1,0 +1,418 @@
+//! Publishing: the one moment at which a write happens, and what a death near it leaves.
+//!
+//! A writer's steps, each a fault point:
+//!
+//! 1. pin; reserve space at a head and write the record's header there; copy key and value;
+//! 2. write the intent that names the home bucket; lock the bucket;
+//! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
+//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead;
+//! 5. unlock; strike the intent out; unpin.
+//!
+//! Up to 3 nothing is visible; from 3 on everything is. A writer that dies between 3 and 5 leaves a
+//! locked bucket, which readers pass through, and an intent with the value its counter was to have:
+//! the reaper settles both ([`Core::repair_operation`]).
+
+use mneme_sync::{DeadSlot, Pin, Slot};
+
+use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
+use crate::index::resize::{Resized, Why};
+use crate::index::root::Root;
+use crate::index::{Found, Place, SegmentRef};
+use crate::mem::Loc;
+
+/// The intent of a thread that is about to lock a bucket: words as in [`words`].
+pub(crate) const INTENT_BUCKET: u16 = 2;
+
+/// Set in the intent when an operation is about to publish.
+const READY: u64 = 1 << 32;
+
+/// Words of an operation's intent.
+mod words {
+    /// The home bucket's location.
+    pub const HOME: usize = 0;
+    /// The entry to be published (0: a removal).
+    pub const NEW: usize = 1;
+    /// The entry it replaces (0: none).
+    pub const OLD: usize = 2;
+    /// The database's root id; 0: the number of records does not change.
+    pub const ROOT: usize = 3;
+    /// The value of this thread's counter for the root afterwards (two's complement).
+    pub const COUNT: usize = 4;
+    /// The index segment that the home bucket lies in (a segment word).
+    pub const SEGMENT: usize = 5;
+    /// The database, plus [`READY`](super::READY) once the words above are all written.
+    pub const DATABASE: usize = 6;
+}
+
+/// A change of one key, ready to be published.
+pub(crate) struct Change<'k> {
+    pub root: Root,
+    pub place: Place,
+    /// The index segment that `place` led to, if the caller has looked.
+    pub segment: Option<SegmentRef>,
+    pub key: &'k [u8],
+    /// The record to be published and its size; `None`: the key is removed.
+    pub new: Option<(Loc, u64)>,
+    pub expect: Expect,
+}
+
+/// What [`Core::publish`] is to do with the entry it finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expect {
+    /// Whatever is there.
+    Anything,
+    /// No entry.
+    Absent,
+    /// Exactly this location.
+    At(Loc),
+}
+
+/// What [`Core::publish`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Published {
+    /// A new key.
+    Inserted,
+    /// In place of an older record.
+    Replaced,
+    /// The key is gone now.
+    Removed,
+    /// There was nothing to remove.
+    Absent,
+    /// Somebody changed the key since the caller looked.
+    Conflict,
+    /// The index has no room for another key.
+    NoRoom,
+}
+
+impl Core {
+    /// Publishes a record, or a removal, if what is there is as expected.
+    ///
+    /// `_pin` shows that the caller is pinned, since before the record's space was reserved and
+    /// since before it saw `change.segment`.
+    pub(crate) fn publish(
+        &self,
+        slot: &Slot<'_>,
+        _pin: &Pin<'_>,
+        change: &Change<'_>,
+    ) -> Result<Published, WriteError> {
+        let (root, place) = (&change.root, change.place);
+        let mut seen = change.segment;
+        let mut wait = Wait::new();
+        loop {
+            let segment = match seen.take() {
+                Some(segment) => segment,
+                None => match self.mem.index_segment(root, place)? {
+                    Some(segment) => segment,
+                    None if change.new.is_none() => return Ok(Published::Absent),
+                    None if matches!(change.expect, Expect::At(_)) => return self.conflict(change),
+                    None => match self.resize(slot, root, place, None, Why::Full)? {
+                        Resized::NoRoom => return Ok(Published::NoRoom),
+                        _ => continue,
+                    },
+                },
+            };
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let outcome = self.publish_held(slot, segment, change, held);
+            slot.intent(OPERATION_LANE).clear();
+            match outcome? {
+                Outcome::Done {
+                    published: Published::Conflict,
+                    ..
+                } => return self.conflict(change),
+                Outcome::Done {
+                    published,
+                    died,
+                    look,
+                } => {
+                    if let Some((loc, size)) = died {
+                        self.record_died(loc, size)?;
+                    }
+                    if let Some(why) = look {
+                        // It has happened already. A change of shape that fails is put off.
+                        let _ = self.resize(slot, root, place, Some(segment), why);
+                    }
+                    return Ok(published);
+                }
+                Outcome::Full => match self.resize(slot, root, place, Some(segment), Why::Full)? {
+                    Resized::Done => {}
+                    Resized::NoRoom => return Ok(Published::NoRoom),
+                    Resized::Busy => self.wait_for(slot, &mut wait, slot.id())?,
+                },
+            }
+        }
+    }
+
+    /// The new record of a change that did not come about is dead.
+    fn conflict(&self, change: &Change<'_>) -> Result<Published, WriteError> {
+        if let Some((loc, size)) = change.new {
+            self.record_died(loc, size)?;
+        }
+        Ok(Published::Conflict)
+    }
+
+    /// Locks the home bucket of `place`; `None`: look the segment up again.
+    #[inline]
+    fn lock_home<'c>(
+        &'c self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        place: Place,
+        wait: &mut Wait,
+    ) -> Result<Option<Held<'c>>, WriteError> {
+        let home = self.mem.bucket(segment, segment.home(place.tag))?;
+        let loc = segment
+            .loc
+            .add_words(segment.home(place.tag) * crate::index::bucket::BUCKET_WORDS);
+        slot.intent(OPERATION_LANE)
+            .begin(INTENT_BUCKET, &[loc.bits()]);
+        mneme_sys::fault!("log.intent");
+        match home.try_lock(slot.id()) {
+            TryLock::Held(held) => {
+                mneme_sys::fault!("log.bucket.locked");
+                Ok(Some(held))
+            }
+            TryLock::Retired => {
+                slot.intent(OPERATION_LANE).clear();
+                Ok(None)
+            }
+            TryLock::Busy(word) => {
+                slot.intent(OPERATION_LANE).clear();
+                self.wait_for(slot, wait, word.holder())?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes the index lead to the copy at `new` instead of `old`; false if it leads elsewhere by now.
+    pub(crate) fn relocate(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        old: Loc,
+        new: Loc,
+    ) -> Result<bool, WriteError> {
+        let (old, new) = (Entry::new(place.tag, old), Entry::new(place.tag, new));
+        let mut wait = Wait::new();
+        loop {
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(false);
+            };
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let found = self.mem.find_entry(segment, old);
+            if let Ok(Some((bucket, i))) = found
+                && let Ok(bucket) = self.mem.bucket(segment, bucket)
+            {
+                bucket.replace(i, new);
+                mneme_sys::fault!("log.published");
+            }
+            held.unlock();
+            slot.intent(OPERATION_LANE).clear();
+            return Ok(found?.is_some());
+        }
+    }
+
+    /// The part of [`Core::publish`] that holds the home bucket, and gives it back.
+    #[inline]
+    fn publish_held(
+        &self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        change: &Change<'_>,
+        mut held: Held<'_>,
+    ) -> Result<Outcome, WriteError> {
+        let (root, place) = (&change.root, change.place);
+        let found = match self.mem.find_in(segment, place.tag, change.key) {
+            Ok(found) => found,
+            Err(corrupt) => {
+                held.unlock();
+                return Err(corrupt.into());
+            }
+        };
+        let expected = match (change.expect, &found) {
+            (Expect::Anything, _) | (Expect::Absent, None) => true,
+            (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
+            _ => false,
+        };
+        if !expected || (found.is_none() && change.new.is_none()) {
+            held.unlock();
+            let published = if expected {
+                Published::Absent
+            } else {
+                Published::Conflict
+            };
+            return Ok(Outcome::Done {
+                published,
+                died: None,
+                look: None,
+            });
+        }
+        let entry = change
+            .new
+            .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
+        let delta = i64::from(change.new.is_some()) - i64::from(found.is_some());
+        self.note_operation(slot, root, segment, entry, found.as_ref(), delta);
+        let outcome = match found {
+            Some(found) => {
+                let bucket = self.mem.bucket(segment, found.bucket)?;
+                bucket.replace(found.slot, entry);
+                let removed = change.new.is_none();
+                let sparse = removed && worth_a_look(place) && bucket.used() <= 2;
+                Outcome::Done {
+                    published: if removed {
+                        Published::Removed
+                    } else {
+                        Published::Replaced
+                    },
+                    died: Some((found.entry.loc(), found.record.header().size())),
+                    look: sparse.then_some(Why::Sparse),
+                }
+            }
+            None => {
+                let home = segment.home(place.tag);
+                let mut distance = 0;
+                loop {
+                    let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
+                    held.extend_reach(distance);
+                    if bucket.publish(entry).is_some() {
+                        break;
+                    }
+                    distance += 1;
+                    if distance > segment.max_reach() {
+                        held.unlock();
+                        return Ok(Outcome::Full);
+                    }
+                }
+                let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
+                Outcome::Done {
+                    published: Published::Inserted,
+                    died: None,
+                    look: crowded.then_some(Why::Crowded),
+                }
+            }
+        };
+        mneme_sys::fault!("log.published");
+        if delta != 0 {
+            slot.count(usize::from(root.database), root.id, delta);
+        }
+        mneme_sys::fault!("log.counted");
+        held.unlock();
+        mneme_sys::fault!("log.bucket.unlocked");
+        Ok(outcome)
+    }
+
+    /// Completes the intent of an operation, before its publication.
+    #[inline]
+    fn note_operation(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        segment: SegmentRef,
+        entry: Entry,
+        found: Option<&Found<'_>>,
+        delta: i64,
+    ) {
+        let intent = slot.intent(OPERATION_LANE);
+        intent.set(words::NEW, entry.0);
+        intent.set(words::OLD, found.map_or(0, |f| f.entry.0));
+        intent.set(words::SEGMENT, segment.word());
+        if delta != 0 {
+            let counted = match slot.counted(usize::from(root.database)) {
+                Some((id, count)) if id == root.id => count,
+                _ => 0,
+            };
+            intent.set(words::ROOT, root.id);
+            intent.set(words::COUNT, (counted + delta) as u64);
+        }
+        intent.set(words::DATABASE, u64::from(root.database) | READY);
+    }
+
+    /// Settles an operation whose thread died: it happened if its entry is published, else not.
+    pub(crate) fn repair_operation(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
+        let Some(intent) = dead.intent(OPERATION_LANE) else {
+            return Ok(());
+        };
+        if intent.kind != INTENT_BUCKET {
+            return Ok(());
+        }
+        let home_loc = Loc::of_word(intent.words[words::HOME]);
+        let home = Bucket::of_words(self.mem.words(home_loc)?);
+        let Some(held) = home.inherit(dead.id()) else {
+            // It never had the lock, or gave it back: nothing is half done.
+            return Ok(());
+        };
+        if intent.words[words::DATABASE] & READY != 0 {
+            let segment = SegmentRef::of_word(intent.words[words::SEGMENT]);
+            let new = Entry(intent.words[words::NEW]);
+            let old = Entry(intent.words[words::OLD]);
+            let root_id = intent.words[words::ROOT];
+            // An insertion is found by its entry, a removal by the lack of the old one. Both lie
+            // within the home's reach.
+            let happened = if old.is_empty() {
+                self.entry_near(segment, home_loc, held.word().reach(), new)?
+            } else {
+                !self.entry_near(segment, home_loc, held.word().reach(), old)?
+            };
+            if happened && root_id != 0 {
+                let count = intent.words[words::COUNT] as i64;
+                let database = intent.words[words::DATABASE] & !READY;
+                dead.set_count(database as usize, root_id, count);
+            }
+            if happened && !old.is_empty() {
+                let record = self.mem.record(old.loc())?;
+                self.record_died(old.loc(), record.header().size())?;
+            }
+        }
+        held.unlock();
+        Ok(())
+    }
+
+    /// Whether `entry` lies in the bucket at `home` or up to `reach` behind it.
+    fn entry_near(
+        &self,
+        segment: SegmentRef,
+        home: Loc,
+        reach: u64,
+        entry: Entry,
+    ) -> Result<bool, Corrupt> {
+        let first = home.byte().wrapping_sub(segment.loc.byte()) / (BUCKET_WORDS * 8);
+        if first >= segment.buckets {
+            return Err(Corrupt {
+                offset: home.byte(),
+                what: "an intent names a bucket outside its segment".into(),
+            });
+        }
+        for distance in 0..=reach.min(segment.max_reach()) {
+            let bucket = self.mem.bucket(segment, segment.behind(first, distance))?;
+            if (0..SLOTS).any(|i| bucket.entry(i) == entry) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Samples one in four places, so that the state of a segment is looked at now and then.
+#[inline]
+fn worth_a_look(place: Place) -> bool {
+    place.tag & 3 == 0
+}
+
+/// What happened under the bucket's lock, and what is to be done after it.
+enum Outcome {
+    Done {
+        published: Published,
+        /// The record that was replaced or removed, and its size.
+        died: Option<(Loc, u64)>,
+        /// The segment may be full enough to grow, or empty enough to shrink.
+        look: Option<Why>,
+    },
+    /// No slot within reach of the home bucket.
+    Full,
+}
