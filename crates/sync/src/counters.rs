@@ -1,10 +1,9 @@
 //! Counting: what all threads together have counted, and the moving of a thread's counts to the
 //! base when its slot is given back. The protocol and its argument are in `fold`.
 
-use crate::layout::{COUNTERS, Counter, Journal, SlotLines};
+use crate::layout::{COUNTERS, SlotLines};
 use crate::participants::{Inner, Participants};
 use crate::{AttachError, SlotId, fold};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Looks at a sum before taking it as it comes: only a reader that is overtaken by that many
@@ -21,38 +20,28 @@ impl Participants {
         if db >= COUNTERS || root == 0 || self.inner().is_forked() {
             return 0;
         }
-        self.inner().sum(db, root).cast_signed()
+        self.inner().sum(db as u8, root).cast_signed()
     }
 }
 
 impl Inner {
-    fn sum(&self, db: usize, root: u64) -> u64 {
+    fn sum(&self, counter: u8, root: u64) -> u64 {
         let header = self.map().header();
-        let journal = header.journal.words();
-        let mut sum = 0_u64;
+        let (journal, index) = (header.journal.words(), usize::from(counter));
+        let base = header.base[index].words();
+        let once = || {
+            let slots = self
+                .map()
+                .slots()
+                .map(|(id, lines)| (id.0, lines.counters[index].words()));
+            fold::sum(&journal, &base, slots, counter, root)
+        };
         for _ in 0..TRIES {
-            let before = fold::look(&journal);
-            let moving = (before.is_open() && usize::from(before.counter()) == db)
-                .then(|| SlotId(before.slot()));
-            sum = if moving.is_some() {
-                let (root_to_be, target) = fold::to_be(&journal);
-                if root_to_be == root { target } else { 0 }
-            } else {
-                fold::read(&header.base[db].words(), root).unwrap_or(0)
-            };
-            for (id, lines) in self.map().slots() {
-                if moving != Some(id)
-                    && let Some(value) = fold::read(&lines.counters[db].words(), root)
-                {
-                    sum = sum.wrapping_add(value);
-                }
+            if let Ok(sum) = once() {
+                return sum;
             }
-            if fold::look(&journal) == before {
-                break;
-            }
-            std::hint::spin_loop();
         }
-        sum
+        once().unwrap_or_else(|disturbed| disturbed)
     }
 
     /// Moves the counts of these slots to the base. Their threads count no more.
@@ -105,32 +94,5 @@ impl Inner {
         if let Some((mine, base)) = words(SlotId(open.slot()), usize::from(open.counter())) {
             fold::apply(&journal, &base.words(), &mine.words());
         }
-    }
-}
-
-impl Journal {
-    pub(crate) fn words(&self) -> fold::JournalWords<'_, AtomicU64> {
-        fold::JournalWords {
-            entry: &self.entry,
-            root: &self.root,
-            target: &self.target,
-        }
-    }
-}
-
-impl Counter {
-    pub(crate) fn words(&self) -> fold::CounterWords<'_, AtomicU64> {
-        fold::CounterWords {
-            root: &self.root,
-            value: &self.value,
-        }
-    }
-
-    /// Root and value, for a caller that no writer races with.
-    pub(crate) fn get(&self) -> (u64, i64) {
-        use std::sync::atomic::Ordering::Acquire;
-        // SYNC: pairs with the Release stores in `fold::set` and `fold::count`.
-        let root = self.root.load(Acquire);
-        (root, self.value.load(Acquire).cast_signed())
     }
 }

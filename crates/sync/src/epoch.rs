@@ -160,6 +160,24 @@ pub(crate) fn oldest_pin<'a, W: Word + 'a>(epoch: &W, pins: impl Iterator<Item =
     oldest
 }
 
+/// Whether every pin that could see what was unlinked before `g` was returned by [`advance`] is
+/// gone. The result of a look at the pins is remembered in `quiesced` for all reclaimers.
+pub(crate) fn is_over<'a, W: Word + 'a>(
+    epoch: &W,
+    quiesced: &W,
+    g: u64,
+    pins: impl Iterator<Item = &'a W>,
+) -> bool {
+    // SYNC: pairs with the AcqRel maximum below.
+    if quiesced.load(Acquire) > g {
+        return true;
+    }
+    let oldest = oldest_pin(epoch, pins);
+    // SYNC: pairs with the Acquire load above: who believes the number is behind our look.
+    quiesced.fetch_max(oldest, AcqRel);
+    oldest > g
+}
+
 /// First step of a revocation: succeeds if the pin is revocable (or abandoned half-way by another revoker) and not younger
 /// than `limit`. `number` comes from the region's counter of revocations and is used once. The heavy barrier must follow, then
 /// [`finish_revoking`].

@@ -61,16 +61,40 @@ impl Entry {
     }
 }
 
-/// The journal's state, before and after a sum.
+/// The count for `root`: base and slots. `Err` with what it came to if a mover was at work
+/// meanwhile; then it may be off by what he carried.
+pub(crate) fn sum<'a, W: Word + 'a>(
+    journal: &JournalWords<'_, W>,
+    base: &CounterWords<'_, W>,
+    slots: impl Iterator<Item = (u16, CounterWords<'a, W>)>,
+    counter: u8,
+    root: u64,
+) -> Result<u64, u64> {
+    let before = look(journal);
+    let moving = (before.is_open() && before.counter() == counter).then(|| before.slot());
+    let mut sum = if moving.is_some() {
+        // SYNC: published by the journal's entry; Acquire so that the second look comes later.
+        let (of, target) = (journal.root.load(Acquire), journal.target.load(Acquire));
+        if of == root { target } else { 0 }
+    } else {
+        read(base, root).unwrap_or(0)
+    };
+    for (slot, mine) in slots {
+        if moving != Some(slot) {
+            sum = sum.wrapping_add(read(&mine, root).unwrap_or(0));
+        }
+    }
+    if look(journal) == before {
+        Ok(sum)
+    } else {
+        Err(sum)
+    }
+}
+
+/// The journal's state.
 pub(crate) fn look<W: Word>(journal: &JournalWords<'_, W>) -> Entry {
     // SYNC: pairs with the Release stores in `open` and `close`.
     Entry(journal.entry.load(Acquire))
-}
-
-/// Root and value that the base will have, while the journal is open.
-pub(crate) fn to_be<W: Word>(journal: &JournalWords<'_, W>) -> (u64, u64) {
-    // SYNC: Acquire so that the second `look` comes after; published by the journal's entry.
-    (journal.root.load(Acquire), journal.target.load(Acquire))
 }
 
 /// Moves one counter of a slot to the base. The caller holds the region's own lock and has

@@ -11,9 +11,12 @@
 //! words are 64-bit atomics in the machine's order; all zero is the state of a thing nobody has used.
 
 use crate::RobustLock;
+use crate::fold::{CounterWords, JournalWords};
+use crate::tenancy::SlotWords;
 use mneme_sys::{HEADER_LEN, Shared};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Acquire;
 
 /// Magic of a control region.
 pub(crate) const MAGIC: [u8; 8] = *b"MnemeCtl";
@@ -216,6 +219,43 @@ impl Geometry {
 
     pub(crate) const fn end(self) -> usize {
         self.undo() + self.max_threads as usize * self.undo_stride()
+    }
+}
+
+impl SlotLines {
+    pub(crate) fn words(&self) -> SlotWords<'_, AtomicU64> {
+        SlotWords {
+            owner: &self.owner,
+            pin: &self.pin,
+            inside: &self.inside,
+            intents: self.intents.each_ref().map(|line| &line.head),
+        }
+    }
+}
+
+impl Counter {
+    pub(crate) fn words(&self) -> CounterWords<'_, AtomicU64> {
+        CounterWords {
+            root: &self.root,
+            value: &self.value,
+        }
+    }
+
+    /// Root and value, for a caller that no writer races with.
+    pub(crate) fn get(&self) -> (u64, i64) {
+        // SYNC: pairs with the Release stores in `fold::set` and `fold::count`.
+        let root = self.root.load(Acquire);
+        (root, self.value.load(Acquire).cast_signed())
+    }
+}
+
+impl Journal {
+    pub(crate) fn words(&self) -> JournalWords<'_, AtomicU64> {
+        JournalWords {
+            entry: &self.entry,
+            root: &self.root,
+            target: &self.target,
+        }
     }
 }
 

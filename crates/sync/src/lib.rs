@@ -12,6 +12,8 @@ mod layout;
 mod local;
 mod lock_word;
 mod map;
+#[cfg(test)]
+mod models;
 mod open;
 mod participants;
 mod patience;

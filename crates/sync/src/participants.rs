@@ -7,8 +7,7 @@ use crate::patience::Patience;
 use crate::process::{self, State, Status};
 use crate::word::Barrier;
 use crate::{
-    AttachError, Epoch, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, epoch, intent,
-    tenancy,
+    AttachError, Epoch, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent, tenancy,
 };
 use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};
 use std::ptr::NonNull;
@@ -252,16 +251,7 @@ impl Inner {
         let Some(lines) = self.map.slot(id) else {
             return;
         };
-        for line in &lines.intents {
-            intent::clear_line(line);
-        }
-        mneme_sys::fault!("sync.clear.intents");
-        crate::gate::leave(&lines.inside, u64::MAX);
-        mneme_sys::fault!("sync.clear.inside");
-        epoch::leave(&lines.pin);
-        mneme_sys::fault!("sync.clear.pin");
-        tenancy::release(&lines.owner);
-        mneme_sys::fault!("sync.clear.owner");
+        tenancy::vacate(&lines.words());
     }
 
     /// Whether nobody lives in the slot: its process is gone, or it has no owner.

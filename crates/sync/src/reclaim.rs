@@ -9,7 +9,7 @@ use crate::participants::{Inner, Participants};
 use crate::patience::Patience;
 use crate::word::Barrier;
 use crate::{Holding, SlotId, Stalled};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 /// How long a revocable pin is waited for before it is taken away.
@@ -40,8 +40,9 @@ impl Participants {
         if inner.is_forked() {
             return false;
         }
-        // SYNC: pairs with the AcqRel maximum in `look`.
-        inner.map().header().quiesced.word.load(Acquire) > g.to_u64() || inner.look() > g.to_u64()
+        let header = inner.map().header();
+        let pins = inner.map().slots().map(|(_, lines)| &lines.pin);
+        epoch::is_over(&header.epoch.word, &header.quiesced.word, g.to_u64(), pins)
     }
 
     /// Waits until `g` is over, at most for `timeout`. Revocable pins in the way are taken away
@@ -122,17 +123,6 @@ fn nobody(since: Duration) -> Stalled {
 }
 
 impl Inner {
-    /// Looks at every pin; the result is remembered for all.
-    fn look(&self) -> u64 {
-        let header = self.map().header();
-        let pins = self.map().slots().map(|(_, lines)| &lines.pin);
-        let oldest = epoch::oldest_pin(&header.epoch.word, pins);
-        // SYNC: pairs with the Acquire load in `quiescent`: who believes the number is behind our
-        // look at the pins.
-        header.quiesced.word.fetch_max(oldest, AcqRel);
-        oldest
-    }
-
     /// A slot that is in the way of `g` and of which `is` holds.
     fn find_pin(&self, g: Epoch, is: impl Fn(SlotId) -> bool) -> Option<SlotId> {
         self.map()

@@ -5,7 +5,9 @@
 //! by nobody; for this claim alone no intent is needed. Who holds a lock as slot and tenancy is not mistaken for a later owner
 //! of the same slot.
 
+use crate::layout::LANES;
 use crate::word::Word;
+use crate::{epoch, gate, intent};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Value of an owner word, decoded: process (16 bits, 0: free), tenancy (16), incarnation of the process entry (32).
@@ -57,7 +59,7 @@ pub(crate) fn claim<W: Word>(owner: &W, process: u16, incarnation: u32) -> Optio
 }
 
 /// Gives a slot back whose other words are clear. Only its owner calls this, or who has taken the dead owner's liveness.
-pub(crate) fn release<W: Word>(owner: &W) {
+fn release<W: Word>(owner: &W) {
     let last = Tenancy::decode(owner.load(Relaxed));
     // SYNC: pairs with the exchange in `claim`.
     owner.store(
@@ -69,6 +71,29 @@ pub(crate) fn release<W: Word>(owner: &W) {
         .encode(),
         Release,
     );
+}
+
+/// The words of a slot that must be clear before it is free.
+pub(crate) struct SlotWords<'a, W> {
+    pub(crate) owner: &'a W,
+    pub(crate) pin: &'a W,
+    pub(crate) inside: &'a W,
+    pub(crate) intents: [&'a W; LANES],
+}
+
+/// Clears a slot whose counts are moved, and frees it, the owner's name last: whoever dies in
+/// between leaves it owned, and the next reaper does it again. Who may call it: as [`release`].
+pub(crate) fn vacate<W: Word>(slot: &SlotWords<'_, W>) {
+    for head in slot.intents {
+        intent::clear(head);
+    }
+    mneme_sys::fault!("sync.vacate.intents");
+    gate::leave(slot.inside, u64::MAX);
+    mneme_sys::fault!("sync.vacate.inside");
+    epoch::leave(slot.pin);
+    mneme_sys::fault!("sync.vacate.pin");
+    release(slot.owner);
+    mneme_sys::fault!("sync.vacate.owner");
 }
 
 /// Whose slot it is.

@@ -19,6 +19,7 @@ pub(crate) trait Word {
         failure: Ordering,
     ) -> Result<u64, u64>;
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64;
     /// A thread fence of the same memory model that the word belongs to.
     fn fence(order: Ordering);
 }
@@ -48,6 +49,11 @@ impl Word for AtomicU64 {
     #[inline(always)]
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
         AtomicU64::fetch_add(self, value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        AtomicU64::fetch_max(self, value, order)
     }
 
     #[inline(always)]

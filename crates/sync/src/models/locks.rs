@@ -1,0 +1,150 @@
+//! A robust lock has one owner at a time, and a dead one is followed by one who knows.
+
+use super::{Model, fails, fails_within, holds};
+use crate::SlotId;
+use crate::lock_word::{self, Attempt, LockState, Owner};
+use crate::word::Word;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const WHOLE: u64 = 0;
+const HALF: u64 = 1;
+
+struct Shared {
+    lock: Model,
+    /// Set when the first owner is dead.
+    dead: Model,
+    guarded: UnsafeCell<u64>,
+}
+
+// SAFETY: loom's cells report what races; that is the test.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+const fn owner(slot: u16) -> Owner {
+    Owner {
+        slot: SlotId(slot),
+        tenancy: 3,
+    }
+}
+
+const MORTAL: Owner = owner(1);
+
+/// How a waiter takes over what it judged.
+type TakeOver = fn(&Model, LockState, Owner) -> Attempt;
+
+impl Shared {
+    /// `Some(news)` if the lock was got.
+    fn get(&self, me: Owner, take_over: TakeOver) -> Option<bool> {
+        let mut attempt = lock_word::acquire(&self.lock, me);
+        if let Attempt::Busy(seen) = attempt
+            && seen.owner() == Some(MORTAL)
+            && self.dead.load(Acquire) == 1
+        {
+            attempt = take_over(&self.lock, seen, me);
+        }
+        match attempt {
+            Attempt::Clean => Some(false),
+            Attempt::OwnerDied => Some(true),
+            Attempt::Busy(_) => None,
+        }
+    }
+
+    fn set(&self, value: u64) {
+        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        self.guarded.with_mut(|guarded| unsafe { *guarded = value });
+    }
+
+    fn use_it(&self, me: Owner, take_over: TakeOver) {
+        let Some(news) = self.get(me, take_over) else {
+            return;
+        };
+        // SAFETY: as above.
+        let found = self.guarded.with(|guarded| unsafe { *guarded });
+        assert!(news || found == WHOLE, "half a change, and no news of it");
+        self.set(WHOLE);
+        lock_word::repaired(&self.lock);
+        lock_word::release(&self.lock);
+    }
+}
+
+/// An owner that dies holding the lock, two that want it.
+fn death(take_over: TakeOver) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Arc::new(Shared {
+            lock: Model::new(0),
+            dead: Model::new(0),
+            guarded: UnsafeCell::new(WHOLE),
+        });
+        let waiter = |me: Owner| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.use_it(me, take_over))
+        };
+        assert_eq!(lock_word::acquire(&shared.lock, MORTAL), Attempt::Clean);
+        let (two, three) = (waiter(owner(2)), waiter(owner(3)));
+        shared.set(HALF);
+        shared.dead.store(1, Release);
+        two.join().unwrap();
+        three.join().unwrap();
+        shared.use_it(owner(4), take_over);
+    }
+}
+
+#[test]
+fn a_dead_owners_lock_goes_to_one_who_is_told() {
+    holds(death(lock_word::take_over));
+}
+
+#[test]
+fn a_take_over_that_does_not_compare_makes_two_owners() {
+    fails(death(|lock, _, me| {
+        let seen = LockState(lock.load(Relaxed));
+        let _ = lock_word::take_over(lock, seen, me);
+        Attempt::OwnerDied
+    }));
+}
+
+#[test]
+fn a_take_over_of_another_word_than_was_judged_makes_two_owners() {
+    fails_within(
+        3,
+        death(|lock, _, me| lock_word::take_over(lock, lock_word::look(lock), me)),
+    );
+}
+
+/// Two living owners in turn.
+fn turns(release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Arc::new(Shared {
+            lock: Model::new(0),
+            dead: Model::new(0),
+            guarded: UnsafeCell::new(WHOLE),
+        });
+        let turn = move |shared: &Shared, me| {
+            if lock_word::acquire(&shared.lock, me) == Attempt::Clean {
+                shared.set(HALF);
+                shared.set(WHOLE);
+                release(&shared.lock);
+            }
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || turn(&shared, owner(2)))
+        };
+        turn(&shared, owner(3));
+        other.join().unwrap();
+    }
+}
+
+#[test]
+fn the_next_owner_sees_what_the_last_one_did() {
+    holds(turns(lock_word::release));
+}
+
+#[test]
+fn a_release_that_does_not_release_shows_the_next_owner_old_things() {
+    fails(turns(|lock| lock.store(0, Relaxed)));
+}

@@ -1,0 +1,151 @@
+//! A slot has one owner at a time, who finds it clear, whoever had it and whoever reaped it.
+
+use super::{Model, fails, fails_within, holds};
+use crate::epoch::{Kind, UNPINNED, pin_word};
+use crate::intent;
+use crate::tenancy::{self, SlotWords};
+use crate::word::Word;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+const DEAD: u16 = 1;
+const HEAD: u64 = 7 << 48;
+
+struct Shared {
+    owner: Model,
+    pin: Model,
+    inside: Model,
+    heads: [Model; 4],
+    /// The liveness lock of the dead process: 1 while a reaper has it.
+    liveness: Model,
+    /// How often the dead slot was repaired.
+    repairs: UnsafeCell<u32>,
+}
+
+// SAFETY: loom's cells report what races; that is the test.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// A slot whose owner died pinned, inside, with intents.
+    fn left_by_the_dead() -> Arc<Shared> {
+        let shared = Shared {
+            owner: Model::new(0),
+            pin: Model::new(pin_word(1, Kind::Firm)),
+            inside: Model::new(1),
+            heads: std::array::from_fn(|_| Model::new(HEAD)),
+            liveness: Model::new(0),
+            repairs: UnsafeCell::new(0),
+        };
+        assert!(tenancy::claim(&shared.owner, DEAD, 1).is_some());
+        Arc::new(shared)
+    }
+
+    fn words(&self) -> SlotWords<'_, Model> {
+        SlotWords {
+            owner: &self.owner,
+            pin: &self.pin,
+            inside: &self.inside,
+            intents: self.heads.each_ref(),
+        }
+    }
+
+    fn take_liveness(&self) -> bool {
+        self.liveness
+            .compare_exchange(0, 1, AcqRel, Relaxed)
+            .is_ok()
+    }
+
+    fn reap(&self, take: fn(&Shared) -> bool, vacate: fn(&SlotWords<'_, Model>)) {
+        if !take(self) {
+            return;
+        }
+        if tenancy::read(&self.owner).process == DEAD {
+            // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+            self.repairs.with_mut(|repairs| unsafe { *repairs += 1 });
+            vacate(&self.words());
+        }
+        self.liveness.store(0, Release);
+    }
+
+    /// A thread that wants the slot and, if it gets it, relies on its being its own.
+    fn live(&self, process: u16) {
+        let Some(mine) = tenancy::claim(&self.owner, process, 1) else {
+            return;
+        };
+        assert_eq!(self.pin.load(Relaxed), UNPINNED, "the last owner's pin");
+        assert_eq!(
+            self.inside.load(Relaxed),
+            0,
+            "the last owner's place inside a gate"
+        );
+        for head in &self.heads {
+            assert_eq!(head.load(Relaxed) >> 48, 0, "the last owner's intent");
+        }
+        if mine.number == 2 {
+            // SAFETY: as above.
+            assert_eq!(self.repairs.with(|repairs| unsafe { *repairs }), 1);
+        }
+        let pin = pin_word(9, Kind::Firm);
+        self.pin.store(pin, Release);
+        assert_eq!(
+            self.pin.load(Relaxed),
+            pin,
+            "somebody cleared a living thread's pin"
+        );
+        assert_eq!(
+            tenancy::read(&self.owner),
+            mine,
+            "somebody freed a living thread's slot"
+        );
+        tenancy::vacate(&self.words());
+    }
+}
+
+/// Two reapers, two threads that want the slot.
+fn reuse(
+    take: fn(&Shared) -> bool,
+    vacate: fn(&SlotWords<'_, Model>),
+) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Shared::left_by_the_dead();
+        let claimer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.live(2))
+        };
+        let reaper = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.reap(take, vacate))
+        };
+        shared.reap(take, vacate);
+        shared.live(3);
+        claimer.join().unwrap();
+        reaper.join().unwrap();
+    }
+}
+
+#[test]
+fn a_reaped_slot_comes_clear_to_one_owner() {
+    holds(reuse(Shared::take_liveness, tenancy::vacate));
+}
+
+#[test]
+fn a_slot_freed_before_it_is_clear_brings_the_dead_ones_pin() {
+    fails(reuse(Shared::take_liveness, |slot| {
+        slot.owner
+            .store(slot.owner.load(Relaxed) & (0xffff << 16), Release);
+        for head in slot.intents {
+            intent::clear(head);
+        }
+        slot.inside.store(0, Release);
+        slot.pin.store(UNPINNED, Release);
+    }));
+}
+
+#[test]
+fn two_reapers_at_once_clear_a_living_threads_slot() {
+    fails_within(3, reuse(|_| true, tenancy::vacate));
+}
