@@ -1,0 +1,344 @@
+//! A participant dies at every named point in turn; the others find everything as it must be.
+//!
+//! Needs the feature `fault`. Liveness is scripted: a thread is abandoned at the point, then its
+//! "process" is declared dead.
+#![cfg(feature = "fault")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{UUID, map, options};
+use mneme_sync::{Acquired, DeadSlot, Lane, Participants, ReapError, RobustLock};
+use mneme_sys::fault::{self, Action, Outcome};
+use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Every point there is.
+const POINTS: &[&str] = &[
+    "sync.advance.barrier",
+    "sync.attach.claimed",
+    "sync.create.cleared",
+    "sync.create.header",
+    "sync.create.magic",
+    "sync.fold.base",
+    "sync.fold.intent",
+    "sync.fold.open",
+    "sync.fold.root",
+    "sync.fold.slot",
+    "sync.gate.empty",
+    "sync.gate.raised",
+    "sync.intent.begun",
+    "sync.lock.judged",
+    "sync.lock.taken_over",
+    "sync.reap.cleared",
+    "sync.reap.freed",
+    "sync.reap.marked",
+    "sync.reap.repaired",
+    "sync.reap.taken",
+    "sync.rebuild.cleared",
+    "sync.rebuild.folded",
+    "sync.release.begin",
+    "sync.revoke.begun",
+    "sync.slot.claimed",
+    "sync.slot.mark",
+    "sync.vacate.inside",
+    "sync.vacate.intents",
+    "sync.vacate.owner",
+    "sync.vacate.pin",
+];
+
+/// A control region with its script: process 1 created it and stays.
+struct World {
+    script: ScriptedLiveness,
+    one: Participants,
+    /// What was counted for root 5 of counter 3, in all.
+    counted: AtomicI64,
+    /// Held by a thread of a process that is dead.
+    orphan: RobustLock,
+    /// Slots that were repaired, each by its number and tenancy.
+    repaired: Mutex<BTreeSet<(u16, u16)>>,
+    /// Slots of processes that died with everything in their hands.
+    corpses: Mutex<Vec<(u16, u16)>>,
+    next: AtomicU64,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let script = ScriptedLiveness::new();
+        let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+        let one = Participants::create(region, options(), Arc::new(script.process(1))).unwrap();
+        let world = World {
+            script,
+            one,
+            counted: AtomicI64::new(0),
+            orphan: RobustLock::new(),
+            repaired: Mutex::default(),
+            corpses: Mutex::default(),
+            next: AtomicU64::new(2),
+        };
+        Arc::new(world)
+    }
+
+    fn fd(&self) -> OwnedFd {
+        self.one.region().duplicate_fd().unwrap().unwrap()
+    }
+
+    /// A new process' number.
+    fn number(&self) -> u32 {
+        self.next.fetch_add(1, Relaxed) as u32
+    }
+
+    fn attach(&self, number: u32) -> Participants {
+        Participants::open(map(self.fd()), UUID, Arc::new(self.script.process(number))).unwrap()
+    }
+
+    /// A process that dies with everything in its hands.
+    fn leave_a_corpse(&self) {
+        let number = self.number();
+        let dead = self.attach(number);
+        {
+            let slot = dead.slot().unwrap();
+            self.corpses
+                .lock()
+                .unwrap()
+                .push((slot.id().0, slot.tenancy()));
+            std::mem::forget(self.orphan.lock(&slot).unwrap());
+            self.count(&dead, 100);
+            slot.intent(Lane::Txn).begin(9, &[slot.id().0.into()]);
+            let gate = dead.big_reader(2).unwrap();
+            std::mem::forget(gate.shared(&slot).unwrap());
+        }
+        std::mem::forget(dead.pin().unwrap());
+        self.script.kill(number);
+        // Its memory goes with it; what it did there stays. Its drop does nothing, being dead.
+        drop(dead);
+    }
+
+    /// Another, so that a reaper's death falls between two as well.
+    fn leave_another(&self) {
+        let number = self.number();
+        let dead = self.attach(number);
+        self.count(&dead, 10);
+        let slot = dead.slot().unwrap();
+        self.corpses
+            .lock()
+            .unwrap()
+            .push((slot.id().0, slot.tenancy()));
+        drop(slot);
+        std::mem::forget(dead.pin_revocable().unwrap());
+        self.script.kill(number);
+    }
+
+    fn count(&self, p: &Participants, n: i64) {
+        p.slot().unwrap().count(3, 5, n);
+        self.counted.fetch_add(n, Relaxed);
+    }
+
+    fn repair(&self, dead: &DeadSlot<'_>) -> Result<(), Infallible> {
+        if let Some(intent) = dead.intent(Lane::Txn) {
+            assert_eq!((intent.kind, intent.words[0]), (9, u64::from(dead.id().0)));
+        }
+        self.repaired
+            .lock()
+            .unwrap()
+            .insert((dead.id().0, dead.tenancy()));
+        Ok(())
+    }
+
+    /// What must hold when all processes but 1 are dead or closed.
+    fn check(&self, story: &str) {
+        let p = &self.one;
+        match p.reap(|dead| self.repair(dead)) {
+            Ok(_) => {}
+            Err(ReapError::Repair { source, .. }) => match source {},
+            Err(error) => panic!("{story}: {error}"),
+        }
+        assert_eq!(p.check(), Vec::<String>::new(), "{story}");
+        let slot = p.slot().unwrap();
+        assert_eq!((p.stats().slots, p.stats().processes), (1, 1), "{story}");
+        assert_eq!(p.counters(3, 5), self.counted.load(Relaxed), "{story}");
+        let g = p.advance();
+        p.wait_quiescent(g, Duration::ZERO).expect(story);
+        self.orphan
+            .lock(&slot)
+            .expect(story)
+            .into_inner()
+            .repaired();
+        let gate = p.big_reader(2).unwrap();
+        gate.exclude(&slot).expect(story).into_inner().repaired();
+        drop(gate.shared(&slot).expect(story));
+        // A newcomer gets what the dead had.
+        let number = self.number();
+        let newcomer = self.attach(number);
+        drop(newcomer.pin().unwrap());
+        self.count(&newcomer, 1);
+        drop(newcomer);
+        assert_eq!(p.counters(3, 5), self.counted.load(Relaxed), "{story}");
+        assert_eq!((p.stats().slots, p.stats().processes), (1, 1), "{story}");
+        assert_eq!(p.check(), Vec::<String>::new(), "{story}");
+    }
+
+    /// All that a participant does in a life.
+    fn live(&self, number: u32) {
+        let p = self.attach(number);
+        let slot = p.slot().unwrap();
+        self.count(&p, 7);
+        let line = slot.intent(Lane::Txn);
+        line.begin(9, &[slot.id().0.into(), 2, 3]);
+        drop(p.pin().unwrap());
+        let revocable = p.pin_revocable().unwrap();
+        let g = p.advance();
+        assert_eq!(p.revoke(g), 1);
+        assert!(revocable.leave().is_err());
+        let got = self.orphan.lock(&slot).unwrap();
+        if let Acquired::OwnerDied(guard) = &got {
+            guard.repaired();
+        }
+        drop(got);
+        let gate = p.big_reader(2).unwrap();
+        gate.exclude(&slot).unwrap().into_inner().repaired();
+        drop(gate.shared(&slot).unwrap());
+        line.clear();
+        self.count(&p, -2);
+    }
+
+    fn reap(&self, number: u32) {
+        let p = self.attach(number);
+        self.count(&p, 1000);
+        p.reap(|dead| self.repair(dead)).unwrap();
+    }
+}
+
+/// Runs `work` as process `number` of a world and lets it die at `point` (the `nth` time).
+fn die(world: &Arc<World>, point: &str, nth: u64, work: fn(&World, u32)) -> bool {
+    let number = world.number();
+    let inside = Arc::clone(world);
+    let outcome = fault::run(point, Action::Abandon, nth, move || work(&inside, number));
+    assert_ne!(outcome, Outcome::Panicked, "at {point}, time {nth}");
+    world.script.kill(number);
+    outcome == Outcome::Abandoned
+}
+
+#[test]
+fn a_participant_dies_at_every_point_of_its_life() {
+    let mut died = BTreeSet::new();
+    for (point, nth) in POINTS.iter().flat_map(|point| [(*point, 1), (*point, 2)]) {
+        let world = World::new();
+        world.leave_a_corpse();
+        if die(&world, point, nth, World::live) {
+            died.insert(point);
+        }
+        world.check(&format!("died living at {point}, time {nth}"));
+    }
+    for point in [
+        "sync.slot.claimed",
+        "sync.fold.base",
+        "sync.vacate.pin",
+        "sync.gate.raised",
+    ] {
+        assert!(died.contains(point), "nobody died at {point}");
+    }
+}
+
+#[test]
+fn a_reaper_dies_at_every_point_and_so_does_the_next() {
+    let mut died = BTreeSet::new();
+    for (point, nth) in POINTS.iter().flat_map(|point| [(*point, 1), (*point, 2)]) {
+        let world = World::new();
+        world.leave_a_corpse();
+        world.leave_another();
+        for _ in 0..3 {
+            if die(&world, point, nth, World::reap) {
+                died.insert(point);
+            }
+        }
+        world.check(&format!("died reaping at {point}, time {nth}"));
+        let repaired = world.repaired.lock().unwrap();
+        for corpse in world.corpses.lock().unwrap().iter() {
+            assert!(
+                repaired.contains(corpse),
+                "{corpse:?} was never repaired ({point})"
+            );
+        }
+    }
+    for point in POINTS
+        .iter()
+        .filter(|point| point.starts_with("sync.reap."))
+    {
+        assert!(died.contains(point), "nobody died at {point}");
+    }
+}
+
+#[test]
+fn a_creator_dies_and_the_next_creates() {
+    for point in [
+        "sync.create.cleared",
+        "sync.create.header",
+        "sync.create.magic",
+    ] {
+        let script = ScriptedLiveness::new();
+        let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+        let (first, second) = (region.duplicate_fd(), region.duplicate_fd());
+        let one = Arc::new(script.process(1));
+        let outcome = fault::run(point, Action::Abandon, 1, move || {
+            Participants::create(region, options(), one).map(drop)
+        });
+        assert!(matches!(outcome, Outcome::Abandoned), "{point}");
+        script.kill(1);
+        let opened = Participants::open(
+            map(first.unwrap().unwrap()),
+            UUID,
+            Arc::new(script.process(2)),
+        );
+        assert_eq!(opened.is_ok(), point == "sync.create.magic", "{point}");
+        drop(opened);
+        let region = map(second.unwrap().unwrap());
+        let p = Participants::create(region, options(), Arc::new(script.process(3))).unwrap();
+        p.slot().unwrap().count(0, 1, 1);
+        assert_eq!(p.check(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_rebuilder_dies_and_the_next_rebuilds_with_the_same_counts() {
+    for point in POINTS {
+        let world = World::new();
+        world.leave_a_corpse();
+        world.count(&world.one, 5);
+        let fd = world.fd();
+        world.script.kill(1);
+        // The boot id's place: 5 words into the control header.
+        let words = world
+            .one
+            .region()
+            .slice_at::<AtomicU64>(128 + 40, 2)
+            .unwrap();
+        words[0].fetch_xor(1, Relaxed);
+        die(&world, point, 1, |world, number| drop(world.attach(number)));
+        let number = world.number();
+        let p = Participants::open(map(fd), UUID, Arc::new(world.script.process(number))).unwrap();
+        p.reap(|_| Ok::<_, Infallible>(())).unwrap();
+        assert_eq!(p.counters(3, 5), world.counted.load(Relaxed), "{point}");
+        assert_eq!(p.check(), Vec::<String>::new(), "{point}");
+        assert_eq!((p.stats().slots, p.stats().processes), (0, 1), "{point}");
+    }
+}
+
+#[test]
+fn the_list_of_points_is_complete() {
+    let world = World::new();
+    world.leave_a_corpse();
+    world.live(world.number());
+    world.reap(world.number());
+    for (name, _) in fault::names() {
+        assert!(
+            !name.starts_with("sync.") || POINTS.contains(&name),
+            "{name} is missing from the list of points"
+        );
+    }
+}
