@@ -6,7 +6,8 @@
 
 use crate::layout::GATES;
 use crate::local::Local;
-use crate::participants::{Inner, Participants};
+use crate::opening::Inner;
+use crate::participants::Participants;
 use crate::patience::Patience;
 use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 use crate::word::Barrier;
@@ -124,6 +125,9 @@ impl BigReader {
     /// again.
     pub fn exclude<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Exclusive<'a>>, Stalled> {
         let inner = slot.inner();
+        if slot.local().is_forked() {
+            return Err(Stalled::forked());
+        }
         if slot.local().inside[self.index].get() != 0 {
             return Err(inner.stalled(slot.id(), Default::default(), Holding::OwnInside));
         }

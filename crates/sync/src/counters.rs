@@ -2,7 +2,8 @@
 //! base when its slot is given back. The protocol and its argument are in `fold`.
 
 use crate::layout::{COUNTERS, SlotLines};
-use crate::participants::{Inner, Participants};
+use crate::opening::Inner;
+use crate::participants::Participants;
 use crate::{AttachError, SlotId, fold};
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -132,6 +132,18 @@ pub struct Stalled {
     pub what: Holding,
 }
 
+impl Stalled {
+    /// What a forked child is told, who can wait for nobody.
+    pub(crate) fn forked() -> Stalled {
+        Stalled {
+            pid: 0,
+            slot: SlotId::NONE,
+            since: Duration::ZERO,
+            what: Holding::Forked,
+        }
+    }
+}
+
 /// What the one waited for holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
@@ -149,6 +161,8 @@ pub enum Holding {
     Inside,
     /// A place inside the gate, held by the calling thread itself.
     OwnInside,
+    /// Nothing: this process was forked from the one that attached, and can wait for nobody.
+    Forked,
 }
 
 impl std::fmt::Display for Holding {
@@ -161,6 +175,7 @@ impl std::fmt::Display for Holding {
             Holding::Gate => "it excludes all others and does not finish; is it stopped?",
             Holding::Inside => "it is inside and does not leave; is it stopped?",
             Holding::OwnInside => "this thread is inside itself",
+            Holding::Forked => "this process was forked from the one that attached",
         })
     }
 }

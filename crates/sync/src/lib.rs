@@ -9,12 +9,15 @@ mod fold;
 mod gate;
 mod intent;
 mod layout;
+#[cfg(all(test, not(miri)))]
+mod litmus;
 mod local;
 mod lock_word;
 mod map;
 #[cfg(test)]
 mod models;
 mod open;
+mod opening;
 mod participants;
 mod patience;
 mod pin;

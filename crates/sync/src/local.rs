@@ -11,7 +11,7 @@
 //! another thread-local) keeps its slot too, until the region is closed or the process ends.
 
 use crate::layout::{GATES, SlotLines};
-use crate::participants::Inner;
+use crate::opening::Inner;
 use crate::{SlotError, SlotId};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;

@@ -10,7 +10,8 @@ use crate::layout::{
     BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC,
 };
 use crate::map::Map;
-use crate::participants::{ControlOptions, Inner, Participants, lock_region};
+use crate::opening::{Inner, lock_region};
+use crate::participants::{ControlOptions, Participants};
 use crate::{AttachError, CreateError, OpenError, epoch};
 use mneme_sys::barrier::{self, Mechanism};
 use mneme_sys::{Clock, Liveness, PagePolicy, Region, RegionHeader, SystemClock, boot_id};

@@ -7,7 +7,7 @@
 use crate::Revoked;
 use crate::epoch::{self, Kind};
 use crate::local::Local;
-use crate::participants::Machine;
+use crate::opening::Machine;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 

@@ -9,7 +9,8 @@
 //! at worst it repairs once more what was just repaired.
 
 use crate::layout::SlotLines;
-use crate::participants::{Inner, Participants};
+use crate::opening::Inner;
+use crate::participants::Participants;
 use crate::process::{self, State, Status};
 use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, tenancy};
@@ -116,7 +117,7 @@ impl Participants {
             return Ok(reaped);
         }
         for (index, entry) in (1_u16..).zip(inner.map().processes()) {
-            if index == inner.me().0
+            if index == inner.me().process
                 || process::read(&entry.state).state == State::Free
                 || inner.liveness().is_alive(u32::from(index))
             {
@@ -181,7 +182,7 @@ impl Inner {
         self.fold_slots(dead.iter().map(|(id, _)| *id))
             .map_err(|error| match error {
                 AttachError::Liveness(source) => ReapError::Liveness(source),
-                _ => ReapError::Locked(crate::participants::REGION_LOCK_PATIENCE),
+                _ => ReapError::Locked(crate::opening::REGION_LOCK_PATIENCE),
             })?;
         for (id, _) in &dead {
             self.clear_slot(*id);

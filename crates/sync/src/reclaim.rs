@@ -5,7 +5,8 @@
 //! so for the returned epoch. Any thread of any participant may do each of the three.
 
 use crate::epoch::{self, Epoch, Kind};
-use crate::participants::{Inner, Participants};
+use crate::opening::Inner;
+use crate::participants::Participants;
 use crate::patience::Patience;
 use crate::word::Barrier;
 use crate::{Holding, SlotId, Stalled};
@@ -54,7 +55,7 @@ impl Participants {
     pub fn wait_quiescent(&self, g: Epoch, timeout: Duration) -> Result<(), Stalled> {
         let inner = self.inner();
         if inner.is_forked() {
-            return Err(nobody(Duration::ZERO));
+            return Err(Stalled::forked());
         }
         let mut patience = Patience::new(inner.now(), timeout);
         let mut revoked = false;

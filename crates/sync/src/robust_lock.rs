@@ -98,6 +98,9 @@ impl RobustLock {
         limit: Duration,
         what: Holding,
     ) -> Result<Acquired<Guard<'a>>, Stalled> {
+        if slot.local().is_forked() {
+            return Err(Stalled::forked());
+        }
         if let Ok(acquired) = self.attempt(slot) {
             return Ok(acquired);
         }
@@ -122,6 +125,10 @@ impl RobustLock {
 
     /// Takes the lock if it is free or its owner dead.
     pub fn try_lock<'a>(&'a self, slot: &Slot<'a>) -> Option<Acquired<Guard<'a>>> {
+        if slot.local().is_forked() {
+            // The child owns nothing and takes nothing over.
+            return None;
+        }
         self.try_or_take_over(slot, true).ok()
     }
 
@@ -141,10 +148,6 @@ impl RobustLock {
             word: &self.word,
             slot: slot.clone(),
         };
-        if slot.local().is_forked() {
-            // The child owns nothing and takes nothing over.
-            return Err(lock_word::look(&self.word));
-        }
         match lock_word::acquire(&self.word, me(slot)) {
             Attempt::Clean => Ok(Acquired::Clean(guard())),
             Attempt::OwnerDied => Ok(Acquired::OwnerDied(guard())),

@@ -2,7 +2,7 @@
 
 use crate::layout::{Counter, SlotLines};
 use crate::local::Local;
-use crate::participants::Inner;
+use crate::opening::Inner;
 use crate::undo::UndoArea;
 use crate::{IntentLine, Lane, Pin, RevocablePin, fold};
 use std::marker::PhantomData;

@@ -1,0 +1,233 @@
+//! Real processes: one is killed with everything in its hands, one is forked.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{UUID, map, options};
+use mneme_sync::{
+    Acquired, GateError, Guard, Holding, Lane, OpPin, Participants, Pin, RobustLock, Slot,
+    SlotError,
+};
+use mneme_sys::{OfdLiveness, PagePolicy, Region};
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONTROL: &str = "MNEME_TEST_CONTROL";
+const DATA: &str = "MNEME_TEST_DATA";
+
+fn path(fd: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
+}
+
+fn open(path: &str) -> Region {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    map(file.into())
+}
+
+fn liveness(path: &str) -> Arc<OfdLiveness> {
+    Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
+}
+
+/// The other process; a test that does nothing unless it was started as such.
+#[test]
+fn other_process() {
+    let (Ok(control), Ok(data)) = (std::env::var(CONTROL), std::env::var(DATA)) else {
+        return;
+    };
+    let p = Participants::open(open(&control), UUID, liveness(&control)).unwrap();
+    let data = open(&data);
+    let lock = data.at::<RobustLock>(0).unwrap();
+    let slot = p.slot().unwrap();
+    let _pin = p.pin().unwrap();
+    slot.intent(Lane::Arena).begin(3, &[4, 5]);
+    slot.count(0, 1, 21);
+    let gate = p.big_reader(0).unwrap();
+    let _inside = gate.shared(&slot).unwrap();
+    let other = p.big_reader(1).unwrap();
+    let _exclusive = other.exclude(&slot).unwrap();
+    let _guard = lock.lock(&slot).unwrap();
+    println!("\nready");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_killed_process_is_noticed_told_of_and_reaped() {
+    let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let data = Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let (control_fd, data_fd) = (
+        control.duplicate_fd().unwrap().unwrap(),
+        data.duplicate_fd().unwrap().unwrap(),
+    );
+    let p = Participants::create(control, options(), liveness(&path(&control_fd))).unwrap();
+    let mut other = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_process", "--nocapture"])
+        .env(CONTROL, path(&control_fd))
+        .env(DATA, path(&data_fd))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert!(
+        lines.map_while(Result::ok).any(|line| line == "ready"),
+        "it could not start"
+    );
+
+    let slot = p.slot().unwrap();
+    let lock = data.at::<RobustLock>(0).unwrap();
+    let holder = lock.owner().unwrap();
+    assert!(!p.is_dead(holder));
+    let stalled = lock
+        .lock_within(&slot, Duration::from_millis(2))
+        .unwrap_err();
+    assert_eq!((stalled.slot, stalled.pid), (holder, other.id()));
+    let g = p.advance();
+    assert_eq!(
+        p.wait_quiescent(g, Duration::from_millis(2))
+            .unwrap_err()
+            .pid,
+        other.id()
+    );
+    assert_eq!(p.intent_of(holder, Lane::Arena).unwrap().words[..2], [4, 5]);
+    assert_eq!(
+        p.reap(|_| Ok::<_, Infallible>(())).unwrap().processes,
+        0,
+        "it lives"
+    );
+
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(p.is_dead(holder));
+    // What it held is handed over, or refused with the news.
+    assert!(matches!(lock.lock(&slot).unwrap(), Acquired::OwnerDied(_)));
+    let one = p.big_reader(1).unwrap();
+    assert_eq!(one.shared(&slot).unwrap_err(), GateError::OwnerDied);
+    let exclusive = one.exclude(&slot).unwrap();
+    assert!(exclusive.owner_died());
+    exclusive.into_inner().repaired();
+    drop(one.shared(&slot).unwrap());
+    // It was inside this one.
+    let zero = p.big_reader(0).unwrap();
+    assert!(zero.exclude(&slot).unwrap().owner_died());
+    // Its pin protects what its repair may read.
+    assert!(!p.quiescent(g));
+    let mut repaired = 0;
+    p.reap(|dead| {
+        assert_eq!(dead.id(), holder);
+        assert_eq!(dead.intent(Lane::Arena).map(|intent| intent.kind), Some(3));
+        repaired += 1;
+        Ok::<_, Infallible>(())
+    })
+    .unwrap();
+    assert_eq!(repaired, 1);
+    assert!(p.quiescent(g));
+    assert_eq!(p.counters(0, 1), 21);
+    assert_eq!(p.check(), Vec::<String>::new());
+    // Nobody is inside any more; the news stays until somebody has repaired.
+    zero.exclude(&slot).unwrap().into_inner().repaired();
+    assert!(!zero.exclude(&slot).unwrap().owner_died());
+}
+
+type Handles = (
+    Pin<'static>,
+    Acquired<Guard<'static>>,
+    OpPin<'static>,
+    Slot<'static>,
+);
+
+/// In a forked child: the handles that its parent has at that address.
+fn handles_at(address: usize) -> Handles {
+    // SAFETY: the child has a copy of the parent's memory, and with it of these values, which
+    // nobody else in the child uses.
+    unsafe { std::ptr::read(std::ptr::with_exposed_provenance(address)) }
+}
+
+/// What a thread can reach when it forks.
+struct Held {
+    p: Participants,
+    data: Region,
+}
+
+#[test]
+fn a_forked_child_touches_nothing_of_its_parents() {
+    let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let fd = control.duplicate_fd().unwrap().unwrap();
+    let p = Participants::create(control, options(), liveness(&path(&fd))).unwrap();
+    // Never freed, so that the child may refer to it.
+    let data = Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let held: &'static Held = Box::leak(Box::new(Held { p, data }));
+    let (p, lock) = (&held.p, held.data.at::<RobustLock>(0).unwrap());
+    let slot = p.slot().unwrap();
+    slot.count(0, 1, 5);
+    slot.intent(Lane::Log).begin(2, &[6]);
+    let gate: &'static mneme_sync::BigReader = Box::leak(Box::new(p.big_reader(0).unwrap()));
+    let handles: Box<Handles> = Box::new((
+        p.pin().unwrap(),
+        lock.lock(&slot).unwrap(),
+        gate.shared(&slot).unwrap(),
+        slot.clone(),
+    ));
+    let g = p.advance();
+
+    let address = std::ptr::from_ref(&*handles).expose_provenance();
+    let in_child = move || {
+        let (pin, guard, inside, slot) = handles_at(address);
+        let right = matches!(held.p.pin(), Err(SlotError::Forked))
+            && matches!(held.p.slot(), Err(SlotError::Forked))
+            && gate.shared(&slot).is_ok()
+            && lock.try_lock(&slot).is_none()
+            && lock
+                .lock(&slot)
+                .is_err_and(|stalled| stalled.what == Holding::Forked)
+            && gate
+                .exclude(&slot)
+                .is_err_and(|stalled| stalled.what == Holding::Forked)
+            && held.p.wait_quiescent(g, Duration::ZERO).is_err()
+            && !held.p.quiescent(g)
+            && held.p.counters(0, 1) == 0
+            && held.p.epoch().to_u64() == 0
+            && held.p.incarnation() != 0
+            && held.p.stats().slots == 0
+            && held.p.intent_of(slot.id(), Lane::Log).is_none()
+            && !held.p.is_dead(slot.id());
+        slot.count(0, 1, 1000);
+        slot.intent(Lane::Log).clear();
+        drop((pin, guard, inside));
+        let outside = matches!(gate.shared(&slot), Err(GateError::Forked));
+        if right && outside {
+            Ok(())
+        } else {
+            Err(std::io::Error::from_raw_os_error(1))
+        }
+    };
+    let mut command = Command::new("true");
+    // SAFETY: the closure allocates nothing and takes no lock.
+    let status = unsafe { command.pre_exec(in_child) }.status();
+    assert!(
+        status
+            .expect("something was not right in the child")
+            .success()
+    );
+
+    assert!(!p.quiescent(g), "the parent's pin stands");
+    assert_eq!(p.counters(0, 1), 5);
+    assert_eq!(
+        slot.intent(Lane::Log).read().map(|intent| intent.kind),
+        Some(2)
+    );
+    assert_eq!(lock.owner(), Some(slot.id()));
+    drop(handles);
+    assert!(p.quiescent(g));
+}
