@@ -362,7 +362,8 @@ impl Connection {
         if now_ms.saturating_sub(since_ms) < PATIENCE_MS || !waits {
             return false;
         }
-        self.pause = self.output.len() + self.patience;
+        // Twice as much each time: the way to the limit is short.
+        self.pause = 2 * self.output.len();
         true
     }
 

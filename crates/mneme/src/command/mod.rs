@@ -9,13 +9,16 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// A memory-centric storage engine that speaks Redis' protocol.
 #[derive(Debug, Parser)]
 #[command(name = "mneme", version, propagate_version = true)]
 struct Arguments {
-    /// What to log to stderr: error, warn, info, debug or trace, or a `tracing` filter.
+    /// What to log to stderr: off, error, warn, info, debug or trace, also by module as in
+    /// `warn,mneme_server=debug`.
     #[arg(
         long,
         global = true,
@@ -23,7 +26,7 @@ struct Arguments {
         default_value = "info",
         value_name = "FILTER"
     )]
-    log: EnvFilter,
+    log: Targets,
     #[command(subcommand)]
     action: Action,
 }
@@ -38,10 +41,12 @@ enum Action {
 /// sense.
 pub fn run() -> ExitCode {
     let Arguments { log, action } = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(log)
+    let to_stderr = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_writer(std::io::stderr);
+    tracing_subscriber::registry()
+        .with(to_stderr)
+        .with(log)
         .init();
     let done = match action {
         Action::Serve(arguments) => serve::run(arguments),

@@ -23,11 +23,11 @@ pub(super) fn info(reply: &mut Reply<'_>, command: &Command) {
     for category in categories {
         reply.simple(&format!("@{}", category.name()));
     }
-    reply.array(command.tips.len());
+    reply.set(command.tips.len());
     for tip in command.tips {
         reply.bulk(tip.as_bytes());
     }
-    reply.array(command.keys.len());
+    reply.set(command.keys.len());
     for spec in command.keys {
         key_spec(reply, spec);
     }

@@ -101,6 +101,10 @@ fn options(call: &Call<'_>) -> Result<Options, Failure> {
     let mut index = 3;
     while index < call.args.len() {
         let is = |word| call.is(index, word);
+        let unit = ["EX", "PX", "EXAT", "PXAT"]
+            .into_iter()
+            .find(|unit| is(unit));
+        // Redis allows an option twice, but not two that contradict each other.
         if is("NX") && options.condition != Condition::IfPresent {
             options.condition = Condition::IfAbsent;
         } else if is("XX") && options.condition != Condition::IfAbsent {
@@ -110,13 +114,13 @@ fn options(call: &Call<'_>) -> Result<Options, Failure> {
         } else if is("KEEPTTL") && expiry.is_none() {
             // No key has a time to live yet, so there is none to lose.
             keep_ttl = true;
-        } else if ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is)
+        } else if let Some(unit) = unit
             && !keep_ttl
-            && expiry.is_none()
+            && expiry.is_none_or(|(earlier, _)| earlier == unit)
             && index + 1 < call.args.len()
         {
-            expiry = Some(index + 1);
             index += 1;
+            expiry = Some((unit, index));
         } else {
             return Err(Failure::Syntax);
         }
@@ -124,7 +128,7 @@ fn options(call: &Call<'_>) -> Result<Options, Failure> {
     }
     match expiry {
         None => Ok(options),
-        Some(index) if call.integer(index)? <= 0 => {
+        Some((_, index)) if call.integer(index)? <= 0 => {
             Err(Failure::other("ERR invalid expire time in 'set' command"))
         }
         Some(_) => Err(Failure::other(

@@ -1,0 +1,218 @@
+//! The `mneme` command as its operator meets it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn mneme(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
+    command.arg("serve").args(arguments);
+    // What the tester's environment says does not count.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Exit code and standard error of a command that should end by itself.
+fn outcome(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut process = mneme(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while process.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(60) {
+            process.kill().unwrap();
+            panic!("{arguments:?} is served");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let Output { status, stderr, .. } = process.wait_with_output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+/// A server that is killed at the end, if it has not ended by then.
+struct Serving {
+    process: Child,
+    banner: String,
+}
+
+impl Serving {
+    fn start(mut command: Command) -> Self {
+        let mut process = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut banner = String::new();
+        while !banner.contains("Stop it:") {
+            let read = lines.read_line(&mut banner).unwrap();
+            assert!(read > 0, "it ended: {banner}");
+        }
+        Self { process, banner }
+    }
+
+    fn port(&self) -> u16 {
+        let line = self
+            .banner
+            .lines()
+            .find(|line| line.contains("listening on"))
+            .unwrap();
+        line.rsplit(':').next().unwrap().trim().parse().unwrap()
+    }
+
+    fn client(&self) -> TcpStream {
+        let client = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        client
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([name, &self.process.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+
+    /// The exit code and everything on standard error.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut log = String::new();
+        self.process
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        (self.process.wait().unwrap().code(), log)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const SMALL: [&str; 4] = ["--port", "0", "--memory", "64mb"];
+
+#[test]
+fn the_banner_says_where_it_is_what_it_has_and_what_to_try() {
+    let serving = Serving::start(mneme(&[&SMALL[..], &["--threads", "3"]].concat()));
+    let port = serving.port();
+    for expected in [
+        format!("listening on  127.0.0.1:{port}\n"),
+        "64.0 MiB, in ".to_owned(),
+        "threads       3\n".to_owned(),
+        format!("redis-cli -p {port} set greeting hello\n"),
+        format!("kill {}\n", serving.process.id()),
+    ] {
+        assert!(
+            serving.banner.contains(&expected),
+            "{expected:?} is not in {}",
+            serving.banner
+        );
+    }
+}
+
+#[test]
+fn both_signals_stop_it_cleanly() {
+    for signal in ["-TERM", "-INT"] {
+        let serving = Serving::start(mneme(&SMALL));
+        let mut client = serving.client();
+        client.write_all(b"SET a b\r\nGET a\r\n").unwrap();
+        let mut replies = [0; 12];
+        client.read_exact(&mut replies).unwrap();
+        assert_eq!(&replies, b"+OK\r\n$1\r\nb\r\n");
+        serving.signal(signal);
+        assert_eq!(client.read(&mut replies).unwrap(), 0);
+        let (code, log) = serving.end();
+        assert_eq!(code, Some(0), "{log}");
+        assert!(log.contains("stopped"), "{log}");
+    }
+}
+
+#[test]
+fn the_environment_sets_what_the_flags_do_not() {
+    let mut command = mneme(&["--memory", "64mb"]);
+    command.envs([
+        ("MNEME_PORT", "0"),
+        ("MNEME_REQUIREPASS", "secret"),
+        ("MNEME_THREADS", "1"),
+    ]);
+    command.env("MNEME_MEMORY", "nonsense");
+    command.env("MNEME_LOG", "off");
+    let serving = Serving::start(command);
+    let mut client = serving.client();
+    client
+        .write_all(b"GET a\r\nAUTH secret\r\nSHUTDOWN\r\n")
+        .unwrap();
+    let mut replies = String::new();
+    client.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies, "-NOAUTH Authentication required.\r\n+OK\r\n");
+    assert_eq!(serving.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (code, error) = outcome(&["--port", &port.to_string(), "--memory", "64mb"]);
+    assert_eq!(code, Some(1));
+    let expected =
+        format!("127.0.0.1:{port} is in use by another server; stop it, or choose another port");
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[test]
+fn nonsense_is_refused_in_words() {
+    for (arguments, expected) in [
+        (
+            &["--memory", "4 elephants"][..],
+            "a size is a whole number of bytes",
+        ),
+        (&["--port", "70000"], "70000 is not in 0..=65535"),
+        (&["--port", "x"], "invalid digit"),
+        (&["--bind", "nowhere"], "give an IP address"),
+        (&["--protected-mode", "perhaps"], "say yes or no"),
+        (&["--frobnicate"], "unexpected argument '--frobnicate'"),
+        (
+            &["--log", "server=everything"],
+            "invalid value 'server=everything'",
+        ),
+    ] {
+        let (code, error) = outcome(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    for (arguments, expected) in [
+        (
+            &["--port", "0", "--memory", "1mb"][..],
+            "cannot open a store",
+        ),
+        (&["--port", "0", "--memory", "900tb"], "cannot open a store"),
+        (
+            &["--port", "0", "--memory", "64mb", "--threads", "0"],
+            "0 threads",
+        ),
+        (
+            &["--port", "0", "--memory", "64mb", "--databases", "100"],
+            "100 databases",
+        ),
+        (
+            &["--port", "0", "--memory", "64mb", "--bind", "192.0.2.1"],
+            "cannot listen on 192.0.2.1:0",
+        ),
+    ] {
+        let (code, error) = outcome(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}

@@ -1,0 +1,232 @@
+//! A small Redis client for tests, and a real Redis beside it where there is one.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mneme_server::{Running, Server};
+
+/// A reply of either protocol.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub enum Reply {
+    Simple(String),
+    Error(String),
+    Integer(i64),
+    Bulk(Vec<u8>),
+    Verbatim(Vec<u8>),
+    Null,
+    Array(Vec<Reply>),
+    Set(Vec<Reply>),
+    Map(Vec<(Reply, Reply)>),
+}
+
+impl Reply {
+    pub fn bulk(text: impl AsRef<[u8]>) -> Self {
+        Reply::Bulk(text.as_ref().to_vec())
+    }
+
+    pub fn ok() -> Self {
+        Reply::Simple("OK".into())
+    }
+
+    /// The text of a reply that has one.
+    pub fn text(&self) -> String {
+        match self {
+            Reply::Simple(text) | Reply::Error(text) => text.clone(),
+            Reply::Bulk(bytes) | Reply::Verbatim(bytes) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
+            other => panic!("{other:?} has no text"),
+        }
+    }
+
+    pub fn items(&self) -> &[Reply] {
+        match self {
+            Reply::Array(items) | Reply::Set(items) => items,
+            other => panic!("{other:?} has no items"),
+        }
+    }
+}
+
+/// A connection.
+pub struct Client {
+    pub stream: BufReader<TcpStream>,
+}
+
+/// Nothing in these tests should take as long; it turns a hang into a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream
+            .get_mut()
+            .write_all(bytes)
+            .expect("the server reads");
+    }
+
+    pub fn command<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Reply {
+        self.send(&encode(arguments));
+        self.reply()
+    }
+
+    /// A command of words without spaces.
+    pub fn line(&mut self, line: &str) -> Reply {
+        self.command(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply().expect("a reply, not the end")
+    }
+
+    /// The next reply; `None` at the end of the stream.
+    pub fn try_reply(&mut self) -> Option<Reply> {
+        let mut line = Vec::new();
+        let read = self.stream.read_until(b'\n', &mut line);
+        match read {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("no reply: {error}"),
+        }
+        assert!(
+            line.ends_with(b"\r\n"),
+            "cut short: {:?}",
+            String::from_utf8_lossy(&line)
+        );
+        let text = String::from_utf8_lossy(&line[1..line.len() - 2]).into_owned();
+        let number = || text.parse::<i64>().expect("a number");
+        let count = || usize::try_from(number()).ok();
+        Some(match line[0] {
+            b'+' => Reply::Simple(text),
+            b'-' => Reply::Error(text),
+            b':' => Reply::Integer(number()),
+            b'_' => Reply::Null,
+            b'$' => count().map_or(Reply::Null, |len| Reply::Bulk(self.body(len))),
+            b'=' => Reply::Verbatim(self.body(count().unwrap()).split_off(4)),
+            b'*' => count().map_or(Reply::Null, |len| Reply::Array(self.many(len))),
+            b'~' => Reply::Set(self.many(count().unwrap())),
+            b'%' => {
+                let pairs = count().unwrap();
+                Reply::Map((0..pairs).map(|_| (self.reply(), self.reply())).collect())
+            }
+            other => panic!("unknown type {:?}", other as char),
+        })
+    }
+
+    /// Everything up to the end of the stream.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => rest,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => rest,
+            Err(error) => panic!("no end: {error}"),
+        }
+    }
+
+    fn many(&mut self, len: usize) -> Vec<Reply> {
+        (0..len).map(|_| self.reply()).collect()
+    }
+
+    fn body(&mut self, len: usize) -> Vec<u8> {
+        let mut body = vec![0; len + 2];
+        self.stream.read_exact(&mut body).expect("the whole reply");
+        assert_eq!(body.split_off(len), b"\r\n");
+        body
+    }
+}
+
+/// A command as clients send it.
+pub fn encode<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        bytes.extend_from_slice(format!("${}\r\n", argument.as_ref().len()).as_bytes());
+        bytes.extend_from_slice(argument.as_ref());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// A small server on a port of its own.
+pub fn server() -> Server {
+    Server::builder().port(0).threads(2).memory(64 << 20)
+}
+
+pub fn start(server: Server) -> (Running, SocketAddr) {
+    let running = server.start().expect("a free port and a little memory");
+    let address = running.addresses()[0];
+    (running, address)
+}
+
+/// A real Redis 7.0 that ends with this value.
+pub struct Redis {
+    process: Child,
+    pub address: SocketAddr,
+}
+
+impl Redis {
+    /// `None`, with a word on the terminal, where there is no such program.
+    pub fn start() -> Option<Self> {
+        let version = Command::new("redis-server").arg("--version").output().ok();
+        let version = version
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .unwrap_or_default();
+        if !version.contains("v=7.0.") {
+            eprintln!(
+                "skipped: there is no redis-server 7.0 ({:?})",
+                version.trim()
+            );
+            return None;
+        }
+        // A port that was free a moment ago may be taken now; then Redis ends, and another is tried.
+        for _ in 0..20 {
+            let port = std::net::TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port();
+            let mut process = Command::new("redis-server")
+                .args([
+                    "--port",
+                    &port.to_string(),
+                    "--bind",
+                    "127.0.0.1",
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                ])
+                .args(["--dir", &std::env::temp_dir().display().to_string()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it has just told its version");
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            while process.try_wait().unwrap().is_none() {
+                if TcpStream::connect(address).is_ok() {
+                    return Some(Self { process, address });
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        panic!("redis-server finds no free port");
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,207 @@
+//! Clients that mean ill, or are broken: what they do harms nobody but themselves.
+
+mod common;
+
+use std::io::Write;
+use std::net::{IpAddr, Shutdown, UdpSocket};
+
+use common::{Client, Reply, encode, server, start};
+
+/// A field of `INFO`.
+fn info(client: &mut Client, field: &str) -> u64 {
+    let text = client.line("INFO").text();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field}"))
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn broken_requests_get_redis_errors_and_the_door() {
+    let (_running, address) = start(server());
+    let mut bystander = Client::connect(address);
+    let long = vec![b'x'; 70_000];
+    for (request, error) in [
+        (&b"*1\r\n$536870913\r\n"[..], "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$99999999999999999999\r\n", "invalid bulk length"),
+        (b"*99999999999\r\n", "invalid multibulk length"),
+        (b"*1x\r\n", "invalid multibulk length"),
+        (b"*2\r\n$3\r\nGET\r\n:1\r\n", "expected '$', got ':'"),
+        (b"\"GET\r\n", "unbalanced quotes in request"),
+        (&long, "too big inline request"),
+    ] {
+        let mut client = Client::connect(address);
+        // What came before the mistake counts.
+        client.send(&[b"PING\r\n", request].concat());
+        let expected = format!("+PONG\r\n-ERR Protocol error: {error}\r\n");
+        assert_eq!(String::from_utf8_lossy(&client.rest()), expected);
+        assert_eq!(bystander.line("PING"), Reply::Simple("PONG".into()));
+    }
+}
+
+#[test]
+fn half_a_command_and_goodbye_leaves_nothing_behind() {
+    let (_running, address) = start(server());
+    let mut bystander = Client::connect(address);
+    let whole = encode(&["SET", "key", "value"]);
+    for cut in 0..whole.len() {
+        let mut client = Client::connect(address);
+        client.send(&whole[..cut]);
+        drop(client);
+    }
+    let mut client = Client::connect(address);
+    client.send(b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000000\r\nabc");
+    drop(client);
+    // The server notices in its own time, but it does.
+    while info(&mut bystander, "connected_clients") > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(bystander.line("EXISTS key"), Reply::Integer(0));
+}
+
+#[test]
+fn a_half_closed_client_gets_all_its_replies() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let value = "x".repeat(1000);
+    client.command(&["SET", "key", &value]);
+    client.send(&encode(&["GET", "key"]).repeat(5000));
+    client.send(b"*2\r\n$3\r\nGET\r\n$3\r\nke");
+    client.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+    let one = format!("$1000\r\n{value}\r\n");
+    assert!(client.rest() == one.repeat(5000).into_bytes());
+}
+
+#[test]
+fn who_does_not_read_is_not_listened_to() {
+    let (_running, address) = start(server().threads(1).output_bounds(64 << 10, 512 << 20));
+    let mut bystander = Client::connect(address);
+    let value = "x".repeat(100_000);
+    bystander.command(&["SET", "key", &value]);
+    let before = info(&mut bystander, "total_commands_processed");
+
+    let mut slow = Client::connect(address);
+    let mut sender = slow.stream.get_ref().try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        sender
+            .write_all(&encode(&["GET", "key"]).repeat(3000))
+            .unwrap()
+    });
+    // Whatever fits the sockets' buffers and the bound has been executed; the rest has not, and others are served.
+    for _ in 0..1000 {
+        let executed = info(&mut bystander, "total_commands_processed") - before;
+        assert!(
+            executed < 2000,
+            "300 MB of replies would have been buffered"
+        );
+    }
+    let expected = Reply::bulk(&value);
+    for _ in 0..3000 {
+        assert!(slow.reply() == expected);
+    }
+    sending.join().unwrap();
+}
+
+#[test]
+fn who_sends_everything_before_reading_anything_is_served_in_the_end() {
+    let (_running, address) = start(server().output_bounds(4 << 20, 512 << 20));
+    let mut client = Client::connect(address);
+    let value = "x".repeat(10_000);
+    client.command(&["SET", "key", &value]);
+    // Requests that fill both sockets' buffers many times over, and replies as well: neither side could go on if the
+    // server insisted on its bound.
+    let padding = "p".repeat(5_000);
+    client.send(
+        &[encode(&["GET", "key"]), encode(&["EXISTS", &padding])]
+            .concat()
+            .repeat(3_000),
+    );
+    let expected = Reply::bulk(&value);
+    for _ in 0..3_000 {
+        assert!(client.reply() == expected);
+        assert_eq!(client.reply(), Reply::Integer(0));
+    }
+}
+
+#[test]
+fn replies_beyond_the_limit_end_the_connection() {
+    let (_running, address) = start(server().output_bounds(64 << 10, 8 << 20));
+    let mut bystander = Client::connect(address);
+    bystander.command(&["SET", "key", &"x".repeat(1 << 20)]);
+    let mut greedy = Client::connect(address);
+    let request: Vec<&str> = std::iter::once("MGET")
+        .chain(std::iter::repeat_n("key", 100))
+        .collect();
+    greedy.send(&encode(&request));
+    assert!(greedy.rest().len() < 100 << 20);
+    assert_eq!(bystander.line("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn too_many_clients_are_told_so() {
+    let (_running, address) = start(server().max_clients(3));
+    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
+    }
+    let refused = Client::connect(address).rest();
+    assert_eq!(refused, b"-ERR max number of clients reached\r\n");
+    assert_eq!(info(&mut clients[0], "rejected_connections"), 1);
+    clients.pop();
+    while info(&mut clients[0], "connected_clients") > 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(
+        Client::connect(address).line("PING"),
+        Reply::Simple("PONG".into())
+    );
+}
+
+/// An address of this machine that is not loopback. Connecting a UDP socket sends nothing.
+fn outside_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+#[test]
+fn outsiders_are_denied_without_a_password() {
+    let Some(outside) = outside_address() else {
+        eprintln!("skipped: this machine has no address but loopback");
+        return;
+    };
+    let bound = || server().bind(["0.0.0.0".parse().unwrap()]);
+    let (_running, address) = start(bound());
+    let mut outsider = Client::connect((outside, address.port()).into());
+    let denied = outsider.rest();
+    assert!(denied.starts_with(b"-DENIED ") && denied.ends_with(b"\r\n"));
+    let mut insider = Client::connect(([127, 0, 0, 1], address.port()).into());
+    assert_eq!(insider.line("PING"), Reply::Simple("PONG".into()));
+
+    let (_open, address) = start(bound().protected_mode(false));
+    let mut outsider = Client::connect((outside, address.port()).into());
+    assert_eq!(outsider.line("PING"), Reply::Simple("PONG".into()));
+    let (_guarded, address) = start(bound().password("secret"));
+    let mut outsider = Client::connect((outside, address.port()).into());
+    assert_eq!(outsider.line("AUTH secret"), Reply::ok());
+}
+
+#[test]
+fn a_thousand_connections_that_come_and_go_do_not_disturb() {
+    let (_running, address) = start(server());
+    let mut steady = Client::connect(address);
+    for round in 0..10 {
+        let mut crowd: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
+        for (index, client) in crowd.iter_mut().enumerate() {
+            client.send(&encode(&["SET", &format!("{round}:{index}"), "x"]));
+        }
+        crowd
+            .iter_mut()
+            .for_each(|client| assert_eq!(client.reply(), Reply::ok()));
+        assert_eq!(steady.line("PING"), Reply::Simple("PONG".into()));
+    }
+    assert_eq!(steady.line("DBSIZE"), Reply::Integer(1000));
+}

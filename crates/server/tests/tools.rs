@@ -1,0 +1,106 @@
+//! Redis' own tools against the server; skipped, with a word on the terminal, where they are missing.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use common::{Client, Reply, server, start};
+
+fn tool(name: &str, address: SocketAddr, arguments: &[&str]) -> Option<String> {
+    let port = address.port().to_string();
+    let output = match Command::new(name)
+        .args(["-p", &port])
+        .args(arguments)
+        .output()
+    {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("skipped: {name}: {error}");
+            return None;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{name} {arguments:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Some(text)
+}
+
+#[test]
+fn redis_cli_talks_to_it() {
+    let (_running, address) = start(server());
+    for (arguments, expected) in [
+        (&["set", "greeting", "hello"][..], "OK\n"),
+        (&["get", "greeting"], "hello\n"),
+        (&["incr", "visits"], "1\n"),
+        (&["-3", "mget", "greeting", "nothing"], "hello\n\n"),
+        (&["--scan", "--pattern", "greet*"], "greeting\n"),
+        (&["-n", "3", "dbsize"], "0\n"),
+    ] {
+        let Some(text) = tool("redis-cli", address, arguments) else {
+            return;
+        };
+        assert_eq!(text, expected, "{arguments:?}");
+    }
+    let info = tool("redis-cli", address, &["info", "server"]).unwrap();
+    assert!(info.contains("mneme_version:"));
+}
+
+#[test]
+fn redis_cli_inserts_in_bulk() {
+    let (_running, address) = start(server());
+    let commands: String = (0..10_000)
+        .map(|i| format!("SET key:{i} {i}\r\n"))
+        .collect();
+    let path = std::env::temp_dir().join(format!("mneme-pipe-{}", std::process::id()));
+    std::fs::write(&path, commands).unwrap();
+    let child = Command::new("redis-cli")
+        .args(["-p", &address.port().to_string(), "--pipe"])
+        .stdin(std::fs::File::open(&path).unwrap())
+        .output();
+    std::fs::remove_file(&path).unwrap();
+    match child {
+        Err(error) => eprintln!("skipped: redis-cli: {error}"),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains("errors: 0, replies: 10000"), "{text}");
+            assert_eq!(
+                Client::connect(address).line("DBSIZE"),
+                Reply::Integer(10_000)
+            );
+        }
+    }
+}
+
+#[test]
+fn redis_benchmark_runs_through() {
+    let (_running, address) = start(server());
+    let arguments = [
+        "-q",
+        "-n",
+        "2000",
+        "-P",
+        "16",
+        "-r",
+        "100",
+        "-t",
+        "ping,set,get,incr,mset",
+    ];
+    let Some(text) = tool("redis-benchmark", address, &arguments) else {
+        return;
+    };
+    for name in [
+        "PING_INLINE",
+        "PING_MBULK",
+        "SET",
+        "GET",
+        "INCR",
+        "MSET (10 keys)",
+    ] {
+        assert!(text.contains(&format!("{name}: ")), "{text}");
+    }
+    assert!(!text.contains("rror"), "{text}");
+}
