@@ -1,4 +1,9 @@
 //! The same commands to Mneme and to a real Redis 7.0: the same replies.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
 
 mod common;
 

@@ -1,4 +1,9 @@
 //! The path of a command does not allocate: once warm, thousands of commands cost no call of the allocator.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
 
 mod common;
 

@@ -1,4 +1,9 @@
 //! Clients that mean ill, or are broken: what they do harms nobody but themselves.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
 
 mod common;
 

@@ -1,4 +1,9 @@
 //! The request parser against a plain reading of the protocol: same commands, same errors, however the bytes are cut.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
 
 use mneme_server::resp::{Batch, Limits, Parser, ProtocolError, Stop};
 use proptest::collection::vec;

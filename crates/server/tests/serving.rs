@@ -1,4 +1,9 @@
 //! What clients of the server rely on, over real sockets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
 
 mod common;
 

@@ -1,4 +1,9 @@
 //! Redis' own tools against the server; skipped, with a word on the terminal, where they are missing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
 
 mod common;
 
