@@ -16,7 +16,7 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, SLOTS};
 use crate::index::pool::{Block, UNIT};
 use crate::index::root::Root;
-use crate::index::{Partition, SegmentRef};
+use crate::index::{Lookup, Partition, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};

@@ -9,17 +9,49 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use mneme_arena::{Class, FRAME_BYTES, Frame};
-use mneme_sync::{Acquired, Guard, Slot};
+use mneme_sync::{Acquired, Guard, Slot, Word};
 
 use crate::core::Core;
-use crate::error::WriteError;
-use crate::layout::Head;
-use crate::mem::Loc;
+use crate::error::{Corrupt, WriteError};
+use crate::layout::{Head, SegmentInfoOf};
+use crate::mem::{Loc, Memory};
 use crate::record::Header;
 use crate::segment::{State, StateWord, frame_byte};
 
 /// Records above this share of a log segment get an extent of their own.
 pub(crate) const LARGE_SHARE: u64 = 4;
+
+impl<W: Word> SegmentInfoOf<W> {
+    /// Reserves space in the log segment at `frame` for as many of `headers`, in order, as fit, and
+    /// writes them there; `locs` receives where, `written` is told before the space is taken.
+    ///
+    /// The caller holds the head that appends to it.
+    #[inline]
+    fn append<M: Memory<Word = W>>(
+        &self,
+        mem: &M,
+        frame: Frame,
+        headers: &[Header],
+        locs: &mut [Loc],
+        written: impl FnOnce(),
+    ) -> Result<usize, Corrupt> {
+        let (mut used, capacity) = (self.used(), self.capacity());
+        let mut done = 0;
+        for (header, loc) in headers.iter().zip(locs) {
+            if used + header.size() > capacity {
+                break;
+            }
+            *loc = Loc::of_byte(frame_byte(frame) + used);
+            mem.word(*loc)?.store(header.0, Relaxed);
+            used += header.size();
+            done += 1;
+        }
+        written();
+        // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
+        self.used.store(used, Release);
+        Ok(done)
+    }
+}
 
 impl Core {
     /// Whether a record of `bytes` bytes gets an extent of its own.
@@ -102,20 +134,9 @@ impl Core {
         }
         let frame = Frame(segment as u32 - 1);
         let info = self.tables.info(frame);
-        let (mut used, capacity) = (info.used(), info.capacity());
-        let mut done = 0;
-        for (header, loc) in headers.iter().zip(locs) {
-            if used + header.size() > capacity {
-                break;
-            }
-            *loc = Loc::of_byte(frame_byte(frame) + used);
-            self.mem.word(*loc)?.store(header.0, Relaxed);
-            used += header.size();
-            done += 1;
-        }
-        mneme_sys::fault!("log.reserve.header");
-        // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
-        info.used.store(used, Release);
+        let done = info.append(&self.mem, frame, headers, locs, || {
+            mneme_sys::fault!("log.reserve.header")
+        })?;
         mneme_sys::fault!("log.reserve.bump");
         Ok(done)
     }

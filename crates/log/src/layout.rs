@@ -77,24 +77,28 @@ unsafe impl Layout for Head {}
 
 /// What is known of one log segment; see [`crate::segment`] for the states.
 #[repr(C)]
-pub(crate) struct SegmentInfo {
+#[derive(Default)]
+pub(crate) struct SegmentInfoOf<W> {
     /// State, flags and owner.
-    pub state: AtomicU64,
+    pub state: W,
     /// Bytes reserved from the segment's start: headers can be stepped through up to here.
-    pub used: AtomicU64,
+    pub used: W,
     /// Bytes of records that are known to be stale; an estimate that compaction does not rely on.
-    pub dead: AtomicU64,
+    pub dead: W,
     /// The grace period of a closed or condemned segment, see `SegmentInfo::stamp`.
-    pub stamp: AtomicU64,
+    pub stamp: W,
     /// Grace periods that were ever due here.
-    pub periods: AtomicU64,
+    pub periods: W,
     /// Monotonic nanoseconds when the segment was closed.
-    pub closed_at: AtomicU64,
+    pub closed_at: W,
     /// Length in frames.
-    pub frames: AtomicU64,
+    pub frames: W,
     /// The frame, plus one, at which the log segment begins that this frame belongs to.
-    pub first: AtomicU64,
+    pub first: W,
 }
+
+/// What is known of a log segment, as it lies in a region.
+pub(crate) type SegmentInfo = SegmentInfoOf<AtomicU64>;
 const _: () = assert!(size_of::<SegmentInfo>() == 64);
 // SAFETY: repr(C), atomics alone.
 unsafe impl Layout for SegmentInfo {}

@@ -38,6 +38,8 @@ mod index;
 mod layout;
 mod maintainer;
 mod mem;
+#[cfg(test)]
+mod models;
 mod ops;
 mod publish;
 mod reap;

@@ -7,10 +7,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
+use mneme_sync::Word;
 use mneme_sys::Region;
 
 use crate::error::Corrupt;
+use crate::index::tags::Tagged;
 use crate::record::{Header, Record};
 
 /// Bits of a [`Loc`]: 42 bits of 8-byte units address 32 TiB.
@@ -36,6 +39,12 @@ impl Loc {
         Loc(offset >> 3)
     }
 
+    /// The place of word number `word`.
+    #[cfg(test)]
+    pub const fn at_word(word: u64) -> Loc {
+        Loc(word)
+    }
+
     /// As the low 42 bits of a word.
     #[inline]
     pub fn bits(self) -> u64 {
@@ -58,6 +67,78 @@ impl Loc {
     #[inline]
     pub fn add_words(self, words: u64) -> Loc {
         Loc(self.0 + words)
+    }
+}
+
+/// Where locations lead: to a region's bytes, or to an interleaving model's words. Everything that
+/// readers and writers of the index do at once is written over it, and runs in both.
+pub(crate) trait Memory {
+    /// The words there.
+    type Word: Tagged;
+    /// The records there.
+    type Record<'m>: Keyed
+    where
+        Self: 'm;
+
+    /// `N` words at `loc`.
+    fn words<const N: usize>(&self, loc: Loc) -> Result<&[Self::Word; N], Corrupt>;
+
+    /// The record at `loc`, which the caller found published.
+    fn record(&self, loc: Loc) -> Result<Self::Record<'_>, Corrupt>;
+
+    /// One word at `loc`.
+    #[inline]
+    fn word(&self, loc: Loc) -> Result<&Self::Word, Corrupt> {
+        Ok(&self.words::<1>(loc)?[0])
+    }
+
+    /// The header of the record at `loc`, which the caller found published or below the `used` mark
+    /// of a log segment.
+    #[inline]
+    fn header(&self, loc: Loc) -> Result<Header, Corrupt> {
+        // SYNC: whoever handed out `loc` acquired it from its publication, which orders the header.
+        let header = Header(self.word(loc)?.load(Relaxed));
+        if header.is_record() {
+            Ok(header)
+        } else {
+            Err(no_header(loc, header))
+        }
+    }
+}
+
+#[cold]
+fn no_header(loc: Loc, header: Header) -> Corrupt {
+    Corrupt {
+        offset: loc.byte(),
+        what: format!("no record header: {:#018x}", header.0),
+    }
+}
+
+/// What an index compares a record by.
+pub(crate) trait Keyed {
+    /// The record's key.
+    fn key(&self) -> &[u8];
+}
+
+impl Memory for Mem {
+    type Word = AtomicU64;
+    type Record<'m> = Record<'m>;
+
+    #[inline]
+    fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
+        Mem::words(self, loc)
+    }
+
+    #[inline]
+    fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
+        Mem::record(self, loc)
+    }
+}
+
+impl Keyed for Record<'_> {
+    #[inline]
+    fn key(&self) -> &[u8] {
+        Record::key(self)
     }
 }
 
@@ -127,17 +208,8 @@ impl Mem {
     /// so that the bytes are initialised and do not change.
     #[inline]
     pub fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
-        use std::sync::atomic::Ordering::Relaxed;
-        // SYNC: whoever handed out `loc` acquired it from its publication, which orders the header.
-        let header = Header(self.word(loc)?.load(Relaxed));
-        let bytes = header.size();
-        if !header.is_record() {
-            return Err(Corrupt {
-                offset: loc.byte(),
-                what: format!("no record header: {:#018x}", header.0),
-            });
-        }
-        let address = self.address(loc, bytes)?;
+        let header = Memory::header(self, loc)?;
+        let address = self.address(loc, header.size())?;
         Ok(Record::new(header, address))
     }
 

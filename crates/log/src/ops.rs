@@ -7,8 +7,8 @@ use mneme_sync::{Pin, Slot};
 
 use crate::core::{Core, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
-use crate::index::Place;
 use crate::index::root::Root;
+use crate::index::{Lookup, Place};
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_KEY, MAX_VALUE, write_body};

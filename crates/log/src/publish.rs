@@ -19,7 +19,7 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why};
 use crate::index::root::Root;
-use crate::index::{Found, Place, SegmentRef};
+use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::mem::Loc;
 
 /// The intent of a thread that is about to lock a bucket: words as in [`words`].
@@ -275,20 +275,10 @@ impl Core {
                 }
             }
             None => {
-                let home = segment.home(place.tag);
-                let mut distance = 0;
-                loop {
-                    let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
-                    held.extend_reach(distance);
-                    if bucket.publish(entry).is_some() {
-                        break;
-                    }
-                    distance += 1;
-                    if distance > segment.max_reach() {
-                        held.unlock();
-                        return Ok(Outcome::Full);
-                    }
-                }
+                let Some(distance) = self.mem.insert_entry(segment, &mut held, entry)? else {
+                    held.unlock();
+                    return Ok(Outcome::Full);
+                };
                 let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
                 Outcome::Done {
                     published: Published::Inserted,

@@ -11,7 +11,7 @@ use mneme_sync::Slot;
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{SLOTS, TAG_BITS};
-use crate::index::{Place, SegmentRef, prefix_tag};
+use crate::index::{Lookup, Place, SegmentRef, prefix_tag};
 use crate::record::Record;
 
 /// A place in hash order where a scan goes on.

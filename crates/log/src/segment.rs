@@ -12,11 +12,11 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_arena::{Extent, ExtentState, FRAME_BYTES, Frame};
-use mneme_sync::{Epoch, Slot, SlotId};
+use mneme_sync::{Epoch, Slot, SlotId, Word};
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::layout::SegmentInfo;
+use crate::layout::{SegmentInfo, SegmentInfoOf};
 use crate::mem::Loc;
 
 /// The arena tag of log segments.
@@ -80,7 +80,7 @@ impl StateWord {
     }
 }
 
-impl SegmentInfo {
+impl<W: Word> SegmentInfoOf<W> {
     pub fn state(&self) -> StateWord {
         // SYNC: pairs with the Release in `change` and `begin`: what the state promises is visible.
         StateWord(self.state.load(Acquire))
@@ -131,6 +131,21 @@ impl SegmentInfo {
         } else {
             Err(word)
         }
+    }
+
+    /// The number of the period that waits for its grace period to begin, if one does: the segment
+    /// is closed or condemned, and nobody has stamped it since.
+    fn waiting(&self) -> Option<u64> {
+        match self.state().state() {
+            Some(State::Closed | State::Condemned) => self.stamp().err(),
+            _ => None,
+        }
+    }
+
+    /// Begins the grace period of the waiting period `period`; `epoch` was taken since it was seen.
+    fn begin_grace(&self, period: u64, epoch: u64) {
+        // SYNC: pairs with the Acquire load in `stamp`.
+        let _ = self.stamp.compare_exchange(period, epoch, AcqRel, Relaxed);
     }
 
     /// Bytes of its extent.
@@ -249,21 +264,14 @@ impl Core {
     pub(crate) fn stamp_segments(&self) {
         let waiting: Vec<(Frame, u64)> = self
             .segments()
-            .filter(|(.., state)| matches!(state, State::Closed | State::Condemned))
-            .filter_map(|(frame, info, ..)| info.stamp().err().map(|period| (frame, period)))
+            .filter_map(|(frame, info, ..)| info.waiting().map(|period| (frame, period)))
             .collect();
         if waiting.is_empty() {
             return;
         }
         let epoch = self.participants.advance();
         for (frame, period) in waiting {
-            // SYNC: pairs with the Acquire load in `SegmentInfo::stamp`.
-            let _ = self.tables.info(frame).stamp.compare_exchange(
-                period,
-                epoch.to_u64(),
-                AcqRel,
-                Relaxed,
-            );
+            self.tables.info(frame).begin_grace(period, epoch.to_u64());
         }
     }
 

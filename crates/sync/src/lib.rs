@@ -46,3 +46,4 @@ pub use robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 pub use slot::{Slot, SlotId};
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
+pub use word::Word;

@@ -7,10 +7,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A 64-bit atomic.
-pub(crate) trait Word {
+/// A 64-bit atomic: an [`AtomicU64`] in the product, a model checker's word in the models of the
+/// protocols that are written over it, here and in the crates above.
+///
+/// The methods are those of [`AtomicU64`] with the same names.
+pub trait Word {
+    /// As [`AtomicU64::load`].
     fn load(&self, order: Ordering) -> u64;
+    /// As [`AtomicU64::store`].
     fn store(&self, value: u64, order: Ordering);
+    /// As [`AtomicU64::compare_exchange`].
+    ///
+    /// # Errors
+    /// The value found, if it was not `current`.
     fn compare_exchange(
         &self,
         current: u64,
@@ -18,7 +27,9 @@ pub(crate) trait Word {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
+    /// As [`AtomicU64::fetch_add`].
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    /// As [`AtomicU64::fetch_max`].
     fn fetch_max(&self, value: u64, order: Ordering) -> u64;
     /// A thread fence of the same memory model that the word belongs to.
     fn fence(order: Ordering);

@@ -15,9 +15,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mneme_sync::SlotId;
+use mneme_sync::{SlotId, Word};
 
-use super::tags;
+use super::tags::Tagged;
 use crate::mem::{LOC_BITS, Loc};
 
 /// Slots of a bucket.
@@ -106,9 +106,9 @@ impl LockWord {
 
 /// What an attempt to lock a bucket found.
 #[derive(Debug)]
-pub(crate) enum TryLock<'b> {
+pub(crate) enum TryLock<'b, W = AtomicU64> {
     /// Held now.
-    Held(Held<'b>),
+    Held(Held<'b, W>),
     /// The segment was replaced: look the bucket up again.
     Retired,
     /// Somebody else holds it.
@@ -118,13 +118,24 @@ pub(crate) enum TryLock<'b> {
 /// One bucket.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct Bucket([AtomicU64; BUCKET_WORDS as usize]);
+pub(crate) struct BucketOf<W>([W; BUCKET_WORDS as usize]);
 
-impl Bucket {
+/// The bucket as it lies in a region.
+pub(crate) type Bucket = BucketOf<AtomicU64>;
+
+impl<W: Tagged> BucketOf<W> {
+    /// A bit for each slot whose entry carries `tag`. (An empty slot looks like tag zero.)
     #[inline]
-    pub fn of_words(words: &[AtomicU64; BUCKET_WORDS as usize]) -> &Bucket {
+    pub fn matches(&self, tag: u32) -> u32 {
+        W::matching(&self.0, tag)
+    }
+}
+
+impl<W: Word> BucketOf<W> {
+    #[inline]
+    pub fn of_words(words: &[W; BUCKET_WORDS as usize]) -> &BucketOf<W> {
         // SAFETY: `repr(transparent)` over exactly this array.
-        unsafe { &*std::ptr::from_ref(words).cast::<Bucket>() }
+        unsafe { &*std::ptr::from_ref(words).cast::<BucketOf<W>>() }
     }
 
     #[inline]
@@ -140,12 +151,6 @@ impl Bucket {
         Entry(self.0[i + 1].load(Acquire))
     }
 
-    /// A bit for each slot whose entry carries `tag`. (An empty slot looks like tag zero.)
-    #[inline]
-    pub fn matches(&self, tag: u32) -> u32 {
-        tags::matching(&self.0, tag)
-    }
-
     /// Entries in use.
     pub fn used(&self) -> usize {
         (0..SLOTS)
@@ -155,7 +160,7 @@ impl Bucket {
 
     /// One attempt to lock; on success the caller's intent names this bucket already.
     #[inline]
-    pub fn try_lock(&self, slot: SlotId) -> TryLock<'_> {
+    pub fn try_lock(&self, slot: SlotId) -> TryLock<'_, W> {
         let word = LockWord(self.0[0].load(Relaxed));
         if word.locked() {
             return if word.retired() {
@@ -183,7 +188,7 @@ impl Bucket {
     }
 
     /// The lock of a dead holder, for the reaper.
-    pub fn inherit(&self, dead: SlotId) -> Option<Held<'_>> {
+    pub fn inherit(&self, dead: SlotId) -> Option<Held<'_, W>> {
         let word = self.word();
         (word.locked() && word.holder() == dead && dead.0 != 0)
             .then_some(Held { bucket: self, word })
@@ -230,12 +235,12 @@ impl Bucket {
 /// A held bucket lock. Dropping it does not unlock: a holder that unwinds is as one that died.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Held<'b> {
-    bucket: &'b Bucket,
+pub(crate) struct Held<'b, W = AtomicU64> {
+    bucket: &'b BucketOf<W>,
     word: LockWord,
 }
 
-impl<'b> Held<'b> {
+impl<W: Word> Held<'_, W> {
     pub fn word(&self) -> LockWord {
         self.word
     }

@@ -26,16 +26,16 @@ pub(crate) mod bucket;
 pub(crate) mod pool;
 pub(crate) mod resize;
 pub(crate) mod root;
-mod tags;
+pub(crate) mod tags;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use bucket::{BUCKET_WORDS, Bucket, Entry, TAG_BITS};
-use mneme_sync::Slot;
+use bucket::{BUCKET_WORDS, BucketOf, Entry, Held, SLOTS, TAG_BITS};
+use mneme_sync::{Slot, Word};
 
 use crate::core::Core;
 use crate::error::{Corrupt, ReadError, WriteError};
-use crate::mem::{LOC_BITS, Loc, Mem};
+use crate::mem::{Keyed, LOC_BITS, Loc, Memory};
 use crate::record::Record;
 use root::Root;
 
@@ -166,30 +166,30 @@ impl Partition {
 }
 
 /// An entry that was found, and where.
-pub(crate) struct Found<'m> {
+pub(crate) struct FoundIn<R> {
     pub bucket: u64,
     pub slot: usize,
     pub entry: Entry,
-    pub record: Record<'m>,
+    pub record: R,
 }
 
-impl Mem {
+/// An entry that was found in a region.
+pub(crate) type Found<'m> = FoundIn<Record<'m>>;
+
+/// What readers and writers do with the index, whatever memory it lies in.
+pub(crate) trait Lookup: Memory {
     /// Bucket `i` of `segment`.
     #[inline]
-    pub(crate) fn bucket(&self, segment: SegmentRef, i: u64) -> Result<&Bucket, Corrupt> {
+    fn bucket(&self, segment: SegmentRef, i: u64) -> Result<&BucketOf<Self::Word>, Corrupt> {
         debug_assert!(i < segment.buckets);
-        Ok(Bucket::of_words(
+        Ok(BucketOf::of_words(
             self.words(segment.loc.add_words(i * BUCKET_WORDS))?,
         ))
     }
 
     /// The index segment that `place` falls into, `None` if there is none yet.
     #[inline]
-    pub(crate) fn index_segment(
-        &self,
-        root: &Root,
-        place: Place,
-    ) -> Result<Option<SegmentRef>, Corrupt> {
+    fn index_segment(&self, root: &Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {
         // SYNC: pairs with the Release stores of `resize::publish`: what the word names is filled.
         let word = self.word(root.partition(place.partition))?.load(Acquire);
         let segment = match Partition::of_word(word) {
@@ -212,12 +212,12 @@ impl Mem {
 
     /// Looks for `key` from its home bucket on, without regard to locks.
     #[inline]
-    pub(crate) fn find_in(
+    fn find_in(
         &self,
         segment: SegmentRef,
         tag: u32,
         key: &[u8],
-    ) -> Result<Option<Found<'_>>, Corrupt> {
+    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
         let home = segment.home(tag);
         let mut distance = 0;
         let mut reach = 0;
@@ -234,7 +234,7 @@ impl Mem {
                 }
                 let record = self.record(entry.loc())?;
                 if record.key() == key {
-                    return Ok(Some(Found {
+                    return Ok(Some(FoundIn {
                         bucket: i,
                         slot,
                         entry,
@@ -253,11 +253,9 @@ impl Mem {
             distance += 1;
         }
     }
-}
 
-impl Mem {
     /// Looks for exactly `entry` from its home bucket on: bucket and slot. No record is read.
-    pub(crate) fn find_entry(
+    fn find_entry(
         &self,
         segment: SegmentRef,
         entry: Entry,
@@ -272,13 +270,35 @@ impl Mem {
         for distance in 0..=reach {
             let i = segment.behind(home, distance);
             let bucket = self.bucket(segment, i)?;
-            if let Some(slot) = (0..bucket::SLOTS).find(|&s| bucket.entry(s) == entry) {
+            if let Some(slot) = (0..SLOTS).find(|&s| bucket.entry(s) == entry) {
                 return Ok(Some((i, slot)));
             }
         }
         Ok(None)
     }
+
+    /// Publishes a new `entry` in the first free slot from its home bucket on, which the caller
+    /// holds: how far behind home. `None`: no slot is free within reach.
+    #[inline]
+    fn insert_entry(
+        &self,
+        segment: SegmentRef,
+        held: &mut Held<'_, Self::Word>,
+        entry: Entry,
+    ) -> Result<Option<u64>, Corrupt> {
+        let home = segment.home(entry.tag());
+        for distance in 0..=segment.max_reach() {
+            let bucket = self.bucket(segment, segment.behind(home, distance))?;
+            held.extend_reach(distance);
+            if bucket.publish(entry).is_some() {
+                return Ok(Some(distance));
+            }
+        }
+        Ok(None)
+    }
 }
+
+impl<M: Memory> Lookup for M {}
 
 impl Core {
     /// The place of `key` in the indexes of this store.

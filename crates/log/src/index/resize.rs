@@ -16,15 +16,15 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mneme_sync::Slot;
+use mneme_sync::{Slot, SlotId, Word};
 
 use super::bucket::{BUCKET_WORDS, Entry, SLOTS, TAG_BITS, TryLock};
 use super::pool::{Block, HeldShard, UNIT, journal};
 use super::root::Root;
-use super::{MAX_DEPTH, Partition, Place, SIZES, SegmentRef};
+use super::{Lookup, MAX_DEPTH, Partition, Place, SIZES, SegmentRef};
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::mem::Loc;
+use crate::mem::{Loc, Memory};
 
 /// A segment fuller than this grows. Tuned by `cargo run --release -p mneme-log --example index_fill`:
 /// 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029; beyond, segments
@@ -389,74 +389,36 @@ impl HeldShard<'_> {
     /// Locks every bucket of `old` and collects the entries; `None` if somebody does not let go.
     /// The locks stay with this thread: `undo` and `publish` find them by the journal.
     fn freeze(&self, old: &[SegmentRef]) -> Result<Option<Vec<Entry>>, Corrupt> {
+        let mem = &self.core.mem;
         for segment in old {
-            for i in 0..segment.buckets {
-                let bucket = self.core.mem.bucket(*segment, i)?;
-                let mut tries = 0;
-                loop {
-                    match bucket.try_lock(self.slot()) {
-                        TryLock::Held(_) => break,
-                        TryLock::Retired => {
-                            return Err(Corrupt {
-                                offset: segment.loc.byte(),
-                                what: "a retired index segment is in use".into(),
-                            });
-                        }
-                        TryLock::Busy(_) if tries == LOCK_TRIES => return Ok(None),
-                        TryLock::Busy(_) => {
-                            tries += 1;
-                            if tries % 64 == 0 {
-                                std::thread::yield_now()
-                            } else {
-                                std::hint::spin_loop()
-                            }
-                        }
-                    }
+            let frozen = freeze(mem, *segment, self.slot(), |tries| {
+                if tries % 64 == 0 {
+                    std::thread::yield_now()
+                } else {
+                    std::hint::spin_loop()
                 }
+                tries < LOCK_TRIES
+            })?;
+            if !frozen {
+                return Ok(None);
             }
         }
         mneme_sys::fault!("index.resize.frozen");
         let mut entries = Vec::new();
         for segment in old {
-            for i in 0..segment.buckets {
-                let bucket = self.core.mem.bucket(*segment, i)?;
-                entries.extend(
-                    (0..SLOTS)
-                        .map(|s| bucket.entry(s))
-                        .filter(|e| !e.is_empty()),
-                );
-            }
+            collect(mem, *segment, &mut entries)?;
         }
         Ok(Some(entries))
     }
 
     /// Places `entries` in a fresh segment; false if they crowd too much.
     fn fill(&self, segment: SegmentRef, entries: &[Entry]) -> Result<bool, Corrupt> {
-        let mut used = [0u8; 64];
-        for &entry in entries {
-            let home = segment.home(entry.tag());
-            let place = (0..=segment.max_reach())
-                .map(|d| (d, segment.behind(home, d)))
-                .find(|&(_, i)| usize::from(used[i as usize]) < SLOTS);
-            let Some((distance, i)) = place else {
-                return Ok(false);
-            };
-            let slot = &mut used[i as usize];
-            self.core
-                .mem
-                .bucket(segment, i)?
-                .fill(usize::from(*slot), entry);
-            *slot += 1;
-            if distance > 0 {
-                self.core.mem.bucket(segment, home)?.fill_reach(distance);
-            }
-        }
-        Ok(true)
+        fill(&self.core.mem, segment, entries)
     }
 
     /// Undoes a prepared change: gives blocks and bucket locks back.
     pub(super) fn undo(&self) -> Result<(), WriteError> {
-        let owner = mneme_sync::SlotId(self.journal(journal::OWNER) as u16);
+        let owner = SlotId(self.journal(journal::OWNER) as u16);
         for at in journal::OLD {
             if self.journal(at) == 0 {
                 continue;
@@ -495,37 +457,32 @@ impl HeldShard<'_> {
     pub(super) fn publish(&self) -> Result<(), WriteError> {
         mneme_sys::fault!("index.resize.noted");
         let address = Loc::of_word(self.journal(journal::ADDRESS));
-        for i in 0..self.journal(journal::COUNT) {
+        let words = (0..self.journal(journal::COUNT)).map(|i| {
             let half = i < self.journal(journal::HALF);
-            let word = self.journal(if half {
+            let word = if half {
                 journal::FIRST
             } else {
                 journal::SECOND
-            });
-            // SYNC: pairs with the Acquire load in `Mem::index_segment`: the new segment is filled.
-            self.core
-                .mem
-                .word(address.add_words(i))?
-                .store(word, Release);
-            mneme_sys::fault!("index.resize.word");
-        }
-        let owner = mneme_sync::SlotId(self.journal(journal::OWNER) as u16);
-        for at in journal::OLD {
-            if self.journal(at) == 0 {
-                continue;
-            }
-            let segment = SegmentRef::of_word(self.journal(at));
-            for i in 0..segment.buckets {
-                if let Some(held) = self.core.mem.bucket(segment, i)?.inherit(owner) {
-                    held.retire();
-                }
-            }
-            mneme_sys::fault!("index.resize.retired");
-            self.retire(Block {
-                loc: segment.loc,
-                units: segment_units(segment.buckets),
-            });
-        }
+            };
+            (address.add_words(i), self.journal(word))
+        });
+        let old = journal::OLD.map(|at| self.journal(at));
+        replace(
+            &self.core.mem,
+            words,
+            || mneme_sys::fault!("index.resize.word"),
+            old.into_iter()
+                .filter(|&word| word != 0)
+                .map(SegmentRef::of_word),
+            SlotId(self.journal(journal::OWNER) as u16),
+            |segment| {
+                mneme_sys::fault!("index.resize.retired");
+                self.retire(Block {
+                    loc: segment.loc,
+                    units: segment_units(segment.buckets),
+                });
+            },
+        )?;
         if let Some(block) = Block::of_word(self.journal(journal::OLD_BLOCK)) {
             self.retire(block);
         }
@@ -533,6 +490,106 @@ impl HeldShard<'_> {
         self.note(journal::KIND, journal::IDLE);
         Ok(())
     }
+}
+
+/// Locks every bucket of `segment`; false if a holder does not let go before `wait`, which gets the
+/// number of the attempt, has no more patience.
+pub(crate) fn freeze<M: Memory>(
+    mem: &M,
+    segment: SegmentRef,
+    slot: SlotId,
+    mut wait: impl FnMut(u32) -> bool,
+) -> Result<bool, Corrupt> {
+    for i in 0..segment.buckets {
+        let bucket = mem.bucket(segment, i)?;
+        let mut tries = 0;
+        loop {
+            match bucket.try_lock(slot) {
+                TryLock::Held(_) => break,
+                TryLock::Retired => {
+                    return Err(Corrupt {
+                        offset: segment.loc.byte(),
+                        what: "a retired index segment is in use".into(),
+                    });
+                }
+                TryLock::Busy(_) => {
+                    tries += 1;
+                    if !wait(tries) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Adds the entries of a frozen segment to `entries`.
+pub(crate) fn collect<M: Memory>(
+    mem: &M,
+    segment: SegmentRef,
+    entries: &mut Vec<Entry>,
+) -> Result<(), Corrupt> {
+    for i in 0..segment.buckets {
+        let bucket = mem.bucket(segment, i)?;
+        entries.extend(
+            (0..SLOTS)
+                .map(|s| bucket.entry(s))
+                .filter(|e| !e.is_empty()),
+        );
+    }
+    Ok(())
+}
+
+/// Places `entries` in a segment that nobody sees yet; false if they crowd too much.
+pub(crate) fn fill<M: Memory>(
+    mem: &M,
+    segment: SegmentRef,
+    entries: &[Entry],
+) -> Result<bool, Corrupt> {
+    let mut used = [0u8; 64];
+    for &entry in entries {
+        let home = segment.home(entry.tag());
+        let place = (0..=segment.max_reach())
+            .map(|d| (d, segment.behind(home, d)))
+            .find(|&(_, i)| usize::from(used[i as usize]) < SLOTS);
+        let Some((distance, i)) = place else {
+            return Ok(false);
+        };
+        let slot = &mut used[i as usize];
+        mem.bucket(segment, i)?.fill(usize::from(*slot), entry);
+        *slot += 1;
+        if distance > 0 {
+            mem.bucket(segment, home)?.fill_reach(distance);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the new segments seen and the old ones, which `owner` has frozen, not: stores each of
+/// `words`, then marks every bucket of `old` as retired. `stored` and `retired` are told of each.
+pub(crate) fn replace<M: Memory>(
+    mem: &M,
+    words: impl Iterator<Item = (Loc, u64)>,
+    mut stored: impl FnMut(),
+    old: impl Iterator<Item = SegmentRef>,
+    owner: SlotId,
+    mut retired: impl FnMut(SegmentRef),
+) -> Result<(), Corrupt> {
+    for (loc, word) in words {
+        // SYNC: pairs with the Acquire load in `Lookup::index_segment`: the new segment is filled.
+        mem.word(loc)?.store(word, Release);
+        stored();
+    }
+    for segment in old {
+        for i in 0..segment.buckets {
+            if let Some(held) = mem.bucket(segment, i)?.inherit(owner) {
+                held.retire();
+            }
+        }
+        retired(segment);
+    }
+    Ok(())
 }
 
 /// Words to be changed.

@@ -13,7 +13,7 @@ use mneme_sync::{Epoch, Slot};
 use super::bucket::{BUCKET_WORDS, SLOTS};
 use super::pool::{Block, HeldShard, UNIT, journal};
 use super::resize::{Change, Resized};
-use super::{MAX_DEPTH, Partition, SegmentRef};
+use super::{Lookup, MAX_DEPTH, Partition, SegmentRef};
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::layout::DATABASES;
@@ -35,6 +35,16 @@ pub(crate) struct Root {
 }
 
 impl Root {
+    /// The root at `loc`, whatever it says of itself.
+    #[cfg(test)]
+    pub fn at(loc: Loc) -> Root {
+        Root {
+            loc,
+            id: 1,
+            database: 0,
+        }
+    }
+
     /// Where the word of a partition is.
     #[inline]
     pub fn partition(&self, i: u32) -> Loc {

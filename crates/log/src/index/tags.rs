@@ -7,20 +7,33 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use mneme_sync::Word;
+
 use crate::mem::LOC_BITS;
 
-/// A bit for each of a bucket's 15 slots whose entry carries `tag`. (An empty one looks like tag 0.)
-#[inline]
-pub(crate) fn matching(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, and a bucket is 128 bytes.
-        return unsafe { avx2(bucket, tag) };
+/// Words that buckets are made of.
+pub(crate) trait Tagged: Word + Sized {
+    /// A bit for each of a bucket's 15 slots whose entry carries `tag`. (An empty one looks like
+    /// tag 0.)
+    #[inline]
+    fn matching(bucket: &[Self; 16], tag: u32) -> u32 {
+        word_by_word(bucket, tag)
     }
-    word_by_word(bucket, tag)
 }
 
-fn word_by_word(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
+impl Tagged for AtomicU64 {
+    #[inline]
+    fn matching(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2, and a bucket is 128 bytes.
+            return unsafe { avx2(bucket, tag) };
+        }
+        word_by_word(bucket, tag)
+    }
+}
+
+fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
     let tag = u64::from(tag) << LOC_BITS;
     bucket[1..].iter().enumerate().fold(0, |found, (i, word)| {
         found | u32::from((word.load(Relaxed) ^ tag) >> LOC_BITS == 0) << i
@@ -102,7 +115,7 @@ mod tests {
                 AtomicU64::new(entry)
             });
             assert_eq!(
-                matching(&bucket, tag),
+                AtomicU64::matching(&bucket, tag),
                 word_by_word(&bucket, tag),
                 "tag {tag:#x} in {bucket:?}"
             );
