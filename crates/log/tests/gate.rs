@@ -10,57 +10,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod memory;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use mneme_log::{Cursor, Decision, LogStore, control_bytes};
+use memory::Memory;
+use mneme_log::{Cursor, Decision, LogStore};
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
-
-const CAPACITY: usize = 64 << 20;
-
-/// Two regions that any number of "processes" open.
-struct Memory {
-    data: Region,
-    control: Region,
-    script: ScriptedLiveness,
-}
-
-impl Memory {
-    fn new() -> (Memory, LogStore) {
-        let control_len = control_bytes().next_multiple_of(2 << 20);
-        let data = Region::memfd("gate-data", CAPACITY, CAPACITY, PagePolicy::Small).unwrap();
-        let control =
-            Region::memfd("gate-control", control_len, control_len, PagePolicy::Small).unwrap();
-        let memory = Memory {
-            data,
-            control,
-            script: ScriptedLiveness::new(),
-        };
-        let (data, control) = memory.map();
-        let store = LogStore::builder()
-            .maintainer(false)
-            .create_in(data, control, Arc::new(memory.script.process(1)))
-            .unwrap();
-        (memory, store)
-    }
-
-    fn map(&self) -> (Region, Region) {
-        let again = |r: &Region| {
-            let fd = r.duplicate_fd().unwrap().unwrap();
-            Region::map(fd, Access::ReadWrite, r.max(), PagePolicy::Small).unwrap()
-        };
-        (again(&self.data), again(&self.control))
-    }
-
-    fn open(&self, process: u32) -> LogStore {
-        let (data, control) = self.map();
-        LogStore::builder()
-            .maintainer(false)
-            .open_in(data, control, Arc::new(self.script.process(process)))
-            .unwrap()
-    }
-}
 
 /// What the acknowledged operations have made of the store, and the one under way.
 #[derive(Clone, Default)]

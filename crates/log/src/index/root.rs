@@ -141,9 +141,15 @@ impl Core {
             if old == 0 {
                 return Ok(true);
             }
-            let mut pairs =
-                (0..DATABASES).map(|i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]));
-            let Some((place, stamp)) = pairs.find(|(place, _)| place.load(Relaxed) == 0) else {
+            let pair = |i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
+            // A dropper that died after it had listed this root left it in its place: a second one
+            // would have it swept twice.
+            let find = |wanted: u64| {
+                (0..DATABASES)
+                    .map(pair)
+                    .find(|p| p.0.load(Relaxed) == wanted)
+            };
+            let Some((place, stamp)) = find(old).or_else(|| find(0)) else {
                 return Ok(false);
             };
             stamp.store(0, Relaxed);

@@ -1,0 +1,64 @@
+//! Deaths that need more than one operation to show.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
+
+use memory::{Memory, Stopped};
+use mneme_log::LogStore;
+use mneme_sys::fault::{self, Action, Outcome};
+
+fn key(i: u32) -> [u8; 4] {
+    i.to_le_bytes()
+}
+
+fn sound(store: &LogStore, context: &str) {
+    assert_eq!(
+        store.check().unwrap().problems,
+        Vec::<String>::new(),
+        "{context}"
+    );
+}
+
+fn abandon(
+    memory: &Memory,
+    process: u32,
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) {
+    assert_eq!(
+        fault::run(name, Action::Abandon, 1, work),
+        Outcome::Abandoned,
+        "{name}"
+    );
+    memory.script.kill(process);
+}
+
+/// A root that was listed for its sweep by somebody who died is not swept twice.
+#[test]
+fn a_database_that_is_cleared_again_after_a_death_is_swept_once() {
+    let (memory, store) = Memory::new();
+    for i in 0..5000 {
+        store.put(&key(i), b"v").unwrap();
+    }
+    abandon(&memory, 1, "index.root.listed", move || {
+        store.clear().unwrap()
+    });
+    let store = memory.open(2);
+    store.reap().unwrap();
+    store.clear().unwrap();
+    let sweeper = memory.open(3);
+    // An index has 64 partitions here: this would be in the middle of the second sweep.
+    let stopped = Stopped::try_at("index.sweep.partition", 70, move || sweeper.compact());
+    let one = store.database(1).unwrap();
+    for i in 0..5000 {
+        one.put(&key(i), b"v").unwrap();
+    }
+    if let Some(stopped) = stopped {
+        stopped.finish().unwrap();
+    }
+    for i in 0..5000 {
+        assert!(one.get(&key(i)).unwrap().is_some(), "{i} is lost");
+    }
+    sound(&store, "swept");
+}
