@@ -276,11 +276,19 @@ impl Core {
     }
 
     /// Gives back every condemned segment whose readers have left; returns how many.
+    ///
+    /// While an index waits for its sweep there is none: the walk that emptied a segment took
+    /// the records of a dropped index for stale, and the sweep still follows their locations.
     pub(crate) fn free_condemned(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let mut freed = 0;
         for (frame, info, word, state) in self.segments() {
             if state != State::Condemned || !self.grace_over(info) {
                 continue;
+            }
+            // Asked after the state was seen: whoever emptied the segment of a dropped index'
+            // records had seen it dropped, so that it is seen listed here, or swept.
+            if self.sweeps_due() {
+                break;
             }
             let freeing = StateWord::new(State::Freeing, Some(slot.id()), word.large());
             if !info.change(word, freeing) {

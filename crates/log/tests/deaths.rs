@@ -62,3 +62,23 @@ fn a_database_that_is_cleared_again_after_a_death_is_swept_once() {
     }
     sound(&store, "swept");
 }
+
+/// A segment is not freed while a dropped index still names its records.
+#[test]
+fn what_a_cleared_database_names_stays_until_it_is_swept() {
+    let (memory, store) = Memory::new();
+    for i in 0..20_000 {
+        store.put(&key(i), &[1; 1000]).unwrap();
+    }
+    store.clear().unwrap();
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("index.sweep.partition", 10, move || theirs.compact());
+    let one = store.database(1).unwrap();
+    store.compact().unwrap();
+    for i in 0..30_000 {
+        one.put(&key(i), &[1; 1200]).unwrap();
+    }
+    stopped.finish().unwrap();
+    store.compact().unwrap();
+    sound(&store, "cleared");
+}
