@@ -79,7 +79,8 @@ impl Core {
             }
         }
         let (_, frame, word) = best?;
-        let claimed = StateWord::new(State::Compacting, Some(slot.id()), false);
+        mneme_sys::fault!("compact.chosen");
+        let claimed = word.to(State::Compacting, Some(slot.id()));
         self.tables
             .info(frame)
             .change(word, claimed)
@@ -103,7 +104,7 @@ impl Core {
         }
         self.tables
             .info(frame)
-            .change(word, StateWord::new(State::Closed, None, false));
+            .change(word, word.to(State::Closed, None));
         walk.map(|_| false)
     }
 

@@ -16,7 +16,7 @@ use crate::error::{Corrupt, WriteError};
 use crate::layout::{Head, SegmentInfoOf};
 use crate::mem::{Loc, Memory};
 use crate::record::Header;
-use crate::segment::{State, StateWord, frame_byte};
+use crate::segment::{State, frame_byte};
 
 /// Records above this share of a log segment get an extent of their own.
 pub(crate) const LARGE_SHARE: u64 = 4;
@@ -152,10 +152,15 @@ impl Core {
         head.segment.store(u64::from(extent.start.0) + 1, Release);
         mneme_sys::fault!("log.open.linked");
         let info = self.tables.info(extent.start);
-        info.change(info.state(), StateWord::new(State::Head, None, false));
+        let word = info.state();
+        info.change(word, word.to(State::Head, None));
         mneme_sys::fault!("log.open.head");
         if old != 0 {
-            self.close_segment(Frame(old as u32 - 1));
+            let old = Frame(old as u32 - 1);
+            let word = self.tables.info(old).state();
+            if word.state() == Some(State::Head) {
+                self.close_segment(old, word);
+            }
         }
         Ok(true)
     }
@@ -177,7 +182,7 @@ impl Core {
             let info = self.tables.info(Frame(segment as u32 - 1));
             let word = info.state();
             if word.state() == Some(State::Opening) {
-                info.change(word, StateWord::new(State::Head, None, false));
+                info.change(word, word.to(State::Head, None));
             }
         }
     }
@@ -199,7 +204,8 @@ impl Core {
         // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
         info.used.store(header.size(), Release);
         info.closed_at.store(self.clock.now_ns(), Relaxed);
-        info.change(info.state(), StateWord::new(State::Closed, None, true));
+        let word = info.state();
+        info.change(word, word.to(State::Closed, None));
         mneme_sys::fault!("log.large.closed");
         Ok(Some(loc))
     }

@@ -47,13 +47,28 @@ pub(crate) enum State {
     Freeing = 6,
 }
 
-/// The state word: state 8 bits, owner 16, large flag 1.
+/// The state word: state 8 bits, owner 16, large flag 1, life 39.
+///
+/// The *life* is the number of the extent that begins at this frame, counted from the region's
+/// creation. So a state that was seen in one life is never mistaken for the same state of a later
+/// one, however long its observer was stopped in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StateWord(pub u64);
 
+const LARGE: u64 = 1 << 24;
+const LIFE_SHIFT: u32 = 25;
+
 impl StateWord {
-    pub fn new(state: State, owner: Option<SlotId>, large: bool) -> StateWord {
-        StateWord(state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8 | u64::from(large) << 24)
+    /// The same segment in another state, in the hands of `owner` or of nobody.
+    pub fn to(self, state: State, owner: Option<SlotId>) -> StateWord {
+        let kept = self.0 & (LARGE | u64::MAX << LIFE_SHIFT);
+        StateWord(kept | state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8)
+    }
+
+    /// The first state of the next life.
+    fn reborn(self, owner: SlotId, large: bool) -> StateWord {
+        let life = (self.0 >> LIFE_SHIFT).wrapping_add(1) << LIFE_SHIFT;
+        StateWord(life | u64::from(large) << 24).to(State::Opening, Some(owner))
     }
 
     /// The state, unless the byte holds none.
@@ -76,7 +91,7 @@ impl StateWord {
 
     /// Whether the segment holds one large record; such a segment is never a victim while it lives.
     pub fn large(self) -> bool {
-        self.0 >> 24 & 1 == 1
+        self.0 & LARGE != 0
     }
 }
 
@@ -101,11 +116,10 @@ impl<W: Word> SegmentInfoOf<W> {
         self.unstamp();
         self.closed_at.store(0, Relaxed);
         self.frames.store(u64::from(frames), Relaxed);
+        // Relaxed: nobody else changes the state of an extent that this thread has claimed.
+        let last = StateWord(self.state.load(Relaxed));
         // SYNC: pairs with the Acquire load in `state`.
-        self.state.store(
-            StateWord::new(State::Opening, Some(owner), large).0,
-            Release,
-        );
+        self.state.store(last.reborn(owner, large).0, Release);
     }
 
     /// Bytes between the segment's start and the end of its last record.
@@ -136,10 +150,13 @@ impl<W: Word> SegmentInfoOf<W> {
     /// The number of the period that waits for its grace period to begin, if one does: the segment
     /// is closed or condemned, and nobody has stamped it since.
     fn waiting(&self) -> Option<u64> {
-        match self.state().state() {
-            Some(State::Closed | State::Condemned) => self.stamp().err(),
-            _ => None,
+        let word = self.state();
+        if !matches!(word.state(), Some(State::Closed | State::Condemned)) {
+            return None;
         }
+        let period = self.stamp().err()?;
+        // Else the period may be one of the next life, and not due yet.
+        (self.state() == word).then_some(period)
     }
 
     /// Begins the grace period of the waiting period `period`; `epoch` was taken since it was seen.
@@ -191,14 +208,12 @@ impl Core {
         Ok(Some(extent))
     }
 
-    /// Closes the segment at `frame` if it is a head's no longer.
-    pub(crate) fn close_segment(&self, frame: Frame) {
+    /// Closes the head's segment at `frame`, which was seen in state `head` and is its head's no
+    /// longer.
+    pub(crate) fn close_segment(&self, frame: Frame, head: StateWord) {
         let info = self.tables.info(frame);
         info.closed_at.store(self.clock.now_ns(), Relaxed);
-        info.change(
-            StateWord::new(State::Head, None, false),
-            StateWord::new(State::Closed, None, false),
-        );
+        info.change(head, head.to(State::Closed, None));
     }
 
     /// Counts the record of `bytes` bytes at `loc` as stale.
@@ -242,7 +257,7 @@ impl Core {
     pub(crate) fn condemn(&self, frame: Frame, from: StateWord) -> bool {
         let info = self.tables.info(frame);
         info.unstamp();
-        info.change(from, StateWord::new(State::Condemned, None, from.large()))
+        info.change(from, from.to(State::Condemned, None))
     }
 
     /// All frames at which a log segment begins now.
@@ -290,8 +305,7 @@ impl Core {
             if self.sweeps_due() {
                 break;
             }
-            let freeing = StateWord::new(State::Freeing, Some(slot.id()), word.large());
-            if !info.change(word, freeing) {
+            if !info.change(word, word.to(State::Freeing, Some(slot.id()))) {
                 continue;
             }
             mneme_sys::fault!("log.free.marked");
@@ -334,16 +348,16 @@ impl Core {
             }
             match word.state() {
                 Some(State::Opening) if !adopted => {
-                    info.change(word, StateWord::new(State::Free, None, false));
+                    info.change(word, word.to(State::Free, None));
                 }
                 Some(State::Opening) => {
                     let linked = (0..self.tables.geometry.heads + self.tables.geometry.survivors)
                         .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(i) + 1);
                     let to = if linked { State::Head } else { State::Closed };
-                    info.change(word, StateWord::new(to, None, word.large()));
+                    info.change(word, word.to(to, None));
                 }
                 Some(State::Compacting) => {
-                    info.change(word, StateWord::new(State::Closed, None, word.large()));
+                    info.change(word, word.to(State::Closed, None));
                 }
                 Some(State::Freeing) if adopted => {
                     let frames = info.frames.load(Relaxed) as u32;
@@ -359,9 +373,9 @@ impl Core {
             }
         }
         // A head that moved on and died before it closed the old segment.
-        for (frame, _, _, state) in self.segments() {
+        for (frame, _, word, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) {
-                self.close_segment(frame);
+                self.close_segment(frame, word);
             }
         }
         Ok(())
@@ -371,5 +385,50 @@ impl Core {
         let g = &self.tables.geometry;
         (0..g.heads + g.survivors)
             .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(frame.0) + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A compactor that is stopped between its choice of a victim and its claim finds the same
+    /// frame closed again: in another life, whose grace period is not over.
+    #[test]
+    fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
+        // SAFETY: built of atomic integers alone, for which zero is a value.
+        let info: SegmentInfo = unsafe { std::mem::zeroed() };
+        let live = |large| {
+            info.begin(SlotId(7), 1, large);
+            let step = |to, owner| {
+                let word = info.state();
+                assert!(info.change(word, word.to(to, owner)));
+                info.state()
+            };
+            let head = step(State::Head, None);
+            let closed = step(State::Closed, None);
+            step(State::Compacting, Some(SlotId(9)));
+            let condemned = step(State::Condemned, None);
+            step(State::Freeing, Some(SlotId(9)));
+            [head, closed, condemned]
+        };
+        let (first, second) = (live(false), live(false));
+        for (earlier, later) in first.into_iter().zip(second) {
+            assert_eq!(earlier.state(), later.state());
+            assert_ne!(earlier, later);
+        }
+        info.begin(SlotId(7), 1, true);
+        let opening = info.state();
+        assert_eq!(
+            (opening.state(), opening.owner(), opening.large()),
+            (Some(State::Opening), SlotId(7), true)
+        );
+        assert!(info.change(opening, opening.to(State::Closed, None)));
+        let now = info.state();
+        assert!(now.large() && now.owner() == SlotId(0));
+        for seen in first.into_iter().chain(second) {
+            assert!(!info.change(seen, seen.to(State::Compacting, Some(SlotId(3)))));
+        }
+        assert_eq!(info.state(), now);
     }
 }
