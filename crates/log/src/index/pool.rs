@@ -136,7 +136,15 @@ impl Core {
         let intent = slot.intent(INDEX_LANE);
         intent.begin(INTENT_SHARD, &[index]);
         mneme_sys::fault!("index.shard.intent");
-        let result = self.lock_shard(slot, index).and_then(|held| work(&held));
+        let result = self.lock_shard(slot, index).and_then(|held| {
+            let result = work(&held);
+            if result.is_err() && held.journal(journal::KIND) == journal::PREPARE {
+                // Somebody else stands in the way, or the region is damaged: the buckets that were
+                // locked for the change must not stay locked.
+                held.undo()?;
+            }
+            result
+        });
         intent.clear();
         result
     }
@@ -316,14 +324,17 @@ impl HeldShard<'_> {
             self.note(journal::FRAME, u64::from(frame.0) + 1);
             word.store(0, Relaxed);
             mneme_sys::fault!("index.pool.frame-unlinked");
-            self.core.release(
-                slot,
-                Extent {
-                    start: frame,
-                    frames: 1,
-                },
-            )?;
+            let extent = Extent {
+                start: frame,
+                frames: 1,
+            };
+            let released = self.core.release(slot, extent);
+            if released.is_err() {
+                // The arena is held up: the frame is given back another time.
+                word.store(entry.0, Relaxed);
+            }
             self.note(journal::FRAME, 0);
+            released?;
         }
         Ok(())
     }
