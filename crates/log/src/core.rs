@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use mneme_arena::{Arena, ClaimError, Class, Extent};
+use mneme_arena::{Arena, ClaimError, Class, Extent, ReleaseError};
 use mneme_sync::{Holding, Lane, Participants, Slot, SlotId, Stalled};
 use mneme_sys::{Clock, NodeId, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
@@ -75,12 +75,13 @@ impl Core {
 
     /// Gives an extent back.
     pub fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), WriteError> {
-        self.arena.release(slot, extent).map_err(|e| {
-            Corrupt {
+        self.arena.release(slot, extent).map_err(|e| match e {
+            ReleaseError::Stalled(stalled) => stalled.into(),
+            other => Corrupt {
                 offset: extent.offset(),
-                what: format!("the arena refused to take an extent back: {e}"),
+                what: format!("the arena refused to take an extent back: {other}"),
             }
-            .into()
+            .into(),
         })
     }
 

@@ -5,10 +5,11 @@
 //! the index, the operation on a bucket, the log segments, and at the end the arena, which takes
 //! back whatever nobody has adopted.
 
+use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot};
 
 use crate::core::{Core, INDEX_LANE};
-use crate::error::WriteError;
+use crate::error::{Corrupt, WriteError};
 use crate::index::pool::INTENT_SHARD;
 
 impl Core {
@@ -36,10 +37,15 @@ impl Core {
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         mneme_sys::fault!("log.reap.segments");
-        self.arena.repair(dead).map_err(|e| crate::error::Corrupt {
-            offset: 0,
-            what: format!("the arena's repair: {e}"),
-        })?;
-        Ok(())
+        match self.arena.repair(dead) {
+            Ok(_) => Ok(()),
+            Err(RepairError::Stalled(stalled)) => Err(stalled.into()),
+            Err(RepairError::Slot(error)) => Err(error.into()),
+            Err(other) => Err(Corrupt {
+                offset: 0,
+                what: format!("the arena's repair: {other}"),
+            }
+            .into()),
+        }
     }
 }

@@ -313,7 +313,12 @@ impl Core {
                 start: frame,
                 frames: info.frames.load(Relaxed) as u32,
             };
-            self.release(slot, extent)?;
+            let released = self.release(slot, extent);
+            if let Err(WriteError::Stalled(_)) = released {
+                // The arena is held up: this is done another time.
+                info.change(info.state(), word);
+            }
+            released?;
             mneme_sys::fault!("log.free.released");
             freed += 1;
         }

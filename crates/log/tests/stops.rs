@@ -54,3 +54,29 @@ fn a_split_that_finds_the_arena_held_up_gives_its_buckets_back() {
     }
     sound(&store, "");
 }
+
+/// A segment whose extent could not be given back is given back later.
+#[test]
+fn what_could_not_be_freed_is_freed_later() {
+    let (memory, store) = Memory::new();
+    let (reader, holder) = (memory.open(2), memory.open(3));
+    store.put(b"small", b"v").unwrap();
+    let all = store.stats().free_bytes;
+    store.put(b"large", &vec![1; 8 << 20]).unwrap();
+    let pinned = reader.get(b"small").unwrap();
+    store.remove(b"large").unwrap();
+    // Its grace period begins, and is not over.
+    store.compact().unwrap();
+    drop(pinned);
+    let stopped = Stopped::at("arena.claim.refreshed", 1, move || {
+        holder.put(b"other", &[1; 1 << 20])
+    });
+    let refused = store.compact().unwrap_err();
+    assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+    stopped.finish().unwrap();
+    store.remove(b"other").unwrap();
+    store.compact().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.stats().free_bytes, all);
+    sound(&store, "");
+}
