@@ -91,14 +91,26 @@ impl Core {
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
     }
 
-    /// One round of waiting for `holder`: repairs what it left if it is dead, gives up on it after
-    /// a second if it is not.
+    /// One round of waiting for `holder`'s lock: repairs what it left if it is dead, gives up on it
+    /// after a second if it is not.
     #[cold]
     pub fn wait_for(
         &self,
         slot: &Slot<'_>,
         wait: &mut Wait,
         holder: SlotId,
+    ) -> Result<(), WriteError> {
+        self.wait_on(slot, wait, holder, Holding::Lock)
+    }
+
+    /// The same for whatever `holder` holds.
+    #[cold]
+    pub fn wait_on(
+        &self,
+        slot: &Slot<'_>,
+        wait: &mut Wait,
+        holder: SlotId,
+        what: Holding,
     ) -> Result<(), WriteError> {
         wait.rounds += 1;
         if wait.rounds < 64 {
@@ -111,17 +123,23 @@ impl Core {
         }
         let now = self.clock.now_ns();
         let began = *wait.began.get_or_insert(now);
-        if self.participants.is_dead(holder) {
-            self.reap(slot)?;
+        let dead = holder.is_some() && self.participants.is_dead(holder);
+        if dead && self.reap(slot)? > 0 {
             return Ok(());
         }
         let since = Duration::from_nanos(now.saturating_sub(began));
         if since > PATIENCE {
+            let pid = self.participants.pid_of(holder);
+            if dead {
+                return Err(WriteError::Reap(format!(
+                    "thread slot {holder} (process {pid}) is dead, and whoever repairs what it left does not go on"
+                )));
+            }
             return Err(Stalled {
-                pid: self.participants.pid_of(holder),
+                pid,
                 slot: holder,
                 since,
-                what: Holding::Lock,
+                what,
             }
             .into());
         }
@@ -129,6 +147,13 @@ impl Core {
             u64::from((wait.rounds - 127).min(20)) * 50,
         ));
         Ok(())
+    }
+
+    /// The thread whose pin holds up reclamation most, if there is one.
+    #[cold]
+    pub fn oldest_pin(&self) -> SlotId {
+        let oldest = self.participants.stats().oldest_pin;
+        oldest.map_or(SlotId::NONE, |pin| pin.slot)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A write reserves space, copies, and publishes (see [`crate::publish`]). One that finds no room
 //! gives its pin up, makes room, and begins anew.
 
-use mneme_sync::{Pin, Slot};
+use mneme_sync::{Holding, Pin, Slot};
 
 use crate::core::{Core, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
@@ -131,7 +131,7 @@ impl Core {
         let mut wait = Wait::new();
         while !self.drop_root(&slot, database)? {
             self.sweep(&slot)?;
-            self.wait_for(&slot, &mut wait, slot.id())?;
+            self.wait_on(&slot, &mut wait, self.oldest_pin(), Holding::Pin)?;
         }
         Ok(())
     }

@@ -108,8 +108,12 @@ impl Core {
                     None if change.new.is_none() => return Ok(Published::Absent),
                     None if matches!(change.expect, Expect::At(_)) => return self.conflict(change),
                     None => match self.resize(slot, root, place, None, Why::Full)? {
+                        Resized::Done => continue,
                         Resized::NoRoom => return Ok(Published::NoRoom),
-                        _ => continue,
+                        Resized::Busy(holder, what) => {
+                            self.wait_on(slot, &mut wait, holder, what)?;
+                            continue;
+                        }
                     },
                 },
             };
@@ -140,7 +144,7 @@ impl Core {
                 Outcome::Full => match self.resize(slot, root, place, Some(segment), Why::Full)? {
                     Resized::Done => {}
                     Resized::NoRoom => return Ok(Published::NoRoom),
-                    Resized::Busy => self.wait_for(slot, &mut wait, slot.id())?,
+                    Resized::Busy(holder, what) => self.wait_on(slot, &mut wait, holder, what)?,
                 },
             }
         }

@@ -82,3 +82,22 @@ fn what_a_cleared_database_names_stays_until_it_is_swept() {
     store.compact().unwrap();
     sound(&store, "cleared");
 }
+
+/// A writer that needs a change of shape finds a dead one's bucket in the way and repairs it.
+#[test]
+fn a_bucket_of_the_dead_does_not_stop_the_growth_of_its_segment() {
+    let (memory, store) = Memory::new();
+    for i in 0..3000 {
+        store.put(&key(i), b"v").unwrap();
+    }
+    abandon(&memory, 1, "log.bucket.locked", move || {
+        store.put(&key(7), b"w").unwrap()
+    });
+    let store = memory.open(2);
+    for i in 3000..200_000 {
+        store
+            .put(&key(i), b"v")
+            .unwrap_or_else(|e| panic!("{i}: {e}"));
+    }
+    sound(&store, "grown");
+}

@@ -7,6 +7,7 @@ mod memory;
 
 use memory::{Memory, Stopped};
 use mneme_log::{LogStore, WriteError};
+use mneme_sys::fault::{self, Action, Outcome};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
@@ -78,5 +79,88 @@ fn what_could_not_be_freed_is_freed_later() {
     store.compact().unwrap();
     store.compact().unwrap();
     assert_eq!(store.stats().free_bytes, all);
+    sound(&store, "");
+}
+
+/// A reaper that is stopped in the middle of its work holds up who needs the dead one's bucket for a bounded time.
+#[test]
+fn a_stopped_reaper_is_not_waited_for_without_end() {
+    let (memory, store) = Memory::new();
+    let outcome = fault::run("log.bucket.locked", Action::Abandon, 1, move || {
+        store.put(b"k", b"v").unwrap();
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    memory.script.kill(1);
+    let second = memory.open(2);
+    let stopped = Stopped::at("log.reap.begin", 1, move || second.reap());
+    let third = memory.open(3);
+    let refused = third.put(b"k", b"w").unwrap_err();
+    assert!(matches!(refused, WriteError::Reap(_)), "{refused}");
+    stopped.finish().unwrap();
+    third.put(b"k", b"w").unwrap();
+    sound(&third, "");
+}
+
+/// Blocks that wait for a reader do not keep a writer in an endless loop.
+#[test]
+fn a_reader_that_stays_stalls_the_growth_of_the_index_and_says_so() {
+    let (memory, store) = Memory::new();
+    let theirs = memory.open(2);
+    store.put(b"kept", b"v").unwrap();
+    let kept = store.get(b"kept").unwrap().unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut refused = None;
+            for i in 0..400_000 {
+                if let Err(e) = theirs.put(&key(i), b"v") {
+                    refused = Some((i, e));
+                    break;
+                }
+            }
+            assert!(
+                matches!(refused, Some((_, WriteError::Stalled(_)))),
+                "{refused:?}"
+            );
+            for i in 0..200 {
+                // The first ones: a new index needs no block that waits.
+                theirs.database(1).unwrap().put(&key(i), b"v").unwrap();
+            }
+        });
+    });
+    drop(kept);
+    sound(&store, "");
+}
+
+/// What has taken place is not reported as refused because the index could not be tidied after it.
+#[test]
+fn what_has_taken_place_is_not_reported_as_refused() {
+    let (memory, store) = Memory::new();
+    for i in 0..2000 {
+        store.put(&key(i), b"v").unwrap();
+    }
+    let theirs = memory.open(2);
+    // Stands with the lock of the only shard.
+    let stopped = Stopped::at("index.resize.prepared", 1, move || {
+        for i in 2000..10_000 {
+            theirs.put(&key(i), b"v").unwrap();
+        }
+    });
+    let mut refused = 0;
+    for k in (1_000_000..).map(key) {
+        if let Err(error) = store.put(&k, b"v") {
+            assert!(
+                store.get(&k).unwrap().is_none(),
+                "{error}, and yet it is there"
+            );
+            refused += 1;
+            if refused == 2 {
+                break;
+            }
+        }
+    }
+    for i in (0..2000).map(key) {
+        assert!(store.remove(&i).unwrap());
+    }
+    stopped.finish();
     sound(&store, "");
 }

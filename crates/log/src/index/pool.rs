@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
-use mneme_sync::{Epoch, Guard, Slot, SlotId};
+use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 
 use crate::core::{Core, INDEX_LANE};
 use crate::error::{Corrupt, WriteError};
@@ -136,27 +136,42 @@ impl Core {
         let intent = slot.intent(INDEX_LANE);
         intent.begin(INTENT_SHARD, &[index]);
         mneme_sys::fault!("index.shard.intent");
-        let result = self.lock_shard(slot, index).and_then(|held| {
-            let result = work(&held);
-            if result.is_err() && held.journal(journal::KIND) == journal::PREPARE {
-                // Somebody else stands in the way, or the region is damaged: the buckets that were
-                // locked for the change must not stay locked.
-                held.undo()?;
-            }
-            result
-        });
+        let result = match self.tables.shard(index).lock.lock(slot) {
+            Ok(acquired) => self.in_shard(slot, index, acquired, work),
+            Err(stalled) => Err(stalled.into()),
+        };
         intent.clear();
         result
     }
 
-    fn lock_shard<'c>(&'c self, slot: &Slot<'c>, index: u64) -> Result<HeldShard<'c>, WriteError> {
-        let shard = self.tables.shard(index);
-        let acquired = shard.lock.lock(slot)?;
+    /// The same, unless somebody else who lives has the lock: then `None`.
+    pub(crate) fn try_with_shard<T>(
+        &self,
+        slot: &Slot<'_>,
+        index: u64,
+        work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
+    ) -> Result<Option<T>, WriteError> {
+        let intent = slot.intent(INDEX_LANE);
+        intent.begin(INTENT_SHARD, &[index]);
+        mneme_sys::fault!("index.shard.intent");
+        let acquired = self.tables.shard(index).lock.try_lock(slot);
+        let result = acquired.map(|acquired| self.in_shard(slot, index, acquired, work));
+        intent.clear();
+        result.transpose()
+    }
+
+    fn in_shard<'c, T>(
+        &'c self,
+        slot: &Slot<'c>,
+        index: u64,
+        acquired: Acquired<Guard<'c>>,
+        work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
         let died = acquired.owner_died();
         let held = HeldShard {
             core: self,
             index,
-            shard,
+            shard: self.tables.shard(index),
             slot: slot.id(),
             guard: acquired.into_inner(),
         };
@@ -164,7 +179,13 @@ impl Core {
             held.repair(slot)?;
             held.guard.repaired();
         }
-        Ok(held)
+        let result = work(&held);
+        if result.is_err() && held.journal(journal::KIND) == journal::PREPARE {
+            // Somebody else stands in the way, or the region is damaged: the buckets that were
+            // locked for the change must not stay locked.
+            held.undo()?;
+        }
+        result
     }
 
     /// The use of a pool frame as its bitmap has it: units in use, without the bitmap's own.

@@ -16,7 +16,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mneme_sync::{Slot, SlotId, Word};
+use mneme_sync::{Holding, Slot, SlotId, Word};
 
 use super::bucket::{BUCKET_WORDS, Entry, SLOTS, TAG_BITS, TryLock};
 use super::pool::{Block, HeldShard, UNIT, journal};
@@ -55,8 +55,8 @@ pub(crate) enum Why {
 pub(crate) enum Resized {
     /// The index has another shape now, or needs none: look again.
     Done,
-    /// A bucket or the limbo is held up by somebody: try later.
-    Busy,
+    /// Somebody holds up a bucket or the limbo, by what he holds: wait for him, then try again.
+    Busy(SlotId, Holding),
     /// The arena has no frame for the new blocks.
     NoRoom,
 }
@@ -64,7 +64,8 @@ pub(crate) enum Resized {
 impl Core {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
     ///
-    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period.
+    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. A change
+    /// that only would be good is left to the next who sees it if the shard is somebody else's now.
     pub(crate) fn resize(
         &self,
         slot: &Slot<'_>,
@@ -74,20 +75,20 @@ impl Core {
         why: Why,
     ) -> Result<Resized, WriteError> {
         let shard = root.shard(place.partition, self.tables.geometry.shards);
-        self.with_shard(slot, shard, |held| {
+        let change = |held: &HeldShard<'_>| {
             if self.mem.index_segment(root, place)? != seen {
                 return Ok(Resized::Done);
             }
             held.collect(false)?;
-            if held.limbo_room() < 8 {
-                held.collect(true)?;
-                if held.limbo_room() < 8 {
-                    return Ok(Resized::Busy);
-                }
-            }
             let Some(segment) = seen else {
                 return held.first_segment(slot, root, place);
             };
+            if held.limbo_room() < 8 {
+                held.collect(true)?;
+                if held.limbo_room() < 8 {
+                    return Ok(Resized::Busy(self.oldest_pin(), Holding::Pin));
+                }
+            }
             let used = self.segment_used(segment)?;
             let slots = segment.buckets * SLOTS as u64;
             match why {
@@ -96,7 +97,13 @@ impl Core {
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
-        })
+        };
+        if why == Why::Full {
+            self.with_shard(slot, shard, change)
+        } else {
+            let changed = self.try_with_shard(slot, shard, change)?;
+            Ok(changed.unwrap_or(Resized::Done))
+        }
     }
 }
 
@@ -205,8 +212,9 @@ impl HeldShard<'_> {
             let Some(new) = self.fresh_segment(slot, size, depth, 0)? else {
                 return self.give_up(Resized::NoRoom);
             };
-            let Some(entries) = self.freeze(old)? else {
-                return self.give_up(Resized::Busy);
+            let entries = match self.freeze(old)? {
+                Ok(entries) => entries,
+                Err(holder) => return self.give_up(Resized::Busy(holder, Holding::Lock)),
             };
             if self.fill(new, &entries)? {
                 mneme_sys::fault!("index.resize.filled");
@@ -233,8 +241,9 @@ impl HeldShard<'_> {
         let mut extra = 0;
         loop {
             self.prepare(&[old]);
-            let Some(entries) = self.freeze(&[old])? else {
-                return self.give_up(Resized::Busy);
+            let entries = match self.freeze(&[old])? {
+                Ok(entries) => entries,
+                Err(holder) => return self.give_up(Resized::Busy(holder, Holding::Lock)),
             };
             let (low, high): (Vec<Entry>, Vec<Entry>) = entries
                 .into_iter()
@@ -386,12 +395,12 @@ impl HeldShard<'_> {
         }))
     }
 
-    /// Locks every bucket of `old` and collects the entries; `None` if somebody does not let go.
+    /// Locks every bucket of `old` and collects the entries, or says who does not let go of one.
     /// The locks stay with this thread: `undo` and `publish` find them by the journal.
-    fn freeze(&self, old: &[SegmentRef]) -> Result<Option<Vec<Entry>>, Corrupt> {
+    fn freeze(&self, old: &[SegmentRef]) -> Result<Result<Vec<Entry>, SlotId>, Corrupt> {
         let mem = &self.core.mem;
         for segment in old {
-            let frozen = freeze(mem, *segment, self.slot(), |tries| {
+            let held_up = freeze(mem, *segment, self.slot(), |tries| {
                 if tries % 64 == 0 {
                     std::thread::yield_now()
                 } else {
@@ -399,8 +408,8 @@ impl HeldShard<'_> {
                 }
                 tries < LOCK_TRIES
             })?;
-            if !frozen {
-                return Ok(None);
+            if let Some(holder) = held_up {
+                return Ok(Err(holder));
             }
         }
         mneme_sys::fault!("index.resize.frozen");
@@ -408,7 +417,7 @@ impl HeldShard<'_> {
         for segment in old {
             collect(mem, *segment, &mut entries)?;
         }
-        Ok(Some(entries))
+        Ok(Ok(entries))
     }
 
     /// Places `entries` in a fresh segment; false if they crowd too much.
@@ -492,14 +501,14 @@ impl HeldShard<'_> {
     }
 }
 
-/// Locks every bucket of `segment`; false if a holder does not let go before `wait`, which gets the
-/// number of the attempt, has no more patience.
+/// Locks every bucket of `segment`, or says which holder did not let go before `wait`, which gets
+/// the number of the attempt, had no more patience.
 pub(crate) fn freeze<M: Memory>(
     mem: &M,
     segment: SegmentRef,
     slot: SlotId,
     mut wait: impl FnMut(u32) -> bool,
-) -> Result<bool, Corrupt> {
+) -> Result<Option<SlotId>, Corrupt> {
     for i in 0..segment.buckets {
         let bucket = mem.bucket(segment, i)?;
         let mut tries = 0;
@@ -512,16 +521,16 @@ pub(crate) fn freeze<M: Memory>(
                         what: "a retired index segment is in use".into(),
                     });
                 }
-                TryLock::Busy(_) => {
+                TryLock::Busy(word) => {
                     tries += 1;
                     if !wait(tries) {
-                        return Ok(false);
+                        return Ok(Some(word.holder()));
                     }
                 }
             }
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// Adds the entries of a frozen segment to `entries`.

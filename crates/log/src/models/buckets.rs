@@ -162,7 +162,7 @@ fn freeze<O: Orders>(space: &Space<O>, me: SlotId) {
         thread::yield_now();
         true
     };
-    assert!(resize::freeze(space, OLD, me, wait).unwrap());
+    assert_eq!(resize::freeze(space, OLD, me, wait).unwrap(), None);
 }
 
 fn fill<O: Orders>(space: &Space<O>) {
