@@ -31,6 +31,9 @@ pub enum GateError {
     /// [`BigReader::exclude`], which hands over the news, and repair.
     #[error("what the gate guards may be half changed: exclude all others and repair it")]
     OwnerDied,
+    /// The slot is one of another control region than the gate.
+    #[error("the slot is one of another control region")]
+    Foreign,
     /// This process was forked from the one that attached.
     #[error("this process was forked from the one that attached; it must attach for itself")]
     Forked,
@@ -64,6 +67,9 @@ impl BigReader {
     /// [`GateError::OwnerDied`] at once if he is dead.
     #[inline]
     pub fn shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
+        if slot.local().opening != self.inner().opening() {
+            return Err(GateError::Foreign);
+        }
         let nested = &slot.local().inside[self.index];
         let depth = nested.get();
         if depth == 0 {
@@ -126,7 +132,10 @@ impl BigReader {
     pub fn exclude<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Exclusive<'a>>, Stalled> {
         let inner = slot.inner();
         if slot.local().is_forked() {
-            return Err(Stalled::forked());
+            return Err(Stalled::nobody(Holding::Forked));
+        }
+        if slot.local().opening != self.inner().opening() {
+            return Err(Stalled::nobody(Holding::Foreign));
         }
         if slot.local().inside[self.index].get() != 0 {
             return Err(inner.stalled(slot.id(), Default::default(), Holding::OwnInside));

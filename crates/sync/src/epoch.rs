@@ -20,7 +20,7 @@
 //! if it is, all its reads preceded any heavy barrier of a revocation, hence any reuse. Each revocation has a number of its
 //! own in the word, else a slow revoker could complete another's.
 //!
-//! After "The Nibble log-structured store" §3.3, which pins by the time-stamp counter.
+//! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, which pins by the time-stamp counter.
 
 use crate::word::{Barrier, Word};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -68,8 +68,8 @@ pub enum OpenError {
 /// Why this process could not become a participant.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// All entries are taken, by the living or by the dead that nobody has reaped.
-    #[error("all {max} process entries are taken; reap, or create it for more processes")]
+    /// All entries are taken by the living.
+    #[error("{max} processes are attached, as many as the region was created for")]
     Full {
         /// Entries there are.
         max: u32,
@@ -133,13 +133,13 @@ pub struct Stalled {
 }
 
 impl Stalled {
-    /// What a forked child is told, who can wait for nobody.
-    pub(crate) fn forked() -> Stalled {
+    /// There was nobody to wait for.
+    pub(crate) fn nobody(what: Holding) -> Stalled {
         Stalled {
             pid: 0,
             slot: SlotId::NONE,
             since: Duration::ZERO,
-            what: Holding::Forked,
+            what,
         }
     }
 }
@@ -161,8 +161,12 @@ pub enum Holding {
     Inside,
     /// A place inside the gate, held by the calling thread itself.
     OwnInside,
+    /// A pin that protects what is to be freed, held by the calling thread itself.
+    OwnPin,
     /// Nothing: this process was forked from the one that attached, and can wait for nobody.
     Forked,
+    /// Nothing: the caller's slot is one of another control region.
+    Foreign,
 }
 
 impl std::fmt::Display for Holding {
@@ -175,6 +179,8 @@ impl std::fmt::Display for Holding {
             Holding::Gate => "it excludes all others and does not finish; is it stopped?",
             Holding::Inside => "it is inside and does not leave; is it stopped?",
             Holding::OwnInside => "this thread is inside itself",
+            Holding::OwnPin => "this thread keeps the pin itself",
+            Holding::Foreign => "the caller's slot is one of another control region",
             Holding::Forked => "this process was forked from the one that attached",
         })
     }

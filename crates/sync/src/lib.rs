@@ -1,4 +1,133 @@
-//! Who may touch what, when: participants, slots, pins, epochs, locks over shared memory.
+//! Who may touch what, when: coordination of threads and processes over shared memory, any of
+//! which may be killed at any instruction.
+//!
+//! A data structure in shared memory has a *control region* beside it. Every process that attaches
+//! has an entry there, every thread a *slot*: a few cache lines that only this thread writes, in
+//! which others read what it holds and what it is about to do. [`Participants`] is one process'
+//! opening of a control region, and all else comes from it.
+//!
+//! # Usage
+//!
+//! ```
+//! use mneme_sync::{ControlOptions, Lane, Participants};
+//!
+//! // For this process alone; `Participants::create` and `open` share a region with others.
+//! let participants = Participants::private(ControlOptions::new([7; 16]))?;
+//!
+//! // A reader pins, follows links, and unpins by dropping.
+//! let pin = participants.pin()?;
+//! drop(pin);
+//!
+//! // A writer announces what it will do, does it, and takes the announcement back.
+//! let slot = participants.slot()?;
+//! let intent = slot.intent(Lane::Log);
+//! intent.begin(1, &[42]);
+//! // ... lock, change, unlock ...
+//! intent.clear();
+//!
+//! // A reclaimer unlinks, advances, and frees once the epoch is over.
+//! let epoch = participants.advance();
+//! assert!(participants.quiescent(epoch));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Pins and epochs
+//!
+//! While a [`Pin`] lives, nothing is freed that could be reached when it began. To free something:
+//! unlink it, call [`Participants::advance`] (a barrier that reaches all pins, then the next epoch;
+//! its order is the heart of the matter and fixed there), and free it once
+//! [`Participants::quiescent`] says so of the epoch returned, or after
+//! [`Participants::wait_quiescent`]. Pins nest and stay with their thread.
+//!
+//! A [`RevocablePin`] may be taken away from a reader who stands still for a second. What is read
+//! under it is copied by racing copies ([`mneme_sys::racy`]) and believed only if
+//! [`RevocablePin::leave`] says `Ok`; else it is read again.
+//!
+//! # Intents, undo, counts
+//!
+//! Whoever takes a lock or claims a thing first says so by an [`IntentLine::begin`], in the
+//! [`Lane`] of its layer; what does not fit into seven words goes to the slot's [`UndoArea`]
+//! before. The intent is visible to others before the lock is, if the lock is taken by a Release
+//! store or an exchange. [`Slot::count`] keeps a number per database in the slot, where it costs a
+//! store; [`Participants::counters`] adds up. Counts outlive their threads.
+//!
+//! # Locks
+//!
+//! [`RobustLock`] is a word anywhere in a region, [`BigReader`] a gate of the control region
+//! that many operations pass and one closes. Both name their holder, both hand over *with the
+//! news* when he dies: [`Acquired::OwnerDied`] means that what they guard may be half changed, and
+//! is repeated until somebody says `repaired()`. Nobody waits for ever: who lives and does not let
+//! go is named by [`Stalled`] after a second.
+//!
+//! # Death
+//!
+//! Whether a process lives is the kernel's word ([`mneme_sys::Liveness`]), never a timeout's.
+//! [`Participants::reap`] finds the dead, hands each of their slots, with its intents and undo
+//! area, to the caller's repair, keeps their counts, ends their pins, and frees their slots; its
+//! repair must be idempotent, for a reaper may die as well. Until then a dead thread's pins hold,
+//! since its repair may have to read, and its slot is nobody else's. **Reap after opening and
+//! every so often**, in at least one process: the structure's maintainer does.
+//!
+//! A *tenancy* number in each slot changes with its owner, so a lock of a dead owner is never
+//! taken for one of the slot's next.
+//!
+//! # Threads and processes
+//!
+//! [`Participants`] is `Send` and `Sync` and cheap to clone. A thread gets its slot on first use
+//! and gives it back when it ends or when the last handle is dropped. [`Slot`], [`Pin`] and all
+//! guards stay with their thread:
+//!
+//! ```compile_fail,E0277
+//! fn send(_: impl Send) {}
+//! fn pin(p: &mneme_sync::Participants) {
+//!     send(p.pin());
+//! }
+//! ```
+//!
+//! A pin does not outlive the opening:
+//!
+//! ```compile_fail,E0597
+//! let pin;
+//! {
+//!     let p = mneme_sync::Participants::private(mneme_sync::ControlOptions::new([0; 16])).unwrap();
+//!     pin = p.pin();
+//! }
+//! drop(pin);
+//! ```
+//!
+//! A forked child is not its parent: what it calls answers [`SlotError::Forked`] (or
+//! [`Holding::Forked`]) or does nothing, and handles that it has inherited change nothing. It opens
+//! the region for itself.
+//!
+//! # Performance
+//!
+//! `cargo run --release -p mneme-sync --example pin_cost` on a 2.6 GHz x86-64: pin and unpin 1.5 ns
+//! through a [`Slot`], 2.2 ns through [`Participants`]; the thread's slot 0.9 ns; an intent of
+//! three words, begun and cleared, 2.3 ns; a count 1.9 ns; passing a gate 3.8 ns; a robust lock
+//! 11 ns. A thread that changes between two openings pays about 4 ns more per change. Advancing
+//! costs a system call of 2 to 10 us: gather what is to be freed. Asking whether all pins are gone
+//! is a look at each slot in use.
+//!
+//! Where the process may not use `membarrier`, pins contain a full fence (some 6 ns more); the
+//! first process that attaches decides for the region, and one that cannot is refused while others
+//! rely on it ([`AttachError::Barrier`]).
+//!
+//! # How it is known to work
+//!
+//! Each protocol stands in a file of its own (`epoch`, `gate`, `lock_word`, `tenancy`, `fold`,
+//! `intent`), written over abstract words, and runs as the same code under a model checker, beside
+//! twins broken on purpose that must fail. The barrier between processes has its litmus, with a
+//! twin, since no model checker knows it. With the feature `fault`, participants die at every named
+//! point.
+//!
+//! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, for
+//! epochs and thread slots; the rest is our own.
+
+#![deny(
+    unsafe_op_in_unsafe_fn,
+    clippy::undocumented_unsafe_blocks,
+    missing_docs
+)]
 
 mod alone;
 mod big_reader;

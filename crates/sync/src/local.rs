@@ -32,15 +32,15 @@ pub(crate) struct Local {
     epoch: NonNull<AtomicU64>,
     inner: Weak<Inner>,
     /// How many pins nest.
-    pub(crate) depth: Cell<u32>,
+    pub(crate) depth: Cell<usize>,
     /// The pin word that the outermost pin wrote.
     pub(crate) entered: Cell<u64>,
     /// How many revocations this thread has noticed.
     pub(crate) lost: Cell<u32>,
     /// Handles other than pins.
-    pub(crate) handles: Cell<u32>,
+    pub(crate) handles: Cell<usize>,
     /// How often this thread is inside each gate.
-    pub(crate) inside: [Cell<u16>; GATES],
+    pub(crate) inside: [Cell<usize>; GATES],
 }
 
 impl Local {
@@ -100,9 +100,27 @@ pub(crate) fn cached(opening: u64) -> Option<NonNull<Local>> {
     })
 }
 
-/// This thread's part in the opening; claims a slot if it has none.
+/// This thread's part in the opening, if it has one. `opening` must be alive.
+pub(crate) fn find(opening: u64) -> Option<NonNull<Local>> {
+    CLAIMS
+        .try_with(|claims| find_in(&claims.0.borrow(), opening))
+        .ok()?
+}
+
+fn find_in(claims: &[NonNull<Local>], opening: u64) -> Option<NonNull<Local>> {
+    // SAFETY: the list holds live boxes of this thread only.
+    claims
+        .iter()
+        .copied()
+        .find(|local| unsafe { local.as_ref() }.opening == opening)
+}
+
+/// This thread's part in the opening; claims a slot if it has none, for `reaping` one kept back.
 #[cold]
-pub(crate) fn find_or_claim(inner: &std::sync::Arc<Inner>) -> Result<NonNull<Local>, SlotError> {
+pub(crate) fn find_or_claim(
+    inner: &std::sync::Arc<Inner>,
+    reaping: bool,
+) -> Result<NonNull<Local>, SlotError> {
     if inner.generation() != mneme_sys::fork::generation() {
         return Err(SlotError::Forked);
     }
@@ -110,15 +128,10 @@ pub(crate) fn find_or_claim(inner: &std::sync::Arc<Inner>) -> Result<NonNull<Loc
         .try_with(|claims| {
             let mut claims = claims.0.borrow_mut();
             forget_closed(&mut claims);
-            // SAFETY: the list holds live boxes of this thread only.
-            let opening = |local: &NonNull<Local>| unsafe { local.as_ref() }.opening;
-            if let Some(local) = claims
-                .iter()
-                .find(|local| opening(local) == inner.opening())
-            {
-                return Ok(*local);
+            if let Some(local) = find_in(&claims, inner.opening()) {
+                return Ok(local);
             }
-            let (slot, tenancy) = inner.claim_slot()?;
+            let (slot, tenancy) = inner.claim_slot(reaping)?;
             // The slot exists, for it was just claimed.
             let lines = inner.map().slot(slot).ok_or(SlotError::ThreadEnding)?;
             let local = Box::new(Local {

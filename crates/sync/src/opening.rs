@@ -8,7 +8,7 @@ use crate::{AttachError, SlotError, SlotId, tenancy};
 use mneme_sys::{Clock, Liveness, SystemClock, Taken};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU64, compiler_fence, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Index of the liveness lock that guards the region itself: opening, rebuilding, folding.
@@ -19,6 +19,9 @@ pub(crate) const REGION_LOCK: u32 = 0;
 pub(crate) const REGION_LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 static NEXT_OPENING: AtomicU64 = AtomicU64::new(1);
+
+/// Slots that only reapers get: where all others are the dead's, somebody must be able to repair.
+const KEPT_BACK: u16 = 4;
 
 /// Whom this process is known as.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +50,8 @@ pub(crate) struct Inner {
     me: OnceLock<Me>,
     asymmetric: bool,
     clock: SystemClock,
+    /// Held by the thread that reaps what earlier incarnations of this process' entry left.
+    pub(crate) orphans: Mutex<()>,
 }
 
 /// The machine's barrier, as all participants of the region use it.
@@ -84,23 +89,40 @@ impl Inner {
             me: OnceLock::new(),
             asymmetric,
             clock: SystemClock,
+            orphans: Mutex::new(()),
         })
     }
 
     /// Makes this process a participant. The caller holds the region's own lock.
+    ///
+    /// Where no entry is free, that of a dead process is taken over, its slots becoming orphans
+    /// of an earlier incarnation, which this process reaps: the dead never keep the living out.
     pub(crate) fn join(&self, pid: u32) -> Result<(), AttachError> {
+        if self.join_where(pid, |state| state == State::Free)?
+            || self.join_where(pid, |state| state != State::Free)?
+        {
+            Ok(())
+        } else {
+            Err(AttachError::Full {
+                max: self.map.geometry().max_processes,
+            })
+        }
+    }
+
+    fn join_where(&self, pid: u32, suits: fn(State) -> bool) -> Result<bool, AttachError> {
         for (entry, index) in self.map.processes().iter().zip(1_u16..) {
-            let last = process::read(&entry.state);
-            if last.state != State::Free {
+            if !suits(process::read(&entry.state).state) {
                 continue;
             }
-            match self.liveness.claim(u32::from(index)) {
-                Ok(()) => {}
-                // Somebody is just leaving, or reaping.
-                Err(mneme_sys::LivenessError::Held { .. }) => continue,
-                Err(other) => return Err(other.into()),
-            }
+            // None: it lives, or is just leaving, or somebody reaps it.
+            let Some(taken) = self.liveness.try_take(u32::from(index))? else {
+                continue;
+            };
             mneme_sys::fault!("sync.attach.claimed");
+            let last = process::read(&entry.state);
+            if !suits(last.state) {
+                continue;
+            }
             let incarnation = last.incarnation.wrapping_add(1);
             entry.pid.store(u64::from(pid), Relaxed);
             entry.attached_ms.store(self.clock.wall_ms(), Relaxed);
@@ -111,18 +133,17 @@ impl Inner {
                     incarnation,
                 },
             );
-            // Only one `join` runs on a fresh value.
+            taken.keep();
+            // Only one `join` succeeds on a fresh value.
             let region = self.map.header().incarnation.load(Relaxed);
             let _ = self.me.set(Me {
                 process: index,
                 incarnation,
                 region,
             });
-            return Ok(());
+            return Ok(true);
         }
-        Err(AttachError::Full {
-            max: self.map.geometry().max_processes,
-        })
+        Ok(false)
     }
 
     pub(crate) fn opening(&self) -> u64 {
@@ -168,10 +189,13 @@ impl Inner {
         lock_region(&*self.liveness)
     }
 
-    pub(crate) fn claim_slot(&self) -> Result<(SlotId, u16), SlotError> {
+    /// Takes a free slot. A thread that is about to reap may have one of those kept back for it.
+    pub(crate) fn claim_slot(&self, reaping: bool) -> Result<(SlotId, u16), SlotError> {
         let me = self.me();
+        let max = self.map.geometry().max_threads;
+        let kept_back = if reaping { 0 } else { KEPT_BACK.min(max / 4) };
         // From the lowest: the slots in use stay dense, and looks at all of them short.
-        for (lines, id) in self.map.all_slots().iter().zip(1_u16..) {
+        for (lines, id) in self.map.all_slots().iter().zip(1..=max - kept_back) {
             if !tenancy::read(&lines.owner).is_free() {
                 continue;
             }
@@ -188,9 +212,7 @@ impl Inner {
                 return Ok((SlotId(id), mine.number));
             }
         }
-        Err(SlotError::TooManyThreads {
-            max: self.map.geometry().max_threads,
-        })
+        Err(SlotError::TooManyThreads { max })
     }
 
     /// Gives back a slot of this process whose thread uses it no more. If the region's lock cannot

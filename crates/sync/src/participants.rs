@@ -73,6 +73,20 @@ impl Participants {
         &self.inner
     }
 
+    /// The calling thread's slot, if it is pinned.
+    pub(crate) fn pinned_slot(&self) -> Option<SlotId> {
+        let local = local::find(self.opening)?;
+        // SAFETY: the list holds live boxes of this thread only.
+        let local = unsafe { local.as_ref() };
+        (local.depth.get() > 0).then_some(local.slot)
+    }
+
+    /// Gives the calling thread a slot for its repairs, if need be one kept back for reapers.
+    pub(crate) fn prepare_to_reap(&self) {
+        // Without one the repairs may still succeed; if not, they say why.
+        let _ = local::find_or_claim(&self.inner, true);
+    }
+
     /// The calling thread's [`Local`]; about a nanosecond if it used this opening last.
     #[inline(always)]
     pub(crate) fn local(&self) -> Result<NonNull<Local>, SlotError> {
@@ -82,7 +96,7 @@ impl Participants {
                 return Ok(local);
             }
         }
-        local::find_or_claim(&self.inner)
+        local::find_or_claim(&self.inner, false)
     }
 
     /// The calling thread's slot, claimed on its first call and given back when the thread ends

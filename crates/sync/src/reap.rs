@@ -12,6 +12,7 @@ use crate::layout::SlotLines;
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::{self, State, Status};
+use crate::tenancy::Tenancy;
 use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, tenancy};
 use std::sync::atomic::Ordering::Relaxed;
@@ -103,7 +104,7 @@ impl Participants {
     /// holds, and must be idempotent: it is run again for a slot whose reaper died. It runs in
     /// the calling thread, which may use its own slot meanwhile. A dead process that another
     /// participant is reaping is skipped. Without the dead, it costs a system call for each
-    /// attached process.
+    /// attached process. Call it after opening, and from time to time.
     ///
     /// # Errors
     /// The repair's own, which ends the reap; what is left is left for the next.
@@ -116,8 +117,9 @@ impl Participants {
         if inner.is_forked() {
             return Ok(reaped);
         }
+        let me = inner.me();
         for (index, entry) in (1_u16..).zip(inner.map().processes()) {
-            if index == inner.me().process
+            if index == me.process
                 || process::read(&entry.state).state == State::Free
                 || inner.liveness().is_alive(u32::from(index))
             {
@@ -128,6 +130,7 @@ impl Participants {
             };
             let status = process::read(&entry.state);
             if status.state != State::Free {
+                self.prepare_to_reap();
                 mneme_sys::fault!("sync.reap.taken");
                 process::write(
                     &entry.state,
@@ -137,7 +140,7 @@ impl Participants {
                     },
                 );
                 mneme_sys::fault!("sync.reap.marked");
-                reaped.slots += inner.reap_process(index, &mut repair)?;
+                reaped.slots += inner.reap_slots(|owner| owner.process == index, &mut repair)?;
                 process::write(
                     &entry.state,
                     Status {
@@ -150,20 +153,34 @@ impl Participants {
             }
             drop(taken);
         }
+        // What earlier incarnations of this process' own entry left is this process' to reap, by
+        // one thread at a time, and not by a repair within a reap.
+        if let Ok(_one) = inner.orphans.try_lock() {
+            let orphaned = |owner: Tenancy| owner.process == me.process && !me.owns(owner);
+            if inner
+                .map()
+                .slots()
+                .any(|(_, lines)| orphaned(tenancy::read(&lines.owner)))
+            {
+                self.prepare_to_reap();
+                reaped.slots += inner.reap_slots(orphaned, &mut repair)?;
+            }
+        }
         Ok(reaped)
     }
 }
 
 impl Inner {
-    fn reap_process<E>(
+    /// Repairs and frees the slots whose owners are dead, as the caller knows.
+    fn reap_slots<E>(
         &self,
-        index: u16,
+        dead: impl Fn(Tenancy) -> bool,
         repair: &mut impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
     ) -> Result<u32, ReapError<E>> {
         // All slots, not only those below the mark: reaping is rare, and forgets none.
         let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
             .zip(self.map().all_slots())
-            .filter(|(_, lines)| tenancy::read(&lines.owner).process == index)
+            .filter(|(_, lines)| dead(tenancy::read(&lines.owner)))
             .map(|(id, lines)| (SlotId(id), lines))
             .collect();
         for (id, lines) in &dead {

@@ -51,11 +51,18 @@ impl Participants {
     ///
     /// # Errors
     /// [`Stalled`] names a pin in the way: that of a stopped thread after `timeout`, that of a dead
-    /// one (`Holding::DeadPin`) as soon as it is found: [`reap`](Self::reap) and try again.
+    /// one (`Holding::DeadPin`) as soon as it is found: [`reap`](Self::reap) and try again; that of
+    /// the calling thread (`Holding::OwnPin`) at once.
     pub fn wait_quiescent(&self, g: Epoch, timeout: Duration) -> Result<(), Stalled> {
         let inner = self.inner();
         if inner.is_forked() {
-            return Err(Stalled::forked());
+            return Err(Stalled::nobody(Holding::Forked));
+        }
+        // Waiting for oneself would never end.
+        if let Some(own) = self.pinned_slot()
+            && inner.find_pin(g, |slot| slot == own).is_some()
+        {
+            return Err(inner.stalled(own, Duration::ZERO, Holding::OwnPin));
         }
         let mut patience = Patience::new(inner.now(), timeout);
         let mut revoked = false;
@@ -82,7 +89,7 @@ impl Participants {
                     return Ok(());
                 }
                 // Nobody's pin: `g` did not come from `advance`.
-                return Err(nobody(waited));
+                return Err(Stalled::nobody(Holding::Pin));
             }
         }
     }
@@ -111,15 +118,6 @@ impl Participants {
             epoch::finish_revoking(&lines.pin, number);
         }
         begun.len()
-    }
-}
-
-fn nobody(since: Duration) -> Stalled {
-    Stalled {
-        pid: 0,
-        slot: SlotId::NONE,
-        since,
-        what: Holding::Pin,
     }
 }
 

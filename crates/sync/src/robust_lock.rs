@@ -99,7 +99,7 @@ impl RobustLock {
         what: Holding,
     ) -> Result<Acquired<Guard<'a>>, Stalled> {
         if slot.local().is_forked() {
-            return Err(Stalled::forked());
+            return Err(Stalled::nobody(Holding::Forked));
         }
         if let Ok(acquired) = self.attempt(slot) {
             return Ok(acquired);

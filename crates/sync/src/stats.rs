@@ -125,14 +125,11 @@ impl Participants {
                         "slot {id} belongs to process entry {}, which does not exist",
                         owner.process
                     )),
-                    Some(status)
-                        if status.state == State::Free
-                            || status.incarnation != owner.incarnation =>
-                    {
+                    // An earlier incarnation's slot waits for its reaper.
+                    Some(status) if status.state == State::Free => {
                         found.push(format!(
-                            "slot {id} belongs to incarnation {} of process entry {}, which is \
-                             gone",
-                            owner.incarnation, owner.process
+                            "slot {id} belongs to process entry {}, which is free",
+                            owner.process
                         ));
                     }
                     Some(_) => {}

@@ -1,9 +1,14 @@
 //! What the layers above rely on, over one region that two "processes" map at two addresses.
+//! (Miri has no shared mappings; what it can run is in `alone.rs`.)
+#![cfg(not(miri))]
 
 mod common;
 
-use common::{Pair, private};
-use mneme_sync::{Acquired, ControlOptions, Lane, OpenError, Participants, RobustLock, SlotError};
+use common::Pair;
+use mneme_sync::{
+    Acquired, ControlOptions, GateError, Holding, Lane, OpenError, Participants, RobustLock,
+    SlotError, Stalled,
+};
 use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,71 +99,6 @@ fn waiting_for_a_pin_names_it_and_revokes_in_time() {
     let g = pair.b.advance();
     pair.b.wait_quiescent(g, Duration::from_secs(30)).unwrap();
     assert!(pin.leave().is_err());
-}
-
-#[test]
-fn slots_come_back_when_threads_end_and_when_the_opening_closes() {
-    let p = private(ControlOptions {
-        max_threads: 2,
-        ..common::options()
-    });
-    for _ in 0..5 {
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let slot = p.slot().unwrap();
-                slot.intent(Lane::Log).begin(3, &[1, 2]);
-                slot.count(0, 1, 2);
-            })
-            // Joined by hand: a scope alone does not wait for the thread's last destructors.
-            .join()
-            .unwrap();
-        });
-    }
-    let _one = p.slot().unwrap();
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            let _two = p.slot().unwrap();
-            std::thread::scope(|s| {
-                s.spawn(|| {
-                    let none = p.slot().unwrap_err();
-                    assert_eq!(none, SlotError::TooManyThreads { max: 2 });
-                });
-            });
-        });
-    });
-    assert_eq!(p.counters(0, 1), 10);
-    assert_eq!(p.check(), Vec::<String>::new());
-
-    let pair = Pair::new();
-    let slot = pair.b.slot().unwrap().id();
-    pair.b.slot().unwrap().count(7, 9, -4);
-    assert_eq!(pair.a.stats().slots, 1);
-    let Pair { a, b, .. } = pair;
-    drop(b);
-    assert_eq!((a.stats().slots, a.stats().processes), (0, 1));
-    assert_eq!(a.slot().unwrap().id(), slot);
-    assert_eq!(a.counters(7, 9), -4);
-    assert_eq!(a.check(), Vec::<String>::new());
-}
-
-#[test]
-fn a_thread_that_outlives_the_opening_ends_in_peace() {
-    let p = private(common::options());
-    let q = private(common::options());
-    let (to_thread, from_main) = std::sync::mpsc::channel::<()>();
-    let (to_main, from_thread) = std::sync::mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        drop(p.pin().unwrap());
-        drop(q.pin().unwrap());
-        drop(p);
-        to_main.send(()).unwrap();
-        from_main.recv().unwrap();
-        q
-    });
-    from_thread.recv().unwrap();
-    to_thread.send(()).unwrap();
-    let q = thread.join().unwrap();
-    assert_eq!(q.stats().slots, 0);
 }
 
 #[test]
@@ -270,4 +210,114 @@ fn what_is_no_control_region_is_refused_by_name() {
         matches!(error, mneme_sync::CreateError::InUse { .. }),
         "{error}"
     );
+}
+
+#[test]
+fn the_dead_keep_no_newcomer_out() {
+    let script = ScriptedLiveness::new();
+    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let fd = region.duplicate_fd().unwrap().unwrap();
+    let few = ControlOptions {
+        max_processes: 2,
+        max_threads: 8,
+        ..common::options()
+    };
+    let first = Participants::create(region, few, Arc::new(script.process(1))).unwrap();
+    // Both entries and all slots but those kept back for reapers belong to the dead.
+    let copy = common::map(fd.try_clone().unwrap());
+    let second = Participants::open(copy, common::UUID, Arc::new(script.process(2))).unwrap();
+    let copy = common::map(fd.try_clone().unwrap());
+    let full = Participants::open(copy, common::UUID, Arc::new(script.process(3))).unwrap_err();
+    assert!(
+        full.to_string().contains("2 processes are attached"),
+        "{full}"
+    );
+    let mut threads = Vec::new();
+    for p in [&first, &second] {
+        for _ in 0..3 {
+            let p = p.clone();
+            let (ready, wait) = std::sync::mpsc::channel();
+            threads.push(std::thread::spawn(move || {
+                let slot = p.slot().unwrap();
+                slot.count(0, 1, 1);
+                slot.intent(Lane::Log).begin(1, &[]);
+                std::mem::forget(p.pin().unwrap());
+                ready.send(()).unwrap();
+                // Keeps the slot beyond the thread's end.
+                std::mem::forget(slot);
+            }));
+            wait.recv().unwrap();
+        }
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    script.kill(1);
+    script.kill(2);
+    let third =
+        Participants::open(common::map(fd), common::UUID, Arc::new(script.process(4))).unwrap();
+    assert_eq!(
+        third.slot().unwrap_err(),
+        SlotError::TooManyThreads { max: 8 }
+    );
+    let g = third.advance();
+    assert!(!third.quiescent(g));
+    let mut repaired = 0;
+    let reaped = third
+        .reap(|dead| {
+            assert!(third.is_dead(dead.id()));
+            // A repair may need locks, hence a slot.
+            assert!(third.slot().is_ok());
+            repaired += 1;
+            Ok::<_, std::convert::Infallible>(())
+        })
+        .unwrap();
+    assert_eq!((reaped.slots, repaired), (6, 6));
+    assert!(third.quiescent(g));
+    assert_eq!(third.counters(0, 1), 6);
+    assert_eq!(third.check(), Vec::<String>::new());
+    assert_eq!((third.stats().processes, third.stats().slots), (1, 1));
+}
+
+#[test]
+fn whoever_excludes_waits_for_those_inside_and_names_who_does_not_leave() {
+    let pair = Pair::new();
+    let gates = (pair.a.big_reader(3).unwrap(), pair.b.big_reader(3).unwrap());
+    let (a, b) = (pair.a.slot().unwrap(), pair.b.slot().unwrap());
+    let inside = gates.0.shared(&a).unwrap();
+    let stalled = gates.1.exclude(&b).unwrap_err();
+    assert_eq!((stalled.slot, stalled.what), (a.id(), Holding::Inside));
+    // The gate is open again, and entering nests even while it is raised.
+    let nested = gates.0.shared(&a).unwrap();
+    drop(inside);
+    assert!(gates.1.exclude(&b).is_err());
+    drop(nested);
+    let exclusive = gates.1.exclude(&b).unwrap();
+    assert!(!exclusive.owner_died());
+    let error = gates.0.shared(&a).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            GateError::Stalled(Stalled {
+                what: Holding::Gate,
+                ..
+            })
+        ),
+        "{error}"
+    );
+    assert_eq!(pair.a.check(), Vec::<String>::new());
+}
+
+#[test]
+fn slots_come_back_when_the_opening_closes() {
+    let pair = Pair::new();
+    let slot = pair.b.slot().unwrap().id();
+    pair.b.slot().unwrap().count(7, 9, -4);
+    assert_eq!(pair.a.stats().slots, 1);
+    let Pair { a, b, .. } = pair;
+    drop(b);
+    assert_eq!((a.stats().slots, a.stats().processes), (0, 1));
+    assert_eq!(a.slot().unwrap().id(), slot);
+    assert_eq!(a.counters(7, 9), -4);
+    assert_eq!(a.check(), Vec::<String>::new());
 }
