@@ -10,7 +10,7 @@
 //!
 //! What makes a missing barrier visible is a full store buffer: before each pin the reader writes
 //! to memory that is in no cache, so its pin waits behind those stores while its loads go ahead.
-//! They run for 2 seconds each; for `MNEME_LADDER_SECS` seconds if that is set.
+//! They run for 2 seconds each, or for `MNEME_LADDER_SECS` seconds, from `MNEME_LADDER_SEED`.
 
 #![allow(clippy::unwrap_used)] // All of it is tests.
 
@@ -25,11 +25,12 @@ use std::time::Duration;
 
 const UUID: [u8; 16] = *b"litmus of epochs";
 
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 fn seconds() -> Duration {
-    let given = std::env::var("MNEME_LADDER_SECS")
-        .ok()
-        .and_then(|s| s.parse().ok());
-    Duration::from_secs(given.unwrap_or(2))
+    Duration::from_secs(setting("MNEME_LADDER_SECS").unwrap_or(2))
 }
 
 /// A barrier that only looks like one: what the twins use on the heavy side.
@@ -51,6 +52,16 @@ fn advance_without_barrier(p: &Participants) -> Epoch {
 struct Random(u64);
 
 impl Random {
+    /// One of several independent streams of the run's seed, `MNEME_LADDER_SEED`.
+    fn stream(number: u64) -> Random {
+        let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number | 1 << 63);
+        for _ in 0..16 {
+            random.next();
+        }
+        random
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

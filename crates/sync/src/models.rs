@@ -21,9 +21,15 @@ use crate::word::{Barrier, Word};
 use loom::sync::atomic::{AtomicU64, fence};
 use std::sync::atomic::Ordering;
 
-/// Preemptions per schedule. Two find every twin's fault; the deeper bound is for the long form
-/// (`--cfg loom`).
-const PREEMPTIONS: usize = if cfg!(loom) { 4 } else { 2 };
+/// Preemptions per schedule. Two or three find every twin's fault within seconds; four, in the long
+/// form (`MNEME_LADDER_SECS` is set), take minutes.
+fn preemptions() -> usize {
+    match std::env::var_os("MNEME_LADDER_SECS") {
+        Some(_) => 4,
+        None if cfg!(debug_assertions) => 2,
+        None => 3,
+    }
+}
 
 /// A word of the model checker.
 ///
@@ -117,12 +123,12 @@ impl Barrier for Useless {
 
 /// Runs a model through all its schedules.
 fn holds(model: impl Fn() + Send + Sync + 'static) {
-    explore(PREEMPTIONS, model);
+    explore(preemptions(), model);
 }
 
 /// Runs a broken twin, in which some schedule must fail.
 fn fails(twin: impl Fn() + Send + Sync + 'static) {
-    fails_within(PREEMPTIONS, twin);
+    fails_within(preemptions(), twin);
 }
 
 /// Runs a broken twin whose fault takes more preemptions to show.

@@ -127,7 +127,7 @@ fn rendezvous(advance: Advance, limit: Duration, enough: u64) -> Rendezvous {
         );
         std::thread::yield_now();
     }
-    let mut random = Random(7);
+    let mut random = Random::stream(1);
     let mut found = Rendezvous::default();
     // How long after the reader's start to unlink, in ns: found by feedback, so that the reader
     // sees the old link in about half of the rounds.
@@ -174,7 +174,7 @@ fn reader() {
     let lines = words::<LINES>(&data);
     let word = |line: usize| &lines[line][0];
     let cold = Cold::new();
-    let mut random = Random(88_172_645_463_325_252);
+    let mut random = Random::stream(2);
     drop(p.pin().unwrap());
     word(READY).store(1, Release);
     let mut last = 0;
@@ -206,7 +206,7 @@ fn reader() {
 #[test]
 fn no_pin_of_another_process_goes_unseen() {
     let found = rendezvous(Participants::advance, seconds(), u64::MAX);
-    println!("with the barrier: {found:?}");
+    println!("ladder: pins of another process, with the barrier: {found:?}");
     assert_eq!(found.unseen, 0, "{found:?}");
 }
 
@@ -215,7 +215,7 @@ fn no_pin_of_another_process_goes_unseen() {
 #[test]
 fn without_the_barrier_a_pin_of_another_process_goes_unseen() {
     let found = rendezvous(advance_without_barrier, Duration::from_secs(20), 1);
-    println!("without the barrier: {found:?}");
+    println!("ladder: pins of another process, without the barrier: {found:?}");
     assert!(
         found.unseen > 0 || found.old < 100,
         "the twin was not caught: {found:?}"

@@ -80,11 +80,11 @@ fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
     let shared = Blocks::new();
     let mut found = Uses::default();
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (1..=2)
+        let readers: Vec<_> = (3..=4)
             .map(|seed| {
                 let (p, shared) = (&p, &shared);
                 scope.spawn(move || {
-                    let (cold, mut random) = (Cold::new(), Random(0x9e37_79b9_7f4a_7c15 ^ seed));
+                    let (cold, mut random) = (Cold::new(), Random::stream(seed));
                     let (mut reads, mut after_free) = (0, 0);
                     while !shared.stop.load(Relaxed) {
                         reads += 1;
@@ -117,7 +117,7 @@ fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
 #[test]
 fn no_block_is_used_after_it_is_freed() {
     let found = use_after_free(Participants::advance, seconds(), u64::MAX);
-    println!("with the barrier: {found:?}");
+    println!("ladder: blocks freed under readers, with the barrier: {found:?}");
     assert_eq!(found.after_free, 0, "{found:?}");
     assert!(found.reads > 0 && found.freed > 0, "{found:?}");
 }
@@ -129,7 +129,7 @@ fn without_the_barrier_blocks_are_used_after_they_are_freed() {
         return;
     }
     let found = use_after_free(advance_without_barrier, Duration::from_secs(20), 1);
-    println!("without the barrier: {found:?}");
+    println!("ladder: blocks freed under readers, without the barrier: {found:?}");
     assert!(
         found.after_free > 0 || found.freed < 100_000,
         "the twin was not caught: {found:?}"
