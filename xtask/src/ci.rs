@@ -10,7 +10,7 @@ use std::process::Command;
 const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u32 = 60;
+const FUZZ_SECONDS: u64 = 60;
 
 /// A step's name and what it does.
 type Step = (&'static str, fn(&Workspace) -> Outcome);
@@ -260,16 +260,7 @@ fn interleavings(workspace: &Workspace) -> Outcome {
     listed(
         workspace,
         |proof| proof.interleavings,
-        |item| {
-            let (cfg, arguments) = (&item.arguments[0], &item.arguments[1]);
-            let mut command = cargo(workspace, &["test", "-p", &item.package]);
-            command.args(arguments.split_whitespace());
-            if cfg != "-" {
-                command.env("RUSTFLAGS", format!("--cfg {cfg}"));
-                command.env("CARGO_TARGET_DIR", workspace.root.join("target").join(cfg));
-            }
-            command
-        },
+        |item| item.test(&workspace.root),
     )
 }
 
@@ -290,6 +281,11 @@ fn miri(workspace: &Workspace) -> Outcome {
 }
 
 fn fuzz(workspace: &Workspace) -> Outcome {
+    fuzz_for(workspace, FUZZ_SECONDS)
+}
+
+/// Runs every fuzz target for that long.
+pub fn fuzz_for(workspace: &Workspace, seconds: u64) -> Outcome {
     let targets = fuzz_targets(workspace);
     if targets.is_empty() {
         return Outcome::Skipped("there are no fuzz targets".to_owned());
@@ -297,13 +293,20 @@ fn fuzz(workspace: &Workspace) -> Outcome {
     if !succeeds(&mut nightly(workspace, &["fuzz", "--version"])) {
         return missing("needs nightly and `cargo install cargo-fuzz`");
     }
-    let limit = format!("-max_total_time={FUZZ_SECONDS}");
-    Outcome::all(targets.iter().map(|target| {
-        run(&mut nightly(
-            workspace,
-            &["fuzz", "run", target, "--", &limit],
-        ))
-    }))
+    let limit = format!("-max_total_time={seconds}");
+    let run_one = |target: &String| {
+        let arguments = [
+            "fuzz",
+            "run",
+            target,
+            "--",
+            &limit,
+            "-print_final_stats=1",
+            "-verbosity=0",
+        ];
+        run(&mut nightly(workspace, &arguments))
+    };
+    Outcome::all(targets.iter().map(run_one))
 }
 
 /// Names of the fuzz targets: the files of `fuzz/fuzz_targets`.

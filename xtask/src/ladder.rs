@@ -1,13 +1,13 @@
 //! `cargo xtask ladder`: the long forms of the proofs, by hand, for hours.
 //!
 //! Each item of *Long runs* in `docs/proof.md` is a test that reads `MNEME_LADDER_SECS` (how long to go on) and
-//! `MNEME_LADDER_SEED` (where its choices begin) and prints what it counted on lines beginning with `ladder:`. The
-//! seed is printed here, so that a failure can be had again.
+//! `MNEME_LADDER_SEED` (where its choices begin, if it makes any) and prints what it counted. The seed is printed here,
+//! so that a failure can be had again. Every fuzz target runs as long.
 
-use crate::proof::Proof;
+use crate::ci;
+use crate::proof::{Item, Proof};
 use crate::steps::{Outcome, Steps, run};
 use crate::workspace::Workspace;
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How long and from which seed.
@@ -64,27 +64,28 @@ impl Options {
 /// In words, when `docs/proof.md` cannot be read or nothing in it matches.
 pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String> {
     let mut items = Proof::read(&workspace.root)?.ladder;
-    if let Some(wanted) = &options.only {
-        items.retain(|item| item.package.contains(wanted) || item.arguments[0].contains(wanted));
-    }
-    if items.is_empty() {
-        return Err("docs/proof.md lists no such long run".to_owned());
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
+    items.retain(|item| wanted(&name_of(item)));
+    let fuzz = wanted("fuzz");
+    if items.is_empty() && !fuzz {
+        return Err("there is no such long run; see --list".to_owned());
     }
     if options.list {
-        for item in items {
-            println!("{} {}", item.package, item.arguments[0]);
+        for name in items
+            .iter()
+            .map(name_of)
+            .chain(fuzz.then(|| "fuzz".to_owned()))
+        {
+            println!("{name}");
         }
         return Ok(true);
     }
     println!("{} s each, seed {}", options.seconds, options.seed);
     let mut steps = Steps::default();
     for item in &items {
-        let name = format!("{} {}", item.package, item.arguments[0]);
-        steps.run(&name, || {
-            let mut command = Command::new("cargo");
-            command.args(["test", "--release", "-p", &item.package]);
-            command.args(item.arguments[0].split_whitespace());
-            if !item.arguments[0]
+        steps.run(&name_of(item), || {
+            let mut command = item.test(&workspace.root);
+            if !item.arguments[1]
                 .split_whitespace()
                 .any(|word| word == "--")
             {
@@ -93,13 +94,24 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             command.args(["--include-ignored", "--nocapture"]);
             command.env("MNEME_LADDER_SECS", options.seconds.to_string());
             command.env("MNEME_LADDER_SEED", options.seed.to_string());
-            match run(command.current_dir(&workspace.root)) {
+            match run(&mut command) {
                 Outcome::Failed(why) => Outcome::Failed(format!("{why}; seed {}", options.seed)),
                 other => other,
             }
         });
     }
+    if fuzz {
+        steps.run("fuzz", || ci::fuzz_for(workspace, options.seconds));
+    }
     Ok(steps.summary())
+}
+
+/// What `--only` is compared with.
+fn name_of(item: &Item) -> String {
+    match item.arguments[0].as_str() {
+        "-" => format!("{} {}", item.package, item.arguments[1]),
+        cfg => format!("{} {} (cfg {cfg})", item.package, item.arguments[1]),
+    }
 }
 
 #[cfg(test)]

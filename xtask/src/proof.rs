@@ -1,11 +1,11 @@
 //! The lists in `docs/proof.md`: what is proved by which command.
 //!
 //! The page is written for people; the commands read its list items. An item is a line
-//! ``- `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving model the
-//! first span is followed by the `cfg` that swaps the atomics for the model checker's, or `-` where the protocol is generic
-//! over its words and needs none. So the page cannot drift from what runs.
+//! ``- `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving model and
+//! for a long run the first span is followed by the `cfg` it is compiled under, or `-` where it needs none. So the page cannot drift from what runs.
 
 use std::path::Path;
+use std::process::Command;
 
 /// One item of a list: its code spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Proof {
     pub interleavings: Vec<Item>,
     /// `## Undefined behaviour`: package, arguments of `cargo miri test`.
     pub miri: Vec<Item>,
-    /// `## Long runs`: package, arguments of `cargo test`.
+    /// `## Long runs`: package, cfg, arguments of `cargo test`.
     pub ladder: Vec<Item>,
 }
 
@@ -51,7 +51,7 @@ impl Proof {
                 section = match title.trim() {
                     "Interleavings" => Some((&mut proof.interleavings, 3)),
                     "Undefined behaviour" => Some((&mut proof.miri, 2)),
-                    "Long runs" => Some((&mut proof.ladder, 2)),
+                    "Long runs" => Some((&mut proof.ladder, 3)),
                     _ => None,
                 };
             } else if let Some((items, wanted)) = section.as_mut()
@@ -72,6 +72,23 @@ impl Proof {
             }
         }
         Ok(proof)
+    }
+}
+
+impl Item {
+    /// The command for an item with a cfg: `cargo test` in the package, with the item's arguments.
+    pub fn test(&self, root: &Path) -> Command {
+        let (cfg, arguments) = (&self.arguments[0], &self.arguments[1]);
+        let mut command = Command::new("cargo");
+        command
+            .current_dir(root)
+            .args(["test", "-p", &self.package]);
+        command.args(arguments.split_whitespace());
+        if cfg != "-" {
+            command.env("RUSTFLAGS", format!("--cfg {cfg}"));
+            command.env("CARGO_TARGET_DIR", root.join("target").join(cfg));
+        }
+        command
     }
 }
 
@@ -124,7 +141,7 @@ mod tests {
             rust_files(&package.directory.join("tests"), &mut files);
             let model = files.iter().find(|file| {
                 let text = std::fs::read_to_string(file).unwrap_or_default();
-                ["loom::model(", "shuttle::check"]
+                ["loom::model", "shuttle::check"]
                     .iter()
                     .any(|call| text.contains(call))
             });

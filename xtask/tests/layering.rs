@@ -89,6 +89,18 @@ fn memory_and_cpus_from_the_operating_system_are_seen() {
 }
 
 #[test]
+fn an_allowance_is_for_its_file_and_its_reach_alone() {
+    let text = "fn f() { unsafe { std::arch::asm!(\"nop\") } }";
+    let tags = "crates/log/src/index/tags.rs";
+    assert!(seen("mneme-log", tags, text).is_empty());
+    assert_eq!(seen("mneme-log", tags, "use libc::mmap;").len(), 1);
+    assert_eq!(
+        seen("mneme-log", "crates/log/src/index/mod.rs", text).len(),
+        1
+    );
+}
+
+#[test]
 fn printing_and_exiting_in_a_library_is_seen() {
     for text in [
         "fn f() { println!(\"x\"); }",
