@@ -99,7 +99,9 @@ pub(crate) struct ControlHeader {
     pub(crate) incarnation: AtomicU64,
     /// [`BARRIER_ASYMMETRIC`] or [`BARRIER_FENCE`]: the light side that every participant uses.
     pub(crate) barrier: AtomicU64,
-    _rest: [AtomicU64; 7],
+    /// [`Geometry::checksum`].
+    pub(crate) geometry: AtomicU64,
+    _rest: [AtomicU64; 6],
     /// The epoch. Written by reclaimers only, read by every pin.
     pub(crate) epoch: Lone,
     /// The last result of a look at all pins.
@@ -193,6 +195,15 @@ impl Geometry {
         } else {
             Ok(())
         }
+    }
+
+    /// Tells an accident to the stored sizes.
+    pub(crate) const fn checksum(self) -> u64 {
+        fnv(&[
+            self.max_processes as u64,
+            self.max_threads as u64,
+            self.undo_bytes as u64,
+        ])
     }
 
     pub(crate) const fn header(self) -> usize {

@@ -8,6 +8,7 @@
 use crate::alone::Alone;
 use crate::layout::{
     BARRIER_ASYMMETRIC, BARRIER_FENCE, ControlHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC,
+    MAX_PROCESSES,
 };
 use crate::map::Map;
 use crate::opening::{Inner, lock_region};
@@ -65,6 +66,7 @@ impl Participants {
             .max_processes
             .store(u64::from(geometry.max_processes), Relaxed);
         header.undo_bytes.store(geometry.undo_bytes as u64, Relaxed);
+        header.geometry.store(geometry.checksum(), Relaxed);
         store_id(&header.data_uuid, options.data_uuid);
         store_id(&header.boot_id, boot_id());
         header
@@ -207,7 +209,9 @@ impl Old {
         let known = RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH).is_ok();
         let keep = |word: &AtomicU64| if known { word.load(Relaxed) } else { 0 };
         Ok(Old {
-            max_processes: u32::try_from(keep(&header.max_processes)).unwrap_or(u32::MAX),
+            max_processes: u32::try_from(keep(&header.max_processes))
+                .unwrap_or(MAX_PROCESSES)
+                .min(MAX_PROCESSES),
             incarnation: keep(&header.incarnation).min(u64::MAX >> 1),
             epoch: keep(&header.epoch.word),
             // Who wrote anything wrote this word first.
@@ -266,6 +270,11 @@ fn read_geometry(region: &Region) -> Result<Geometry, OpenError> {
         undo_bytes: usize::try_from(header.undo_bytes.load(Acquire)).map_err(damaged)?,
     };
     geometry.check().map_err(OpenError::Damaged)?;
+    if header.geometry.load(Acquire) != geometry.checksum() {
+        return Err(OpenError::Damaged(
+            "its sizes do not agree with their checksum",
+        ));
+    }
     Ok(geometry)
 }
 

@@ -3,6 +3,7 @@
 use crate::map::Map;
 use crate::patience::Patience;
 use crate::process::{self, State, Status};
+use crate::tenancy::Tenancy;
 use crate::word::Barrier;
 use crate::{AttachError, SlotError, SlotId, tenancy};
 use mneme_sys::{Clock, Liveness, SystemClock, Taken};
@@ -35,7 +36,7 @@ pub(crate) struct Me {
 }
 
 impl Me {
-    pub(crate) fn owns(self, owner: tenancy::Tenancy) -> bool {
+    pub(crate) fn owns(self, owner: Tenancy) -> bool {
         (owner.process, owner.incarnation) == (self.process, self.incarnation)
     }
 }
@@ -263,7 +264,7 @@ impl Inner {
         owner.number != number || self.is_tenancy_dead(owner)
     }
 
-    fn is_tenancy_dead(&self, owner: tenancy::Tenancy) -> bool {
+    fn is_tenancy_dead(&self, owner: Tenancy) -> bool {
         if owner.is_free() {
             return true;
         }
@@ -327,7 +328,14 @@ impl Drop for Inner {
             for id in mine {
                 self.clear_slot(id);
             }
-            if let Some(entry) = self.map.process(me.process) {
+            // What an earlier incarnation left and nobody has reaped stays for the next reaper.
+            let orphaned = |owner: Tenancy| owner.process == me.process;
+            if let Some(entry) = self.map.process(me.process)
+                && !self
+                    .map
+                    .slots()
+                    .any(|(_, lines)| orphaned(tenancy::read(&lines.owner)))
+            {
                 let free = Status {
                     state: State::Free,
                     incarnation: me.incarnation,
@@ -335,7 +343,7 @@ impl Drop for Inner {
                 process::write(&entry.state, free);
             }
         }
-        // Else the entry stays live with nobody behind it: the next reaper finishes.
+        // An entry that stays live with nobody behind it is that of a dead process.
         self.liveness.release(index);
     }
 }

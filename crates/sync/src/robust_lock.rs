@@ -107,18 +107,20 @@ impl RobustLock {
         let inner = slot.inner();
         let mut patience = Patience::new(inner.now(), limit);
         loop {
-            match self.try_or_take_over(slot, patience.is_tried()) {
+            let busy = match self.try_or_take_over(slot, patience.is_tried()) {
                 Ok(acquired) => return Ok(acquired),
-                Err(busy) => {
-                    let owner = busy.owner().unwrap_or(me(slot));
-                    if owner == me(slot) {
-                        return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
-                    }
-                    if !patience.wait(|| inner.now()) {
-                        let waited = patience.elapsed(inner.now());
-                        return Err(inner.stalled(owner.slot, waited, what));
-                    }
-                }
+                Err(busy) => busy,
+            };
+            let Some(owner) = busy.owner() else {
+                // Free again, between two looks.
+                continue;
+            };
+            if owner == me(slot) {
+                return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
+            }
+            if !patience.wait(|| inner.now()) {
+                let waited = patience.elapsed(inner.now());
+                return Err(inner.stalled(owner.slot, waited, what));
             }
         }
     }

@@ -329,6 +329,27 @@ fn a_rebuilder_dies_and_the_next_rebuilds_with_the_same_counts() {
     }
 }
 
+/// Between the finding that an owner is dead and the take-over, somebody else takes over, and lets
+/// go again.
+#[test]
+fn a_lock_that_came_free_between_two_looks_is_got() {
+    let world = World::new();
+    world.leave_a_corpse();
+    let faster = Arc::clone(&world);
+    let call = Action::Call(Arc::new(move || {
+        let number = faster.number();
+        let p = faster.attach(number);
+        let slot = p.slot().unwrap();
+        faster.orphan.lock(&slot).unwrap().into_inner().repaired();
+    }));
+    fault::arm("sync.lock.judged", call, 1);
+    let before = fault::reached();
+    let slot = world.one.slot().unwrap();
+    let got = world.orphan.lock(&slot).unwrap();
+    assert_eq!(fault::reached(), before + 1);
+    assert!(matches!(got, Acquired::Clean(_)));
+}
+
 #[test]
 fn the_list_of_points_is_complete() {
     let world = World::new();

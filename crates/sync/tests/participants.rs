@@ -280,6 +280,38 @@ fn the_dead_keep_no_newcomer_out() {
 }
 
 #[test]
+fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
+    let script = ScriptedLiveness::new();
+    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let fd = region.duplicate_fd().unwrap().unwrap();
+    let one = ControlOptions {
+        max_processes: 1,
+        ..common::options()
+    };
+    let first = Participants::create(region, one, Arc::new(script.process(1))).unwrap();
+    first.slot().unwrap().count(0, 1, 4);
+    script.kill(1);
+    for process in 2..4 {
+        // Neither reaps; the second dies.
+        let copy = common::map(fd.try_clone().unwrap());
+        let p = Participants::open(copy, common::UUID, Arc::new(script.process(process))).unwrap();
+        p.slot().unwrap().count(0, 1, 1);
+        assert_eq!(p.check(), Vec::<String>::new());
+        if process == 3 {
+            script.kill(3);
+        }
+    }
+    let copy = common::map(fd);
+    let last = Participants::open(copy, common::UUID, Arc::new(script.process(4))).unwrap();
+    let reaped = last
+        .reap(|_| Ok::<_, std::convert::Infallible>(()))
+        .unwrap();
+    assert_eq!(reaped.slots, 2);
+    assert_eq!(last.counters(0, 1), 6);
+    assert_eq!(last.check(), Vec::<String>::new());
+}
+
+#[test]
 fn whoever_excludes_waits_for_those_inside_and_names_who_does_not_leave() {
     let pair = Pair::new();
     let gates = (pair.a.big_reader(3).unwrap(), pair.b.big_reader(3).unwrap());

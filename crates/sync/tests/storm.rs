@@ -1,0 +1,235 @@
+//! A storm of `kill -9` over real processes that pin, lock, count, exclude and reap all the time.
+//!
+//! Two seconds, or `MNEME_LADDER_SECS`, from `MNEME_LADDER_SEED`.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{UUID, map, options};
+use mneme_sync::{Acquired, GateError, Holding, Lane, Participants, RobustLock, Slot, Stalled};
+use mneme_sys::{OfdLiveness, PagePolicy, Region};
+use std::convert::Infallible;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
+
+const CONTROL: &str = "MNEME_STORM_CONTROL";
+const DATA: &str = "MNEME_STORM_DATA";
+const GATE: usize = 4;
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn path(fd: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
+}
+
+fn open(path: &str) -> Region {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    map(file.into())
+}
+
+fn liveness(path: &str) -> Arc<OfdLiveness> {
+    Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
+}
+
+/// The data region: a lock, two words that are equal whenever it is free and whole, and what the
+/// processes have acknowledged.
+struct Data(Region);
+
+impl Data {
+    fn lock(&self) -> &RobustLock {
+        self.0.at(0).unwrap()
+    }
+
+    fn word(&self, i: u64) -> &AtomicU64 {
+        self.0.at(64 + 8 * i).unwrap()
+    }
+
+    fn acknowledged(&self) -> &AtomicU64 {
+        self.word(8)
+    }
+
+    /// Adds one to both words; mends what a dead owner has left half done.
+    fn add(&self, slot: &Slot<'_>) -> Result<(), Stalled> {
+        let got = self.lock().lock(slot)?;
+        let (a, b) = (self.word(0), self.word(1));
+        match &got {
+            Acquired::Clean(_) => assert_eq!(a.load(Relaxed), b.load(Relaxed), "half an addition"),
+            Acquired::OwnerDied(guard) => {
+                b.store(a.load(Relaxed), Relaxed);
+                guard.repaired();
+            }
+        }
+        a.store(a.load(Relaxed) + 1, Relaxed);
+        b.store(b.load(Relaxed) + 1, Relaxed);
+        Ok(())
+    }
+}
+
+fn reap(p: &Participants) {
+    p.reap(|dead| {
+        if let Some(intent) = dead.intent(Lane::Txn) {
+            assert_eq!((intent.kind, intent.words[0]), (3, u64::from(dead.id().0)));
+            // The count is either as before or as intended; make it as intended.
+            let value = intent.words[1].cast_signed();
+            assert!(dead.counted(0).is_none_or(|(_, now)| value - now <= 1));
+            dead.set_count(0, 1, value);
+        }
+        Ok::<_, Infallible>(())
+    })
+    .unwrap();
+}
+
+/// One operation of everything.
+fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
+    let slot = p.slot().unwrap();
+    let gate = p.big_reader(GATE).unwrap();
+    match gate.shared(&slot) {
+        Ok(_inside) => {
+            let now = slot.counted(0).map_or(0, |(_, now)| now);
+            let intent = slot.intent(Lane::Txn);
+            intent.begin(3, &[slot.id().0.into(), (now + 1).cast_unsigned()]);
+            slot.count(0, 1, 1);
+            data.acknowledged().fetch_add(1, Release);
+            intent.clear();
+        }
+        Err(GateError::Stalled(stalled)) => return Err(stalled),
+        Err(_) => gate.exclude(&slot)?.into_inner().repaired(),
+    }
+    let pin = p.pin().unwrap();
+    data.add(&slot)?;
+    drop(pin);
+    let g = p.advance();
+    match p.wait_quiescent(g, Duration::from_secs(5)) {
+        Ok(()) => Ok(()),
+        Err(Stalled {
+            what: Holding::DeadPin,
+            ..
+        }) => {
+            reap(p);
+            Ok(())
+        }
+        Err(stalled) => Err(stalled),
+    }
+}
+
+/// One of the processes; a test that does nothing unless it was started as such.
+#[test]
+fn mortal() {
+    let (Ok(control), Ok(data)) = (std::env::var(CONTROL), std::env::var(DATA)) else {
+        return;
+    };
+    let p = Participants::open(open(&control), UUID, liveness(&control)).unwrap();
+    let data = Data(open(&data));
+    let second = p.clone();
+    std::thread::scope(|scope| {
+        let data = &data;
+        scope.spawn(move || {
+            loop {
+                let slot = second.slot().unwrap();
+                let gate = second.big_reader(GATE).unwrap();
+                if let Ok(alone) = gate.exclude(&slot) {
+                    alone.into_inner().repaired();
+                }
+                reap(&second);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        loop {
+            // A stall here is a neighbour who was descheduled for a second on a busy machine.
+            let _ = work(&p, data);
+        }
+    });
+}
+
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
+    let limit = Duration::from_secs(setting("MNEME_LADDER_SECS").unwrap_or(2));
+    let mut random = setting("MNEME_LADDER_SEED").unwrap_or(7) | 1;
+    let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let data = Data(Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap());
+    let control_fd = control.duplicate_fd().unwrap().unwrap();
+    let data_fd = data.0.duplicate_fd().unwrap().unwrap();
+    let p = Participants::create(control, options(), liveness(&path(&control_fd))).unwrap();
+    let start = || {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "mortal", "--nocapture"])
+            .env(CONTROL, path(&control_fd))
+            .env(DATA, path(&data_fd))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Victim(child)
+    };
+    let mut victims = [start(), start()];
+    let slot = p.slot().unwrap();
+    let gate = p.big_reader(GATE).unwrap();
+    let (begin, mut kills) = (Instant::now(), 0_u64);
+    while begin.elapsed() < limit {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        std::thread::sleep(Duration::from_micros(random % 30_000));
+        let victim = &mut victims[(random >> 20) as usize % 2];
+        assert!(
+            victim.0.try_wait().unwrap().is_none(),
+            "a process ended by itself"
+        );
+        *victim = start();
+        kills += 1;
+        reap(&p);
+        assert_eq!(p.check(), Vec::<String>::new());
+        patiently(|| data.add(&slot));
+        patiently(|| {
+            gate.exclude(&slot)
+                .map(|alone| alone.into_inner().repaired())
+        });
+    }
+    drop(victims);
+    reap(&p);
+    assert_eq!(p.check(), Vec::<String>::new());
+    let g = p.advance();
+    p.wait_quiescent(g, Duration::ZERO).unwrap();
+    assert_eq!((p.stats().processes, p.stats().slots), (1, 1));
+    data.add(&slot).unwrap();
+    let (counted, acknowledged) = (p.counters(0, 1), data.acknowledged().load(Relaxed));
+    let added = data.word(0).load(Relaxed);
+    println!(
+        "ladder: storm of kills: {kills} kills, {added} additions, {counted} counted, \
+         {acknowledged} acknowledged"
+    );
+    // What died between its count and its acknowledgement is counted.
+    let unacknowledged = counted - acknowledged.cast_signed();
+    assert!(
+        (0..=kills.cast_signed() + 2).contains(&unacknowledged),
+        "{counted} {acknowledged}"
+    );
+}
+
+/// A living neighbour may be off its CPU for a second on a busy machine; not for ten.
+fn patiently(mut wait: impl FnMut() -> Result<(), Stalled>) {
+    let begin = Instant::now();
+    while let Err(stalled) = wait() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{stalled}");
+    }
+}
