@@ -27,7 +27,7 @@ impl<W: Word> SegmentInfoOf<W> {
     ///
     /// The caller holds the head that appends to it.
     #[inline]
-    fn append<M: Memory<Word = W>>(
+    pub(crate) fn append<M: Memory<Word = W>>(
         &self,
         mem: &M,
         frame: Frame,

@@ -11,6 +11,8 @@
 //! `mneme-sync`; here an epoch is a counter and a head's lock a mutex of the checker.
 
 mod buckets;
+mod heads;
+mod segments;
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;

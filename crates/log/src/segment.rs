@@ -110,7 +110,7 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// Starts a new life for an extent that was just claimed.
-    fn begin(&self, owner: SlotId, frames: u32, large: bool) {
+    pub fn begin(&self, owner: SlotId, frames: u32, large: bool) {
         self.used.store(0, Relaxed);
         self.dead.store(0, Relaxed);
         self.unstamp();
@@ -131,14 +131,14 @@ impl<W: Word> SegmentInfoOf<W> {
     /// Ends the grace period that runs, if any: the next state needs one of its own.
     ///
     /// Each waiting period has a number, so that a stamp meant for an earlier one fails.
-    fn unstamp(&self) {
+    pub fn unstamp(&self) {
         let waiting = UNSTAMPED | (self.periods.fetch_add(1, Relaxed) + 1);
         // SYNC: pairs with the Acquire load in `stamp`.
         self.stamp.store(waiting, Release);
     }
 
     /// The epoch of the running grace period, or the number of the period that waits for one.
-    fn stamp(&self) -> Result<Epoch, u64> {
+    pub fn stamp(&self) -> Result<Epoch, u64> {
         let word = self.stamp.load(Acquire);
         if word & UNSTAMPED == 0 {
             Ok(Epoch::from_u64(word))
@@ -149,7 +149,7 @@ impl<W: Word> SegmentInfoOf<W> {
 
     /// The number of the period that waits for its grace period to begin, if one does: the segment
     /// is closed or condemned, and nobody has stamped it since.
-    fn waiting(&self) -> Option<u64> {
+    pub fn waiting(&self) -> Option<u64> {
         let word = self.state();
         if !matches!(word.state(), Some(State::Closed | State::Condemned)) {
             return None;
@@ -160,9 +160,16 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// Begins the grace period of the waiting period `period`; `epoch` was taken since it was seen.
-    fn begin_grace(&self, period: u64, epoch: u64) {
+    pub fn begin_grace(&self, period: u64, epoch: u64) {
         // SYNC: pairs with the Acquire load in `stamp`.
         let _ = self.stamp.compare_exchange(period, epoch, AcqRel, Relaxed);
+    }
+
+    /// Condemns the segment, which was seen in state `from` and holds no live record any more.
+    pub fn condemn(&self, from: StateWord) -> bool {
+        // First: whoever sees it condemned sees that the grace period of its closing is not the one.
+        self.unstamp();
+        self.change(from, from.to(State::Condemned, None))
     }
 
     /// Bytes of its extent.
@@ -255,9 +262,7 @@ impl Core {
 
     /// Marks an empty segment for freeing once its readers have left.
     pub(crate) fn condemn(&self, frame: Frame, from: StateWord) -> bool {
-        let info = self.tables.info(frame);
-        info.unstamp();
-        info.change(from, from.to(State::Condemned, None))
+        self.tables.info(frame).condemn(from)
     }
 
     /// All frames at which a log segment begins now.

@@ -1,0 +1,137 @@
+//! Writers that append to a log segment, one after the other under the head's lock, against somebody
+//! who steps through it from header to header.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use mneme_arena::Frame;
+use mneme_sync::Word;
+
+use super::{LooseLoads, LooseStores, Model, Orders, Sound, Space, fails, holds};
+use crate::layout::SegmentInfoOf;
+use crate::mem::{Loc, Memory};
+use crate::record::Header;
+
+/// What lay in the segment's frame before: no header.
+const GARBAGE: u64 = u64::MAX;
+const WORDS: usize = 8;
+
+struct Head<O> {
+    /// Stands for the head's lock, which has models of its own.
+    lock: Mutex<()>,
+    info: SegmentInfoOf<Model<O>>,
+    space: Space<O>,
+}
+
+type Append<O> = fn(&Head<O>, &[Header]) -> usize;
+
+impl<O: Orders> Head<O> {
+    fn new() -> Arc<Head<O>> {
+        let words = (0..WORDS).map(|_| Model::new(GARBAGE)).collect();
+        let head = Head {
+            lock: Mutex::new(()),
+            info: SegmentInfoOf::default(),
+            space: Space::new(words, 0),
+        };
+        head.info.frames.store(1, Relaxed);
+        Arc::new(head)
+    }
+
+    /// The record headers that a walk over the segment meets.
+    fn walk(&self) -> Vec<Header> {
+        let end = self.info.used();
+        let (mut at, mut headers) = (0, Vec::new());
+        while at < end {
+            let header = self.space.header(Loc::of_byte(at));
+            let header = header.expect("a header where the last record ends");
+            at += header.size();
+            headers.push(header);
+        }
+        assert_eq!(at, end, "the last record ends where the segment does");
+        headers
+    }
+}
+
+fn append<O: Orders>(head: &Head<O>, headers: &[Header]) -> usize {
+    let _held = head.lock.lock().unwrap();
+    let mut locs = [Loc::of_byte(0); 2];
+    let locs = &mut locs[..headers.len()];
+    let info = &head.info;
+    info.append(&head.space, Frame(0), headers, locs, || ())
+        .unwrap()
+}
+
+/// Dies with its headers written and no space taken; the lock goes to the next.
+fn append_and_die<O: Orders>(head: &Head<O>) {
+    let _held = head.lock.lock().unwrap();
+    let at = Loc::of_byte(head.info.used());
+    let longer = Header::record(30, 0, 0);
+    head.space.word(at).unwrap().store(longer.0, Relaxed);
+}
+
+/// Two writers, the second after one that died, and a walk meanwhile.
+fn writers<O: Orders>(append: Append<O>) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let head = Head::<O>::new();
+        let (short, long) = (Header::record(0, 0, 0), Header::record(8, 0, 0));
+        let one = {
+            let head = head.clone();
+            thread::spawn(move || append(&head, &[short, long]))
+        };
+        let two = {
+            let head = head.clone();
+            thread::spawn(move || {
+                append_and_die(&head);
+                append(&head, &[long])
+            })
+        };
+        let seen = head.walk();
+        assert_eq!((one.join().unwrap(), two.join().unwrap()), (2, 1));
+        let all = head.walk();
+        let whole = all == [short, long, long] || all == [long, short, long];
+        assert!(whole, "a record is lost");
+        assert!(all.starts_with(&seen), "what was seen stays");
+    }
+}
+
+#[test]
+fn a_segment_can_be_walked_while_it_grows() {
+    holds(writers::<Sound>(append));
+}
+
+#[test]
+fn without_ordered_stores_or_loads_a_walk_meets_no_header() {
+    let lost = "a header where the last record ends";
+    fails(lost, writers::<LooseStores>(append));
+    fails(lost, writers::<LooseLoads>(append));
+}
+
+#[test]
+fn space_taken_before_the_header_is_written_cannot_be_walked() {
+    let twin: Append<Sound> = |head, headers| {
+        let _held = head.lock.lock().unwrap();
+        let mut at = head.info.used();
+        let size: u64 = headers.iter().map(|header| header.size()).sum();
+        head.info.used.store(at + size, Release);
+        for header in headers {
+            let word = head.space.word(Loc::of_byte(at)).unwrap();
+            word.store(header.0, Relaxed);
+            at += header.size();
+        }
+        headers.len()
+    };
+    fails("a header where the last record ends", writers(twin));
+}
+
+#[test]
+fn without_the_heads_lock_a_record_is_lost() {
+    let twin: Append<Sound> = |head, headers| {
+        let mut locs = [Loc::of_byte(0); 2];
+        let locs = &mut locs[..headers.len()];
+        let info = &head.info;
+        info.append(&head.space, Frame(0), headers, locs, || ())
+            .unwrap()
+    };
+    fails("a record is lost", writers(twin));
+}
