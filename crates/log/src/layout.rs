@@ -23,7 +23,7 @@ use crate::error::{Corrupt, OpenError};
 use crate::mem::{Loc, Mem};
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub(crate) const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for their number.

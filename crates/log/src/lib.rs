@@ -53,7 +53,7 @@ mod value;
 
 pub use check::Report;
 pub use error::{BatchError, Corrupt, OpenError, ReadError, WriteError};
-pub use layout::DATABASES;
+pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};
 pub use record::{MAX_KEY, MAX_VALUE};
 pub use scan::Cursor;

@@ -41,6 +41,7 @@ pub struct Builder {
     pages: PagePolicy,
     topology: Option<Arc<dyn Topology>>,
     clock: Arc<dyn Clock>,
+    entropy: Option<[u8; 24]>,
 }
 
 impl Default for Builder {
@@ -52,6 +53,7 @@ impl Default for Builder {
             pages: PagePolicy::Huge,
             topology: None,
             clock: Arc::new(SystemClock),
+            entropy: None,
         }
     }
 }
@@ -93,6 +95,14 @@ impl Builder {
     /// The clock; the system's unless said otherwise.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Builder {
         self.clock = clock;
+        self
+    }
+
+    /// Identity and hash seed of the store that is created, so that a test gets the same bytes
+    /// every time. Whoever can guess the seed can choose keys that all fall into one bucket.
+    #[doc(hidden)]
+    pub fn entropy(mut self, bytes: [u8; 24]) -> Builder {
+        self.entropy = Some(bytes);
         self
     }
 
@@ -142,9 +152,15 @@ impl Builder {
             .clone()
             .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
         let geometry = Geometry::new(len, max, topology.cpus());
-        let mut random = [0u8; 24];
-        mneme_sys::random_bytes(&mut random)
-            .map_err(|e| OpenError::Control(format!("no random seed: {e}")))?;
+        let random = match self.entropy {
+            Some(bytes) => bytes,
+            None => {
+                let mut bytes = [0u8; 24];
+                mneme_sys::random_bytes(&mut bytes)
+                    .map_err(|e| OpenError::Control(format!("no random seed: {e}")))?;
+                bytes
+            }
+        };
         let uuid: [u8; 16] = std::array::from_fn(|i| random[i]);
         let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
         let participants = Participants::create(control, ControlOptions::new(uuid), liveness)
