@@ -206,10 +206,14 @@ impl Server {
             let listeners = listeners.map_err(refused("a file descriptor"))?;
             let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
                 .map_err(refused("an event queue"))?;
+            let stopper = running.stopper();
             // If this fails, dropping `running` stops the threads that have been started.
             let thread = std::thread::Builder::new()
                 .name(format!("mneme-io-{index}"))
-                .spawn(move || event_loop.run())
+                .spawn(move || {
+                    let _others = StopAll(stopper);
+                    event_loop.run()
+                })
                 .map_err(refused("a thread"))?;
             running.threads.push(thread);
         }
@@ -336,11 +340,7 @@ impl Running {
                 Ok(ended) => ended.map_err(ServeError::EventQueue),
                 Err(_) => Err(ServeError::Panicked),
             };
-            if ended.is_err() {
-                // One thread less would leave its clients unserved.
-                self.shared.stop();
-                result = result.and(ended);
-            }
+            result = result.and(ended);
         }
         if let Some(path) = self.unix_socket.take() {
             // It may have been removed already; nothing depends on it.
@@ -353,6 +353,16 @@ impl Running {
 impl Stopper {
     /// As [`Running::shutdown`].
     pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+/// Stops the server when the thread that holds it ends, however it ends: clients of a thread that is gone would wait
+/// for ever.
+struct StopAll(Stopper);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
         self.0.stop();
     }
 }

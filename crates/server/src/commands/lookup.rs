@@ -1,5 +1,4 @@
-//! From a command's name to its definition, in any case, without allocating: one hash of the name's ends and one
-//! comparison.
+//! From a command's name to its definition, in any case, without allocating: a hash and a comparison of two words.
 
 use std::sync::LazyLock;
 
@@ -8,22 +7,35 @@ use super::definition::Command;
 /// The table of all commands, built on first use.
 pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(super::all()));
 
-/// An open-addressed table, an eighth full, so that nearly every probe is the first and only one.
+/// An open-addressed table, at most an eighth full, so that nearly every probe is the first and only one.
 pub(crate) struct Table {
     commands: Vec<&'static Command>,
-    /// Index into `commands` plus one; 0 is empty.
-    slots: Box<[u16]>,
+    slots: Box<[Option<Entry>]>,
+}
+
+struct Entry {
+    ends: Ends,
+    /// Whether equal ends are equal names.
+    is_exact: bool,
+    command: &'static Command,
 }
 
 impl Table {
     fn new(commands: Vec<&'static Command>) -> Self {
-        let mut slots = vec![0u16; (commands.len() * 8).next_power_of_two()].into_boxed_slice();
-        for (index, command) in commands.iter().enumerate() {
-            let mut slot = hash(command.name.as_bytes()) & (slots.len() - 1);
-            while slots[slot] != 0 {
+        let slots = (0..(commands.len() * 8).next_power_of_two()).map(|_| None);
+        let mut slots: Box<[Option<Entry>]> = slots.collect();
+        for command in &commands {
+            let name = command.name.as_bytes();
+            let ends = Ends::of(name);
+            let mut slot = ends.hash() & (slots.len() - 1);
+            while slots[slot].is_some() {
                 slot = (slot + 1) & (slots.len() - 1);
             }
-            slots[slot] = index as u16 + 1;
+            slots[slot] = Some(Entry {
+                ends,
+                is_exact: name.len() <= 16 && name.iter().all(u8::is_ascii_alphabetic),
+                command,
+            });
         }
         Self { commands, slots }
     }
@@ -31,12 +43,14 @@ impl Table {
     /// The command called `name`, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
-        let mut slot = hash(name) & (self.slots.len() - 1);
+        let ends = Ends::of(name);
+        let mut slot = ends.hash() & (self.slots.len() - 1);
         loop {
-            let index = usize::from(self.slots[slot]).checked_sub(1)?;
-            let command = self.commands[index];
-            if command.name.as_bytes().eq_ignore_ascii_case(name) {
-                return Some(command);
+            let entry = self.slots[slot].as_ref()?;
+            if entry.ends == ends
+                && (entry.is_exact || entry.command.name.as_bytes().eq_ignore_ascii_case(name))
+            {
+                return Some(entry.command);
             }
             slot = (slot + 1) & (self.slots.len() - 1);
         }
@@ -48,28 +62,49 @@ impl Table {
     }
 }
 
-/// A hash of a name's length, first eight and last eight bytes, blind to the case of letters (and to bit 5 of the
-/// other bytes, which the comparison sorts out).
-#[inline]
-fn hash(name: &[u8]) -> usize {
-    let (first, last) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-        _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-            (Some(first), Some(last)) => (
-                u64::from(u32::from_le_bytes(*first)),
-                u64::from(u32::from_le_bytes(*last)),
-            ),
-            _ => (
-                name.iter()
-                    .fold(0, |word, &byte| word << 8 | u64::from(byte | 0x20)),
-                0,
-            ),
-        },
-    };
-    const CASE: u64 = 0x2020_2020_2020_2020;
-    let mixed = ((first | CASE) ^ (last | CASE).rotate_left(29) ^ name.len() as u64)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as usize
+/// A name's length, first eight and last eight bytes, each with the bit set in which the cases of a letter differ.
+///
+/// Only a letter becomes a letter thereby, so names of up to 16 letters are equal, but for case, where their ends are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Ends {
+    first: u64,
+    last: u64,
+    len: usize,
+}
+
+impl Ends {
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        const CASE: u64 = 0x2020_2020_2020_2020;
+        let (first, last) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+            _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+                (Some(first), Some(last)) => (
+                    u64::from(u32::from_le_bytes(*first)),
+                    u64::from(u32::from_le_bytes(*last)),
+                ),
+                // The first, a middle and the last byte are all there are.
+                _ => match name {
+                    [] => (0, 0),
+                    [first, ..] => {
+                        let bytes = [*first, name[name.len() / 2], name[name.len() - 1], 0];
+                        (u64::from(u32::from_le_bytes(bytes)), 0)
+                    }
+                },
+            },
+        };
+        Self {
+            first: first | CASE,
+            last: last | CASE,
+            len: name.len(),
+        }
+    }
+
+    #[inline]
+    fn hash(&self) -> usize {
+        let mixed = self.first ^ self.last.rotate_left(29) ^ self.len as u64;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
+    }
 }
 
 #[cfg(test)]

@@ -224,30 +224,35 @@ impl Parser {
                     }
                 }
             }
-            while self.missing > 0 {
-                let len = match self.bulk {
-                    Some(len) => len as usize,
+            // In a local while the loop runs, so that it stays in a register.
+            let mut missing = self.missing;
+            let mut known = self.bulk.take();
+            while missing > 0 {
+                let len = match known.take() {
+                    Some(len) => len,
                     None => {
                         let Some((len, next)) = self.bulk_length(input, *at)? else {
+                            self.missing = missing;
                             return Ok(Stop::Incomplete);
                         };
                         *at = next;
-                        len as usize
+                        len
                     }
                 };
                 // Redis does not look at the two bytes behind an argument either.
-                if input.len() - *at < len + 2 {
-                    self.bulk = Some(len as u32);
+                if input.len() - *at < len as usize + 2 {
+                    self.missing = missing;
+                    self.bulk = Some(len);
                     return Ok(Stop::Incomplete);
                 }
-                self.bulk = None;
                 batch.spans.push(Span {
                     start: *at as u32,
-                    len: len as u32,
+                    len,
                 });
-                *at += len + 2;
-                self.missing -= 1;
+                *at += len as usize + 2;
+                missing -= 1;
             }
+            self.missing = 0;
             *consumed = *at;
             batch.finish_command(*at);
         }
@@ -279,18 +284,17 @@ impl Parser {
     }
 
     /// The length of the argument whose `$` should be at `at`, and where the argument begins.
-    #[inline]
+    #[inline(always)]
     fn bulk_length(&self, input: &[u8], at: usize) -> Result<Option<(u32, usize)>, ProtocolError> {
+        let longest = self.limits.line;
         let Some(&first) = input.get(at) else {
             return Ok(None);
         };
         if first != b'$' {
             // As Redis: the complaint comes with the end of the line.
-            return match memchr::memchr(b'\r', &input[at..]) {
-                Some(end) if at + end + 1 < input.len() => {
-                    Err(ProtocolError::ExpectedDollar(first))
-                }
-                _ => too_long(input, at, self.limits.line, ProtocolError::TooBigBulkCount),
+            return match any_line(input, at) {
+                Some(_) => Err(ProtocolError::ExpectedDollar(first)),
+                None => too_long(input, at, longest, ProtocolError::TooBigBulkCount),
             };
         }
         let Some((len, next)) = line(input, at + 1) else {
@@ -344,19 +348,26 @@ fn too_long<T>(
 
 /// The integer on the line at `at` (`None` if it is something else) and where the next line begins; `None` while
 /// the end of the line is missing. As Redis does, it takes `\r` and whatever byte follows for the end.
-#[inline]
+#[inline(always)]
 fn line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
-    // Nearly every line is one to three digits without a leading zero.
-    let mut value = 0u32;
-    for (index, &byte) in input.get(at..)?.iter().take(8).enumerate() {
-        match byte {
-            b'0'..=b'9' if index == 0 || value != 0 => value = value * 10 + u32::from(byte - b'0'),
-            b'\r' if index > 0 && at + index + 1 < input.len() => {
-                return Some((Some(i64::from(value)), at + index + 2));
-            }
-            _ => break,
+    let digit = |byte: u8| i64::from(byte - b'0');
+    // Nearly every line is one to three digits and has a few bytes behind it.
+    match input.get(at..)?.first_chunk::<8>() {
+        Some(&[a @ b'0'..=b'9', b'\r', ..]) => Some((Some(digit(a)), at + 3)),
+        Some(&[a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', ..]) => {
+            Some((Some(10 * digit(a) + digit(b)), at + 4))
         }
+        Some(&[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', b'\r', ..]) => {
+            Some((Some(100 * digit(a) + 10 * digit(b) + digit(c)), at + 5))
+        }
+        _ => any_line(input, at),
     }
-    let end = memchr::memchr(b'\r', &input[at..])?;
-    (at + end + 1 < input.len()).then(|| (number::parse_i64(&input[at..at + end]), at + end + 2))
+}
+
+/// As [`line`], for every line.
+#[inline(never)]
+fn any_line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
+    let rest = input.get(at..)?;
+    let end = memchr::memchr(b'\r', rest)?;
+    (end + 1 < rest.len()).then(|| (number::parse_i64(&rest[..end]), at + end + 2))
 }

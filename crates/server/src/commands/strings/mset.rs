@@ -1,4 +1,7 @@
 //! `MSET key value [key value ...]`: stores several values.
+//!
+//! Each key by itself is atomic. All of them together are not yet: another client may see some of the new values before
+//! the others, and a store that is full keeps those stored before it was.
 
 use crate::commands::prelude::*;
 
