@@ -1,15 +1,16 @@
 //! What a pin costs here: `cargo run --release -p mneme-sync --example pin_cost`.
 //!
-//! Each figure is the best of five runs, in ns for one pin and unpin (or other operation named).
+//! Each figure is the best of many short runs (shorter than a time slice, so that a busy machine
+//! disturbs some and not all), in ns for one pin and unpin, or what is named.
 
 use mneme_sync::{ControlOptions, Lane, Participants};
 use std::hint::black_box;
 use std::time::Instant;
 
-const ROUNDS: u32 = 20_000_000;
+const ROUNDS: u32 = 300_000;
 
 fn time(name: &str, mut operation: impl FnMut()) {
-    let best = (0..5)
+    let best = (0..300)
         .map(|_| {
             let begin = Instant::now();
             for _ in 0..ROUNDS {
@@ -18,7 +19,7 @@ fn time(name: &str, mut operation: impl FnMut()) {
             begin.elapsed().as_secs_f64() / f64::from(ROUNDS) * 1e9
         })
         .fold(f64::INFINITY, f64::min);
-    println!("{name:<40} {best:6.2} ns");
+    println!("{name:<42} {best:6.2} ns");
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _pin = black_box(participants.pin());
     });
     drop(outer);
-    time("Participants::pin, two in turn, each", || {
+    time("Participants::pin of two openings in turn", || {
         let _pin = black_box(participants.pin());
         let _other = black_box(other.pin());
     });

@@ -276,3 +276,10 @@ pub(crate) fn nowhere() -> &'static SlotLines {
     static NOWHERE: SlotLines = unsafe { MaybeUninit::zeroed().assume_init() };
     &NOWHERE
 }
+
+/// A header outside any region.
+#[cfg(test)]
+pub(crate) fn zeroed_header() -> Box<ControlHeader> {
+    // SAFETY: atomics only, for which all zero is a value.
+    unsafe { Box::<ControlHeader>::new_zeroed().assume_init() }
+}

@@ -108,7 +108,7 @@
 //! costs a system call of 2 to 10 us: gather what is to be freed. Asking whether all pins are gone
 //! is a look at each slot in use.
 //!
-//! Where the process may not use `membarrier`, pins contain a full fence (some 6 ns more); the
+//! Where the process may not use `membarrier`, pins contain a full fence (10 to 25 ns); the
 //! first process that attaches decides for the region, and one that cannot is refused while others
 //! rely on it ([`AttachError::Barrier`]).
 //!

@@ -76,7 +76,7 @@ impl Participants {
             .epoch
             .word
             .store(old.epoch.max(epoch::FIRST_EPOCH), Relaxed);
-        let asymmetric = choose_barrier(header, false)?;
+        let asymmetric = choose_barrier(header, false, can_interrupt())?;
         mneme_sys::fault!("sync.create.header");
         RegionHeader::new(MAGIC, FORMAT, LAYOUT_HASH, map.region())
             .map_err(AttachError::Random)?
@@ -133,7 +133,7 @@ impl Participants {
             });
         }
         let others = (1..=geometry.max_processes).any(|index| liveness.is_alive(index));
-        let asymmetric = choose_barrier(header, others)?;
+        let asymmetric = choose_barrier(header, others, can_interrupt())?;
         let boot = boot_id();
         let rebooted = load_id(&header.boot_id) != boot;
         if rebooted && others {
@@ -174,10 +174,14 @@ impl Inner {
     }
 }
 
+/// Whether this process' heavy barrier reaches others.
+fn can_interrupt() -> bool {
+    barrier::register() == Mechanism::Asymmetric
+}
+
 /// Decides which light barrier the region's participants use; the first of them does. Says whether
 /// it is the free one.
-fn choose_barrier(header: &ControlHeader, others: bool) -> Result<bool, AttachError> {
-    let can = barrier::register() == Mechanism::Asymmetric;
+fn choose_barrier(header: &ControlHeader, others: bool, can: bool) -> Result<bool, AttachError> {
     if !others {
         let choice = if can {
             BARRIER_ASYMMETRIC
@@ -287,4 +291,56 @@ fn store_id(words: &[AtomicU64; 2], id: [u8; 16]) {
 fn load_id(words: &[AtomicU64; 2]) -> [u8; 16] {
     let (low, high) = (words[0].load(Relaxed), words[1].load(Relaxed));
     (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::zeroed_header;
+
+    #[test]
+    fn the_first_process_chooses_the_barrier_and_none_joins_whose_own_reaches_nobody() {
+        let header = zeroed_header();
+        assert!(choose_barrier(&header, false, true).unwrap());
+        assert!(choose_barrier(&header, true, true).unwrap());
+        let refused = choose_barrier(&header, true, false).unwrap_err();
+        assert!(matches!(refused, AttachError::Barrier));
+        // When all have left, the next decides anew; who can interrupt fences with the others.
+        assert!(!choose_barrier(&header, false, false).unwrap());
+        assert!(!choose_barrier(&header, true, false).unwrap());
+        assert!(!choose_barrier(&header, true, true).unwrap());
+        assert!(choose_barrier(&header, false, true).unwrap());
+    }
+
+    #[test]
+    fn pins_with_full_fences_do_what_the_others_do() {
+        let options = ControlOptions::new([3; 16]);
+        let len = options.region_len();
+        let region = Region::private(len, len, PagePolicy::Small).unwrap();
+        let p = Participants::create(region, options, Arc::new(Alone::default())).unwrap();
+        let map_again = |p: &Participants| {
+            let geometry = p.inner().map().geometry();
+            let region = Region::private(len, len, PagePolicy::Small).unwrap();
+            let words = p.region().slice_at::<AtomicU64>(0, len / 8).unwrap();
+            for (to, from) in region
+                .slice_at::<AtomicU64>(0, len / 8)
+                .unwrap()
+                .iter()
+                .zip(words)
+            {
+                to.store(from.load(Relaxed), Relaxed);
+            }
+            Map::new(region, geometry).unwrap()
+        };
+        // The same region, but as one who may not interrupt has it.
+        let inner = Inner::new(map_again(&p), Arc::new(Alone::default()), false);
+        inner.join(1).unwrap();
+        let fenced = Participants::from_inner(inner);
+        assert!(!fenced.is_asymmetric());
+        let pin = fenced.pin().unwrap();
+        let g = fenced.advance();
+        assert!(!fenced.quiescent(g));
+        drop(pin);
+        assert!(fenced.quiescent(g));
+    }
 }
