@@ -215,7 +215,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
     let (counted, acknowledged) = (p.counters(0, 1), data.acknowledged().load(Relaxed));
     let added = data.word(0).load(Relaxed);
     println!(
-        "ladder: storm of kills: {kills} kills, {added} additions, {counted} counted, \
+        "\nladder: storm of kills: {kills} kills, {added} additions, {counted} counted, \
          {acknowledged} acknowledged"
     );
     // What died between its count and its acknowledgement is counted.

@@ -206,7 +206,7 @@ fn reader() {
 #[test]
 fn no_pin_of_another_process_goes_unseen() {
     let found = rendezvous(Participants::advance, seconds(), u64::MAX);
-    println!("ladder: pins of another process, with the barrier: {found:?}");
+    println!("\nladder: pins of another process, with the barrier: {found:?}");
     assert_eq!(found.unseen, 0, "{found:?}");
 }
 
@@ -215,7 +215,7 @@ fn no_pin_of_another_process_goes_unseen() {
 #[test]
 fn without_the_barrier_a_pin_of_another_process_goes_unseen() {
     let found = rendezvous(advance_without_barrier, Duration::from_secs(20), 1);
-    println!("ladder: pins of another process, without the barrier: {found:?}");
+    println!("\nladder: pins of another process, without the barrier: {found:?}");
     assert!(
         found.unseen > 0 || found.old < 100,
         "the twin was not caught: {found:?}"

@@ -117,7 +117,7 @@ fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
 #[test]
 fn no_block_is_used_after_it_is_freed() {
     let found = use_after_free(Participants::advance, seconds(), u64::MAX);
-    println!("ladder: blocks freed under readers, with the barrier: {found:?}");
+    println!("\nladder: blocks freed under readers, with the barrier: {found:?}");
     assert_eq!(found.after_free, 0, "{found:?}");
     assert!(found.reads > 0 && found.freed > 0, "{found:?}");
 }
@@ -129,7 +129,7 @@ fn without_the_barrier_blocks_are_used_after_they_are_freed() {
         return;
     }
     let found = use_after_free(advance_without_barrier, Duration::from_secs(20), 1);
-    println!("ladder: blocks freed under readers, without the barrier: {found:?}");
+    println!("\nladder: blocks freed under readers, without the barrier: {found:?}");
     assert!(
         found.after_free > 0 || found.freed < 100_000,
         "the twin was not caught: {found:?}"
