@@ -265,9 +265,15 @@ impl Core {
         self.tables.info(frame).condemn(from)
     }
 
+    /// The frames that the arena hands out: those behind its own tables.
+    fn frames(&self) -> std::ops::Range<u32> {
+        let stats = self.arena.stats();
+        stats.own..stats.own + stats.frames
+    }
+
     /// All frames at which a log segment begins now.
     pub(crate) fn segments(&self) -> impl Iterator<Item = (Frame, &SegmentInfo, StateWord, State)> {
-        (0..self.arena.stats().frames).filter_map(|i| {
+        self.frames().filter_map(|i| {
             let frame = Frame(i);
             let info = self.tables.info(frame);
             let word = info.state();
@@ -340,7 +346,7 @@ impl Core {
     ///
     /// Runs before the arena's own repair, which gives back what was claimed and never adopted.
     pub(crate) fn repair_segments(&self, slot: &Slot<'_>, dead: SlotId) -> Result<(), WriteError> {
-        for i in 0..self.arena.stats().frames {
+        for i in self.frames() {
             let frame = Frame(i);
             let info = self.tables.info(frame);
             let word = info.state();
@@ -406,8 +412,7 @@ mod tests {
     /// frame closed again: in another life, whose grace period is not over.
     #[test]
     fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
-        // SAFETY: built of atomic integers alone, for which zero is a value.
-        let info: SegmentInfo = unsafe { std::mem::zeroed() };
+        let info = SegmentInfo::default();
         let live = |large| {
             info.begin(SlotId(7), 1, large);
             let step = |to, owner| {
