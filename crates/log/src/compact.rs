@@ -45,7 +45,8 @@ enum Walk {
 }
 
 impl Core {
-    /// Moves one victim's records. False: no victim is worth it, or none can be had now.
+    /// Moves one victim's records, or finds large ones that nobody needs. False: no victim is worth
+    /// it, or none can be had now.
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
         let geometry = &self.tables.geometry;
         for i in 0..geometry.survivors {
@@ -55,7 +56,7 @@ impl Core {
             };
             let _guard = self.inherit_head(head, held);
             let Some((frame, word)) = self.claim_victim(slot) else {
-                return Ok(false);
+                return Ok(self.condemn_lost(slot)? > 0);
             };
             mneme_sys::fault!("compact.claimed");
             return self.compact_victim(slot, head, frame, word);

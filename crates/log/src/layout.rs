@@ -52,7 +52,9 @@ pub(crate) struct LogHeader {
     complete: AtomicU64,
     /// Held by whoever sweeps dropped roots.
     pub sweep: RobustLock,
-    spare: [AtomicU64; 48],
+    /// Not zero: a large record may lie in the log that nobody can find, see `Core::condemn_lost`.
+    pub lost: AtomicU64,
+    spare: [AtomicU64; 47],
     /// The location of each database's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.

@@ -91,12 +91,21 @@ impl Core {
     ///
     /// `_pin` shows that the caller is pinned, since before the record's space was reserved and
     /// since before it saw `change.segment`.
+    #[inline]
     pub(crate) fn publish(
         &self,
         slot: &Slot<'_>,
         _pin: &Pin<'_>,
         change: &Change<'_>,
     ) -> Result<Published, WriteError> {
+        let published = self.try_publish(slot, change);
+        if published.is_err() && change.new.is_some_and(|(_, size)| self.is_large(size)) {
+            self.suspect_lost();
+        }
+        published
+    }
+
+    fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {
         let (root, place) = (&change.root, change.place);
         let mut seen = change.segment;
         let mut wait = Wait::new();

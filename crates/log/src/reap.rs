@@ -36,6 +36,8 @@ impl Core {
         self.repair_operation(dead)?;
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
+        // Before the slot is given back: a reaper that dies here is followed by another.
+        self.suspect_lost();
         mneme_sys::fault!("log.reap.segments");
         match self.arena.repair(dead) {
             Ok(_) => Ok(()),

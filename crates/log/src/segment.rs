@@ -16,6 +16,8 @@ use mneme_sync::{Epoch, Slot, SlotId, Word};
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
+use crate::index::Lookup;
+use crate::index::bucket::Entry;
 use crate::layout::{SegmentInfo, SegmentInfoOf};
 use crate::mem::Loc;
 
@@ -269,6 +271,60 @@ impl Core {
     fn frames(&self) -> std::ops::Range<u32> {
         let stats = self.arena.stats();
         stats.own..stats.own + stats.frames
+    }
+
+    /// Says that a large record may be lost: its writer died, or gave up, before it published it or
+    /// after it had replaced it. Of ordinary ones compaction finds out by itself.
+    #[cold]
+    pub(crate) fn suspect_lost(&self) {
+        // SYNC: pairs with the exchange in `condemn_lost`.
+        self.tables.header().lost.store(1, Release);
+    }
+
+    /// Condemns the large records that are lost; how many.
+    pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        // Taken first: who loses one from here on asks for another look.
+        // SYNC: pairs with the Release store in `suspect_lost`.
+        if self.tables.header().lost.swap(0, AcqRel) == 0 {
+            return Ok(0);
+        }
+        mneme_sys::fault!("log.lost.taken");
+        let mut condemned = 0;
+        for (frame, info, word, state) in self.segments() {
+            if state != State::Closed || !word.large() {
+                continue;
+            }
+            if !self.grace_over(info) {
+                // Perhaps it is about to be published.
+                self.suspect_lost();
+                continue;
+            }
+            let _pin = slot.pin();
+            // Seen again under the pin: until it ends the record stays where it is.
+            if info.state() == word && !self.is_found(frame, info)? {
+                condemned += usize::from(self.condemn(frame, word));
+            }
+        }
+        Ok(condemned)
+    }
+
+    /// Whether the index leads to the large record at `frame`. The caller is pinned.
+    fn is_found(&self, frame: Frame, info: &SegmentInfo) -> Result<bool, Corrupt> {
+        if info.used() == 0 {
+            // Its writer died before the header.
+            return Ok(false);
+        }
+        let loc = Loc::of_byte(frame_byte(frame));
+        let record = self.mem.record(loc)?;
+        let Some(root) = self.root(record.header().database())? else {
+            return Ok(false);
+        };
+        let place = self.place(record.key());
+        let Some(segment) = self.mem.index_segment(&root, place)? else {
+            return Ok(false);
+        };
+        let entry = Entry::new(place.tag, loc);
+        Ok(self.mem.find_entry(segment, entry)?.is_some())
     }
 
     /// All frames at which a log segment begins now.

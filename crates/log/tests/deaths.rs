@@ -101,3 +101,36 @@ fn a_bucket_of_the_dead_does_not_stop_the_growth_of_its_segment() {
     }
     sound(&store, "grown");
 }
+
+/// Large records that nobody can find any more do not stay for ever, wherever their writer died.
+#[test]
+fn large_records_of_the_dead_are_given_back() {
+    for name in [
+        "log.open.claimed",
+        "log.open.begun",
+        "log.open.adopted",
+        "log.large.header",
+        "log.large.closed",
+        "log.body.during",
+        "log.body.after",
+        "log.intent",
+        "log.bucket.locked",
+        "log.published",
+        "log.counted",
+        "log.bucket.unlocked",
+    ] {
+        let (memory, store) = Memory::new();
+        store.put(b"small", b"v").unwrap();
+        store.put(b"large", &vec![1; 8 << 20]).unwrap();
+        let before = store.stats().free_bytes;
+        abandon(&memory, 1, name, move || {
+            store.put(b"large", &vec![2; 8 << 20]).unwrap()
+        });
+        let store = memory.open(2);
+        store.reap().unwrap();
+        store.compact().unwrap();
+        store.compact().unwrap();
+        assert_eq!(store.stats().free_bytes, before, "{name}");
+        sound(&store, name);
+    }
+}

@@ -164,3 +164,20 @@ fn what_has_taken_place_is_not_reported_as_refused() {
     stopped.finish();
     sound(&store, "");
 }
+
+/// A large record that could not be published gives its memory back.
+#[test]
+fn a_large_record_that_was_refused_leaves_nothing() {
+    let (memory, store) = Memory::new();
+    store.put(b"k", b"v").unwrap();
+    let before = store.stats().free_bytes;
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("log.bucket.locked", 1, move || theirs.put(b"k", b"w"));
+    let refused = store.put(b"k", &vec![1; 8 << 20]).unwrap_err();
+    assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+    stopped.finish().unwrap();
+    store.compact().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.stats().free_bytes, before);
+    sound(&store, "");
+}
