@@ -5,6 +5,10 @@
 //! partition and tag; a step visits whole home buckets, each an interval of tags, and ends where the
 //! next interval begins. Buckets stand in hash order in every shape of the index, so a change of
 //! shape between two steps moves no unvisited tag before the cursor.
+//!
+//! A change of shape stores its words in ascending order of tags. A step that finds the cursor's
+//! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
+//! what lies there may long have changed in the new one, and its old records may be gone.
 
 use mneme_sync::Slot;
 
@@ -83,7 +87,7 @@ impl Core {
         Ok(Cursor::END)
     }
 
-    /// Visits all records whose home is the bucket of `place`.
+    /// Visits all records from `place` on whose home is its bucket.
     fn scan_bucket(
         &self,
         slot: &Slot<'_>,
@@ -101,7 +105,8 @@ impl Core {
             loop {
                 let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
                 for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
-                    if !entry.is_empty() && segment.home(entry.tag()) == home {
+                    let tag = entry.tag();
+                    if !entry.is_empty() && tag >= place.tag && segment.home(tag) == home {
                         records.push(self.mem.record(entry.loc())?);
                     }
                 }

@@ -576,7 +576,7 @@ pub(crate) fn fill<M: Memory>(
 }
 
 /// Makes the new segments seen and the old ones, which `owner` has frozen, not: stores each of
-/// `words`, then marks every bucket of `old` as retired. `stored` and `retired` are told of each.
+/// `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as retired. `stored` and `retired` are told of each.
 pub(crate) fn replace<M: Memory>(
     mem: &M,
     words: impl Iterator<Item = (Loc, u64)>,
