@@ -265,6 +265,8 @@ impl Core {
 
     /// Records of `database`, counted by everybody who added and removed them.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
+        // The root is in a block that a sweep frees when nobody is pinned.
+        let _pin = self.participants.pin()?;
         let Some(root) = self.root(database)? else {
             return Ok(0);
         };

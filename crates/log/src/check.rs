@@ -5,7 +5,7 @@
 //! that shapes and blocks stand still; entries come and go meanwhile, and a number that moved during
 //! the walk is not held against the store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mneme_arena::{Extent, Frame};
@@ -13,7 +13,7 @@ use mneme_sync::Slot;
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::index::bucket::{BUCKET_WORDS, SLOTS};
+use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, SLOTS};
 use crate::index::pool::{Block, UNIT};
 use crate::index::root::Root;
 use crate::index::{Lookup, Partition, SegmentRef};
@@ -43,11 +43,23 @@ impl Report {
 
 /// Stops collecting here: a damaged region would fill the memory with complaints.
 const MOST: usize = 100;
+/// Walks over a database before a wrong count is believed: while one goes on, as many records may
+/// come behind it as go in front of it.
+const WALKS: usize = 3;
 
 impl Report {
     fn problem(&mut self, what: String) {
         if self.problems.len() < MOST {
             self.problems.push(what);
+        }
+    }
+
+    fn add(&mut self, part: Report) {
+        self.records += part.records;
+        self.displaced += part.displaced;
+        self.slots += part.slots;
+        for what in part.problems {
+            self.problem(what);
         }
     }
 }
@@ -57,28 +69,14 @@ impl Core {
         let mut report = Report::default();
         self.check_segments(slot, &mut report);
         for database in 0..DATABASES as u8 {
-            let before = self.len(database)?;
-            let Some(root) = self.root(database)? else {
-                continue;
-            };
-            let mut records = 0;
-            for partition in 0..self.partitions() as u32 {
-                let pin = slot.pin();
-                match self.check_partition(&root, partition, &mut report) {
-                    Ok(n) => records += n,
-                    Err(corrupt) => report.problem(corrupt.to_string()),
-                }
-                drop(pin);
-            }
-            report.records += records;
-            if self.len(database)? == before && before != records {
-                report.problem(format!(
-                    "database {database} counts {before} records and holds {records}"
-                ));
-            }
+            self.check_database(slot, database, &mut report)?;
         }
-        for shard in 0..self.tables.geometry.shards {
-            self.check_pool(slot, shard, &mut report)?;
+        {
+            // Nobody frees a dropped index while its blocks are counted.
+            let _sweeping = self.tables.header().sweep.lock(slot)?;
+            for shard in 0..self.tables.geometry.shards {
+                self.check_pool(slot, shard, &mut report)?;
+            }
         }
         match self.arena.check() {
             Ok(problems) => report
@@ -92,6 +90,50 @@ impl Core {
         Ok(report)
     }
 
+    /// Every partition of a database, and that it holds as many records as it counts.
+    fn check_database(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        report: &mut Report,
+    ) -> Result<(), WriteError> {
+        for walk in 1..=WALKS {
+            let mut seen = Report::default();
+            let before = self.len(database)?;
+            let mut first = None;
+            let mut cleared = false;
+            for partition in 0..self.partitions() as u32 {
+                // The root is looked up under the pin, which keeps its block from being freed.
+                let _pin = slot.pin();
+                let root = self.root(database)?;
+                cleared = *first.get_or_insert(root) != root;
+                let (Some(root), false) = (root, cleared) else {
+                    break;
+                };
+                let shard = root.shard(partition, self.tables.geometry.shards);
+                let walked = self.with_shard(slot, shard, |_| {
+                    Ok(self.check_partition(&root, partition, &mut seen))
+                })?;
+                match walked {
+                    Ok(n) => seen.records += n,
+                    Err(corrupt) => seen.problem(corrupt.to_string()),
+                }
+            }
+            let right = cleared || seen.records == before || self.len(database)? != before;
+            if right || walk == WALKS {
+                if !right {
+                    seen.problem(format!(
+                        "database {database} counts {before} records and holds {}",
+                        seen.records
+                    ));
+                }
+                report.add(seen);
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Every entry leads to a record of its key, near its home; records in the partition.
     fn check_partition(
         &self,
@@ -100,14 +142,14 @@ impl Core {
         report: &mut Report,
     ) -> Result<u64, Corrupt> {
         let mut records = 0;
-        let mut keys: HashSet<&[u8]> = HashSet::new();
+        let mut keys: HashMap<&[u8], (&Bucket, usize, Entry)> = HashMap::new();
         for (prefix, segment) in self.partition_segments(root, partition)? {
             report.slots += segment.buckets * SLOTS as u64;
             for i in 0..segment.buckets {
                 let bucket = self.mem.bucket(segment, i)?;
-                for entry in (0..SLOTS)
-                    .map(|s| bucket.entry(s))
-                    .filter(|e| !e.is_empty())
+                for (at_slot, entry) in (0..SLOTS)
+                    .map(|s| (s, bucket.entry(s)))
+                    .filter(|(_, e)| !e.is_empty())
                 {
                     records += 1;
                     let at = format!(
@@ -154,7 +196,12 @@ impl Core {
                             "{at}: a record outside the written part of its log segment"
                         ));
                     }
-                    if !keys.insert(record.key()) {
+                    // A key that was removed and stored anew meanwhile is seen in two places.
+                    let stays = |(bucket, slot, entry): (&Bucket, usize, Entry)| {
+                        bucket.entry(slot) == entry
+                    };
+                    let other = keys.insert(record.key(), (bucket, at_slot, entry));
+                    if other.is_some_and(stays) && stays((bucket, at_slot, entry)) {
                         report.problem(format!("{at}: a key is indexed twice"));
                     }
                 }

@@ -269,3 +269,46 @@ fn a_value_that_is_kept_keeps_its_bytes() {
     assert_eq!(store.get(b"kept").unwrap().unwrap(), [43; 1000]);
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
+
+#[test]
+fn a_check_beside_readers_and_writers_finds_nothing() {
+    let store = open(64 << 20, true);
+    for k in 0..20_000u64 {
+        store.put(&k.to_le_bytes(), &value(k, 0, 100)).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for w in 0..2u64 {
+            let (store, done) = (&store, &done);
+            s.spawn(move || {
+                let mut random = Random(w + 77);
+                let mut n = 0u64;
+                while !done.load(Relaxed) {
+                    n += 1;
+                    // Keys come and go, in waves over which the index grows and shrinks.
+                    let k = (w << 40) + random.next() % 30_000;
+                    let wave = (n / 40_000).is_multiple_of(2);
+                    if wave == (random.next() % 8 < 6) {
+                        store.put(&k.to_le_bytes(), &value(k, n, 300)).unwrap();
+                    } else {
+                        store.remove(&k.to_le_bytes()).unwrap();
+                    }
+                    if n.is_multiple_of(100_000) {
+                        store.database(1).unwrap().put(b"k", b"v").unwrap();
+                        store.database(1).unwrap().clear().unwrap();
+                    }
+                }
+            });
+        }
+        let mut found = Vec::new();
+        for _ in 0..20 {
+            found = store.check().unwrap().problems;
+            if !found.is_empty() {
+                break;
+            }
+        }
+        done.store(true, Relaxed);
+        assert_eq!(found, Vec::<String>::new());
+    });
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
