@@ -72,7 +72,7 @@ impl Core {
             if state != State::Closed || word.large() || !self.grace_over(info) {
                 continue;
             }
-            let Some(benefit) = benefit(info, now) else {
+            let Some(benefit) = benefit(info, self.segment_bytes(), now) else {
                 continue;
             };
             if best.as_ref().is_none_or(|b| benefit > b.0) {
@@ -211,8 +211,8 @@ impl Core {
 }
 
 /// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain nothing.
-fn benefit(info: &SegmentInfo, now: u64) -> Option<f64> {
-    let gain = gain(info)?;
+fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64) -> Option<f64> {
+    let gain = gain(info, segment_bytes)?;
     let u = 1.0 - gain as f64 / info.capacity() as f64;
     let age = now.saturating_sub(info.closed_at.load(Relaxed)) as f64 + 1.0;
     Some((1.0 - u) * age / (1.0 + u))
@@ -222,11 +222,12 @@ fn benefit(info: &SegmentInfo, now: u64) -> Option<f64> {
 ///
 /// An unused end counts only if it is longer than any that an ordinary closing leaves: the copies
 /// would end in as long a one.
-pub(crate) fn gain(info: &SegmentInfo) -> Option<u64> {
-    let (used, capacity) = (info.used(), info.capacity());
+pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
+    let capacity = info.capacity();
+    let used = info.used().min(capacity);
     let tail = capacity - used;
     let gain = used - info.live().min(used)
-        + if tail > capacity / LARGE_SHARE {
+        + if tail > segment_bytes / LARGE_SHARE {
             tail
         } else {
             0

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use mneme_arena::{Arena, ClaimError, Class, Extent, ReleaseError};
+use mneme_arena::{Arena, ClaimError, Class, Extent, InvalidClaim, ReleaseError};
 use mneme_sync::{Holding, Lane, Participants, Slot, SlotId, Stalled};
 use mneme_sys::{Clock, NodeId, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
@@ -55,7 +55,11 @@ impl Core {
         };
         match self.arena.claim(slot, frames, align, node, class, tag) {
             Ok(extent) => Ok(Some(extent)),
-            Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. }) => Ok(None),
+            Err(
+                ClaimError::OutOfMemory { .. }
+                | ClaimError::NoContiguousRun { .. }
+                | ClaimError::Invalid(InvalidClaim::TooMany { .. }),
+            ) => Ok(None),
             Err(ClaimError::Stalled(stalled)) => Err(stalled.into()),
             Err(other) => Err(Corrupt {
                 offset: 0,

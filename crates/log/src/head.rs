@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use mneme_arena::{Class, FRAME_BYTES, Frame};
+use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Guard, Slot, Word};
 
 use crate::core::Core;
@@ -143,8 +143,7 @@ impl Core {
 
     /// Gives the locked `head` a fresh segment and closes the old one. False: no room.
     fn open_segment(&self, slot: &Slot<'_>, head: &Head, class: Class) -> Result<bool, WriteError> {
-        let frames = self.tables.geometry.segment_frames as u32;
-        let Some(extent) = self.open_extent(slot, frames, class, false)? else {
+        let Some(extent) = self.ordinary_extent(slot, class)? else {
             return Ok(false);
         };
         let old = head.segment.load(Relaxed);
@@ -163,6 +162,28 @@ impl Core {
             }
         }
         Ok(true)
+    }
+
+    /// An extent for a log segment: of the ordinary length, or, where large records have left free
+    /// frames but no such run of them, of a part of it that still holds any ordinary record.
+    fn ordinary_extent(&self, slot: &Slot<'_>, class: Class) -> Result<Option<Extent>, WriteError> {
+        let ordinary = self.tables.geometry.segment_frames;
+        let mut frames = ordinary;
+        loop {
+            let extent = self.open_extent(slot, frames as u32, class, false)?;
+            if extent.is_some() || frames.div_ceil(2) * LARGE_SHARE < ordinary || frames == 1 {
+                return Ok(extent);
+            }
+            let stats = self.arena.stats();
+            let kept = match class {
+                Class::Ordinary => stats.reserved,
+                Class::Reserved => 0,
+            };
+            if u64::from(stats.free) < frames + u64::from(kept) {
+                return Ok(None);
+            }
+            frames = frames.div_ceil(2);
+        }
     }
 
     /// Finishes what a head's dead owner may have left: the state of the segment it points to.

@@ -20,7 +20,16 @@ use crate::segment::State;
 pub(crate) struct Room {
     wanted: u64,
     began: Option<u64>,
+    /// Rounds in a row after which there was nothing to wait for, and yet no room.
+    vain: u32,
 }
+
+/// Rounds without anything to wait for before free room that cannot be had is given up: it is not
+/// in one piece, or others are always faster.
+const VAIN: u32 = 16;
+/// How long a writer goes on making room, with success, that others take or that is not in one
+/// piece, before it says so.
+const DILIGENCE: Duration = Duration::from_secs(10);
 
 impl Room {
     /// A search for room for a record of `wanted` bytes.
@@ -28,6 +37,7 @@ impl Room {
         Room {
             wanted,
             began: None,
+            vain: 0,
         }
     }
 
@@ -38,17 +48,24 @@ impl Room {
 }
 
 impl Core {
-    /// Tries to make room; on `Ok` the caller tries its write again. The caller is not pinned.
+    /// Tries to make room; on `Ok` the caller tries its write again. It holds no pin of its own.
     pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
-        if slot.is_pinned() {
-            // A `Value` of this thread is alive: its pin keeps any grace period from ending.
-            return Err(self.out_of_memory(room.wanted));
-        }
         self.reap(slot)?;
         let now = self.clock.now_ns();
-        let began = *room.began.get_or_insert(now);
+        let since = Duration::from_nanos(now.saturating_sub(*room.began.get_or_insert(now)));
+        if since > DILIGENCE {
+            return Err(self.out_of_memory(room.wanted));
+        }
         if self.maintain(slot)? > 0 {
             return Ok(());
+        }
+        if slot.is_pinned() {
+            // A `Value` of this thread is alive: whatever were emptied now would wait for it.
+            return Err(if self.is_full(room.wanted) {
+                self.out_of_memory(room.wanted)
+            } else {
+                self.stalled_by_pin(slot.id(), since)
+            });
         }
         if self.compact(slot)? {
             // Its segment is free after a grace period, which seldom takes longer than this.
@@ -56,23 +73,48 @@ impl Core {
             self.free_condemned(slot)?;
             return Ok(());
         }
+        if self.trim_index(slot)? > 0 {
+            return Ok(());
+        }
         if self.is_full(room.wanted) {
             return Err(self.out_of_memory(room.wanted));
         }
-        let since = Duration::from_nanos(now.saturating_sub(began));
+        room.vain = if self.awaits_room() { 0 } else { room.vain + 1 };
+        if room.vain > VAIN {
+            return Err(self.out_of_memory(room.wanted));
+        }
         if since > ROOM_TIMEOUT {
-            let pin = self.participants.stats().oldest_pin;
-            let (pid, slot) = pin.map_or((0, SlotId::NONE), |p| (p.pid, p.slot));
-            return Err(Stalled {
-                pid,
-                slot,
-                since,
-                what: Holding::Pin,
-            }
-            .into());
+            return Err(self.stalled_by_pin(self.oldest_pin(), since));
         }
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
+    }
+
+    fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
+        let sweeper = self.tables.header().sweep.owner();
+        let (slot, what) = match sweeper.filter(|_| slot == SlotId::NONE) {
+            // Nobody reads, and yet nothing is freed.
+            Some(sweeper) => (sweeper, Holding::Lock),
+            None => (slot, Holding::Pin),
+        };
+        Stalled {
+            pid: self.participants.pid_of(slot),
+            slot,
+            since,
+            what,
+        }
+        .into()
+    }
+
+    /// Whether something is under way that will give room back, or let it be won.
+    fn awaits_room(&self) -> bool {
+        let segment = self.segment_bytes();
+        self.sweeps_due()
+            || self.segments().any(|(_, info, word, state)| match state {
+                State::Condemned | State::Compacting => true,
+                State::Closed if !word.large() => gain(info, segment).is_some(),
+                _ => false,
+            })
     }
 
     /// Whether neither what is free nor what compaction can win is enough for `wanted` bytes.
@@ -83,12 +125,13 @@ impl Core {
         let stats = self.arena.stats();
         let reserve = self.tables.geometry.reserve_frames;
         let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;
+        let segment = self.segment_bytes();
         let gains = self.segments().map(|(_, info, word, state)| match state {
             State::Condemned => info.capacity(),
-            State::Closed | State::Compacting if !word.large() => gain(info).unwrap_or(0),
+            State::Closed | State::Compacting if !word.large() => gain(info, segment).unwrap_or(0),
             _ => 0,
         });
-        !self.sweeps_due() && free + gains.sum::<u64>() < wanted.max(self.segment_bytes())
+        !self.sweeps_due() && free + gains.sum::<u64>() < wanted.max(segment)
     }
 
     fn out_of_memory(&self, wanted: u64) -> WriteError {

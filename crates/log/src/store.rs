@@ -334,6 +334,7 @@ impl LogStore {
             self.core.maintain(&slot)?;
         }
         self.core.maintain(&slot)?;
+        self.core.trim_index(&slot)?;
         Ok(moved)
     }
 }

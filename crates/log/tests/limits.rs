@@ -56,3 +56,91 @@ fn the_last_frames_are_compacted_like_the_others() {
     let after = store.stats();
     assert_eq!(after.free_bytes, before.free_bytes);
 }
+
+/// Free frames that large records have left one by one are room for small records.
+#[test]
+fn fragments_between_large_records_serve_small_ones() {
+    let store = open(1 << 30);
+    let (stored, _) = fill(&store, 1100 << 10);
+    for i in (0..stored).filter(|i| i % 2 == 0) {
+        store.remove(&i.to_le_bytes()).unwrap();
+    }
+    store.compact().unwrap();
+    store.compact().unwrap();
+    for i in 0..200_000u64 {
+        store
+            .put(&(i + 1_000_000).to_le_bytes(), &[1; 1000])
+            .unwrap();
+    }
+}
+
+/// What the index has grown to is not lost to records when it shrinks.
+#[test]
+fn frames_of_an_index_that_shrank_serve_records() {
+    let store = open(64 << 20);
+    let (stored, _) = fill(&store, 4);
+    let full = store.stats();
+    for i in 0..stored {
+        store.remove(&i.to_le_bytes()).unwrap();
+    }
+    let (again, error) = fill(&store, 1000);
+    assert!(matches!(error, WriteError::OutOfMemory { .. }), "{error}");
+    let now = store.stats();
+    assert!(now.index_bytes < full.index_bytes, "{now:?}");
+    assert!(now.live_bytes > full.live_bytes && again > 0, "{now:?}");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// It is told that it stands in its own way, not that a nearly empty store is full.
+#[test]
+fn a_writer_that_keeps_a_value_is_told_so() {
+    let store = open(64 << 20);
+    store.put(b"kept", b"value").unwrap();
+    // Plenty of dead bytes, some of them in segments that nobody can be reading.
+    for i in 0..100_000u64 {
+        store.put(&(i % 10).to_le_bytes(), &[1; 1000]).unwrap();
+    }
+    let kept = store.get(b"kept").unwrap().unwrap();
+    let refused =
+        (0..100_000u64).find_map(|i| store.put(&(i % 10).to_le_bytes(), &[1; 1000]).err());
+    assert!(
+        matches!(refused, Some(WriteError::Stalled(_))),
+        "{refused:?}"
+    );
+    assert_eq!(kept, b"value");
+}
+
+/// Not even compaction could help: nothing is moved for it, and nothing is damaged.
+#[test]
+fn a_value_larger_than_the_store_is_out_of_memory() {
+    let store = open(64 << 20);
+    for len in [56 << 20, 64 << 20, 100 << 20] {
+        let error = store.put(b"k", &vec![1; len]).unwrap_err();
+        assert!(
+            matches!(error, WriteError::OutOfMemory { .. }),
+            "{len}: {error}"
+        );
+    }
+    store.put(b"k", b"v").unwrap();
+}
+
+/// Records of a size that leaves the ends of log segments unused: moving them wins nothing.
+#[test]
+fn a_store_full_of_records_that_do_not_fill_segments_says_so() {
+    for len in [
+        50 << 10,
+        100 << 10,
+        410 << 10,
+        (512 << 10) - 16 - 8,
+        513 << 10,
+    ] {
+        let store = open(64 << 20);
+        let (_, error) = fill(&store, len);
+        assert!(
+            matches!(error, WriteError::OutOfMemory { .. }),
+            "{len}: {error}"
+        );
+        store.compact().unwrap();
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}

@@ -188,6 +188,18 @@ impl Core {
         result
     }
 
+    /// Gives back what the index has used and does not need any more; frames.
+    pub(crate) fn trim_index(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        let mut trimmed = 0;
+        for shard in 0..self.tables.geometry.shards {
+            trimmed += self.with_shard(slot, shard, |held| {
+                held.collect(true)?;
+                held.trim(slot)
+            })?;
+        }
+        Ok(trimmed)
+    }
+
     /// The use of a pool frame as its bitmap has it: units in use, without the bitmap's own.
     pub(crate) fn pool_frame_used(&self, frame: Frame) -> Result<u64, Corrupt> {
         Ok(self
@@ -332,10 +344,12 @@ impl HeldShard<'_> {
         Ok(Some((at, frame)))
     }
 
-    /// Gives wholly unused frames back to the arena, but for one that is kept for the next block.
-    pub fn trim(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+    /// Gives wholly unused frames back to the arena, but for one that is kept for the next block;
+    /// how many.
+    pub fn trim(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let table = self.core.tables.pool(self.index);
         let mut spare = false;
+        let mut trimmed = 0;
         for word in table {
             let entry = PoolEntry(word.load(Relaxed));
             let Some(frame) = entry.frame() else { continue };
@@ -356,8 +370,9 @@ impl HeldShard<'_> {
             }
             self.note(journal::FRAME, 0);
             released?;
+            trimmed += 1;
         }
-        Ok(())
+        Ok(trimmed)
     }
 
     /// Blocks that limbo has room for.
