@@ -8,7 +8,8 @@
 //!
 //! A block that readers may still look at waits in the shard's limbo for a grace period.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::compiler_fence;
 
 use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
@@ -228,10 +229,12 @@ impl HeldShard<'_> {
         self.shard.journal[i].load(Acquire)
     }
 
-    /// Writes a journal word, in order with every other store.
+    /// Writes a journal word, in order with every other store: after those before it in the program,
+    /// and before those behind it, for a death falls between two instructions.
     pub fn note(&self, i: usize, value: u64) {
         // SYNC: pairs with the Acquire load in `journal` by whoever inherits the lock.
         self.shard.journal[i].store(value, Release);
+        compiler_fence(SeqCst);
     }
 
     /// Allocates a block and notes it in journal word `note`; `None`: the arena has no frame to give.
@@ -425,6 +428,7 @@ impl HeldShard<'_> {
                 continue;
             }
             self.note(journal::FREE, block.word());
+            mneme_sys::fault!("index.limbo.noted");
             entry[0].store(0, Release);
             mneme_sys::fault!("index.limbo.struck");
             self.free(block)?;
@@ -441,6 +445,13 @@ impl HeldShard<'_> {
             self.note(journal::FRAME, 0);
         }
         if let Some(block) = Block::of_word(self.journal(journal::FREE)) {
+            // Also out of limbo, where it would be freed once more after somebody else has it.
+            for entry in &self.shard.limbo {
+                if entry[0].load(Relaxed) == block.word() {
+                    entry[0].store(0, Release);
+                }
+            }
+            mneme_sys::fault!("index.repair.struck");
             self.free(block)?;
             self.note(journal::FREE, 0);
         }
