@@ -11,7 +11,7 @@
 //! another thread-local) keeps its slot too, until the region is closed or the process ends.
 
 use crate::layout::{GATES, SlotLines};
-use crate::opening::Inner;
+use crate::opening::{Inner, Machine};
 use crate::{SlotError, SlotId};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -24,8 +24,7 @@ pub(crate) struct Local {
     pub(crate) opening: u64,
     /// Generation of forks in which the slot was claimed.
     pub(crate) generation: u32,
-    /// Whether this opening's light barrier must be a full fence.
-    pub(crate) fence: bool,
+    pub(crate) barrier: Machine,
     pub(crate) slot: SlotId,
     pub(crate) tenancy: u16,
     lines: NonNull<SlotLines>,
@@ -137,7 +136,7 @@ pub(crate) fn find_or_claim(
             let local = Box::new(Local {
                 opening: inner.opening(),
                 generation: inner.generation(),
-                fence: inner.fences(),
+                barrier: inner.barrier(),
                 slot,
                 tenancy,
                 lines: NonNull::from(lines),

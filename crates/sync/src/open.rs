@@ -11,7 +11,7 @@ use crate::layout::{
     MAX_PROCESSES,
 };
 use crate::map::Map;
-use crate::opening::{Inner, lock_region};
+use crate::opening::{Inner, lock_region, reach};
 use crate::participants::{ControlOptions, Participants};
 use crate::{AttachError, CreateError, OpenError, epoch};
 use mneme_sys::barrier::{self, Mechanism};
@@ -76,7 +76,7 @@ impl Participants {
             .epoch
             .word
             .store(old.epoch.max(epoch::FIRST_EPOCH), Relaxed);
-        let asymmetric = choose_barrier(header, false, can_interrupt())?;
+        let asymmetric = choose_barrier(header, false, can_interrupt(map.region()))?;
         mneme_sys::fault!("sync.create.header");
         RegionHeader::new(MAGIC, FORMAT, LAYOUT_HASH, map.region())
             .map_err(AttachError::Random)?
@@ -133,7 +133,7 @@ impl Participants {
             });
         }
         let others = (1..=geometry.max_processes).any(|index| liveness.is_alive(index));
-        let asymmetric = choose_barrier(header, others, can_interrupt())?;
+        let asymmetric = choose_barrier(header, others, can_interrupt(map.region()))?;
         let boot = boot_id();
         let rebooted = load_id(&header.boot_id) != boot;
         if rebooted && others {
@@ -174,9 +174,9 @@ impl Inner {
     }
 }
 
-/// Whether this process' heavy barrier reaches others.
-fn can_interrupt() -> bool {
-    barrier::register() == Mechanism::Asymmetric
+/// Whether this process' heavy barrier reaches all whose pins lie in the region.
+fn can_interrupt(control: &Region) -> bool {
+    barrier::register(reach(control)) == Mechanism::Asymmetric
 }
 
 /// Decides which light barrier the region's participants use; the first of them does. Says whether

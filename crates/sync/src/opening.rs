@@ -6,7 +6,8 @@ use crate::process::{self, State, Status};
 use crate::tenancy::Tenancy;
 use crate::word::Barrier;
 use crate::{AttachError, SlotError, SlotId, tenancy};
-use mneme_sys::{Clock, Liveness, SystemClock, Taken};
+use mneme_sys::barrier::Reach;
+use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU64, compiler_fence, fence};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -58,7 +59,17 @@ pub(crate) struct Inner {
 /// The machine's barrier, as all participants of the region use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
-    pub(crate) fence: bool,
+    fence: bool,
+    reach: Reach,
+}
+
+/// Whose pins lie in a region.
+pub(crate) fn reach(region: &Region) -> Reach {
+    if region.is_private() {
+        Reach::Process
+    } else {
+        Reach::Machine
+    }
 }
 
 impl Barrier for Machine {
@@ -74,7 +85,7 @@ impl Barrier for Machine {
     }
 
     fn heavy(&self) {
-        mneme_sys::barrier::heavy();
+        mneme_sys::barrier::heavy(self.reach);
     }
 }
 
@@ -171,13 +182,14 @@ impl Inner {
         self.me.get().copied().unwrap_or_default()
     }
 
-    pub(crate) fn fences(&self) -> bool {
-        !self.asymmetric
+    pub(crate) fn is_asymmetric(&self) -> bool {
+        self.asymmetric
     }
 
     pub(crate) fn barrier(&self) -> Machine {
         Machine {
             fence: !self.asymmetric,
+            reach: reach(self.map.region()),
         }
     }
 

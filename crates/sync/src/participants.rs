@@ -194,7 +194,7 @@ impl Participants {
     /// Whether the cheap side of the barrier is free here, as opposed to a full fence.
     #[must_use]
     pub fn is_asymmetric(&self) -> bool {
-        !self.inner.fences()
+        self.inner.is_asymmetric()
     }
 
     /// The control region.

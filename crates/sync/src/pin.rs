@@ -7,7 +7,6 @@
 use crate::Revoked;
 use crate::epoch::{self, Kind};
 use crate::local::Local;
-use crate::opening::Machine;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -101,9 +100,12 @@ impl RevocablePin<'_> {
         if local.is_forked() || local.lost.get() != self.lost {
             return false;
         }
-        let barrier = Machine { fence: local.fence };
         // SAFETY: as above.
-        epoch::still_held(unsafe { &local.lines().pin }, local.entered.get(), &barrier)
+        epoch::still_held(
+            unsafe { &local.lines().pin },
+            local.entered.get(),
+            &local.barrier,
+        )
     }
 }
 
@@ -145,12 +147,11 @@ unsafe fn enter(local: &Local, kind: Kind) {
 /// The local's opening is alive, and this process the one that claimed the slot.
 #[inline(always)]
 unsafe fn enter_outermost(local: &Local, kind: Kind) {
-    let barrier = Machine { fence: local.fence };
     // SAFETY: as the caller's.
     let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
     local
         .entered
-        .set(epoch::enter(region_epoch, &lines.pin, kind, &barrier));
+        .set(epoch::enter(region_epoch, &lines.pin, kind, &local.barrier));
 }
 
 /// # Safety
@@ -164,7 +165,6 @@ unsafe fn enter_nested(local: &Local, kind: Kind) {
     }
     // SAFETY: as the caller's.
     let pin = unsafe { &local.lines().pin };
-    let barrier = Machine { fence: local.fence };
     let kept = if kind == Kind::Firm {
         let firm = epoch::make_firm(pin, entered);
         if let Some(firm) = firm {
@@ -172,7 +172,7 @@ unsafe fn enter_nested(local: &Local, kind: Kind) {
         }
         firm.is_some()
     } else {
-        epoch::still_held(pin, entered, &barrier)
+        epoch::still_held(pin, entered, &local.barrier)
     };
     if !kept {
         // The outer pins are lost, and will say so; this one begins afresh.

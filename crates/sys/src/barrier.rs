@@ -1,13 +1,23 @@
-//! An asymmetric memory barrier between processes: free on the side that runs all the time,
-//! a system call on the side that runs seldom.
+//! An asymmetric memory barrier between threads and processes: free on the side that runs all the
+//! time, a system call on the side that runs seldom.
 //!
 //! A [`light`] barrier and a [`heavy`] barrier together order memory as two sequentially
 //! consistent fences would. Store-then-load on either side (a reader publishes its pin, then
 //! reads a pointer; a reclaimer unlinks, then reads the pins) can then never miss the other.
 //!
-//! `membarrier(GLOBAL_EXPEDITED)` interrupts every CPU that runs a registered process; the
-//! `PRIVATE` form does not reach other processes, which is why it is not used. It takes 0.2 us while no
-//! other thread of theirs runs, and microseconds for each CPU that has to be interrupted.
+//! How far the heavy side must [`Reach`] is the caller's to say. `membarrier(PRIVATE_EXPEDITED)`
+//! interrupts every CPU that runs a thread of this process, `membarrier(GLOBAL_EXPEDITED)` every
+//! CPU that runs a registered process. Either takes 0.2 us while nobody has to be interrupted, and
+//! microseconds for each CPU that has.
+//!
+//! **The kernel registers a process incompletely for the global form.** Whom to interrupt it takes
+//! from a flag kept for each CPU, which it loads when a CPU changes from one process to another,
+//! and which registering sets on the CPUs that run the process at that moment. A CPU that ran it
+//! before and has idled since does neither: it goes back to the process without a change, its flag
+//! still clear, and is interrupted by nobody until some other process has run there (seen on Linux
+//! 6.18; `tests/registration.rs` shows it). Therefore [`register`] has another process, a child
+//! that does nothing else, visit every CPU.
+//!
 //! A process that cannot register (an old kernel, a sandbox) must [`register`] all the same and
 //! is told [`Mechanism::Fence`]: its light side then issues a real fence, and it **must not
 //! reclaim** on behalf of processes that are registered, since its heavy side reaches nobody.
@@ -15,6 +25,15 @@
 //! Neither loom nor shuttle models `membarrier`: the crates above test it by litmus.
 
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+
+/// Whom a heavy barrier reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reach {
+    /// The threads of this process.
+    Process,
+    /// Every process that is registered with this reach.
+    Machine,
+}
 
 /// What stands behind the barrier in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,87 +48,163 @@ pub enum Mechanism {
 const ASYMMETRIC: u8 = 1;
 const FENCE: u8 = 2;
 
-/// 0 (not registered) is treated as `FENCE` on the light side: safe, only slower.
-static MECHANISM: AtomicU8 = AtomicU8::new(0);
+/// By reach. 0 (not registered) is treated as `FENCE` on the light side: safe, only slower.
+static MECHANISMS: [AtomicU8; 2] = [const { AtomicU8::new(0) }; 2];
 
 /// Registers this process with the kernel, once; later calls return the same answer.
 ///
-/// Must have returned before the first [`light`] that another process' [`heavy`] is to reach.
-pub fn register() -> Mechanism {
+/// Must have returned before the first [`light`] that another thread's [`heavy`] is to reach.
+/// With [`Reach::Machine`] the first call forks a child and waits for it: 0.1 ms and what copying
+/// the page tables takes, so it is best made before much memory is in use.
+pub fn register(reach: Reach) -> Mechanism {
+    let known = &MECHANISMS[reach as usize];
     // SYNC: pairs with the Release store below; a second caller sees the registration done.
-    match MECHANISM.load(Ordering::Acquire) {
+    match known.load(Ordering::Acquire) {
         ASYMMETRIC => return Mechanism::Asymmetric,
         FENCE => return Mechanism::Fence,
         _ => {}
     }
-    let (value, mechanism) = if register_with_kernel() {
+    let (value, mechanism) = if kernel::register(reach) {
         (ASYMMETRIC, Mechanism::Asymmetric)
     } else {
         (FENCE, Mechanism::Fence)
     };
+    // Two first callers may disagree, if one of them could not fork. The first answer stands.
     // SYNC: pairs with the Acquire load above.
-    MECHANISM.store(value, Ordering::Release);
-    mechanism
+    match known.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => mechanism,
+        Err(_) => register(reach),
+    }
 }
 
 /// The cheap side: a compiler fence where the kernel helps, else a real fence.
 #[inline(always)]
-pub fn light() {
+pub fn light(reach: Reach) {
     // Relaxed: the value is a constant once set; a thread that still sees the old one fences.
-    if MECHANISM.load(Ordering::Relaxed) == ASYMMETRIC {
-        // SYNC: pairs with `heavy` in any registered process.
+    if MECHANISMS[reach as usize].load(Ordering::Relaxed) == ASYMMETRIC {
+        // SYNC: pairs with `heavy` in any thread that `reach` names.
         compiler_fence(Ordering::SeqCst);
     } else {
-        // SYNC: pairs with `heavy` in any process.
+        // SYNC: pairs with `heavy` in any thread.
         fence(Ordering::SeqCst);
     }
 }
 
-/// The dear side: on return, every registered process' threads have passed a full fence.
+/// The dear side: on return, all threads that `reach` names have passed a full fence.
 ///
 /// A system call with [`Mechanism::Asymmetric`] (see [the module](self)); else a full fence, which
 /// suffices only among processes that fence on the light side too.
-pub fn heavy() {
+pub fn heavy(reach: Reach) {
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
-    // SYNC: pairs with the Release store in `register`.
-    if MECHANISM.load(Ordering::Acquire) == ASYMMETRIC {
-        interrupt_all();
+    // SYNC: pairs with the exchange in `register`.
+    if MECHANISMS[reach as usize].load(Ordering::Acquire) == ASYMMETRIC {
+        kernel::interrupt(reach);
     }
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
 }
 
+/// Miri has no such system call: fences everywhere.
 #[cfg(miri)]
-fn register_with_kernel() -> bool {
-    false
-}
+mod kernel {
+    pub(super) fn register(_: super::Reach) -> bool {
+        false
+    }
 
-#[cfg(miri)]
-fn interrupt_all() {}
-
-#[cfg(not(miri))]
-fn membarrier(command: libc::c_int) -> libc::c_long {
-    // SAFETY: `membarrier` takes integers only and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+    pub(super) fn interrupt(_: super::Reach) {}
 }
 
 #[cfg(not(miri))]
-fn register_with_kernel() -> bool {
-    let known = membarrier(libc::MEMBARRIER_CMD_QUERY);
-    known >= 0
-        && known & i64::from(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0
-        && membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0
-}
+mod kernel {
+    use super::Reach;
+    use libc::{c_int, c_long};
 
-#[cfg(not(miri))]
-fn interrupt_all() {
-    // The only error left after a successful registration is a lack of kernel memory for the
-    // set of CPUs. The plain command needs none and orders more, in milliseconds.
-    while membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0 {
-        if membarrier(libc::MEMBARRIER_CMD_GLOBAL) == 0 {
-            return;
+    fn membarrier(command: c_int) -> c_long {
+        // SAFETY: `membarrier` takes integers only and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+    }
+
+    pub(super) fn register(reach: Reach) -> bool {
+        let (command, registration) = match reach {
+            Reach::Process => (
+                libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+                libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
+            ),
+            Reach::Machine => (
+                libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+                libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
+            ),
+        };
+        let known = membarrier(libc::MEMBARRIER_CMD_QUERY);
+        known >= 0
+            && known & i64::from(command) != 0
+            && membarrier(registration) == 0
+            && (reach == Reach::Process || visit_all_cpus())
+    }
+
+    pub(super) fn interrupt(reach: Reach) {
+        let command = match reach {
+            Reach::Process => libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+            Reach::Machine => libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+        };
+        // The only error left after a successful registration is a lack of kernel memory for the
+        // set of CPUs. The plain command needs none and orders more, in milliseconds.
+        while membarrier(command) != 0 {
+            if membarrier(libc::MEMBARRIER_CMD_GLOBAL) == 0 {
+                return;
+            }
+            std::thread::yield_now();
         }
-        std::thread::yield_now();
+    }
+
+    /// Has another process run on every CPU on which this one may run, and returns when it has.
+    fn visit_all_cpus() -> bool {
+        // Files and directory are shared, so that nothing is opened or closed by the child; no
+        // signal tells of its end, so that no handler of the program's hears of it. By the bare
+        // system call: the C library's handlers of `fork` are not for this child.
+        let flags = libc::CLONE_FILES | libc::CLONE_FS;
+        // SAFETY: without `CLONE_VM` and with no stack given this is `fork`: the child goes on with
+        // a copy of this thread. The zeros stand for arguments that these flags do not use, in
+        // whichever order the architecture has them.
+        let child = unsafe { libc::syscall(libc::SYS_clone, c_long::from(flags), 0, 0, 0, 0) };
+        match child {
+            ..0 => false,
+            0 => {
+                visit();
+                // SAFETY: ends the child alone, running nothing of the program's.
+                unsafe { libc::_exit(0) }
+            }
+            _ => {
+                wait_for(child as libc::pid_t);
+                true
+            }
+        }
+    }
+
+    /// In the child, a copy of one thread of several: system calls only.
+    fn visit() {
+        // A CPU above the limit, offline, or barred to the process: refused, and the next is tried.
+        for cpu in 0..libc::CPU_SETSIZE as usize {
+            // SAFETY: a set of CPUs is plain words, and `cpu` is below its size.
+            unsafe {
+                let mut only: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut only);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only);
+            }
+        }
+    }
+
+    fn wait_for(child: libc::pid_t) {
+        loop {
+            // SAFETY: no status is asked for.
+            let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL) };
+            // Any other error: the program waits for all its children somewhere and was faster.
+            if waited >= 0
+                || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
+            {
+                return;
+            }
+        }
     }
 }

@@ -247,6 +247,12 @@ impl Region {
         self.access
     }
 
+    /// Whether it is memory of this process alone, which no other can map.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.backing.is_anonymous()
+    }
+
     /// A descriptor of the same memory, for [`Region::map`] in a test or for sending to another
     /// process; `None` for private memory. It shares the region's open file description: lock
     /// through a reopened one only ([`OfdLiveness::reopen`](crate::OfdLiveness::reopen)).

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mneme_sys::barrier;
+use mneme_sys::barrier::{self, Reach};
 
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -65,13 +65,38 @@ fn both_blind(rounds: u64, light: fn(), heavy: fn()) -> u64 {
     blind
 }
 
-#[test]
-fn at_least_one_side_sees_the_other() {
-    barrier::register();
+fn light<const MACHINE: bool>() {
+    barrier::light(reach(MACHINE));
+}
+
+fn heavy<const MACHINE: bool>() {
+    barrier::heavy(reach(MACHINE));
+}
+
+fn reach(machine: bool) -> Reach {
+    if machine {
+        Reach::Machine
+    } else {
+        Reach::Process
+    }
+}
+
+fn at_least_one_side_sees_the_other<const MACHINE: bool>() {
+    barrier::register(reach(MACHINE));
     let rounds = if cfg!(miri) { 30 } else { 20_000 };
     // SYNC: `light` in one thread pairs with `heavy` in the other.
-    assert_eq!(both_blind(rounds, barrier::light, barrier::heavy), 0);
-    assert_eq!(both_blind(rounds, barrier::heavy, barrier::heavy), 0);
+    assert_eq!(both_blind(rounds, light::<MACHINE>, heavy::<MACHINE>), 0);
+    assert_eq!(both_blind(rounds, heavy::<MACHINE>, heavy::<MACHINE>), 0);
+}
+
+#[test]
+fn in_a_process_at_least_one_side_sees_the_other() {
+    at_least_one_side_sees_the_other::<false>();
+}
+
+#[test]
+fn on_the_machine_at_least_one_side_sees_the_other() {
+    at_least_one_side_sees_the_other::<true>();
 }
 
 /// The twin that must fail: the light side's price with nothing behind it. Shows that the litmus
@@ -79,11 +104,13 @@ fn at_least_one_side_sees_the_other() {
 #[test]
 #[ignore = "a demonstration: depends on two CPUs that run at once"]
 fn without_the_heavy_side_both_are_blind() {
-    barrier::register();
-    assert_ne!(both_blind(2_000_000, barrier::light, || {}), 0);
+    barrier::register(Reach::Process);
+    assert_ne!(both_blind(2_000_000, light::<false>, || {}), 0);
 }
 
 #[test]
 fn registering_again_gives_the_same_answer() {
-    assert_eq!(barrier::register(), barrier::register());
+    for reach in [Reach::Process, Reach::Machine] {
+        assert_eq!(barrier::register(reach), barrier::register(reach));
+    }
 }

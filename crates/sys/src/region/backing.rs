@@ -61,6 +61,10 @@ impl Backing {
         Self::new(Source::Anonymous)
     }
 
+    pub(super) fn is_anonymous(&self) -> bool {
+        matches!(self.source, Source::Anonymous)
+    }
+
     /// A memfd of length 0. It is of the hugetlb kind only if the pool could hold all of `max`:
     /// a file cannot change its kind when it grows.
     pub(super) fn memfd(
