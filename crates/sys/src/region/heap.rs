@@ -62,6 +62,10 @@ impl Backing {
         Self { shareable: false }
     }
 
+    pub(super) fn is_anonymous(&self) -> bool {
+        !self.shareable
+    }
+
     pub(super) fn memfd(
         _name: &str,
         _max: usize,

@@ -1,0 +1,289 @@
+//! Expiry: from its time on a record is absent to everybody, whether or not it has been removed.
+//!
+//! Readers only compare its time with the clock. Expired records are removed by whoever changes their
+//! key, by compaction, and by the maintainer's sweep, which goes round all databases in the order of
+//! their hashes: slowly while it finds little, faster while much of what it sees has expired. A store
+//! that never held an expiring record is never swept.
+//!
+//! A record has a word for its expiry if it was stored with one, or if its value is long: setting the
+//! expiry of such a record is one store under its bucket's lock, of another one a copy.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use mneme_sync::Slot;
+
+use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::error::{ReadError, WriteError};
+use crate::index::Lookup;
+use crate::index::bucket::Entry;
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+use crate::ops::{Decision, Updated};
+use crate::publish::{Change, Expect, Published};
+use crate::record::{MAX_KEY, Record};
+use crate::scan::HashOrder;
+
+/// When a record expires.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Expiry {
+    /// It does not.
+    #[default]
+    Never,
+    /// From this time on it is gone: wall-clock milliseconds since 1970.
+    At(u64),
+}
+
+impl Expiry {
+    /// As a record's word holds it, where zero stands for never.
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Expiry::Never => 0,
+            Expiry::At(ms) => ms.max(1),
+        }
+    }
+
+    pub(crate) fn of_word(word: u64) -> Expiry {
+        match word {
+            0 => Expiry::Never,
+            ms => Expiry::At(ms),
+        }
+    }
+}
+
+/// What is stored under a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored<'v> {
+    /// The value.
+    pub value: &'v [u8],
+    /// When it expires.
+    pub expiry: Expiry,
+}
+
+impl<'v> Stored<'v> {
+    pub(crate) fn of(record: &Record<'v>) -> Stored<'v> {
+        Stored {
+            value: record.value(),
+            expiry: Expiry::of_word(record.expires()),
+        }
+    }
+}
+
+/// Home buckets looked at in one step of the sweep.
+const STEP: usize = 32;
+/// Steps of a round in which little has expired.
+const STEPS: u32 = 4;
+/// How long a round goes on while it finds much.
+const LIMIT_NS: u64 = 2_500_000;
+
+/// Where the maintainer's sweep of expired records stands.
+#[derive(Debug, Default)]
+pub(crate) struct ExpirySweep {
+    database: usize,
+    at: HashOrder,
+}
+
+impl Core {
+    /// Whether the record's time has come.
+    #[inline]
+    pub(crate) fn is_expired(&self, record: &Record<'_>) -> bool {
+        let at = record.expires();
+        at != 0 && at <= self.clock.wall_ms()
+    }
+
+    /// Says that the store holds expiring records. Called *after* one was published: the sweep that
+    /// takes this back first has then either seen the record or finds it said again.
+    pub(crate) fn expect_expiries(&self) {
+        let expiring = &self.tables.header().expiring;
+        if expiring.load(Acquire) == 0 {
+            // SYNC: pairs with the exchange in `sweep_expired`.
+            expiring.store(1, Release);
+        }
+    }
+
+    /// When `key` expires; `None`: it is absent.
+    pub(crate) fn expiry(&self, database: u8, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
+        if key.len() > MAX_KEY {
+            return Ok(None);
+        }
+        let slot = self.participants.slot()?;
+        let _pin = slot.pin();
+        let Some(root) = self.root(database)? else {
+            return Ok(None);
+        };
+        let place = self.place(key);
+        let segment = self.mem.index_segment(&root, place)?;
+        let found = self.find(&slot, &root, place, segment, key)?;
+        Ok(found
+            .filter(|found| !self.is_expired(&found.record))
+            .map(|found| Expiry::of_word(found.record.expires())))
+    }
+
+    /// Sets the expiry of `key` to what `decide` makes of the present one, atomically.
+    pub(crate) fn update_expiry(
+        &self,
+        database: u8,
+        key: &[u8],
+        mut decide: impl FnMut(Expiry) -> Option<Expiry>,
+    ) -> Result<Updated, WriteError> {
+        Self::check_lengths(key, &[])?;
+        if let Some(updated) = self.update_expiry_word(database, key, &mut decide)? {
+            return Ok(updated);
+        }
+        self.update(database, key, |stored| {
+            match stored.and_then(|s| Some((s, decide(s.expiry)?))) {
+                Some((stored, expiry)) if expiry != stored.expiry => {
+                    Decision::ReplaceUntil(stored.value.to_vec(), expiry)
+                }
+                _ => Decision::Keep,
+            }
+        })
+    }
+
+    /// The same where the record has a word for its expiry; `None`: it has none.
+    fn update_expiry_word(
+        &self,
+        database: u8,
+        key: &[u8],
+        decide: &mut impl FnMut(Expiry) -> Option<Expiry>,
+    ) -> Result<Option<Updated>, WriteError> {
+        let slot = self.participants.slot()?;
+        let _pin = slot.pin();
+        let Some(root) = self.root(database)? else {
+            return Ok(Some(Updated::Absent));
+        };
+        let place = self.place(key);
+        let mut wait = Wait::new();
+        loop {
+            let Some(segment) = self.mem.index_segment(&root, place)? else {
+                return Ok(Some(Updated::Absent));
+            };
+            let Some(held) = self.lock_home(&slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let found = self.mem.find_in(segment, place.tag, key);
+            let updated = match &found {
+                Ok(Some(found)) if !self.is_expired(&found.record) => {
+                    let now = Expiry::of_word(found.record.expires());
+                    match (decide(now), found.record.header().has_expiry()) {
+                        (None, _) => Some(Updated::Kept),
+                        (Some(to), _) if to == now => Some(Updated::Kept),
+                        (Some(_), false) => None,
+                        (Some(to), true) => {
+                            found.record.set_expires(to.word());
+                            Some(Updated::Replaced)
+                        }
+                    }
+                }
+                _ => Some(Updated::Absent),
+            };
+            mneme_sys::fault!("log.expiry.set");
+            held.unlock();
+            slot.intent(OPERATION_LANE).clear();
+            found?;
+            if updated == Some(Updated::Replaced) {
+                self.expect_expiries();
+            }
+            return Ok(updated);
+        }
+    }
+
+    /// Removes a record that has expired, if it is still there; whether it was. `place` is its key's.
+    pub(crate) fn remove_expired(
+        &self,
+        slot: &Slot<'_>,
+        change: Change<'_>,
+        loc: Loc,
+    ) -> Result<bool, WriteError> {
+        let pin = slot.pin();
+        let change = Change {
+            expect: Expect::ExpiredAt(loc),
+            new: None,
+            ..change
+        };
+        Ok(self.publish(slot, &pin, &change)? == Published::Absent)
+    }
+
+    /// One round of the sweep; how many records it removed.
+    pub(crate) fn sweep_expired(
+        &self,
+        slot: &Slot<'_>,
+        sweep: &mut ExpirySweep,
+    ) -> Result<usize, WriteError> {
+        let expiring = &self.tables.header().expiring;
+        // SYNC: pairs with the Release store in `expect_expiries`.
+        if expiring.load(Acquire) == 0 && sweep.is_at_start() {
+            return Ok(0);
+        }
+        let began = self.clock.now_ns();
+        let mut removed_in_all = 0;
+        for step in 1.. {
+            if sweep.is_at_start() {
+                // Said again by whoever finds or stores an expiring record from here on.
+                // SYNC: pairs with the Release store in `expect_expiries`.
+                expiring.swap(0, AcqRel);
+            }
+            let (seen, removed) = self.sweep_step(slot, sweep)?;
+            removed_in_all += removed;
+            let plenty =
+                removed * 10 > seen && self.clock.now_ns().saturating_sub(began) < LIMIT_NS;
+            if sweep.is_at_start() || (step >= STEPS && !plenty) {
+                break;
+            }
+        }
+        Ok(removed_in_all)
+    }
+
+    /// Looks at the next few buckets: how many records there were, and how many of them it removed.
+    fn sweep_step(
+        &self,
+        slot: &Slot<'_>,
+        sweep: &mut ExpirySweep,
+    ) -> Result<(usize, usize), WriteError> {
+        let _pin = slot.pin();
+        let Some(root) = self.root(sweep.database as u8)? else {
+            sweep.next_database();
+            return Ok((0, 0));
+        };
+        let mut entries: Vec<(u32, Entry)> = Vec::new();
+        for _ in 0..STEP {
+            if sweep.at.is_over(self.partitions()) {
+                break;
+            }
+            let partition = sweep.at.place().partition;
+            self.entries_here(slot, &root, &mut sweep.at, |entry| {
+                self.mem.prefetch(entry.loc());
+                entries.push((partition, entry));
+            })?;
+        }
+        let mut removed = 0;
+        for &(partition, entry) in &entries {
+            let record = self.mem.record(entry.loc())?;
+            if record.expires() == 0 {
+                continue;
+            }
+            self.expect_expiries();
+            if self.is_expired(&record) {
+                let mut place = self.place(record.key());
+                debug_assert_eq!(place.partition, partition);
+                place.partition = partition;
+                let change = Change::removal(root, place, record.key());
+                removed += usize::from(self.remove_expired(slot, change, entry.loc())?);
+            }
+        }
+        if sweep.at.is_over(self.partitions()) {
+            sweep.next_database();
+        }
+        Ok((entries.len(), removed))
+    }
+}
+
+impl ExpirySweep {
+    fn is_at_start(&self) -> bool {
+        self.database == 0 && self.at == HashOrder::default()
+    }
+
+    fn next_database(&mut self) {
+        self.at = HashOrder::default();
+        self.database = (self.database + 1) % DATABASES;
+    }
+}
