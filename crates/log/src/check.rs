@@ -8,13 +8,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use mneme_arena::{Extent, Frame};
+use mneme_arena::Frame;
 use mneme_sync::Slot;
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, SLOTS};
-use crate::index::pool::{Block, UNIT};
+use crate::index::pool::{Block, UNIT, UNITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Partition, SegmentRef};
 use crate::layout::DATABASES;
@@ -49,8 +49,19 @@ const WALKS: usize = 3;
 
 impl Report {
     fn problem(&mut self, what: String) {
-        if self.problems.len() < MOST {
+        if self.problems.len() < MOST && !self.problems.contains(&what) {
             self.problems.push(what);
+        }
+    }
+
+    /// Damage that ended a part of the check is what that part found; the next one goes on.
+    fn damage(&mut self, part: Result<(), WriteError>) -> Result<(), WriteError> {
+        match part {
+            Err(WriteError::Corrupt(corrupt)) => {
+                self.problem(corrupt.to_string());
+                Ok(())
+            }
+            other => other,
         }
     }
 
@@ -69,13 +80,15 @@ impl Core {
         let mut report = Report::default();
         self.check_segments(slot, &mut report);
         for database in 0..DATABASES as u8 {
-            self.check_database(slot, database, &mut report)?;
+            let checked = self.check_database(slot, database, &mut report);
+            report.damage(checked)?;
         }
         {
             // Nobody frees a dropped index while its blocks are counted.
             let _sweeping = self.tables.header().sweep.lock(slot)?;
             for shard in 0..self.tables.geometry.shards {
-                self.check_pool(slot, shard, &mut report)?;
+                let checked = self.check_pool(slot, shard, &mut report);
+                report.damage(checked)?;
             }
         }
         match self.arena.check() {
@@ -185,7 +198,13 @@ impl Core {
                             "{at}: an entry {distance} buckets behind its home, beyond its reach"
                         ));
                     }
-                    let frame = self.segment_of(entry.loc())?;
+                    let frame = match self.segment_of(entry.loc()) {
+                        Ok(frame) => frame,
+                        Err(corrupt) => {
+                            report.problem(format!("{at}: {corrupt}"));
+                            continue;
+                        }
+                    };
                     let info = self.tables.info(frame);
                     let end = entry.loc().byte() - frame_byte(frame) + record.header().size();
                     let state = info.state().state();
@@ -214,38 +233,33 @@ impl Core {
     fn check_segments(&self, slot: &Slot<'_>, report: &mut Report) {
         for (frame, info, word, state) in self.segments() {
             let _pin = slot.pin();
-            let extent = Extent {
-                start: frame,
-                frames: info.frames.load(Relaxed) as u32,
-            };
+            let (frames, written) = (info.frames(), info.written_at(frame));
             let arena = self.arena.extent_of(frame);
+            let first = self.segment_of(Loc::of_byte(frame_byte(frame)));
             if info.state() != word {
                 continue;
             }
-            if arena
-                .as_ref()
-                .is_none_or(|a| a.extent != extent || a.tag != TAG_LOG)
-            {
-                report.problem(format!(
-                    "log segment at frame {} ({state:?}): the arena knows it otherwise",
-                    frame.0
-                ));
-                continue;
-            }
-            if word.large() {
-                continue;
-            }
-            let (mut at, end) = (0, info.used());
-            while at < end {
-                match self.mem.record(Loc::of_byte(frame_byte(frame) + at)) {
-                    Ok(record) => at += record.header().size(),
-                    Err(corrupt) => {
-                        if info.state() == word {
-                            report.problem(format!("log segment at frame {}: {corrupt}", frame.0));
-                        }
-                        break;
-                    }
+            let known = arena
+                .filter(|a| a.extent.start == frame && a.tag == TAG_LOG)
+                .map(|a| a.extent.frames);
+            let end = match written {
+                Ok(end) if known.is_some() && known == frames && first == Ok(frame) => end,
+                Ok(_) => {
+                    report.problem(format!(
+                        "log segment at frame {} ({state:?}): the arena knows it otherwise",
+                        frame.0
+                    ));
+                    continue;
                 }
+                Err(corrupt) => {
+                    report.problem(corrupt.to_string());
+                    continue;
+                }
+            };
+            if let Err(corrupt) = self.walk(frame, end)
+                && info.state() == word
+            {
+                report.problem(format!("log segment at frame {}: {corrupt}", frame.0));
             }
         }
         for found in self.arena.extents() {
@@ -270,6 +284,22 @@ impl Core {
         }
     }
 
+    /// Steps from header to header through a log segment, whose last record ends at `end`.
+    fn walk(&self, frame: Frame, end: u64) -> Result<(), Corrupt> {
+        let mut at = 0;
+        while at < end {
+            let loc = Loc::of_byte(frame_byte(frame) + at);
+            at += self.mem.record(loc)?.header().size();
+            if at > end {
+                return Err(Corrupt {
+                    offset: loc.byte(),
+                    what: "a record that goes beyond its log segment".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The units in use are those that something refers to: no block is lost, none used twice.
     fn check_pool(
         &self,
@@ -283,6 +313,13 @@ impl Core {
                 let frame = Frame((block.loc.byte() >> 21) as u32);
                 let map = used.entry(frame).or_insert_with(|| vec![0; 128]);
                 let first = block.loc.byte() % (2 << 20) / UNIT;
+                if first + block.units > UNITS {
+                    report.problem(format!(
+                        "shard {shard}: {what} at byte {} goes beyond its frame",
+                        block.loc.byte()
+                    ));
+                    return;
+                }
                 for unit in first..first + block.units {
                     let word = &mut map[(unit / 64) as usize];
                     if *word >> (unit % 64) & 1 == 1 {
@@ -347,8 +384,14 @@ impl Core {
                 }
             }
             for frame in self.pool_frames(shard) {
-                let map = self.mem.words::<128>(Loc::of_byte(frame_byte(frame)))?;
                 let ours = used.remove(&frame).unwrap_or_else(|| vec![0; 128]);
+                let map = match self.bitmap(frame) {
+                    Ok(map) => map,
+                    Err(corrupt) => {
+                        report.problem(format!("shard {shard}: {corrupt}"));
+                        continue;
+                    }
+                };
                 let wrong = (0..128)
                     .map(|i| (map[i].load(Relaxed) ^ ours[i]).count_ones())
                     .sum::<u32>();

@@ -15,7 +15,7 @@ use mneme_arena::{Class, Frame};
 use mneme_sync::Slot;
 
 use crate::core::Core;
-use crate::error::WriteError;
+use crate::error::{Corrupt, WriteError};
 use crate::head::LARGE_SHARE;
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
@@ -111,7 +111,7 @@ impl Core {
 
     fn move_records(&self, slot: &Slot<'_>, head: &Head, frame: Frame) -> Result<Walk, WriteError> {
         let info = self.tables.info(frame);
-        let end = info.used();
+        let end = info.written_at(frame)?;
         let mut at = 0;
         while at < end {
             // One pin a chunk, so that a long walk holds up no grace period.
@@ -159,6 +159,13 @@ impl Core {
             let loc = Loc::of_byte(frame_byte(frame) + *at);
             let record = self.mem.record(loc)?;
             *at += record.header().size();
+            if *at > end {
+                return Err(Corrupt {
+                    offset: loc.byte(),
+                    what: "a record that goes beyond its log segment".into(),
+                }
+                .into());
+            }
             // A database that was cleared since has no entry for its old records.
             if let Some(root) = self.root(record.header().database())? {
                 let place = self.place(record.key());
@@ -192,8 +199,15 @@ impl Core {
     fn copy_record(&self, record: Record<'_>, copy: Loc) -> Result<(), WriteError> {
         let bytes = record.whole();
         let to = self.mem.address(copy, bytes.len() as u64)?;
-        // SAFETY: `append_held` gave these bytes to this thread alone; the header, already written
-        // there, is skipped, for others may be reading it.
+        if (to as usize).abs_diff(bytes.as_ptr() as usize) < bytes.len() {
+            return Err(Corrupt {
+                offset: copy.byte(),
+                what: "a log segment that overlaps another".into(),
+            }
+            .into());
+        }
+        // SAFETY: `append_held` gave these bytes to this thread alone, and they do not overlap those
+        // of the record; the header, already written there, is skipped, for others may be reading it.
         unsafe {
             to.add(8)
                 .copy_from_nonoverlapping(bytes.as_ptr().add(8), bytes.len() - 8)
@@ -223,8 +237,9 @@ fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64) -> Option<f64> {
 /// An unused end counts only if it is longer than any that an ordinary closing leaves: the copies
 /// would end in as long a one.
 pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
-    let capacity = info.capacity();
-    let used = info.used().min(capacity);
+    // A segment whose lengths are damaged is left alone.
+    let used = info.written()?;
+    let capacity = info.capacity().max(used);
     let tail = capacity - used;
     let gain = used - info.live().min(used)
         + if tail > segment_bytes / LARGE_SHARE {

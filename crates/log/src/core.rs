@@ -117,21 +117,22 @@ impl Core {
         what: Holding,
     ) -> Result<(), WriteError> {
         wait.rounds += 1;
-        if wait.rounds < 64 {
-            std::hint::spin_loop();
-            return Ok(());
-        }
-        if wait.rounds < 128 {
-            std::thread::yield_now();
-            return Ok(());
-        }
+        // Time counts from the first round on: what the caller does between two may itself take long.
         let now = self.clock.now_ns();
         let began = *wait.began.get_or_insert(now);
+        let since = Duration::from_nanos(now.saturating_sub(began));
+        if wait.rounds < 128 && since <= PATIENCE {
+            if wait.rounds < 64 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            return Ok(());
+        }
         let dead = holder.is_some() && self.participants.is_dead(holder);
         if dead && self.reap(slot)? > 0 {
             return Ok(());
         }
-        let since = Duration::from_nanos(now.saturating_sub(began));
         if since > PATIENCE {
             let pid = self.participants.pid_of(holder);
             if dead {
@@ -166,10 +167,17 @@ impl Core {
 pub(crate) struct Wait {
     rounds: u32,
     began: Option<u64>,
+    retired: u64,
 }
 
 impl Wait {
     pub fn new() -> Wait {
         Wait::default()
+    }
+
+    /// Notes that the index segment of this word was found retired; false: it was the one before
+    /// too.
+    pub fn found_retired(&mut self, segment: u64) -> bool {
+        std::mem::replace(&mut self.retired, segment) != segment
     }
 }

@@ -13,7 +13,7 @@ use mneme_sync::{Acquired, Guard, Slot, Word};
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::layout::{Head, SegmentInfoOf};
+use crate::layout::{Head, SegmentInfo, SegmentInfoOf};
 use crate::mem::{Loc, Memory};
 use crate::record::Header;
 use crate::segment::{State, frame_byte};
@@ -35,7 +35,7 @@ impl<W: Word> SegmentInfoOf<W> {
         locs: &mut [Loc],
         written: impl FnOnce(),
     ) -> Result<usize, Corrupt> {
-        let (mut used, capacity) = (self.used(), self.capacity());
+        let (mut used, capacity) = (self.written_at(frame)?, self.capacity());
         let mut done = 0;
         for (header, loc) in headers.iter().zip(locs) {
             if used + header.size() > capacity {
@@ -47,8 +47,7 @@ impl<W: Word> SegmentInfoOf<W> {
             done += 1;
         }
         written();
-        // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
-        self.used.store(used, Release);
+        self.set_used(used);
         Ok(done)
     }
 }
@@ -119,21 +118,22 @@ impl Core {
         locs: &mut [Loc],
         class: Class,
     ) -> Result<usize, WriteError> {
-        let mut segment = head.segment.load(Relaxed);
-        let fits = |segment: u64| {
-            segment != 0 && {
-                let info = self.tables.info(Frame(segment as u32 - 1));
-                info.used() + headers[0].size() <= info.capacity()
+        let open = match self.head_segment(head)? {
+            Some((frame, info))
+                if info.written_at(frame)? + headers[0].size() <= info.capacity() =>
+            {
+                Some((frame, info))
+            }
+            old => {
+                if !self.open_segment(slot, head, old, class)? {
+                    return Ok(0);
+                }
+                self.head_segment(head)?
             }
         };
-        if !fits(segment) {
-            if !self.open_segment(slot, head, class)? {
-                return Ok(0);
-            }
-            segment = head.segment.load(Relaxed);
-        }
-        let frame = Frame(segment as u32 - 1);
-        let info = self.tables.info(frame);
+        let Some((frame, info)) = open else {
+            return Ok(0);
+        };
         let done = info.append(&self.mem, frame, headers, locs, || {
             mneme_sys::fault!("log.reserve.header")
         })?;
@@ -141,12 +141,43 @@ impl Core {
         Ok(done)
     }
 
-    /// Gives the locked `head` a fresh segment and closes the old one. False: no room.
-    fn open_segment(&self, slot: &Slot<'_>, head: &Head, class: Class) -> Result<bool, WriteError> {
+    /// The log segment that the locked `head` appends to; `None`: it has none yet.
+    #[inline]
+    fn head_segment(&self, head: &Head) -> Result<Option<(Frame, &SegmentInfo)>, Corrupt> {
+        let word = head.segment.load(Relaxed);
+        if word == 0 {
+            return Ok(None);
+        }
+        match self.tables.named(word) {
+            Some((frame, info))
+                if info.state().state() == Some(State::Head)
+                    && info.first.load(Relaxed) == word =>
+            {
+                Ok(Some((frame, info)))
+            }
+            _ => Err(self.no_head(head)),
+        }
+    }
+
+    #[cold]
+    fn no_head(&self, head: &Head) -> Corrupt {
+        Corrupt {
+            offset: self.loc_of(&head.segment).byte(),
+            what: "a head names no log segment of its own".into(),
+        }
+    }
+
+    /// Gives the locked `head` a fresh segment and closes the `old` one. False: no room.
+    fn open_segment(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        old: Option<(Frame, &SegmentInfo)>,
+        class: Class,
+    ) -> Result<bool, WriteError> {
         let Some(extent) = self.ordinary_extent(slot, class)? else {
             return Ok(false);
         };
-        let old = head.segment.load(Relaxed);
         // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
         head.segment.store(u64::from(extent.start.0) + 1, Release);
         mneme_sys::fault!("log.open.linked");
@@ -154,9 +185,8 @@ impl Core {
         let word = info.state();
         info.change(word, word.to(State::Head, None));
         mneme_sys::fault!("log.open.head");
-        if old != 0 {
-            let old = Frame(old as u32 - 1);
-            let word = self.tables.info(old).state();
+        if let Some((old, info)) = old {
+            let word = info.state();
             if word.state() == Some(State::Head) {
                 self.close_segment(old, word);
             }
@@ -198,9 +228,7 @@ impl Core {
     }
 
     fn repair_head(&self, head: &Head) {
-        let segment = head.segment.load(Acquire);
-        if segment != 0 {
-            let info = self.tables.info(Frame(segment as u32 - 1));
+        if let Some((_, info)) = self.tables.named(head.segment.load(Acquire)) {
             let word = info.state();
             if word.state() == Some(State::Opening) {
                 info.change(word, word.to(State::Head, None));
@@ -222,8 +250,7 @@ impl Core {
         self.mem.word(loc)?.store(header.0, Relaxed);
         mneme_sys::fault!("log.large.header");
         let info = self.tables.info(extent.start);
-        // SYNC: pairs with the Acquire load in `SegmentInfo::used`.
-        info.used.store(header.size(), Release);
+        info.set_used(header.size());
         info.closed_at.store(self.clock.now_ns(), Relaxed);
         let word = info.state();
         info.change(word, word.to(State::Closed, None));

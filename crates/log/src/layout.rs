@@ -23,7 +23,7 @@ use crate::error::{Corrupt, OpenError};
 use crate::mem::{Loc, Mem};
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for their number.
@@ -43,7 +43,10 @@ pub(crate) unsafe trait Layout {}
 pub(crate) struct LogHeader {
     magic: AtomicU64,
     format: AtomicU64,
-    geometry: [AtomicU64; 10],
+    geometry: [AtomicU64; 8],
+    /// Over geometry and seed, see [`Geometry::checksum`].
+    checksum: AtomicU64,
+    reserved: AtomicU64,
     /// Seed of the keyed hash.
     seed: AtomicU64,
     /// The last index root id given out; ids are never reused.
@@ -83,7 +86,8 @@ unsafe impl Layout for Head {}
 pub(crate) struct SegmentInfoOf<W> {
     /// State, flags and owner.
     pub state: W,
-    /// Bytes reserved from the segment's start: headers can be stepped through up to here.
+    /// Bytes reserved from the segment's start, as a length word (see `segment::length_word`):
+    /// headers can be stepped through up to here.
     pub used: W,
     /// Bytes of records that are known to be stale; an estimate that compaction does not rely on.
     pub dead: W,
@@ -93,7 +97,7 @@ pub(crate) struct SegmentInfoOf<W> {
     pub periods: W,
     /// Monotonic nanoseconds when the segment was closed.
     pub closed_at: W,
-    /// Length in frames.
+    /// Length in frames, as a length word.
     pub frames: W,
     /// The frame, plus one, at which the log segment begins that this frame belongs to.
     pub first: W,
@@ -126,6 +130,9 @@ pub(crate) struct Shard {
 const _: () = assert!(size_of::<Shard>() == 64 + 128 + LIMBO * 16);
 // SAFETY: repr(C), atomics alone.
 unsafe impl Layout for Shard {}
+
+/// Frames of the longest log segment that a geometry may ask for.
+pub(crate) const MAX_ORDINARY_FRAMES: u64 = 512;
 
 /// How large everything is; fixed when the store is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,6 +190,19 @@ impl Geometry {
         }
     }
 
+    /// Over what never changes in the header: finds accidents, not malice.
+    fn checksum(&self, seed: u64) -> u64 {
+        let fold = |sum: u64, word: u64| {
+            (sum ^ word)
+                .wrapping_mul(0x0000_0100_0000_01b3)
+                .rotate_left(29)
+        };
+        fold(
+            self.words().into_iter().fold(0xcbf2_9ce4_8422_2325, fold),
+            seed,
+        )
+    }
+
     fn words(&self) -> [u64; 8] {
         [
             self.max_frames,
@@ -211,7 +231,7 @@ impl Geometry {
 
     fn plausible(&self) -> bool {
         self.max_frames <= 1 << 24
-            && (1..=512).contains(&self.segment_frames)
+            && (1..=MAX_ORDINARY_FRAMES).contains(&self.segment_frames)
             && (1..=1 << 16).contains(&self.heads)
             && (1..=1 << 10).contains(&self.survivors)
             && self.shards.is_power_of_two()
@@ -265,6 +285,7 @@ impl Tables {
         for (word, value) in header.geometry.iter().zip(geometry.words()) {
             word.store(value, Relaxed);
         }
+        header.checksum.store(geometry.checksum(seed), Relaxed);
         header.seed.store(seed, Relaxed);
         // SYNC: pairs with the Acquire load in `Tables::open`.
         header.complete.store(1, Release);
@@ -307,7 +328,11 @@ impl Tables {
         if !geometry.plausible() || geometry.client_bytes() > client.end - client.start {
             return Err(corrupt("the geometry in the log header is out of range").into());
         }
-        tables.seed = header.seed.load(Relaxed);
+        let seed = header.seed.load(Relaxed);
+        if header.checksum.load(Relaxed) != geometry.checksum(seed) {
+            return Err(corrupt("the checksum of the log header is wrong").into());
+        }
+        tables.seed = seed;
         tables.geometry = geometry;
         Ok(tables)
     }
@@ -322,6 +347,12 @@ impl Tables {
         // SAFETY: `create`/`open` checked that the client area with all tables of this geometry is
         // mapped, regions never shrink, and `T: Layout` accepts any bits at 8-byte alignment.
         unsafe { &*address.cast::<T>() }
+    }
+
+    /// Whether `loc` is one of the header's words that name roots.
+    pub fn in_header(&self, loc: Loc) -> bool {
+        let roots = self.at + std::mem::offset_of!(LogHeader, roots) as u64;
+        (roots..self.at + Geometry::HEADS_AT).contains(&loc.byte())
     }
 
     #[inline]
@@ -341,6 +372,17 @@ impl Tables {
     pub fn info(&self, frame: Frame) -> &SegmentInfo {
         assert!(u64::from(frame.0) < self.geometry.max_frames);
         self.get(self.geometry.infos_at() + u64::from(frame.0) * size_of::<SegmentInfo>() as u64)
+    }
+
+    /// The log segment that `word`, found in the region, names: its first frame, plus one.
+    #[inline]
+    pub fn named(&self, word: u64) -> Option<(Frame, &SegmentInfo)> {
+        let frame = word.checked_sub(1)?;
+        if frame >= self.geometry.max_frames {
+            return None;
+        }
+        let frame = Frame(frame as u32);
+        Some((frame, self.info(frame)))
     }
 
     #[inline]

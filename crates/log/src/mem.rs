@@ -32,11 +32,12 @@ impl Loc {
         Loc(word & LOC_MASK)
     }
 
-    /// The location of a byte offset, which is a multiple of 8 below 32 TiB.
+    /// The location of a byte offset, which is a multiple of 8 below 32 TiB. One beyond, which only
+    /// a damaged region leads to, becomes a location outside of every region.
     #[inline]
     pub fn of_byte(offset: u64) -> Loc {
-        debug_assert!(offset.is_multiple_of(8) && offset >> 3 <= LOC_MASK);
-        Loc(offset >> 3)
+        debug_assert!(offset.is_multiple_of(8));
+        Loc((offset >> 3).min(LOC_MASK))
     }
 
     /// The place of word number `word`.

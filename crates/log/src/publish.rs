@@ -17,9 +17,10 @@ use mneme_sync::{DeadSlot, Pin, Slot};
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
-use crate::index::resize::{Resized, Why};
+use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
+use crate::layout::DATABASES;
 use crate::mem::Loc;
 
 /// The intent of a thread that is about to lock a bucket: words as in [`words`].
@@ -142,7 +143,9 @@ impl Core {
                     look,
                 } => {
                     if let Some((loc, size)) = died {
-                        self.record_died(loc, size)?;
+                        // It has happened already: if the segment that the old record is counted in
+                        // is damaged, that is for the check to say.
+                        let _ = self.record_died(loc, size);
                     }
                     if let Some(why) = look {
                         // It has happened already. A change of shape that fails is put off.
@@ -190,7 +193,15 @@ impl Core {
             }
             TryLock::Retired => {
                 slot.intent(OPERATION_LANE).clear();
-                Ok(None)
+                // The word that named the segment was changed before the segment was retired, which
+                // was seen in this order: the next look finds another one.
+                // SYNC: pairs with the Release store in `Held::retire`.
+                let _ = home.word();
+                if wait.found_retired(segment.word()) {
+                    Ok(None)
+                } else {
+                    Err(retired(segment).into())
+                }
             }
             TryLock::Busy(word) => {
                 slot.intent(OPERATION_LANE).clear();
@@ -273,7 +284,13 @@ impl Core {
         self.note_operation(slot, root, segment, entry, found.as_ref(), delta);
         let outcome = match found {
             Some(found) => {
-                let bucket = self.mem.bucket(segment, found.bucket)?;
+                let bucket = match self.mem.bucket(segment, found.bucket) {
+                    Ok(bucket) => bucket,
+                    Err(corrupt) => {
+                        held.unlock();
+                        return Err(corrupt.into());
+                    }
+                };
                 bucket.replace(found.slot, entry);
                 let removed = change.new.is_none();
                 let sparse = removed && worth_a_look(place) && bucket.used() <= 2;
@@ -288,9 +305,12 @@ impl Core {
                 }
             }
             None => {
-                let Some(distance) = self.mem.insert_entry(segment, &mut held, entry)? else {
-                    held.unlock();
-                    return Ok(Outcome::Full);
+                let distance = match self.mem.insert_entry(segment, &mut held, entry) {
+                    Ok(Some(distance)) => distance,
+                    none => {
+                        held.unlock();
+                        return none.map(|_| Outcome::Full).map_err(Into::into);
+                    }
                 };
                 let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
                 Outcome::Done {
@@ -331,7 +351,7 @@ impl Core {
                 _ => 0,
             };
             intent.set(words::ROOT, root.id);
-            intent.set(words::COUNT, (counted + delta) as u64);
+            intent.set(words::COUNT, counted.wrapping_add(delta) as u64);
         }
         intent.set(words::DATABASE, u64::from(root.database) | READY);
     }
@@ -365,7 +385,7 @@ impl Core {
             if happened && root_id != 0 {
                 let count = intent.words[words::COUNT] as i64;
                 let database = intent.words[words::DATABASE] & !READY;
-                dead.set_count(database as usize, root_id, count);
+                dead.set_count(database as usize % DATABASES, root_id, count);
             }
             if happened && !old.is_empty() {
                 let record = self.mem.record(old.loc())?;

@@ -18,8 +18,9 @@ use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::index::Lookup;
 use crate::index::bucket::Entry;
-use crate::layout::{SegmentInfo, SegmentInfoOf};
+use crate::layout::{MAX_ORDINARY_FRAMES, SegmentInfo, SegmentInfoOf};
 use crate::mem::Loc;
+use crate::record::{MAX_KEY, MAX_VALUE};
 
 /// The arena tag of log segments.
 pub(crate) const TAG_LOG: u16 = 1;
@@ -28,6 +29,32 @@ pub(crate) const TAG_INDEX: u16 = 2;
 
 /// Set in [`SegmentInfo::stamp`] while a grace period is due and not yet begun.
 const UNSTAMPED: u64 = 1 << 63;
+
+/// Frames of the longest log segment: one with the largest record, or an ordinary one.
+const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
+const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
+
+/// A length as a [`SegmentInfo`] keeps it: in the low half, and once more, every bit turned over, in
+/// the high one. These words alone say where records are: one that is overwritten must be noticed
+/// before compaction, or the next append, believes it.
+pub(crate) fn length_word(length: u64) -> u64 {
+    length | !length << 32
+}
+
+/// The length in such a word; `None`: it is damaged.
+#[inline]
+fn length(word: u64) -> Option<u64> {
+    let length = word & u64::from(u32::MAX);
+    (length_word(length) == word).then_some(length)
+}
+
+#[cold]
+fn no_length(frame: Frame) -> Corrupt {
+    Corrupt {
+        offset: frame_byte(frame),
+        what: "the lengths of the log segment there are damaged".into(),
+    }
+}
 
 /// Where a log segment stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,28 +140,60 @@ impl<W: Word> SegmentInfoOf<W> {
 
     /// Starts a new life for an extent that was just claimed.
     pub fn begin(&self, owner: SlotId, frames: u32, large: bool) {
-        self.used.store(0, Relaxed);
+        self.used.store(length_word(0), Relaxed);
         self.dead.store(0, Relaxed);
         self.unstamp();
         self.closed_at.store(0, Relaxed);
-        self.frames.store(u64::from(frames), Relaxed);
+        self.frames.store(length_word(u64::from(frames)), Relaxed);
         // Relaxed: nobody else changes the state of an extent that this thread has claimed.
         let last = StateWord(self.state.load(Relaxed));
         // SYNC: pairs with the Acquire load in `state`.
         self.state.store(last.reborn(owner, large).0, Release);
     }
 
-    /// Bytes between the segment's start and the end of its last record.
+    /// Bytes between the segment's start and the end of its last record; `None` if a word that says
+    /// so is damaged. To believe such a one would be to append to others' bytes, or to take records
+    /// that are there for none.
+    #[inline]
+    pub fn written(&self) -> Option<u64> {
+        // SYNC: pairs with the Release stores in `set_used`: the headers below are written.
+        let used = length(self.used.load(Acquire))?;
+        (used <= self.capacity() && used.is_multiple_of(8)).then_some(used)
+    }
+
+    /// The same, or what is wrong with the segment at `frame`.
+    #[inline]
+    pub fn written_at(&self, frame: Frame) -> Result<u64, Corrupt> {
+        self.written().ok_or_else(|| no_length(frame))
+    }
+
+    /// The same for those who count: nothing, if it is damaged.
     pub fn used(&self) -> u64 {
-        // SYNC: pairs with the Release store in `Core::reserve`: the headers below are written.
-        self.used.load(Acquire).min(self.capacity())
+        self.written().unwrap_or(0)
+    }
+
+    /// Says that the headers up to there are written.
+    #[inline]
+    pub fn set_used(&self, bytes: u64) {
+        // SYNC: pairs with the Acquire load in `written`.
+        self.used.store(length_word(bytes), Release);
+    }
+
+    /// Frames of its extent; `None` if the word is damaged.
+    #[inline]
+    pub fn frames(&self) -> Option<u32> {
+        // Relaxed: written before the segment's first record.
+        let frames = length(self.frames.load(Relaxed))?;
+        (1..=MAX_SEGMENT_FRAMES)
+            .contains(&frames)
+            .then_some(frames as u32)
     }
 
     /// Ends the grace period that runs, if any: the next state needs one of its own.
     ///
     /// Each waiting period has a number, so that a stamp meant for an earlier one fails.
     pub fn unstamp(&self) {
-        let waiting = UNSTAMPED | (self.periods.fetch_add(1, Relaxed) + 1);
+        let waiting = UNSTAMPED | self.periods.fetch_add(1, Relaxed).wrapping_add(1);
         // SYNC: pairs with the Acquire load in `stamp`.
         self.stamp.store(waiting, Release);
     }
@@ -174,9 +233,10 @@ impl<W: Word> SegmentInfoOf<W> {
         self.change(from, from.to(State::Condemned, None))
     }
 
-    /// Bytes of its extent.
+    /// Bytes of its extent; none, if its length is damaged.
+    #[inline]
     pub fn capacity(&self) -> u64 {
-        self.frames.load(Relaxed) * FRAME_BYTES
+        self.frames().map_or(0, |n| u64::from(n) * FRAME_BYTES)
     }
 
     /// Bytes of records not known to be stale.
@@ -229,7 +289,7 @@ impl Core {
     pub(crate) fn record_died(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
         let frame = self.segment_of(loc)?;
         let info = self.tables.info(frame);
-        let dead = info.dead.fetch_add(bytes, Relaxed) + bytes;
+        let dead = info.dead.fetch_add(bytes, Relaxed).saturating_add(bytes);
         let word = info.state();
         if word.large() && word.state() == Some(State::Closed) && dead >= info.used() {
             // Nobody finds the record any more: it needs no compaction, only the grace period.
@@ -245,15 +305,13 @@ impl Core {
         if frame < self.tables.geometry.max_frames {
             // Relaxed: written before the segment's first record, whose location the caller has.
             let first = self.tables.info(Frame(frame as u32)).first.load(Relaxed);
-            if first != 0 && first <= frame + 1 {
-                let frames = self
-                    .tables
-                    .info(Frame(first as u32 - 1))
-                    .frames
-                    .load(Relaxed);
-                if frame + 1 < first + frames {
-                    return Ok(Frame(first as u32 - 1));
-                }
+            if let Some((start, info)) = self.tables.named(first)
+                && let Some(frames) = info.frames()
+                && frame
+                    .checked_sub(u64::from(start.0))
+                    .is_some_and(|behind| behind < u64::from(frames))
+            {
+                return Ok(start);
             }
         }
         Err(Corrupt {
@@ -310,7 +368,7 @@ impl Core {
 
     /// Whether the index leads to the large record at `frame`. The caller is pinned.
     fn is_found(&self, frame: Frame, info: &SegmentInfo) -> Result<bool, Corrupt> {
-        if info.used() == 0 {
+        if info.written_at(frame)? == 0 {
             // Its writer died before the header.
             return Ok(false);
         }
@@ -367,6 +425,10 @@ impl Core {
             if state != State::Condemned || !self.grace_over(info) {
                 continue;
             }
+            // How much would be given back? One whose length is damaged stays where it is.
+            let Some(frames) = info.frames() else {
+                continue;
+            };
             // Asked after the state was seen: whoever emptied the segment of a dropped index'
             // records had seen it dropped, so that it is seen listed here, or swept.
             if self.sweeps_due() {
@@ -378,7 +440,7 @@ impl Core {
             mneme_sys::fault!("log.free.marked");
             let extent = Extent {
                 start: frame,
-                frames: info.frames.load(Relaxed) as u32,
+                frames,
             };
             let released = self.release(slot, extent);
             if let Err(WriteError::Stalled(_)) = released {
@@ -432,14 +494,9 @@ impl Core {
                     info.change(word, word.to(State::Closed, None));
                 }
                 Some(State::Freeing) if adopted => {
-                    let frames = info.frames.load(Relaxed) as u32;
-                    self.release(
-                        slot,
-                        Extent {
-                            start: frame,
-                            frames,
-                        },
-                    )?;
+                    if let Some(arena) = arena {
+                        self.release(slot, arena.extent)?;
+                    }
                 }
                 _ => {}
             }

@@ -52,7 +52,9 @@ impl Core {
         for (_, info, _, state) in self.segments() {
             segments += 1;
             condemned += u64::from(state == State::Condemned);
-            let (used, capacity) = (info.used(), info.capacity());
+            let capacity = info.capacity();
+            // Another life, of another length, may have begun in between.
+            let used = info.used().min(capacity);
             let dead = if state == State::Condemned {
                 used
             } else {

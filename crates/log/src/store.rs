@@ -11,7 +11,7 @@ use rapidhash::v3::RapidSecrets;
 
 use crate::check::Report;
 use crate::core::Core;
-use crate::error::{BatchError, OpenError, ReadError, WriteError};
+use crate::error::{BatchError, Corrupt, OpenError, ReadError, WriteError};
 use crate::layout::{DATABASES, Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
@@ -206,6 +206,18 @@ impl Builder {
         .map_err(|e| OpenError::Arena(e.to_string()))?;
         let mem = Mem::new(data);
         let tables = Tables::open(&mem, arena.client())?;
+        let frames = arena.stats();
+        let most = u64::from(frames.own) + u64::from(frames.frames) + u64::from(frames.growable);
+        if most > tables.geometry.max_frames {
+            return Err(Corrupt {
+                offset: arena.client().start,
+                what: format!(
+                    "the log's tables are for {} frames, and the arena has {most}",
+                    tables.geometry.max_frames
+                ),
+            }
+            .into());
+        }
         self.start(mem, tables, arena, participants, topology)
     }
 

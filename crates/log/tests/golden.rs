@@ -3,7 +3,7 @@
 //! format belongs to `mneme-sync`, which has images of its own.)
 //!
 //! A change that fails here changes what lies in regions. If that is meant, it is a new version of the
-//! format: raise `FORMAT`, write its image (`MNEME_GOLDEN=write cargo test -p mneme-log --test golden the_words`),
+//! format: raise `FORMAT`, write its image (`MNEME_GOLDEN=write cargo test -p mneme-log --test golden the_words_of_a_store`),
 //! and decide what becomes of images of the old one.
 
 #![allow(

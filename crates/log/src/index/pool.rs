@@ -22,7 +22,8 @@ use crate::segment::{TAG_INDEX, frame_byte};
 
 /// Bytes of a unit: two buckets.
 pub(crate) const UNIT: u64 = 256;
-const UNITS: u64 = FRAME_BYTES / UNIT;
+/// Units of a frame.
+pub(crate) const UNITS: u64 = FRAME_BYTES / UNIT;
 const MAP_WORDS: usize = (UNITS / 64) as usize;
 /// Units that the bitmap itself takes.
 const MAP_UNITS: u64 = MAP_WORDS as u64 * 8 / UNIT;
@@ -208,7 +209,7 @@ impl Core {
             .iter()
             .map(|w| u64::from(w.load(Relaxed).count_ones()))
             .sum::<u64>()
-            - MAP_UNITS)
+            .saturating_sub(MAP_UNITS))
     }
 
     /// The frames in shard `index`'s pool table.
@@ -219,8 +220,26 @@ impl Core {
             .filter_map(|w| PoolEntry(w.load(Acquire)).frame())
     }
 
-    fn bitmap(&self, frame: Frame) -> Result<&[std::sync::atomic::AtomicU64; MAP_WORDS], Corrupt> {
-        self.mem.words(Loc::of_byte(frame_byte(frame)))
+    pub(crate) fn bitmap(
+        &self,
+        frame: Frame,
+    ) -> Result<&[std::sync::atomic::AtomicU64; MAP_WORDS], Corrupt> {
+        let loc = Loc::of_byte(frame_byte(frame));
+        if !self.is_index(loc) {
+            return Err(Corrupt {
+                offset: loc.byte(),
+                what: "a pool's frame that is not the index'".into(),
+            });
+        }
+        self.mem.words(loc)
+    }
+
+    /// Whether `loc` lies in a frame of the index.
+    pub(crate) fn is_index(&self, loc: Loc) -> bool {
+        u32::try_from(loc.byte() / FRAME_BYTES)
+            .ok()
+            .and_then(|frame| self.arena.extent_of(Frame(frame)))
+            .is_some_and(|info| info.tag == TAG_INDEX)
     }
 }
 
@@ -248,7 +267,7 @@ impl HeldShard<'_> {
         debug_assert!((1..UNITS - MAP_UNITS).contains(&units));
         let table = self.core.tables.pool(self.index);
         let frames = (self.shard.frames.load(Relaxed) as usize).min(table.len());
-        let hint = self.shard.hint.load(Relaxed) as usize;
+        let hint = self.shard.hint.load(Relaxed) as usize % frames.max(1);
         for at in (0..frames).map(|i| (hint + i) % frames) {
             let entry = PoolEntry(table[at].load(Relaxed));
             let Some(frame) = entry.frame() else { continue };
@@ -276,6 +295,12 @@ impl HeldShard<'_> {
         let Some(first) = find_run(|i| map[i].load(Relaxed), units) else {
             return Ok(None);
         };
+        if first < MAP_UNITS {
+            return Err(Corrupt {
+                offset: frame_byte(frame),
+                what: "a bitmap that does not count itself".into(),
+            });
+        }
         let block = Block {
             loc: Loc::of_byte(frame_byte(frame) + first * UNIT),
             units,
@@ -393,13 +418,11 @@ impl HeldShard<'_> {
         if limbo.iter().any(|e| e[0].load(Relaxed) == block.word()) {
             return;
         }
-        match limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
-            Some(entry) => {
-                entry[1].store(0, Relaxed);
-                entry[0].store(block.word(), Release);
-            }
-            // Cannot happen after `limbo_room`; losing the block is the harmless way out.
-            None => debug_assert!(false, "limbo is full"),
+        // There is one after `limbo_room`, unless the region is damaged: then losing the block is the
+        // harmless way out.
+        if let Some(entry) = limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
+            entry[1].store(0, Relaxed);
+            entry[0].store(block.word(), Release);
         }
     }
 
@@ -441,7 +464,10 @@ impl HeldShard<'_> {
     fn repair(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         let frame = self.journal(journal::FRAME);
         if frame != 0 {
-            self.repair_frame(slot, Frame(frame as u32 - 1))?;
+            // One that no arena can have is damage, and nothing was done with it.
+            if let Ok(frame) = u32::try_from(frame - 1) {
+                self.repair_frame(slot, Frame(frame))?;
+            }
             self.note(journal::FRAME, 0);
         }
         if let Some(block) = Block::of_word(self.journal(journal::FREE)) {

@@ -462,11 +462,26 @@ impl HeldShard<'_> {
         Ok(Resized::Done)
     }
 
+    /// The words that the journal says are to be changed: no more than the longest directory has.
+    pub(super) fn noted_words(&self) -> Result<(Loc, u64), Corrupt> {
+        let address = Loc::of_word(self.journal(journal::ADDRESS));
+        let count = self.journal(journal::COUNT);
+        let core = self.core;
+        let in_header = core.tables.in_header(address) && count == 1;
+        if !in_header && (count > 1 << MAX_DEPTH || !core.is_index(address)) {
+            return Err(Corrupt {
+                offset: address.byte(),
+                what: format!("a journal names {count} words there, which are not the index'"),
+            });
+        }
+        Ok((address, count))
+    }
+
     /// Carries out the change in the journal, from wherever it was left.
     pub(super) fn publish(&self) -> Result<(), WriteError> {
         mneme_sys::fault!("index.resize.noted");
-        let address = Loc::of_word(self.journal(journal::ADDRESS));
-        let words = (0..self.journal(journal::COUNT)).map(|i| {
+        let (address, count) = self.noted_words()?;
+        let words = (0..count).map(|i| {
             let half = i < self.journal(journal::HALF);
             let word = if half {
                 journal::FIRST
@@ -501,6 +516,15 @@ impl HeldShard<'_> {
     }
 }
 
+/// What to say of an index word that names a segment that was replaced.
+#[cold]
+pub(crate) fn retired(segment: SegmentRef) -> Corrupt {
+    Corrupt {
+        offset: segment.loc.byte(),
+        what: "a retired index segment is in use".into(),
+    }
+}
+
 /// Locks every bucket of `segment`, or says which holder did not let go before `wait`, which gets
 /// the number of the attempt, had no more patience.
 pub(crate) fn freeze<M: Memory>(
@@ -516,10 +540,7 @@ pub(crate) fn freeze<M: Memory>(
             match bucket.try_lock(slot) {
                 TryLock::Held(_) => break,
                 TryLock::Retired => {
-                    return Err(Corrupt {
-                        offset: segment.loc.byte(),
-                        what: "a retired index segment is in use".into(),
-                    });
+                    return Err(retired(segment));
                 }
                 TryLock::Busy(word) => {
                     tries += 1;

@@ -251,7 +251,10 @@ impl HeldShard<'_> {
             word.store(0, Relaxed);
         }
         let header = core.tables.header();
-        words[0].store(header.next_root.fetch_add(1, Relaxed) + 1, Relaxed);
+        words[0].store(
+            header.next_root.fetch_add(1, Relaxed).wrapping_add(1),
+            Relaxed,
+        );
         words[1].store(u64::from(database), Relaxed);
         let link = core.loc_of(&header.roots[usize::from(database)]);
         self.commit(Change::words(link, 1, block.loc.bits()))
@@ -329,8 +332,8 @@ impl HeldShard<'_> {
 
     /// Carries out the strike in the journal, from wherever it was left.
     pub(super) fn finish_strike(&self) -> Result<(), WriteError> {
-        let address = Loc::of_word(self.journal(journal::ADDRESS));
-        for i in 0..self.journal(journal::COUNT) {
+        let (address, count) = self.noted_words()?;
+        for i in 0..count {
             self.core.mem.word(address.add_words(i))?.store(0, Release);
         }
         mneme_sys::fault!("index.sweep.unlinked");

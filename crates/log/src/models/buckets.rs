@@ -130,9 +130,19 @@ fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: En
     loop {
         let segment = space.index_segment(&root(), place).unwrap().unwrap();
         let home = space.bucket(segment, segment.home(place.tag)).unwrap();
-        let TryLock::Held(mut held) = home.try_lock(SlotId(me)) else {
-            thread::yield_now();
-            continue;
+        let mut held = match home.try_lock(SlotId(me)) {
+            TryLock::Held(held) => held,
+            TryLock::Busy(_) => {
+                thread::yield_now();
+                continue;
+            }
+            TryLock::Retired => {
+                // As `Core::lock_home`, which takes anything else for damage.
+                assert!(home.word().retired());
+                let now = space.index_segment(&root(), place).unwrap();
+                assert_ne!(now, Some(segment), "a retired segment is in use");
+                continue;
+            }
         };
         match space.find_in(segment, place.tag, &[key]).unwrap() {
             Some(found) => space

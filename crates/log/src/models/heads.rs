@@ -12,6 +12,7 @@ use super::{LooseLoads, LooseStores, Model, Orders, Sound, Space, fails, holds};
 use crate::layout::SegmentInfoOf;
 use crate::mem::{Loc, Memory};
 use crate::record::Header;
+use crate::segment::length_word;
 
 /// What lay in the segment's frame before: no header.
 const GARBAGE: u64 = u64::MAX;
@@ -34,7 +35,8 @@ impl<O: Orders> Head<O> {
             info: SegmentInfoOf::default(),
             space: Space::new(words, 0),
         };
-        head.info.frames.store(1, Relaxed);
+        head.info.frames.store(length_word(1), Relaxed);
+        head.info.used.store(length_word(0), Relaxed);
         Arc::new(head)
     }
 
@@ -113,7 +115,7 @@ fn space_taken_before_the_header_is_written_cannot_be_walked() {
         let _held = head.lock.lock().unwrap();
         let mut at = head.info.used();
         let size: u64 = headers.iter().map(|header| header.size()).sum();
-        head.info.used.store(at + size, Release);
+        head.info.used.store(length_word(at + size), Release);
         for header in headers {
             let word = head.space.word(Loc::of_byte(at)).unwrap();
             word.store(header.0, Relaxed);
