@@ -5,6 +5,7 @@
 
 use crate::core::Core;
 use crate::error::{BatchError, ReadError, WriteError};
+use crate::expiry::Expiry;
 use crate::index::root::Root;
 use crate::index::{Place, SegmentRef};
 use crate::mem::Loc;
@@ -94,9 +95,9 @@ impl Core {
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 let found = match &flight {
-                    Some((root, flight)) if key.len() <= MAX_KEY => {
-                        self.find(&slot, root, flight.places[i], flight.segments[i], key)?
-                    }
+                    Some((root, flight)) if key.len() <= MAX_KEY => self
+                        .find(&slot, root, flight.places[i], flight.segments[i], key)?
+                        .filter(|found| !self.is_expired(&found.record)),
                     _ => None,
                 };
                 visit(chunk * WIDTH + i, found.map(|f| f.record.value()));
@@ -175,7 +176,7 @@ impl Core {
             drop(pin);
             let (key, value) = &pairs[0];
             return self
-                .put(database, key.as_ref(), value.as_ref())
+                .put(database, key.as_ref(), value.as_ref(), Expiry::Never)
                 .map(|()| 1)
                 .map_err(first);
         }
@@ -191,6 +192,7 @@ impl Core {
             self.copy_body(
                 locs[i],
                 headers[i],
+                Expiry::Never,
                 pairs[i].0.as_ref(),
                 pairs[i].1.as_ref(),
             )
@@ -203,6 +205,7 @@ impl Core {
                 segment: flight.segments[i],
                 key: pairs[i].0.as_ref(),
                 new: Some((locs[i], headers[i].size())),
+                expiring: false,
                 expect: Expect::Anything,
             };
             let published = self.publish(&slot, &pin, &change);
@@ -252,8 +255,7 @@ impl Core {
                         place: flight.places[i],
                         segment: flight.segments[i],
                         key,
-                        new: None,
-                        expect: Expect::Anything,
+                        ..Change::removal(root, flight.places[i], key)
                     };
                     self.publish(&slot, &pin, &change).map_err(at(i))?
                 };

@@ -22,6 +22,7 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::layout::{Head, SegmentInfo};
 use crate::mem::Loc;
+use crate::publish::Change;
 use crate::record::{Header, Record};
 use crate::segment::{State, StateWord, frame_byte};
 
@@ -116,7 +117,7 @@ impl Core {
         while at < end {
             // One pin a chunk, so that a long walk holds up no grace period.
             let _pin = slot.pin();
-            let chunk = self.survivors(frame, &mut at, end)?;
+            let chunk = self.survivors(slot, frame, &mut at, end)?;
             let mut rest = &chunk[..];
             while !rest.is_empty() {
                 let headers: Vec<Header> = rest.iter().map(|s| s.record.header()).collect();
@@ -147,6 +148,7 @@ impl Core {
     /// All their buckets are fetched before the first is looked at.
     fn survivors(
         &self,
+        slot: &Slot<'_>,
         frame: Frame,
         at: &mut u64,
         end: u64,
@@ -192,14 +194,27 @@ impl Core {
                 false
             })
         });
-        error.map_or(Ok(chunk), |e| Err(e.into()))
+        if let Some(e) = error {
+            return Err(e.into());
+        }
+        for i in (0..chunk.len()).rev() {
+            if self.is_expired(&chunk[i].record) {
+                let expired = chunk.swap_remove(i);
+                let change = Change::removal(expired.root, expired.place, expired.record.key());
+                self.remove_expired(slot, change, expired.loc)?;
+            }
+        }
+        Ok(chunk)
     }
 
-    /// Copies a record to where the survivors' head has reserved room for it.
+    /// Copies a record to where the survivors' head has reserved room for it, but for the expiry,
+    /// which `relocate` copies.
     fn copy_record(&self, record: Record<'_>, copy: Loc) -> Result<(), WriteError> {
-        let bytes = record.whole();
-        let to = self.mem.address(copy, bytes.len() as u64)?;
-        if (to as usize).abs_diff(bytes.as_ptr() as usize) < bytes.len() {
+        let header = record.header();
+        let to = self.mem.address(copy, header.size())?;
+        let to = to.wrapping_add(header.key_offset());
+        let (from, bytes) = record.body();
+        if (to as usize).abs_diff(from as usize) < bytes {
             return Err(Corrupt {
                 offset: copy.byte(),
                 what: "a log segment that overlaps another".into(),
@@ -208,10 +223,7 @@ impl Core {
         }
         // SAFETY: `append_held` gave these bytes to this thread alone, and they do not overlap those
         // of the record; the header, already written there, is skipped, for others may be reading it.
-        unsafe {
-            to.add(8)
-                .copy_from_nonoverlapping(bytes.as_ptr().add(8), bytes.len() - 8)
-        };
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
         Ok(())
     }
 

@@ -233,6 +233,19 @@ impl Core {
         Ok(removed_in_all)
     }
 
+    /// Removes every record that has expired; how many there were.
+    pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
+        let slot = self.participants.slot()?;
+        let mut sweep = ExpirySweep::default();
+        let mut removed = 0;
+        loop {
+            removed += self.sweep_expired(&slot, &mut sweep)?;
+            if sweep.is_at_start() {
+                return Ok(removed);
+            }
+        }
+    }
+
     /// Looks at the next few buckets: how many records there were, and how many of them it removed.
     fn sweep_step(
         &self,

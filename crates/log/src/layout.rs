@@ -57,7 +57,9 @@ pub(crate) struct LogHeader {
     pub sweep: RobustLock,
     /// Not zero: a large record may lie in the log that nobody can find, see `Core::condemn_lost`.
     pub lost: AtomicU64,
-    spare: [AtomicU64; 47],
+    /// Not zero: records with an expiry may be in the store, see `crate::expiry`.
+    pub expiring: AtomicU64,
+    spare: [AtomicU64; 46],
     /// The location of each database's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.

@@ -33,6 +33,7 @@ mod check;
 mod compact;
 mod core;
 mod error;
+mod expiry;
 mod head;
 mod index;
 mod layout;
@@ -53,6 +54,7 @@ mod value;
 
 pub use check::Report;
 pub use error::{BatchError, Corrupt, OpenError, ReadError, WriteError};
+pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};
 pub use record::{MAX_KEY, MAX_VALUE};

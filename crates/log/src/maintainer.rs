@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::core::Core;
+use crate::expiry::ExpirySweep;
 
 /// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
 /// not run out between two looks, long enough to cost nothing when idle.
@@ -48,13 +49,14 @@ impl Drop for Maintainer {
 
 fn run(core: &Core, (stop, signal): &(Mutex<bool>, Condvar)) {
     let mut looks = 0;
+    let mut sweep = ExpirySweep::default();
     let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stopped {
         drop(stopped);
         looks += 1;
         // What fails here (a stalled lock, a damaged segment) fails again, with its error, for the
         // writer who needs it.
-        let _ = look_round(core, looks % REAP_EVERY == 0, &|| {
+        let _ = look_round(core, &mut sweep, looks % REAP_EVERY == 0, &|| {
             *stop.lock().unwrap_or_else(PoisonError::into_inner)
         });
         stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +71,7 @@ fn run(core: &Core, (stop, signal): &(Mutex<bool>, Condvar)) {
 
 fn look_round(
     core: &Core,
+    sweep: &mut ExpirySweep,
     reap: bool,
     stopped: &dyn Fn() -> bool,
 ) -> Result<(), crate::WriteError> {
@@ -76,6 +79,7 @@ fn look_round(
     if reap {
         core.reap(&slot)?;
     }
+    core.sweep_expired(&slot, sweep)?;
     if core.wants_compaction() || core.sweeps_due() {
         core.maintain(&slot)?;
     }

@@ -7,6 +7,7 @@ use mneme_sync::{Holding, Pin, Slot};
 
 use crate::core::{Core, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
+use crate::expiry::{Expiry, Stored};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::mem::Loc;
@@ -20,8 +21,10 @@ use crate::value::Value;
 pub enum Decision {
     /// Leave it as it is.
     Keep,
-    /// Store this value.
+    /// Store this value, with the expiry that the old one had.
     Replace(Vec<u8>),
+    /// Store this value with this expiry.
+    ReplaceUntil(Vec<u8>, Expiry),
     /// Remove it.
     Remove,
 }
@@ -67,13 +70,20 @@ impl Core {
         let segment = self.mem.index_segment(&root, place)?;
         Ok(self
             .find(&slot, &root, place, segment, key)?
+            .filter(|found| !self.is_expired(&found.record))
             .map(|found| Value::new(found.record.value(), pin)))
     }
 
     /// Stores `value` under `key`.
-    pub(crate) fn put(&self, database: u8, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+    pub(crate) fn put(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
         Self::check_lengths(key, value)?;
-        let header = Header::record(key.len(), value.len(), database);
+        let header = Self::header_for(key, value, expiry, database);
         let slot = self.participants.slot()?;
         let place = self.place(key);
         let mut room = Room::new(header.size());
@@ -82,7 +92,7 @@ impl Core {
                 let pin = slot.pin();
                 if let Some(root) = self.root_or_create(&slot, database)?
                     && let segment = self.prefetch_bucket(&root, place)?
-                    && let Some(loc) = self.write_record(&slot, header, key, value)?
+                    && let Some(loc) = self.write_record(&slot, header, expiry, key, value)?
                 {
                     let new = Some((loc, header.size()));
                     let change = Change {
@@ -91,6 +101,7 @@ impl Core {
                         segment,
                         key,
                         new,
+                        expiring: expiry != Expiry::Never,
                         expect: Expect::Anything,
                     };
                     if self.publish(&slot, &pin, &change)? != Published::NoRoom {
@@ -114,14 +125,7 @@ impl Core {
             return Ok(false);
         };
         let place = self.place(key);
-        let change = Change {
-            root,
-            place,
-            segment: None,
-            key,
-            new: None,
-            expect: Expect::Anything,
-        };
+        let change = Change::removal(root, place, key);
         Ok(self.publish(&slot, &pin, &change)? == Published::Removed)
     }
 
@@ -141,7 +145,7 @@ impl Core {
         &self,
         database: u8,
         key: &[u8],
-        mut decide: impl FnMut(Option<&[u8]>) -> Decision,
+        mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, WriteError> {
         Self::check_lengths(key, &[])?;
         let slot = self.participants.slot()?;
@@ -176,35 +180,35 @@ impl Core {
         root: Root,
         place: Place,
         key: &[u8],
-        decide: &mut impl FnMut(Option<&[u8]>) -> Decision,
+        decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         room: &mut Room,
     ) -> Result<Tried, WriteError> {
         let segment = self.mem.index_segment(&root, place)?;
         let found = self.find(slot, &root, place, segment, key)?;
-        let decision = decide(found.as_ref().map(|f| f.record.value()));
+        let stored = found
+            .as_ref()
+            .filter(|f| !self.is_expired(&f.record))
+            .map(|f| Stored::of(&f.record));
+        let present = stored.is_some();
+        let kept = stored.map_or(Expiry::Never, |s| s.expiry);
+        let decision = decide(stored);
         let expect = found
             .as_ref()
             .map_or(Expect::Absent, |f| Expect::At(f.entry.loc()));
-        let new = match &decision {
-            Decision::Keep => {
-                let present = found.is_some();
-                return Ok(Tried::Done(if present {
-                    Updated::Kept
-                } else {
-                    Updated::Absent
-                }));
-            }
-            Decision::Remove if found.is_none() => return Ok(Tried::Done(Updated::Absent)),
-            Decision::Remove => None,
-            Decision::Replace(value) => {
-                Self::check_lengths(key, value)?;
-                let header = Header::record(key.len(), value.len(), root.database);
-                room.want(header.size());
-                match self.write_record(slot, header, key, value)? {
-                    Some(loc) => Some((loc, header.size())),
-                    None => return Ok(Tried::NoRoom),
-                }
-            }
+        let (value, expiry) = match &decision {
+            Decision::Keep if present => return Ok(Tried::Done(Updated::Kept)),
+            Decision::Keep => return Ok(Tried::Done(Updated::Absent)),
+            Decision::Remove if !present => return Ok(Tried::Done(Updated::Absent)),
+            Decision::Remove => (None, Expiry::Never),
+            Decision::Replace(value) => (Some(value), kept),
+            Decision::ReplaceUntil(value, expiry) => (Some(value), *expiry),
+        };
+        let new = match value {
+            None => None,
+            Some(value) => match self.write_new(slot, &root, key, value, expiry, room)? {
+                None => return Ok(Tried::NoRoom),
+                new => new,
+            },
         };
         let change = Change {
             root,
@@ -212,6 +216,7 @@ impl Core {
             segment,
             key,
             new,
+            expiring: expiry != Expiry::Never,
             expect,
         };
         Ok(match self.publish(slot, pin, &change)? {
@@ -228,11 +233,38 @@ impl Core {
         })
     }
 
+    /// Appends a record for `key` in `root`: where, and its size. `None`: no room.
+    fn write_new(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        room: &mut Room,
+    ) -> Result<Option<(Loc, u64)>, WriteError> {
+        Self::check_lengths(key, value)?;
+        let header = Self::header_for(key, value, expiry, root.database);
+        room.want(header.size());
+        let loc = self.write_record(slot, header, expiry, key, value)?;
+        Ok(loc.map(|loc| (loc, header.size())))
+    }
+
+    /// The header of a record that is to be written.
+    pub(crate) fn header_for(key: &[u8], value: &[u8], expiry: Expiry, database: u8) -> Header {
+        let header = Header::record(key.len(), value.len(), database);
+        match expiry {
+            Expiry::Never => header,
+            Expiry::At(_) => header.with_expiry(),
+        }
+    }
+
     /// Appends a record; `None`: no room. The caller is pinned.
     pub(crate) fn write_record(
         &self,
         slot: &Slot<'_>,
         header: Header,
+        expiry: Expiry,
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Loc>, WriteError> {
@@ -248,7 +280,7 @@ impl Core {
             }
             locs[0]
         };
-        self.copy_body(loc, header, key, value)?;
+        self.copy_body(loc, header, expiry, key, value)?;
         Ok(Some(loc))
     }
 
@@ -257,6 +289,7 @@ impl Core {
         &self,
         loc: Loc,
         header: Header,
+        expiry: Expiry,
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Corrupt> {
@@ -265,15 +298,20 @@ impl Core {
             // With fault points compiled in the copy has a middle at which it can be abandoned.
             let half = value.len() / 2;
             let part = Header::record(key.len(), half, header.database());
+            let part = if expiry == Expiry::Never {
+                part
+            } else {
+                part.with_expiry()
+            };
             if part.has_expiry() == header.has_expiry() {
                 // SAFETY: the record was reserved with room for more than this prefix of it.
-                unsafe { write_body(address, part, key, &value[..half]) };
+                unsafe { write_body(address, part, expiry.word(), key, &value[..half]) };
             }
             mneme_sys::fault!("log.body.during");
         }
         // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record before
         // it is published; a scan by headers does not look at bodies of unpublished records.
-        unsafe { write_body(address, header, key, value) };
+        unsafe { write_body(address, header, expiry.word(), key, value) };
         mneme_sys::fault!("log.body.after");
         Ok(())
     }

@@ -56,7 +56,24 @@ pub(crate) struct Change<'k> {
     pub key: &'k [u8],
     /// The record to be published and its size; `None`: the key is removed.
     pub new: Option<(Loc, u64)>,
+    /// Whether that record has an expiry.
+    pub expiring: bool,
     pub expect: Expect,
+}
+
+impl<'k> Change<'k> {
+    /// The removal of `key`, whatever is there.
+    pub fn removal(root: Root, place: Place, key: &'k [u8]) -> Change<'k> {
+        Change {
+            root,
+            place,
+            segment: None,
+            key,
+            new: None,
+            expiring: false,
+            expect: Expect::Anything,
+        }
+    }
 }
 
 /// What [`Core::publish`] is to do with the entry it finds.
@@ -68,6 +85,8 @@ pub(crate) enum Expect {
     Absent,
     /// Exactly this location.
     At(Loc),
+    /// Exactly this location, of a record that has expired.
+    ExpiredAt(Loc),
 }
 
 /// What [`Core::publish`] did.
@@ -147,6 +166,9 @@ impl Core {
                         // is damaged, that is for the check to say.
                         let _ = self.record_died(loc, size);
                     }
+                    if change.expiring {
+                        self.expect_expiries();
+                    }
                     if let Some(why) = look {
                         // It has happened already. A change of shape that fails is put off.
                         let _ = self.resize(slot, root, place, Some(segment), why);
@@ -172,7 +194,7 @@ impl Core {
 
     /// Locks the home bucket of `place`; `None`: look the segment up again.
     #[inline]
-    fn lock_home<'c>(
+    pub(crate) fn lock_home<'c>(
         &'c self,
         slot: &Slot<'_>,
         segment: SegmentRef,
@@ -229,17 +251,24 @@ impl Core {
             let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
                 continue;
             };
-            let found = self.mem.find_entry(segment, old);
-            if let Ok(Some((bucket, i))) = found
-                && let Ok(bucket) = self.mem.bucket(segment, bucket)
-            {
-                bucket.replace(i, new);
-                mneme_sys::fault!("log.published");
-            }
+            let relocated = self.relocate_held(segment, old, new);
             held.unlock();
             slot.intent(OPERATION_LANE).clear();
-            return Ok(found?.is_some());
+            return Ok(relocated?);
         }
+    }
+
+    /// The part of [`Core::relocate`] that holds the home bucket.
+    fn relocate_held(&self, segment: SegmentRef, old: Entry, new: Entry) -> Result<bool, Corrupt> {
+        let Some((bucket, i)) = self.mem.find_entry(segment, old)? else {
+            return Ok(false);
+        };
+        // While the bucket is held nobody changes the expiry.
+        let expires = self.mem.record(old.loc())?.expires();
+        self.mem.record(new.loc())?.set_expires(expires);
+        self.mem.bucket(segment, bucket)?.replace(i, new);
+        mneme_sys::fault!("log.published");
+        Ok(true)
     }
 
     /// The part of [`Core::publish`] that holds the home bucket, and gives it back.
@@ -262,6 +291,9 @@ impl Core {
         let expected = match (change.expect, &found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
             (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
+            (Expect::ExpiredAt(loc), Some(found)) => {
+                found.entry.loc() == loc && self.is_expired(&found.record)
+            }
             _ => false,
         };
         if !expected || (found.is_none() && change.new.is_none()) {
@@ -281,6 +313,8 @@ impl Core {
             .new
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
         let delta = i64::from(change.new.is_some()) - i64::from(found.is_some());
+        // To its users an expired record is gone already.
+        let was_there = found.as_ref().is_some_and(|f| !self.is_expired(&f.record));
         self.note_operation(slot, root, segment, entry, found.as_ref(), delta);
         let outcome = match found {
             Some(found) => {
@@ -295,10 +329,11 @@ impl Core {
                 let removed = change.new.is_none();
                 let sparse = removed && worth_a_look(place) && bucket.used() <= 2;
                 Outcome::Done {
-                    published: if removed {
-                        Published::Removed
-                    } else {
-                        Published::Replaced
+                    published: match (removed, was_there) {
+                        (true, true) => Published::Removed,
+                        (true, false) => Published::Absent,
+                        (false, true) => Published::Replaced,
+                        (false, false) => Published::Inserted,
                     },
                     died: Some((found.entry.loc(), found.record.header().size())),
                     look: sparse.then_some(Why::Sparse),

@@ -6,13 +6,18 @@
 //! | offset | what |
 //! |---|---|
 //! | 0 | header word, see [`Header`] |
-//! | 8 | expiry in wall-clock milliseconds, only if the header's expiry flag is set |
+//! | 8 | expiry in wall-clock milliseconds (0: none), only if the header's expiry flag is set |
 //! | then | key, value, zero to seven bytes of padding |
+//!
+//! Key and value never change once the record is published; the expiry and the marks of the header
+//! do, each by one store under the bucket's lock or one exchange.
 //!
 //! Nibble §4.1 keeps the key with the object for the same reason: compaction finds the index entry
 //! from the record alone.
 
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::mem::Mem;
 
@@ -46,6 +51,11 @@ impl Header {
                 | STATE_RECORD << STATE_SHIFT
                 | u64::from(database) << DATABASE_SHIFT,
         )
+    }
+
+    /// The same with an expiry word.
+    pub fn with_expiry(self) -> Header {
+        Header(self.0 | 1 << EXPIRY_SHIFT)
     }
 
     #[inline]
@@ -132,20 +142,55 @@ impl<'m> Record<'m> {
         unsafe { std::slice::from_raw_parts(self.address.add(start), self.header.value_len()) }
     }
 
-    /// Asks the processor for the first lines of the record.
+    /// The word that holds the expiry, if there is one.
     #[inline]
-    pub fn whole(&self) -> &'m [u8] {
-        // SAFETY: as in `key`.
-        unsafe { std::slice::from_raw_parts(self.address, self.header.size() as usize) }
+    pub fn expiry_word(&self) -> Option<&'m AtomicU64> {
+        // SAFETY: as in `key`; the word behind the header is aligned as the record is, and is only
+        // accessed as an atomic once the record is published.
+        self.header
+            .has_expiry()
+            .then(|| unsafe { &*self.address.add(8).cast::<AtomicU64>() })
+    }
+
+    /// When the record expires, in wall-clock milliseconds; 0: never.
+    #[inline]
+    pub fn expires(&self) -> u64 {
+        // SYNC: pairs with the Release store in `set_expires`.
+        self.expiry_word().map_or(0, |word| word.load(Acquire))
+    }
+
+    /// Sets the expiry; false if the record has no word for it. The caller holds the bucket.
+    pub fn set_expires(&self, at: u64) -> bool {
+        let Some(word) = self.expiry_word() else {
+            return false;
+        };
+        // SYNC: pairs with the Acquire load in `expires`.
+        word.store(at, Release);
+        true
+    }
+
+    /// Where key, value and padding lie, and how many bytes they are.
+    #[inline]
+    pub fn body(&self) -> (*const u8, usize) {
+        let at = self.header.key_offset();
+        let bytes = self.header.size() as usize - at;
+        (self.address.wrapping_add(at), bytes)
     }
 }
 
-/// Writes key and value behind the header word at `address`, expiry zeroed if there is one.
+/// Writes key and value behind the header word at `address`, and `expires` if there is a word for it.
 ///
 /// # Safety
 /// `address` has room for `header.size()` bytes that the caller has reserved and nobody reads yet;
 /// the lengths in `header` are those of `key` and `value`.
-pub(crate) unsafe fn write_body(address: *mut u8, header: Header, key: &[u8], value: &[u8]) {
+pub(crate) unsafe fn write_body(
+    address: *mut u8,
+    header: Header,
+    expires: u64,
+    key: &[u8],
+    value: &[u8],
+) {
+    debug_assert!(expires == 0 || header.has_expiry());
     debug_assert_eq!(
         (header.key_len(), header.value_len()),
         (key.len(), value.len())
@@ -153,7 +198,7 @@ pub(crate) unsafe fn write_body(address: *mut u8, header: Header, key: &[u8], va
     // SAFETY: the caller reserved these bytes; the ranges follow one another without overlap.
     unsafe {
         if header.has_expiry() {
-            address.add(8).cast::<u64>().write(0);
+            address.add(8).cast::<u64>().write(expires);
         }
         let at = address.add(header.key_offset());
         at.copy_from_nonoverlapping(key.as_ptr(), key.len());

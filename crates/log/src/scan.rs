@@ -14,9 +14,9 @@ use mneme_sync::Slot;
 
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
-use crate::index::bucket::{SLOTS, TAG_BITS};
+use crate::index::bucket::{Entry, MAX_REACH, SLOTS, TAG_BITS};
+use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef, prefix_tag};
-use crate::record::Record;
 
 /// A place in hash order where a scan goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -44,6 +44,46 @@ impl Cursor {
     }
 }
 
+/// A home bucket's place in hash order: partition and tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HashOrder {
+    partition: u64,
+    tag: u64,
+}
+
+impl HashOrder {
+    fn of(cursor: Cursor) -> HashOrder {
+        HashOrder {
+            partition: cursor.0 >> TAG_BITS,
+            tag: cursor.0 & ((1 << TAG_BITS) - 1),
+        }
+    }
+
+    /// Whether nothing is left in an index of so many partitions.
+    pub fn is_over(self, partitions: u64) -> bool {
+        self.partition >= partitions
+    }
+
+    pub fn place(self) -> Place {
+        Place {
+            partition: self.partition as u32,
+            tag: self.tag as u32,
+        }
+    }
+
+    /// Goes on to tag `next` of the partition, or to the next partition if there is none.
+    fn go_to(&mut self, next: u64) {
+        if next >> TAG_BITS == 0 {
+            self.tag = next;
+        } else {
+            *self = HashOrder {
+                partition: self.partition + 1,
+                tag: 0,
+            };
+        }
+    }
+}
+
 impl Core {
     /// Visits at least `count` records from `cursor` on, unless the end comes first.
     pub(crate) fn scan(
@@ -54,79 +94,85 @@ impl Core {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cursor, ReadError> {
         let slot = self.participants.slot()?;
-        let (mut partition, mut tag) = (cursor.0 >> TAG_BITS, cursor.0 & ((1 << TAG_BITS) - 1));
+        let mut at = HashOrder::of(cursor);
         let mut visited = 0;
         // Empty partitions count a little, so that a step over a sparse table is bounded too.
         let mut budget = count.saturating_mul(16).saturating_add(1024);
-        while partition < self.partitions() {
+        let mut entries = Vec::with_capacity(SLOTS);
+        while !at.is_over(self.partitions()) {
             if visited >= count || budget == 0 {
-                return Ok(Cursor::new(partition, tag));
+                return Ok(Cursor::new(at.partition, at.tag));
             }
             budget -= 1;
             let _pin = slot.pin();
             let Some(root) = self.root(database)? else {
                 return Ok(Cursor::END);
             };
-            let place = Place {
-                partition: partition as u32,
-                tag: tag as u32,
-            };
-            let next = match self.mem.index_segment(&root, place)? {
-                None => 1 << TAG_BITS,
-                Some(segment) => {
-                    visited += self.scan_bucket(&slot, place, segment, &mut visit)?;
-                    next_interval(place.tag, segment)
+            entries.clear();
+            self.entries_here(&slot, &root, &mut at, |entry| entries.push(entry))?;
+            for entry in &entries {
+                let record = self.mem.record(entry.loc())?;
+                if !self.is_expired(&record) {
+                    visited += 1;
+                    visit(record.key(), record.value());
                 }
-            };
-            (partition, tag) = if next >> TAG_BITS == 0 {
-                (partition, next)
-            } else {
-                (partition + 1, 0)
-            };
+            }
         }
         Ok(Cursor::END)
     }
 
-    /// Visits all records from `place` on whose home is its bucket.
-    fn scan_bucket(
+    /// Hands out all entries from `at` on whose home is its bucket, and goes on to the next one. The
+    /// caller is pinned.
+    pub(crate) fn entries_here(
         &self,
         slot: &Slot<'_>,
-        place: Place,
-        segment: SegmentRef,
-        visit: &mut impl FnMut(&[u8], &[u8]),
-    ) -> Result<usize, ReadError> {
+        root: &Root,
+        at: &mut HashOrder,
+        mut hand_out: impl FnMut(Entry),
+    ) -> Result<(), ReadError> {
+        let place = at.place();
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            at.go_to(1 << TAG_BITS);
+            return Ok(());
+        };
         let home = segment.home(place.tag);
-        let mut records: Vec<Record<'_>> = Vec::with_capacity(SLOTS);
+        let mut entries: [Entry; SLOTS * (MAX_REACH as usize + 1)];
+        let mut count;
         let mut wait = crate::core::Wait::new();
         loop {
-            records.clear();
-            let word = self.mem.bucket(segment, home)?.word();
+            entries = [Entry(0); SLOTS * (MAX_REACH as usize + 1)];
+            count = 0;
+            let before = self.mem.bucket(segment, home)?.word();
             let mut distance = 0;
             loop {
                 let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
                 for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
                     let tag = entry.tag();
                     if !entry.is_empty() && tag >= place.tag && segment.home(tag) == home {
-                        records.push(self.mem.record(entry.loc())?);
+                        entries[count] = entry;
+                        count += 1;
                     }
                 }
                 // The reach may have grown since; what came with it is newer than this step.
-                if distance >= word.reach().min(segment.max_reach()) {
+                if distance >= before.reach().min(segment.max_reach()) {
                     break;
                 }
                 distance += 1;
             }
-            let word = self.mem.bucket(segment, home)?.word();
-            if !word.in_transaction() {
+            let after = self.mem.bucket(segment, home)?.word();
+            if after.follows_no_transaction(before) {
                 break;
             }
-            self.wait_for(slot, &mut wait, word.holder())
-                .map_err(WriteError::while_reading)?;
+            if after.in_transaction() {
+                self.wait_for(slot, &mut wait, after.holder())
+                    .map_err(WriteError::while_reading)?;
+            }
         }
-        for record in &records {
-            visit(record.key(), record.value());
+        for &entry in &entries[..count] {
+            hand_out(entry);
         }
-        Ok(records.len())
+        at.go_to(next_interval(place.tag, segment));
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use rapidhash::v3::RapidSecrets;
 use crate::check::Report;
 use crate::core::Core;
 use crate::error::{BatchError, Corrupt, OpenError, ReadError, WriteError};
+use crate::expiry::{Expiry, Stored};
 use crate::layout::{DATABASES, Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
@@ -333,6 +334,15 @@ impl LogStore {
         self.core.reap(&slot)
     }
 
+    /// Removes all expired records of all databases now; how many there were. The maintainer does
+    /// it steadily, so this is for a store without one.
+    ///
+    /// # Errors
+    /// As for [`LogStore::remove`].
+    pub fn remove_expired(&self) -> Result<usize, WriteError> {
+        self.core.remove_all_expired()
+    }
+
     /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
     ///
     /// # Errors
@@ -393,7 +403,48 @@ macro_rules! operations {
             /// Nothing was stored: key or value too long, the store full, or somebody stalls.
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
-                db.core.put(db.number, key, value)
+                db.core.put(db.number, key, value, Expiry::Never)
+            }
+
+            /// Stores `value` under `key` until its expiry.
+            ///
+            /// # Errors
+            /// As for `put`.
+            pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
+                let db = $db;
+                db.core.put(db.number, key, value, expiry)
+            }
+
+            /// When `key` expires; `None` if it is not there.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn expiry(&$self, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
+                let db = $db;
+                db.core.expiry(db.number, key)
+            }
+
+            /// Sets when `key` expires; whether it is there. Seldom copies the value: never if it is
+            /// longer than 64 KiB or was stored with an expiry.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn set_expiry(&$self, key: &[u8], expiry: Expiry) -> Result<bool, WriteError> {
+                Ok($self.update_expiry(key, |_| Some(expiry))? != Updated::Absent)
+            }
+
+            /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide` may be
+            /// called more than once, so it must have no effect of its own.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_expiry(
+                &$self,
+                key: &[u8],
+                decide: impl FnMut(Expiry) -> Option<Expiry>,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                db.core.update_expiry(db.number, key, decide)
             }
 
             /// Stores each pair, in order; later pairs win. Not atomic as a whole.
@@ -431,7 +482,19 @@ macro_rules! operations {
             pub fn update(
                 &$self,
                 key: &[u8],
-                decide: impl FnMut(Option<&[u8]>) -> Decision,
+                mut decide: impl FnMut(Option<&[u8]>) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                $self.update_stored(key, |stored| decide(stored.map(|s| s.value)))
+            }
+
+            /// As `update`, with the present expiry.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_stored(
+                &$self,
+                key: &[u8],
+                decide: impl FnMut(Option<Stored<'_>>) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 db.core.update(db.number, key, decide)

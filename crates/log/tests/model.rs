@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use mneme_log::{Cursor, Decision, LogStore, Updated, WriteError};
+use mneme_log::{Cursor, Decision, Expiry, LogStore, Updated, WriteError};
+use mneme_sys::{Clock, ManualClock};
 use proptest::prelude::*;
 
-fn open() -> LogStore {
+fn open(clock: &Arc<ManualClock>) -> LogStore {
     LogStore::builder()
         .capacity(64 << 20)
+        .clock(clock.clone())
         .maintainer(false)
         .open_private()
         .unwrap()
@@ -25,8 +28,44 @@ enum Op {
     Get(u16),
     GetMany(u16, u8),
     Scan(u16),
+    PutUntil(u16, u16, u16),
+    SetExpiry(u16, Option<u16>),
+    LetTimePass(u16),
+    RemoveExpired,
     Compact,
     Clear,
+}
+
+/// What a key should hold, and until when.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
+    value: Vec<u8>,
+    expiry: Expiry,
+}
+
+impl Kept {
+    fn forever(value: Vec<u8>) -> Kept {
+        Kept {
+            value,
+            expiry: Expiry::Never,
+        }
+    }
+}
+
+/// A map that forgets what has expired.
+#[derive(Clone, Debug, Default)]
+struct Model(BTreeMap<Vec<u8>, Kept>);
+
+impl Model {
+    fn forget(&mut self, now: u64) {
+        self.0
+            .retain(|_, kept| !matches!(kept.expiry, Expiry::At(at) if at <= now));
+    }
+
+    fn values(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let pair = |(k, kept): (&Vec<u8>, &Kept)| (k.clone(), kept.value.clone());
+        self.0.iter().map(pair).collect()
+    }
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -40,6 +79,10 @@ fn op() -> impl Strategy<Value = Op> {
         20 => key().prop_map(Op::Get),
         4 => (key(), 1u8..100).prop_map(|(k, n)| Op::GetMany(k, n)),
         2 => (1u16..500).prop_map(Op::Scan),
+        6 => (key(), 0u16..3000, 0u16..2000).prop_map(|(k, v, t)| Op::PutUntil(k, v, t)),
+        6 => (key(), proptest::option::of(0u16..2000)).prop_map(|(k, t)| Op::SetExpiry(k, t)),
+        4 => (0u16..500).prop_map(Op::LetTimePass),
+        1 => Just(Op::RemoveExpired),
         1 => Just(Op::Compact),
         1 => Just(Op::Clear),
     ]
@@ -71,19 +114,38 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn answers_equal_a_map(ops in proptest::collection::vec((0usize..3, op()), 1..1500)) {
-        let store = open();
-        let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 3] = Default::default();
+        let clock = Arc::new(ManualClock::new(1, 1_000_000));
+        let store = open(&clock);
+        let mut model: [Model; 3] = Default::default();
         for (db, op) in ops {
+            let now = clock.wall_ms();
             let (s, m) = (store.database(db).unwrap(), &mut model[db]);
+            m.forget(now);
+            let m = &mut m.0;
             match op {
                 Op::Put(k, len) => {
                     s.put(&key(k), &value(k, len)).unwrap();
-                    m.insert(key(k), value(k, len));
+                    m.insert(key(k), Kept::forever(value(k, len)));
                 }
+                Op::PutUntil(k, len, ms) => {
+                    let kept = Kept { value: value(k, len), expiry: Expiry::At(now + u64::from(ms)) };
+                    s.put_until(&key(k), &kept.value, kept.expiry).unwrap();
+                    m.insert(key(k), kept);
+                }
+                Op::SetExpiry(k, ms) => {
+                    let expiry = ms.map_or(Expiry::Never, |ms| Expiry::At(now + u64::from(ms)));
+                    let kept = m.get_mut(&key(k));
+                    prop_assert_eq!(s.set_expiry(&key(k), expiry).unwrap(), kept.is_some());
+                    if let Some(kept) = kept {
+                        kept.expiry = expiry;
+                    }
+                }
+                Op::LetTimePass(ms) => clock.advance_ms(u64::from(ms)),
+                Op::RemoveExpired => { store.remove_expired().unwrap(); }
                 Op::PutMany(k, n, len) => {
                     let pairs: Vec<_> = (0..u16::from(n)).map(|i| (key(k + i / 2), value(i, len))).collect();
                     s.put_many(&pairs).unwrap();
-                    m.extend(pairs);
+                    m.extend(pairs.into_iter().map(|(k, v)| (k, Kept::forever(v))));
                 }
                 Op::Remove(k) => prop_assert_eq!(s.remove(&key(k)).unwrap(), m.remove(&key(k)).is_some()),
                 Op::RemoveMany(k, n) => {
@@ -93,31 +155,38 @@ proptest! {
                 }
                 Op::Update(k, d) => {
                     let old = m.get(&key(k)).cloned();
-                    let did = s.update(&key(k), |now| {
-                        assert_eq!(now, old.as_deref());
-                        match d % 3 {
+                    let until = Expiry::At(now + 1 + u64::from(d));
+                    let did = s.update_stored(&key(k), |stored| {
+                        assert_eq!(stored.map(|s| (s.value, s.expiry)), old.as_ref().map(|o| (&*o.value, o.expiry)));
+                        match d % 4 {
                             0 => Decision::Keep,
                             1 => Decision::Replace(vec![d; usize::from(d)]),
+                            2 => Decision::ReplaceUntil(vec![d; usize::from(d)], until),
                             _ => Decision::Remove,
                         }
                     }).unwrap();
-                    let expected = match (d % 3, old.is_some()) {
+                    let expected = match (d % 4, old.is_some()) {
                         (0, true) => Updated::Kept,
-                        (1, true) => Updated::Replaced,
-                        (1, false) => Updated::Inserted,
-                        (2, true) => Updated::Removed,
+                        (1 | 2, true) => Updated::Replaced,
+                        (1 | 2, false) => Updated::Inserted,
+                        (3, true) => Updated::Removed,
                         _ => Updated::Absent,
                     };
                     prop_assert_eq!(did, expected);
-                    match d % 3 {
-                        1 => { m.insert(key(k), vec![d; usize::from(d)]); }
-                        2 => { m.remove(&key(k)); }
+                    match d % 4 {
+                        1 | 2 => {
+                            let kept = old.map_or(Expiry::Never, |old| old.expiry);
+                            let expiry = if d % 4 == 1 { kept } else { until };
+                            m.insert(key(k), Kept { value: vec![d; usize::from(d)], expiry });
+                        }
+                        3 => { m.remove(&key(k)); }
                         _ => {}
                     }
                 }
                 Op::Get(k) => {
                     let (found, expected) = (s.get(&key(k)).unwrap(), m.get(&key(k)));
-                    prop_assert_eq!(found.as_deref(), expected.map(|v| &**v));
+                    prop_assert_eq!(found.as_deref(), expected.map(|kept| &*kept.value));
+                    prop_assert_eq!(s.expiry(&key(k)).unwrap(), expected.map(|kept| kept.expiry));
                 }
                 Op::GetMany(k, n) => {
                     let keys: Vec<_> = (0..u16::from(n)).map(|i| key(k.wrapping_add(i))).collect();
@@ -125,27 +194,33 @@ proptest! {
                     s.get_many(&keys, |i, v| {
                         assert_eq!(i, next);
                         next += 1;
-                        assert_eq!(v, m.get(&keys[i]).map(|v| &**v));
+                        assert_eq!(v, m.get(&keys[i]).map(|kept| &*kept.value));
                     }).unwrap();
                     prop_assert_eq!(next, keys.len());
                 }
                 Op::Scan(step) => {
                     let seen = scan_all(&store, db, usize::from(step));
-                    prop_assert_eq!(&seen.into_iter().collect::<BTreeMap<_, _>>(), &*m);
+                    prop_assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), model[db].values());
                 }
                 Op::Compact => { store.compact().unwrap(); }
                 Op::Clear => { s.clear().unwrap(); m.clear(); }
             }
-            prop_assert_eq!(s.len(), m.len() as u64);
+            // What has expired counts until it is removed.
+            prop_assert!(s.len() >= model[db].0.len() as u64);
+        }
+        store.remove_expired().unwrap();
+        for (db, m) in model.iter_mut().enumerate() {
+            m.forget(clock.wall_ms());
+            prop_assert_eq!(store.database(db).unwrap().len(), m.0.len() as u64);
         }
         store.compact().unwrap();
         for (db, m) in model.iter().enumerate() {
             let seen = scan_all(&store, db, 100);
-            prop_assert_eq!(&seen.into_iter().collect::<BTreeMap<_, _>>(), m);
+            prop_assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), m.values());
         }
         let report = store.check().unwrap();
         prop_assert_eq!(report.problems, Vec::<String>::new());
-        prop_assert_eq!(report.records, model.iter().map(|m| m.len() as u64).sum::<u64>());
+        prop_assert_eq!(report.records, model.iter().map(|m| m.0.len() as u64).sum::<u64>());
     }
 }
 
@@ -192,7 +267,7 @@ fn grows_to_many_records_and_shrinks_to_none() {
 
 #[test]
 fn a_full_store_says_so_and_serves_on() {
-    let store = open();
+    let store = open(&Arc::new(ManualClock::new(1, 1)));
     let value = vec![7u8; 1000];
     let mut stored = 0u64;
     let refused = loop {
@@ -224,7 +299,7 @@ fn a_full_store_says_so_and_serves_on() {
 
 #[test]
 fn churn_at_high_fill_never_loses_a_record() {
-    let store = open();
+    let store = open(&Arc::new(ManualClock::new(1, 1)));
     let n = 38_000u64;
     let mut version = vec![0u32; n as usize];
     let record = |i: u64, version: u32| {
@@ -257,7 +332,7 @@ fn churn_at_high_fill_never_loses_a_record() {
 
 #[test]
 fn large_values_come_and_go() {
-    let store = open();
+    let store = open(&Arc::new(ManualClock::new(1, 1)));
     for round in 0..20u8 {
         for key in 0..3u8 {
             let value = vec![round ^ key; (3 << 20) + usize::from(key) * 700_001];
@@ -276,7 +351,7 @@ fn large_values_come_and_go() {
 
 #[test]
 fn limits_are_typed_errors() {
-    let store = open();
+    let store = open(&Arc::new(ManualClock::new(1, 1)));
     let long = vec![1; mneme_log::MAX_KEY + 1];
     assert!(matches!(store.put(&long, b""), Err(WriteError::KeyTooLong(n)) if n == long.len()));
     assert!(store.get(&long).unwrap().is_none());

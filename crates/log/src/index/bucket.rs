@@ -80,6 +80,13 @@ impl LockWord {
         self.0 & TXN != 0
     }
 
+    /// Whether what was read between `before` and this look at the same word was no part of a
+    /// transaction that was still under way or that was undone.
+    #[inline]
+    pub fn follows_no_transaction(self, before: LockWord) -> bool {
+        (self.0 | before.0) & TXN == 0 && (self.0 ^ before.0) & VERSION_MASK == 0
+    }
+
     /// Buckets behind this one that may hold entries whose home it is.
     #[inline]
     pub fn reach(self) -> u64 {

@@ -324,15 +324,19 @@ impl Core {
         };
         let mut wait = crate::core::Wait::new();
         loop {
+            let home = self.mem.bucket(segment, segment.home(place.tag))?;
+            let before = home.word();
             let found = self.mem.find_in(segment, place.tag, key)?;
-            // After the entry: all of a transaction's locks are set before its first publication,
-            // so whoever has seen a part of it sees the bit here, or a later unlock.
-            let word = self.mem.bucket(segment, segment.home(place.tag))?.word();
-            if !word.in_transaction() {
+            // All of a transaction's locks are set before its first publication, so whoever has
+            // seen a part of it sees its bit now, or did before, or sees that it was unlocked since.
+            let after = home.word();
+            if after.follows_no_transaction(before) {
                 return Ok(found);
             }
-            self.wait_for(slot, &mut wait, word.holder())
-                .map_err(WriteError::while_reading)?;
+            if after.in_transaction() {
+                self.wait_for(slot, &mut wait, after.holder())
+                    .map_err(WriteError::while_reading)?;
+            }
             match self.mem.index_segment(root, place)? {
                 Some(now) => segment = now,
                 None => return Ok(None),
