@@ -41,6 +41,14 @@ pub enum BenchError {
         /// Why.
         what: String,
     },
+    /// A server that was asked for does not work with us.
+    #[error("{server}: {what}")]
+    Server {
+        /// Which.
+        server: &'static str,
+        /// Why.
+        what: String,
+    },
     /// The process that measures a footprint failed.
     #[error("measuring the footprint of {system}: {what}")]
     Footprint {

@@ -19,7 +19,7 @@ pub struct Bars {
 }
 
 /// Colours that print apart, also in grey.
-const COLOURS: [RGBColor; 8] = [
+pub const COLOURS: [RGBColor; 8] = [
     RGBColor(150, 150, 150),
     RGBColor(31, 119, 180),
     RGBColor(255, 127, 14),

@@ -46,6 +46,10 @@ pub enum Metric {
     Footprint,
     /// Seconds a GiB.
     FirstTouch,
+    /// Bytes taken over bytes of keys and values.
+    Overhead,
+    /// Live bytes over the bytes of the log that holds them.
+    Fill,
 }
 
 impl Metric {
@@ -57,6 +61,8 @@ impl Metric {
             Metric::Latency => "latency",
             Metric::Footprint => "footprint",
             Metric::FirstTouch => "first touch",
+            Metric::Overhead => "memory over data",
+            Metric::Fill => "fill",
         }
     }
 
@@ -68,6 +74,8 @@ impl Metric {
             Metric::Latency => "ns",
             Metric::Footprint => "B/record",
             Metric::FirstTouch => "s/GiB",
+            Metric::Overhead => "B/B of data",
+            Metric::Fill => "B/B of log",
         }
     }
 }

@@ -124,7 +124,12 @@ fn largest_cache() -> String {
 
 /// Bytes of memory this process has in use: resident pages of any size.
 pub fn resident_bytes() -> u64 {
-    let status = read("/proc/self/status");
+    resident_bytes_of("self")
+}
+
+/// The same of another process, by its number.
+pub fn resident_bytes_of(process: &str) -> u64 {
+    let status = read(&format!("/proc/{process}/status"));
     let lines = status
         .lines()
         .filter(|line| line.starts_with("VmRSS:") || line.starts_with("HugetlbPages:"));

@@ -20,6 +20,17 @@ pub enum Workload {
     Limits(Common),
     /// YCSB's A, B, C, D, F and the papers' mixes, single and batched, against concurrent maps.
     Ycsb(Ycsb),
+    /// Fragmentation: the papers' patterns P1 to P6, beside Redis and DashMap on three allocators.
+    Frag(Frag),
+    /// Throughput as the log fills with live records, by update policy.
+    Fill(Common),
+    /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and size.
+    Parts(Common),
+    /// Latencies of PUT while the index grows, beside an idle loop's, concurrent maps and Redis.
+    Growth(Growth),
+    /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
+    #[command(hide = true)]
+    Resident(Resident),
     /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its own).
     #[command(hide = true)]
     Footprint(Footprint),
@@ -65,6 +76,54 @@ pub struct Ycsb {
     pub value: Vec<usize>,
 }
 
+/// What `frag` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Frag {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Peers, separated by commas, of redis, dashmap-glibc, dashmap-jemalloc, dashmap-mimalloc; `none` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::frag::PEERS.map(str::to_owned))]
+    pub peers: Vec<String>,
+    /// Patterns, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::frag::pattern::PATTERNS.map(|pattern| pattern.name.to_owned()))]
+    pub patterns: Vec<String>,
+}
+
+/// What `growth` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Growth {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Peers, separated by commas, of dashmap, papaya, redis; `none` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::growth::PEERS.map(str::to_owned))]
+    pub peers: Vec<String>,
+    /// Records in the end; 64 Mi unless given, 4 Mi with --quick.
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+}
+
+/// Which pattern to run on which system.
+#[derive(Debug, Clone, Args)]
+pub struct Resident {
+    /// Which system: mneme, dashmap.
+    #[arg(long)]
+    pub system: String,
+    /// Which pattern.
+    #[arg(long)]
+    pub pattern: String,
+    /// Bytes of keys and values.
+    #[arg(long)]
+    pub data: u64,
+    /// Bytes the store may take, if it is ours.
+    #[arg(long)]
+    pub capacity: u64,
+    /// Where the random streams begin.
+    #[arg(long)]
+    pub seed: u64,
+}
+
 /// Which system to load with what.
 #[derive(Debug, Clone, Args)]
 pub struct Footprint {
@@ -102,27 +161,30 @@ impl Common {
     }
 }
 
+/// Those of the `known` that were asked for; `none` asks for none.
+///
+/// # Errors
+/// [`BenchError::Options`] for a name nobody has.
+pub fn chosen(asked: &[String], known: &[&str], what: &str) -> Result<Vec<String>, BenchError> {
+    if asked == ["none"] {
+        return Ok(Vec::new());
+    }
+    match asked.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(BenchError::Options(format!(
+            "no {what} is called `{unknown}`; there are {}",
+            known.join(", ")
+        ))),
+        None => Ok(asked.to_vec()),
+    }
+}
+
 impl Ycsb {
     /// The peers asked for.
     ///
     /// # Errors
     /// [`BenchError::Options`] for a name nobody has.
     pub fn peers(&self) -> Result<Vec<String>, BenchError> {
-        if self.peers == ["none"] {
-            return Ok(Vec::new());
-        }
-        let known = crate::systems::PEERS;
-        match self
-            .peers
-            .iter()
-            .find(|peer| !known.contains(&peer.as_str()))
-        {
-            Some(unknown) => Err(BenchError::Options(format!(
-                "no peer is called `{unknown}`; there are {}",
-                known.join(", ")
-            ))),
-            None => Ok(self.peers.clone()),
-        }
+        chosen(&self.peers, &crate::systems::PEERS, "peer")
     }
 
     /// Refuses what cannot be measured.
@@ -156,8 +218,20 @@ impl Ycsb {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// The options of a test's run: one round, one thread.
+    pub fn common() -> Common {
+        Common {
+            quick: true,
+            json: None,
+            svg: None,
+            threads: vec![1],
+            rounds: 1,
+            seed: 1,
+        }
+    }
 
     fn ycsb(words: &str) -> Result<Ycsb, String> {
         let words = ["mneme-bench", "ycsb"]

@@ -106,9 +106,28 @@ impl Report {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::ledger::Metric;
+
+    /// What every workload's document must be: readable again, with finite figures, one for each of `cases`.
+    pub fn assert_well_formed(report: &Report, cases: &[&str]) {
+        let document: Value = serde_json::from_str(&report.to_json().to_string()).unwrap();
+        let results = document["results"].as_array().unwrap();
+        for result in results {
+            for field in ["median", "min", "max"] {
+                assert!(result[field].as_f64().is_some(), "{field} of {result}");
+            }
+        }
+        for case in cases {
+            let found = results.iter().any(|result| result["case"] == *case);
+            assert!(found, "{case} is missing in {document:#}");
+        }
+        for goal in document["goals"].as_array().unwrap() {
+            assert!(goal["met"].is_boolean() && goal["measured"].is_number());
+        }
+        assert!(report.closing().contains("goal"));
+    }
 
     fn report() -> Report {
         let mut ledger = Ledger::default();

@@ -9,6 +9,7 @@ mod dashmap;
 pub mod mneme;
 mod moka;
 mod papaya;
+pub mod redis;
 mod scc;
 
 use crate::error::BenchError;
@@ -131,9 +132,10 @@ pub fn with<V: Visitor>(name: &str, load: Load, visitor: V) -> Result<V::Result,
 }
 
 /// The hash that the peers are given: the one we use.
-type Hash = rapidhash::quality::SeedableState<'static>;
+pub type Hash = rapidhash::quality::SeedableState<'static>;
 
-fn hasher() -> Hash {
+/// A hasher whose seed is always the same.
+pub fn hasher() -> Hash {
     Hash::fixed()
 }
 

@@ -1,0 +1,397 @@
+//! `fill`: throughput as the log fills with live records (Nibble, fig. 14; dissertation, fig. 29).
+//!
+//! Stores of one capacity hold as many records of 1 KiB as make a given share of their log live; the log is what is left
+//! of the capacity without tables, index and the reserve that only compaction may use. As many threads as CPUs then do
+//! half GET, half PUT to records that exist, chosen evenly; every PUT of an `Append` store makes a record stale that
+//! compaction must win back, on the same CPUs. Each store is first churned through its whole log, so that what is
+//! measured is its steady state.
+//!
+//! How to read it: the column `/ 0.20` is throughput over the same policy's at a fifth, round by round. `fill found` is
+//! live bytes over the log's frames in use when the rounds were over: what the store keeps free ahead of need makes
+//! it a little higher than asked for. Nibble lost more than half at 0.8; Nibble-2 (`InPlace`) lost nothing.
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::generate::keys::{key, stamp};
+use crate::generate::random::{Random, mix};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Job, Span, interleave, rate};
+use crate::systems::{BATCH, bare, take};
+use crate::table::{Table, figure};
+use mneme_log::{LogStore, Stats, UpdatePolicy};
+use serde_json::{Map, json};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a value.
+const VALUE: usize = 1024;
+
+/// The level that all others are compared with.
+const LOW: f64 = 0.20;
+
+/// The policies that there are.
+const POLICIES: [(&str, UpdatePolicy); 1] = [(APPEND, UpdatePolicy::Append)];
+const APPEND: &str = "Append";
+const IN_PLACE: &str = "InPlace";
+
+/// Operations between two looks at the clock.
+const CHUNK: u64 = 128;
+
+struct Scale {
+    /// Bytes of one store.
+    capacity: u64,
+    /// Live shares of the log.
+    levels: &'static [f64],
+    /// Of one measurement.
+    span: Span,
+    /// Times the log is written over before the first round.
+    turns: f64,
+    threads: u32,
+}
+
+impl Scale {
+    fn of(options: &Common, cpus: usize) -> Self {
+        let quick = options.quick;
+        let timed = Duration::from_millis(if quick { 120 } else { 1000 });
+        Self {
+            capacity: if quick { 192 << 20 } else { 512 << 20 },
+            levels: if quick {
+                &[0.20, 0.50, 0.70, 0.80, 0.90]
+            } else {
+                &[0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90, 0.95]
+            },
+            span: Span {
+                warm_up: timed / 2,
+                timed,
+            },
+            turns: if quick { 1.0 } else { 2.0 },
+            threads: cpus as u32,
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a store that loses records, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let scale = Scale::of(options, machine.cpus);
+    run_at(&scale, options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let stores = POLICIES.len() * scale.levels.len();
+    let bar = progress::bar(stores * (1 + options.rounds));
+    let mut levels = Vec::new();
+    for (policy, update) in POLICIES {
+        for &fill in scale.levels {
+            bar.set_message(format!("{policy}: filling to {fill:.2}"));
+            levels.push(Level::new(policy, update, fill, scale, options.seed)?);
+            bar.inc(1);
+        }
+    }
+    let mut ledger = Ledger::default();
+    let mut jobs: Vec<Job> = levels
+        .iter()
+        .map(|level| Job {
+            system: level.policy.to_owned(),
+            case: case(level.fill),
+            metric: Metric::Throughput,
+            measure: Box::new(|round| level.rate(scale, mix(options.seed) ^ round as u64)),
+        })
+        .collect();
+    interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
+    drop(jobs);
+    bar.finish_and_clear();
+    let mut notes = Vec::new();
+    for level in &levels {
+        let found = level.found();
+        ledger.add(level.policy, &found_case(level.fill), Metric::Fill, found);
+        notes.extend(level.complaint());
+    }
+    for policy in [APPEND, IN_PLACE] {
+        if POLICIES.iter().all(|(known, _)| *known != policy) {
+            notes.push(format!("{policy} is not there yet"));
+        }
+    }
+    print_table(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("capacity".to_owned(), json!(scale.capacity)),
+        ("value".to_owned(), json!(VALUE)),
+        ("threads".to_owned(), json!(scale.threads)),
+        ("seed".to_owned(), json!(options.seed)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    Ok(Report {
+        bench: "fill",
+        machine,
+        params,
+        goals: goals(&ledger),
+        ledger,
+        notes,
+    })
+}
+
+/// A store at one level.
+struct Level {
+    policy: &'static str,
+    fill: f64,
+    records: u64,
+    store: LogStore,
+    refused: AtomicU64,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Level {
+    fn new(
+        policy: &'static str,
+        update: UpdatePolicy,
+        fill: f64,
+        scale: &Scale,
+        seed: u64,
+    ) -> Result<Self, BenchError> {
+        let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
+        let store = LogStore::builder()
+            .capacity(scale.capacity)
+            .update_policy(update)
+            .open_private()
+            .map_err(|error| failed(&error))?;
+        let reserve = store.stats().reserve_bytes;
+        let record = bare::stride(VALUE) as f64;
+        let mut level = Self {
+            policy,
+            fill,
+            records: 0,
+            store,
+            refused: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+        };
+        // The index is as large as it is only once the records are there.
+        for share in [0.95, 1.0] {
+            let log = log_bytes(&level.store.stats(), reserve);
+            let wanted = (fill * share * log / record) as u64;
+            while level.records < wanted {
+                let last = wanted.min(level.records + BATCH as u64);
+                level.put_all((level.records..last).map(|id| id as u32))?;
+                level.records = last;
+            }
+        }
+        let log = log_bytes(&level.store.stats(), reserve);
+        let mut random = Random::new(seed);
+        for _ in 0..(scale.turns * log / record) as usize / BATCH {
+            let drawn: [u32; BATCH] = std::array::from_fn(|_| random.below(level.records) as u32);
+            level.put_all(drawn.into_iter())?;
+        }
+        Ok(level)
+    }
+
+    fn put_all(&self, ids: impl Iterator<Item = u32>) -> Result<(), BenchError> {
+        let mut values = vec![0x5A; VALUE * BATCH];
+        let pairs: Vec<_> = ids
+            .zip(values.chunks_exact_mut(VALUE))
+            .map(|(id, value)| {
+                stamp(value, id);
+                (key(id), &*value)
+            })
+            .collect();
+        let put = self.store.put_many(&pairs);
+        put.map_err(|error| BenchError::Wrong {
+            system: self.policy.to_owned(),
+            case: case(self.fill),
+            what: error.to_string(),
+        })
+    }
+
+    /// Millions of operations a second.
+    fn rate(&self, scale: &Scale, seed: u64) -> Result<f64, BenchError> {
+        let refused = AtomicU64::new(0);
+        let rate = rate(scale.threads, scale.span, |thread, until| {
+            let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
+            let mut value = vec![0x5A; VALUE];
+            let mut done = 0;
+            while Instant::now() < until {
+                for _ in 0..CHUNK {
+                    let drawn = random.below(2 * self.records);
+                    if !self.one((drawn / 2) as u32, drawn.is_multiple_of(2), &mut value) {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                done += CHUNK;
+            }
+            done
+        });
+        self.refused
+            .fetch_add(refused.into_inner(), Ordering::Relaxed);
+        Ok(rate / 1e6)
+    }
+
+    #[inline]
+    fn one(&self, id: u32, read: bool, value: &mut [u8]) -> bool {
+        if read {
+            match self.store.get(&key(id)) {
+                Ok(Some(found)) => take(&found, id, value),
+                Ok(None) => self.complain(&"a record is missing"),
+                Err(error) => self.complain(&error),
+            }
+        } else {
+            stamp(value, id);
+            match self.store.put(&key(id), value) {
+                Ok(()) => true,
+                Err(error) => self.complain(&error),
+            }
+        }
+    }
+
+    #[cold]
+    fn complain(&self, why: &dyn std::fmt::Display) -> bool {
+        if let Ok(mut trouble) = self.trouble.lock() {
+            trouble.get_or_insert_with(|| why.to_string());
+        }
+        false
+    }
+
+    fn complaint(&self) -> Option<String> {
+        let refused = self.refused.load(Ordering::Relaxed);
+        let why = self.trouble.lock().ok()?.clone().unwrap_or_default();
+        (refused > 0).then(|| {
+            format!(
+                "{} at {:.2}: {refused} operations were refused: {why}",
+                self.policy, self.fill
+            )
+        })
+    }
+
+    /// Live bytes over the frames that the log has now.
+    fn found(&self) -> f64 {
+        let stats = self.store.stats();
+        let log = stats.live_bytes + stats.stale_bytes + stats.head_bytes;
+        stats.live_bytes as f64 / log.max(1) as f64
+    }
+}
+
+/// What records may fill.
+fn log_bytes(stats: &Stats, reserve: u64) -> f64 {
+    (stats.capacity - stats.overhead_bytes - stats.index_bytes - reserve) as f64
+}
+
+fn case(fill: f64) -> String {
+    format!("get50 uniform {VALUE}B, fill {fill:.2}")
+}
+
+fn found_case(fill: f64) -> String {
+    format!("fill found, asked {fill:.2}")
+}
+
+fn over_low(ledger: &Ledger, policy: &str, fill: f64) -> Vec<f64> {
+    ledger.ratios((policy, &case(fill)), (policy, &case(LOW)))
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    [(APPEND, 0.50), (IN_PLACE, 0.90)]
+        .map(|(policy, target)| {
+            Goal::at_least(
+                format!("{policy}: throughput at 0.90 live over that at {LOW:.2}"),
+                target,
+                over_low(ledger, policy, 0.90),
+            )
+        })
+        .to_vec()
+}
+
+fn print_table(scale: &Scale, ledger: &Ledger) {
+    let mut table = Table::new([
+        "policy", "fill", "found", "Mops/s", "min", "max", "/ 0.20", "min", "max",
+    ]);
+    let three = |values: &[f64]| match Summary::of(values) {
+        Some(s) => [s.median, s.min, s.max].map(figure),
+        None => ["-"; 3].map(str::to_owned),
+    };
+    for (policy, _) in POLICIES {
+        for &fill in scale.levels {
+            let found = ledger.values(policy, &found_case(fill));
+            let head = [
+                policy.to_owned(),
+                figure(fill),
+                found.first().copied().map_or(String::new(), figure),
+            ];
+            let rate = three(ledger.values(policy, &case(fill)));
+            let ratio = three(&over_low(ledger, policy, fill));
+            table.row(head.into_iter().chain(rate).chain(ratio));
+        }
+    }
+    println!("{table}");
+}
+
+/// The form of Nibble's figure 14 and the dissertation's figure 29.
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let points = |policy: &str| {
+        let levels = scale.levels.iter();
+        levels
+            .filter_map(|&fill| Some((fill, Summary::of(ledger.values(policy, &case(fill)))?)))
+            .collect()
+    };
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: AxisScale::Linear,
+    };
+    Curves {
+        title: format!("50/50 uniform {VALUE} B, {} thread(s)", scale.threads),
+        across: axis("live bytes / bytes of the log"),
+        up: axis(Metric::Throughput.unit()),
+        curves: POLICIES
+            .iter()
+            .map(|(policy, _)| ((*policy).to_owned(), points(policy)))
+            .collect(),
+    }
+    .write(&directory.join("fill.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_answers_for_both_of_its_levels() {
+        let scale = Scale {
+            capacity: 64 << 20,
+            levels: &[0.20, 0.80],
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(5),
+            },
+            turns: 0.5,
+            threads: 2,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        assert_well_formed(&report, &[&case(0.20), &case(0.80), &found_case(0.80)]);
+        let found = report.ledger.values(APPEND, &found_case(0.80))[0];
+        assert!((0.6..1.0).contains(&found), "{found}");
+        assert!(report.notes.iter().all(|note| !note.contains("refused")));
+    }
+
+    #[test]
+    fn the_goals_levels_are_measured_by_every_scale() {
+        for quick in [true, false] {
+            let scale = Scale::of(&Common { quick, ..common() }, 2);
+            assert!(scale.levels.contains(&LOW) && scale.levels.contains(&0.90));
+            // Both policies' stores are there at once.
+            let bytes = 2 * scale.levels.len() as u64 * scale.capacity;
+            assert!(bytes <= if quick { 2 << 30 } else { 12 << 30 });
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! `frag`: what a byte of data costs after a destructive change of sizes (Nibble, fig. 1 and 9).
+//!
+//! Each pattern loads values of one size, removes a random 90 % and fills up with another size, keys of 8 bytes. Two
+//! questions are asked of it:
+//! - *the smallest capacity in which it completes*, over keys and values: index, log, reserve and tables included. It
+//!   is our store's own question, for only a store that has a bound and moves its records can answer it. `log` is the
+//!   same without the index's frames, the counterpart of the paper's figure for P1.
+//! - *resident memory in the end*, over keys and values, beside Redis and DashMap on three allocators, each in a process
+//!   of its own. Ours is shown in the smallest capacity, and in twice the data, where it has no reason to be thrifty:
+//!   frames are touched as they are first used, so a store that is roomy spreads.
+//!
+//! How to read it: 1.00 would be keys and values alone. One round: nothing here depends on time. The scale is smaller
+//! than the paper's 8 GiB; a log segment is a larger share of a smaller store, so small scales flatter nobody, least of
+//! all P5 and P6.
+
+pub mod capacity;
+pub mod pattern;
+pub mod resident;
+pub mod store;
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::{self, Frag};
+use crate::progress;
+use crate::report::Report;
+use crate::systems::redis;
+use crate::table::{Table, figure};
+use capacity::Found;
+use pattern::{Churn, PATTERNS, Pattern, of_name};
+use serde_json::{Map, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Peers that can be asked for.
+pub const PEERS: [&str; 4] = [
+    "redis",
+    "dashmap-glibc",
+    "dashmap-jemalloc",
+    "dashmap-mimalloc",
+];
+
+const OURS: &str = "mneme";
+const ROOMY: &str = "mneme, 2x room";
+
+/// How large a run is.
+struct Scale {
+    /// Whether a store is so small that its reserve and its open log segments weigh.
+    small: bool,
+    /// Bytes of data for the search, by pattern.
+    search: fn(&Pattern) -> u64,
+    /// Bytes of data for resident memory, by pattern.
+    resident: fn(&Pattern) -> u64,
+    /// A probe that takes longer counts as too small.
+    patience: Duration,
+    /// After two thirds of this no search is begun, after all of it nothing.
+    budget: Duration,
+    /// Whether other processes are measured.
+    apart: bool,
+}
+
+const QUICK: Scale = Scale {
+    small: true,
+    search: |pattern| match pattern.first {
+        ..100 => 64 << 20,
+        100..2000 => 128 << 20,
+        2000..20_000 => 384 << 20,
+        _ => 1100 << 20,
+    },
+    resident: |pattern| match pattern.first {
+        ..100 => 32 << 20,
+        _ => 64 << 20,
+    },
+    patience: Duration::from_secs(2),
+    budget: Duration::from_secs(24),
+    apart: true,
+};
+
+/// As large as the time allows: records by the million take it for P1, log segments of full size need 4 GiB for P5, P6.
+const FULL: Scale = Scale {
+    small: false,
+    search: |pattern| match pattern.first {
+        ..100 => 384 << 20,
+        100..2000 => 1 << 30,
+        _ => 4 << 30,
+    },
+    resident: |pattern| match pattern.first {
+        ..100 => 256 << 20,
+        _ => 1 << 30,
+    },
+    patience: Duration::from_secs(40),
+    budget: Duration::from_secs(540),
+    apart: true,
+};
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a store that loses records, a file that cannot be written.
+pub fn run(options: &Frag) -> Result<Report, BenchError> {
+    options.common.validate()?;
+    let scale = if options.common.quick { QUICK } else { FULL };
+    run_at(&scale, options)
+}
+
+fn run_at(scale: &Scale, options: &Frag) -> Result<Report, BenchError> {
+    let peers = options::chosen(&options.peers, &PEERS, "peer")?;
+    let names = PATTERNS.map(|pattern| pattern.name);
+    let asked: Vec<String> = options.patterns.iter().map(|p| p.to_uppercase()).collect();
+    let asked = options::chosen(&asked, &names, "pattern")?;
+    let patterns: Vec<Pattern> = asked.iter().filter_map(|name| of_name(name)).collect();
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let mut run = Run {
+        scale,
+        seed: options.common.seed,
+        began: Instant::now(),
+        ledger: Ledger::default(),
+        notes: Vec::new(),
+    };
+    let bar = progress::bar(patterns.len() * if scale.apart { 2 } else { 1 });
+    let mut searched = Vec::new();
+    for pattern in &patterns {
+        bar.set_message(format!("{}: smallest capacity", pattern.name));
+        searched.push(run.search(pattern)?);
+        bar.inc(1);
+    }
+    for (pattern, found) in patterns.iter().zip(&searched) {
+        if scale.apart {
+            bar.set_message(format!("{}: resident memory", pattern.name));
+            run.resident(pattern, found.as_ref(), &peers)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let Run {
+        ledger, mut notes, ..
+    } = run;
+    if scale.small {
+        notes.push(
+            "quick: in so small a store the reserve and the open log segments weigh most"
+                .to_owned(),
+        );
+    }
+    print_tables(&patterns, &searched, &ledger);
+    if let Some(directory) = &options.common.svg {
+        draw(&patterns, &ledger, directory)?;
+    }
+    let data = patterns.iter().map(|pattern| {
+        json!({
+            "pattern": pattern.name, "first": pattern.first, "second": pattern.second,
+            "search_bytes": (scale.search)(pattern), "resident_bytes": (scale.resident)(pattern),
+        })
+    });
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.common.quick)),
+        ("patterns".to_owned(), data.collect()),
+        ("key_bytes".to_owned(), json!(pattern::KEY_BYTES)),
+        ("seed".to_owned(), json!(options.common.seed)),
+    ]);
+    Ok(Report {
+        bench: "frag",
+        machine,
+        params,
+        goals: goals(&ledger),
+        ledger,
+        notes,
+    })
+}
+
+struct Run<'a> {
+    scale: &'a Scale,
+    seed: u64,
+    began: Instant,
+    ledger: Ledger,
+    notes: Vec<String>,
+}
+
+impl Run<'_> {
+    fn is_late(&self) -> bool {
+        self.began.elapsed() > self.scale.budget
+    }
+
+    fn search(&mut self, pattern: &Pattern) -> Result<Option<Found>, BenchError> {
+        if self.began.elapsed() > self.scale.budget * 2 / 3 {
+            self.notes
+                .push(format!("{}: no time left for the search", pattern.name));
+            return Ok(None);
+        }
+        let churn = Churn::new(*pattern, (self.scale.search)(pattern), self.seed);
+        let found = capacity::search(&churn, target(pattern), self.scale.patience)?;
+        if found.given_up > 0 {
+            self.notes.push(format!(
+                "{}: {} capacities were counted as too small because they took more than {} s",
+                pattern.name,
+                found.given_up,
+                self.scale.patience.as_secs()
+            ));
+        }
+        for (case, value) in [
+            (everything(pattern), found.overhead()),
+            (log_alone(pattern), found.log_overhead()),
+            (index_alone(pattern), found.index_overhead()),
+        ] {
+            self.ledger.add(OURS, &case, Metric::Overhead, value);
+        }
+        Ok(Some(found))
+    }
+
+    fn resident(
+        &mut self,
+        pattern: &Pattern,
+        found: Option<&Found>,
+        peers: &[String],
+    ) -> Result<(), BenchError> {
+        let churn = Churn::new(*pattern, (self.scale.resident)(pattern), self.seed);
+        let roomy = 2 * churn.data;
+        let here = resident::program("glibc");
+        let mut systems = vec![(ROOMY, "mneme", here.clone(), roomy.max(128 << 20))];
+        if let Some(found) = found {
+            // A store of another size wants a little more or less: a log segment is another share of it.
+            let tight = (churn.data as f64 * (found.overhead() + 0.02)) as u64;
+            let tight = tight.max(mneme_log::MIN_CAPACITY);
+            systems.insert(0, (OURS, "mneme", here, tight));
+        }
+        for peer in peers {
+            if let Some(allocator) = peer.strip_prefix("dashmap-") {
+                systems.push((peer, "dashmap", resident::program(allocator), 0));
+            }
+        }
+        for (name, system, program, capacity) in systems {
+            if self.is_late() {
+                self.note_once("no time left for all resident memories".to_owned());
+                return Ok(());
+            }
+            let Some(program) = program else {
+                self.note_once(format!(
+                    "{name} is missing: cargo build --release -p mneme-bench --features allocators"
+                ));
+                continue;
+            };
+            match resident::measure_apart(&program, system, &churn, capacity) {
+                Ok(residence) => self.add(name, pattern, residence),
+                Err(error) => self.note_once(format!("{}, {name}: {error}", pattern.name)),
+            }
+        }
+        if peers.iter().any(|peer| peer == "redis") {
+            if redis::is_there() {
+                let residence = resident::redis(&churn)?;
+                self.add("redis", pattern, residence);
+            } else {
+                self.note_once("redis is missing: no redis-server on the PATH".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, system: &str, pattern: &Pattern, residence: resident::Residence) {
+        let (case, overhead) = (rss(pattern), residence.overhead());
+        self.ledger.add(system, &case, Metric::Overhead, overhead);
+    }
+
+    fn note_once(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}
+
+fn everything(pattern: &Pattern) -> String {
+    format!("{} smallest capacity", pattern.name)
+}
+
+fn log_alone(pattern: &Pattern) -> String {
+    format!("{} of it log", pattern.name)
+}
+
+fn index_alone(pattern: &Pattern) -> String {
+    format!("{} of it index", pattern.name)
+}
+
+fn rss(pattern: &Pattern) -> String {
+    format!("{} resident", pattern.name)
+}
+
+/// The goal for everything.
+fn target(pattern: &Pattern) -> f64 {
+    if pattern.name == "P1" { 1.35 } else { 1.10 }
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let measured = |case: String| ledger.values(OURS, &case).to_vec();
+    let mut goals: Vec<Goal> = PATTERNS
+        .iter()
+        .map(|pattern| {
+            Goal::at_most(
+                format!("{}: smallest capacity over keys and values", pattern.name),
+                target(pattern),
+                measured(everything(pattern)),
+            )
+        })
+        .collect();
+    goals.push(Goal::at_most(
+        "P1: log alone over keys and values",
+        1.21,
+        measured(log_alone(&PATTERNS[0])),
+    ));
+    goals
+}
+
+fn systems() -> impl Iterator<Item = &'static str> {
+    [OURS, ROOMY].into_iter().chain(PEERS)
+}
+
+fn print_tables(patterns: &[Pattern], searched: &[Option<Found>], ledger: &Ledger) {
+    let cell = |system: &str, case: String| {
+        let summary = Summary::of(ledger.values(system, &case));
+        summary.map_or("-".to_owned(), |s| format!("{:.3}", s.median))
+    };
+    println!("smallest capacity in which the pattern completes, over keys and values");
+    let mut table = Table::new([
+        "pattern",
+        "bytes",
+        "data MiB",
+        "all",
+        "log",
+        "index",
+        "live log B/record",
+    ]);
+    for (pattern, found) in patterns.iter().zip(searched) {
+        let live = found.as_ref().map_or("-".to_owned(), |found| {
+            figure(found.stats.live_bytes as f64 / found.stats.records.max(1) as f64)
+        });
+        let data = found
+            .as_ref()
+            .map_or("-".to_owned(), |found| (found.data >> 20).to_string());
+        table.row([
+            pattern.name.to_owned(),
+            format!("{} -> {}", pattern.first, pattern.second),
+            data,
+            cell(OURS, everything(pattern)),
+            cell(OURS, log_alone(pattern)),
+            cell(OURS, index_alone(pattern)),
+            live,
+        ]);
+    }
+    println!("{table}");
+    println!("resident memory afterwards, over keys and values");
+    let mut table = Table::new(["pattern"].into_iter().chain(systems()));
+    for pattern in patterns {
+        let cells = systems().map(|system| cell(system, rss(pattern)));
+        table.row([pattern.name.to_owned()].into_iter().chain(cells));
+    }
+    println!("{table}");
+}
+
+/// The paper's figure 9a: groups by pattern, bars by system.
+fn draw(patterns: &[Pattern], ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let bars = |title: &str, systems: &[&str], case: fn(&Pattern) -> String| Bars {
+        title: title.to_owned(),
+        unit: Metric::Overhead.unit().to_owned(),
+        systems: systems.iter().map(|&system| system.to_owned()).collect(),
+        groups: patterns
+            .iter()
+            .map(|pattern| {
+                let bars = systems
+                    .iter()
+                    .map(|system| Summary::of(ledger.values(system, &case(pattern))));
+                (pattern.name.to_owned(), bars.collect())
+            })
+            .collect(),
+    };
+    let all: Vec<&str> = systems().collect();
+    bars("Resident memory over keys and values", &all, rss)
+        .write(&directory.join("frag-resident.svg"))?;
+    bars(
+        "Smallest capacity over keys and values",
+        &[OURS],
+        everything,
+    )
+    .write(&directory.join("frag-capacity.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_answers_for_its_patterns() {
+        let scale = Scale {
+            small: true,
+            search: |_| 64 << 20,
+            resident: |_| 0,
+            patience: Duration::from_secs(100),
+            budget: Duration::from_secs(1000),
+            apart: false,
+        };
+        let options = Frag {
+            common: crate::options::tests::common(),
+            peers: vec!["none".to_owned()],
+            patterns: vec!["p4".to_owned()],
+        };
+        let report = run_at(&scale, &options).unwrap();
+        assert_well_formed(&report, &["P4 smallest capacity", "P4 of it log"]);
+        assert!(report.goals[3].measured().unwrap() > 1.0);
+    }
+
+    #[test]
+    fn patterns_and_peers_that_nobody_knows_are_refused() {
+        let options = |peers: &str, patterns: &str| Frag {
+            common: crate::options::tests::common(),
+            peers: vec![peers.to_owned()],
+            patterns: vec![patterns.to_owned()],
+        };
+        assert!(run(&options("memcached", "P1")).is_err());
+        assert!(run(&options("none", "P9")).is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! Resident memory after a pattern, in a process that has done nothing else.
+//!
+//! An allocator is a binary's: DashMap is measured in this program and in two others that differ only in that. Redis is
+//! a process anyway.
+
+use super::pattern::{Churn, KEY_BYTES, Target, key, of_name};
+use super::store::{Ours, Refusal};
+use crate::error::BenchError;
+use crate::machine::resident_bytes;
+use crate::options::Resident;
+use crate::systems::{Hash, hasher, redis::Redis};
+use dashmap::DashMap;
+use mneme_log::LogStore;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Longer than any run takes.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Bytes resident and bytes of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residence {
+    /// What the process has grown by.
+    pub resident: u64,
+    /// What is stored.
+    pub data: u64,
+}
+
+impl Residence {
+    /// One over the other.
+    pub fn overhead(&self) -> f64 {
+        self.resident as f64 / self.data as f64
+    }
+}
+
+/// The program that has this allocator, if it was built.
+pub fn program(allocator: &str) -> Option<PathBuf> {
+    let here = std::env::current_exe().ok()?;
+    if allocator == "glibc" {
+        return Some(here);
+    }
+    let program = here.with_file_name(format!("mneme-bench-{allocator}"));
+    program.is_file().then_some(program)
+}
+
+/// Runs the pattern on `system` in a process of its own.
+///
+/// # Errors
+/// [`BenchError::Footprint`].
+pub fn measure_apart(
+    program: &PathBuf,
+    system: &str,
+    churn: &Churn,
+    capacity: u64,
+) -> Result<Residence, BenchError> {
+    let failed = |what: String| BenchError::Footprint {
+        system: system.to_owned(),
+        what,
+    };
+    let output = Command::new(program)
+        .args(["resident", "--system", system])
+        .args(["--pattern", churn.pattern.name])
+        .args(["--data", &churn.data.to_string()])
+        .args(["--capacity", &capacity.to_string()])
+        .args(["--seed", &churn.seed.to_string()])
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    let numbers = last.split_once(' ').and_then(|(resident, data)| {
+        Some(Residence {
+            resident: resident.parse().ok()?,
+            data: data.parse().ok()?,
+        })
+    });
+    numbers.ok_or_else(|| failed(format!("it said `{last}`")))
+}
+
+/// Runs the pattern in this process and prints what [`measure_apart`] reads.
+///
+/// # Errors
+/// A pattern or a system that nobody knows; a store that refuses.
+pub fn measure_here(options: &Resident) -> Result<(), BenchError> {
+    let pattern = of_name(&options.pattern)
+        .ok_or_else(|| BenchError::Options(format!("no pattern `{}`", options.pattern)))?;
+    let churn = Churn::new(pattern, options.data, options.seed);
+    let Residence { resident, data } = match options.system.as_str() {
+        "mneme" => ours(&churn, options.capacity)?,
+        "dashmap" => dashmap(&churn),
+        other => return Err(BenchError::Options(format!("no system `{other}`"))),
+    };
+    println!("{resident} {data}");
+    Ok(())
+}
+
+fn ours(churn: &Churn, capacity: u64) -> Result<Residence, BenchError> {
+    let before = resident_bytes();
+    let store = LogStore::builder().capacity(capacity).open_private();
+    let store = store.map_err(|error| BenchError::Store(error.to_string()))?;
+    let longest = churn.pattern.first.max(churn.pattern.second);
+    let ran = churn.run(&mut Ours::new(&store, longest, Instant::now() + FOREVER));
+    let data = ran.map_err(|refusal| {
+        BenchError::Store(match refusal {
+            Refusal::Full => format!("{} bytes are too few", capacity),
+            Refusal::Late => "it takes too long".to_owned(),
+            Refusal::Other(what) => what,
+        })
+    })?;
+    super::store::verify(&store, churn)?;
+    Ok(Residence {
+        resident: resident_bytes().saturating_sub(before),
+        data,
+    })
+}
+
+fn dashmap(churn: &Churn) -> Residence {
+    let before = resident_bytes();
+    let mut map = Map(DashMap::with_hasher(hasher()));
+    let Ok(data) = churn.run(&mut map);
+    Residence {
+        resident: resident_bytes().saturating_sub(before),
+        data,
+    }
+}
+
+/// Keys where the table lies, values in boxes: what a careful program would do.
+struct Map(DashMap<[u8; KEY_BYTES], Box<[u8]>, Hash>);
+
+impl Target for Map {
+    type Error = Infallible;
+
+    fn put(&mut self, ids: &[u64], bytes: usize) -> Result<(), Infallible> {
+        for &id in ids {
+            self.0.insert(key(id), vec![0x5A; bytes].into());
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, ids: &[u64]) -> Result<(), Infallible> {
+        for &id in ids {
+            self.0.remove(&key(id));
+        }
+        Ok(())
+    }
+}
+
+/// Runs the pattern on a Redis of its own.
+///
+/// # Errors
+/// [`BenchError::Server`].
+pub fn redis(churn: &Churn) -> Result<Residence, BenchError> {
+    let redis = Redis::start()?;
+    let before = redis.resident();
+    let longest = churn.pattern.first.max(churn.pattern.second);
+    let mut server = Server(redis, vec![0x5A; longest]);
+    let data = churn.run(&mut server)?;
+    Ok(Residence {
+        resident: server.0.resident().saturating_sub(before),
+        data,
+    })
+}
+
+struct Server(Redis, Vec<u8>);
+
+impl Target for Server {
+    type Error = BenchError;
+
+    fn put(&mut self, ids: &[u64], bytes: usize) -> Result<(), BenchError> {
+        for &id in ids {
+            self.0.queue(&[b"SET", &key(id), &self.1[..bytes]]);
+        }
+        self.0.flush(|_| {})
+    }
+
+    fn remove(&mut self, ids: &[u64]) -> Result<(), BenchError> {
+        for &id in ids {
+            self.0.queue(&[b"DEL", &key(id)]);
+        }
+        self.0.flush(|_| {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frag::pattern::PATTERNS;
+
+    #[test]
+    fn every_system_runs_a_pattern_and_holds_at_least_its_data() {
+        let churn = Churn::new(PATTERNS[1], 24 << 20, 1);
+        let capacity = 64 << 20;
+        assert!(ours(&churn, capacity).unwrap().data > churn.data - 4096);
+        assert!(dashmap(&churn).data > churn.data - 4096);
+        if crate::systems::redis::is_there() {
+            assert!(redis(&churn).unwrap().overhead() > 1.0);
+        }
+    }
+
+    #[test]
+    fn an_allocator_that_was_not_built_is_missing() {
+        assert!(program("glibc").is_some());
+        assert!(program("nobodys").is_none());
+    }
+}

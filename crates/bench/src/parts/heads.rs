@@ -1,0 +1,177 @@
+//! How many heads a log has and who appends where (Nibble, §5.1 and fig. 8b, 8c), on the store itself.
+//!
+//! The store takes as many heads as its topology has CPUs and starts at the head of the CPU that its topology names. A
+//! topology of the benchmark's own can therefore have any number of heads, and send every write to one of them at
+//! random, which is what choosing by the key's hash comes to.
+
+use crate::error::BenchError;
+use crate::generate::keys::{key, stamp};
+use crate::generate::random::{Random, mix};
+use crate::ledger::Metric;
+use crate::rounds::{Job, Span, rate};
+use crate::systems::{BATCH, take};
+use mneme_log::LogStore;
+use mneme_sys::{CpuId, NodeId, SysfsTopology, Topology};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// The system with a head a CPU.
+pub const LOCAL: &str = "head of the CPU";
+
+/// Operations between two looks at the clock.
+const CHUNK: u64 = 128;
+
+/// The system with so many heads.
+pub fn random_of(heads: usize) -> String {
+    format!("{heads} head(s), at random")
+}
+
+/// The case's name in reports.
+pub fn case(reads: u64, value: usize, threads: u32) -> String {
+    format!("heads: get{reads} uniform {value}B {threads}t")
+}
+
+/// A node of `cpus` CPUs, on a random one of which every call runs.
+struct Scattered {
+    cpus: usize,
+}
+
+thread_local! {
+    static STREAM: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Topology for Scattered {
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    fn node_of(&self, _: CpuId) -> NodeId {
+        NodeId(0)
+    }
+
+    fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        if from == to { 10 } else { u32::MAX }
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        let step = STREAM.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        STREAM.set(step);
+        CpuId((mix(step) % self.cpus as u64) as u32)
+    }
+}
+
+/// A store whose records are all there.
+pub struct Store {
+    name: String,
+    store: LogStore,
+    records: u64,
+    value: usize,
+}
+
+impl Store {
+    /// A store of `capacity` bytes, a tenth full of values of this size; one head a CPU, or so many at random.
+    ///
+    /// # Errors
+    /// [`BenchError::Store`], also if there is no room for so many heads.
+    pub fn new(heads: Option<usize>, capacity: u64, value: usize) -> Result<Self, BenchError> {
+        let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
+        let topology: Arc<dyn Topology> = match heads {
+            Some(cpus) => Arc::new(Scattered { cpus }),
+            None => Arc::new(SysfsTopology::detect()),
+        };
+        let store = LogStore::builder()
+            .capacity(capacity)
+            .topology(topology)
+            .open_private()
+            .map_err(|error| failed(&error))?;
+        let records = capacity / 10 / value as u64;
+        let mut values = vec![0x5A; value * BATCH];
+        // Once through the whole log, so that no memory is touched for the first time later.
+        for first in (0..11 * records).step_by(BATCH) {
+            let pairs: Vec<_> = (first..first + BATCH as u64)
+                .zip(values.chunks_exact_mut(value))
+                .map(|(place, value)| {
+                    let id = (place % records) as u32;
+                    stamp(value, id);
+                    (key(id), &*value)
+                })
+                .collect();
+            store.put_many(&pairs).map_err(|error| failed(&error))?;
+        }
+        Ok(Self {
+            name: heads.map_or_else(|| LOCAL.to_owned(), random_of),
+            store,
+            records,
+            value,
+        })
+    }
+
+    /// A job that reads `reads` times of a hundred and else writes.
+    pub fn job(&self, reads: u64, threads: u32, span: Span, seed: u64) -> Job<'_> {
+        let case = case(reads, self.value, threads);
+        Job {
+            system: self.name.clone(),
+            case: case.clone(),
+            metric: Metric::Throughput,
+            measure: Box::new(move |round| {
+                let refused = AtomicU64::new(0);
+                let rate = rate(threads, span, |thread, until| {
+                    let seed = mix(seed ^ round as u64 ^ u64::from(thread) << 32);
+                    let (done, bad) = self.run(reads, seed, until);
+                    refused.fetch_add(bad, Ordering::Relaxed);
+                    done
+                });
+                match refused.into_inner() {
+                    0 => Ok(rate / 1e6),
+                    refused => Err(BenchError::Wrong {
+                        system: self.name.clone(),
+                        case: case.clone(),
+                        what: format!("{refused} operations were refused or missed"),
+                    }),
+                }
+            }),
+        }
+    }
+
+    fn run(&self, reads: u64, seed: u64, until: Instant) -> (u64, u64) {
+        let mut random = Random::new(seed);
+        let mut value = vec![0x5A; self.value];
+        let (mut done, mut bad) = (0, 0);
+        while Instant::now() < until {
+            for _ in 0..CHUNK {
+                let id = random.below(self.records) as u32;
+                let good = if random.below(100) < reads {
+                    let found = self.store.get(&key(id));
+                    matches!(&found, Ok(Some(found)) if take(found, id, &mut value))
+                } else {
+                    stamp(&mut value, id);
+                    self.store.put(&key(id), &value).is_ok()
+                };
+                bad += u64::from(!good);
+            }
+            done += CHUNK;
+        }
+        (done, bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_scattered_over_all_heads() {
+        let topology = Scattered { cpus: 4 };
+        let mut counts = [0; 4];
+        for _ in 0..4000 {
+            counts[topology.current_cpu().0 as usize] += 1;
+        }
+        assert!(counts.iter().all(|&count| count > 800), "{counts:?}");
+    }
+}

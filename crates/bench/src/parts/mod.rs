@@ -1,0 +1,382 @@
+//! `parts`: what each part of the design is worth (Nibble, fig. 8; dissertation, fig. 32 and 33).
+//!
+//! - `epoch`: an operation within our epoch, within a time-stamp epoch, and within one whose counter every operation
+//!   bumps. How to read it: the ratios at the most threads; a shared counter costs nothing on one CPU and everything on
+//!   many (the paper's factor of 20 needs 240).
+//! - `heads`: a head a CPU against any number of heads chosen at random, as a hash would. Local and remote memory (the
+//!   paper's 8b) differ only on a machine with several nodes; with one, what is left of it is contention.
+//! - `puts`: percentiles of inserting and updating, by policy and size.
+
+mod epoch;
+mod heads;
+mod puts;
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::goals::Goal;
+use crate::latency::{PERCENTILES, percentile_case};
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Job, Span, interleave};
+use crate::systems::bare::BareRecords;
+use crate::table::{Table, figure};
+use epoch::Work;
+use puts::Kind;
+use serde_json::{Map, json};
+use std::path::Path;
+use std::time::Duration;
+
+struct Scale {
+    /// Records behind the epochs.
+    records: u64,
+    /// Numbers of heads chosen at random.
+    heads: &'static [usize],
+    /// Bytes of each store with heads; all heads together take a fiftieth of it, at 2 MiB each.
+    capacity: u64,
+    /// Records that are put, at most, and their bytes, at most.
+    puts: (u64, u64),
+    /// Sizes of values that are put.
+    values: &'static [usize],
+    /// Sizes of values behind the heads, one after the other.
+    head_values: &'static [usize],
+    span: Span,
+    /// Numbers of threads.
+    threads: Vec<u32>,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let quick = options.quick;
+        let timed = Duration::from_millis(if quick { 30 } else { 500 });
+        Self {
+            records: if quick { 200_000 } else { 4_000_000 },
+            heads: if quick { &[1, 2, 4] } else { &[1, 2, 4, 8] },
+            capacity: if quick { 400 << 20 } else { 840 << 20 },
+            puts: if quick {
+                (40_000, 32 << 20)
+            } else {
+                (1_000_000, 1 << 30)
+            },
+            values: &[64, 256, 1024, 4096],
+            head_values: if quick { &[1024] } else { &[1024, 100] },
+            span: Span {
+                warm_up: timed / 5,
+                timed,
+            },
+            threads: options.threads.clone(),
+            rounds: options.rounds,
+        }
+    }
+
+    /// Records of this size that are put.
+    fn puts_of(&self, value: usize) -> u64 {
+        self.puts.0.min(self.puts.1 / value as u64)
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a store that loses records, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    run_at(&Scale::of(options), options)
+}
+
+fn run_at(scale: &Scale, options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let mut ledger = Ledger::default();
+    epochs(scale, options.seed, &mut ledger)?;
+    for &value in scale.head_values {
+        head_choices(scale, value, options.seed, &mut ledger)?;
+    }
+    for &value in scale.values {
+        put_latencies(scale, value, &mut ledger)?;
+    }
+    print_tables(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let mut notes = Vec::new();
+    if machine.nodes == 1 {
+        notes.push("one node: local and remote memory are the same here".to_owned());
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("records".to_owned(), json!(scale.records)),
+        ("capacity".to_owned(), json!(scale.capacity)),
+        ("threads".to_owned(), json!(scale.threads)),
+        ("seed".to_owned(), json!(options.seed)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    Ok(Report {
+        bench: "parts",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes,
+    })
+}
+
+fn epochs(scale: &Scale, seed: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let load = epoch::load(scale.records);
+    let records = BareRecords::new(load)?;
+    let mut jobs = epoch::jobs(&records, load, &scale.threads, scale.span, seed)?;
+    all(scale, &mut jobs, ledger)
+}
+
+fn head_choices(
+    scale: &Scale,
+    value: usize,
+    seed: u64,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let choices = [None]
+        .into_iter()
+        .chain(scale.heads.iter().copied().map(Some));
+    let stores = choices
+        .map(|heads| heads::Store::new(heads, scale.capacity, value))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut jobs = Vec::new();
+    for reads in [50, 0] {
+        for &threads in &scale.threads {
+            jobs.extend(
+                stores
+                    .iter()
+                    .map(|store| store.job(reads, threads, scale.span, seed)),
+            );
+        }
+    }
+    all(scale, &mut jobs, ledger)
+}
+
+fn put_latencies(scale: &Scale, value: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let records = scale.puts_of(value);
+    let stores = puts::POLICIES
+        .map(|policy| puts::Store::new(policy, records, value))
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
+    for _ in 0..scale.rounds {
+        if scale.values.first() == Some(&value) {
+            puts::clock(records, ledger);
+        }
+        for store in &stores {
+            store.round(ledger)?;
+        }
+    }
+    Ok(())
+}
+
+fn all(scale: &Scale, jobs: &mut [Job<'_>], ledger: &mut Ledger) -> Result<(), BenchError> {
+    let bar = progress::bar(jobs.len() * scale.rounds);
+    interleave(jobs, scale.rounds, &bar, ledger)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn most_threads(scale: &Scale) -> u32 {
+    scale.threads.iter().copied().max().unwrap_or(1)
+}
+
+/// That the design's choice is no worse than what it was chosen over.
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let threads = most_threads(scale);
+    let get = epoch::case(Work::Get, threads);
+    let put = heads::case(0, scale.head_values[0], threads);
+    let epoch_over = |other: &str| ledger.ratios((epoch::SYSTEMS[0], &get), (other, &get));
+    let pin = epoch::case(Work::Nothing, 1);
+    let pins = ledger.values(epoch::SYSTEMS[0], &pin).iter();
+    vec![
+        Goal::at_most(
+            "pin and unpin, nanoseconds",
+            3.0,
+            pins.map(|mops| 1e3 / mops).collect(),
+        ),
+        Goal::at_least(
+            format!("GET in our epoch over a time-stamp epoch's, {threads} thread(s)"),
+            1.0,
+            epoch_over("tsc"),
+        ),
+        Goal::at_least(
+            format!("GET in our epoch over a counter's, {threads} thread(s)"),
+            1.0,
+            epoch_over("counter"),
+        ),
+        Goal::at_least(
+            format!("PUT with a head a CPU over one head, {threads} thread(s)"),
+            1.0,
+            ledger.ratios((heads::LOCAL, &put), (&heads::random_of(1), &put)),
+        ),
+    ]
+}
+
+fn head_systems(scale: &Scale) -> Vec<String> {
+    let random = scale.heads.iter().map(|&heads| heads::random_of(heads));
+    [heads::LOCAL.to_owned()]
+        .into_iter()
+        .chain(random)
+        .collect()
+}
+
+fn epoch_systems() -> Vec<String> {
+    epoch::SYSTEMS.map(str::to_owned).to_vec()
+}
+
+fn epoch_cases(scale: &Scale) -> Vec<String> {
+    let cases = [Work::Nothing, Work::Get, Work::Mix].into_iter();
+    cases
+        .flat_map(|work| scale.threads.iter().map(move |&t| epoch::case(work, t)))
+        .collect()
+}
+
+fn head_cases(scale: &Scale) -> Vec<String> {
+    let mut cases = Vec::new();
+    for &value in scale.head_values {
+        for reads in [50, 0] {
+            cases.extend(scale.threads.iter().map(|&t| heads::case(reads, value, t)));
+        }
+    }
+    cases
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    for (systems, cases) in [
+        (epoch_systems(), epoch_cases(scale)),
+        (head_systems(scale), head_cases(scale)),
+    ] {
+        println!("millions of operations a second; in brackets the first over it, round by round");
+        let mut table = Table::new(["case".to_owned()].into_iter().chain(systems.clone()));
+        for case in cases {
+            let cells = systems.iter().map(|system| {
+                let median = Summary::of(ledger.values(system, &case)).map(|s| s.median);
+                let over = Summary::of(&ledger.ratios((&systems[0], &case), (system, &case)));
+                match (median, over) {
+                    (Some(rate), Some(over)) => format!(
+                        "{} ({}; {}-{})",
+                        figure(rate),
+                        figure(over.median),
+                        figure(over.min),
+                        figure(over.max)
+                    ),
+                    _ => "-".to_owned(),
+                }
+            });
+            table.row([case.clone()].into_iter().chain(cells));
+        }
+        println!("{table}");
+    }
+    println!("nanoseconds a PUT, one thread, median of the rounds");
+    let names = PERCENTILES.map(|(name, _)| name);
+    let mut table = Table::new(["policy", "case"].into_iter().chain(names));
+    let mut row = |system: &str, case: &str| {
+        let cells = names.map(|name| {
+            let summary = Summary::of(ledger.values(system, &percentile_case(case, name)));
+            summary.map_or("-".to_owned(), |s| figure(s.median))
+        });
+        table.row(
+            [system.to_owned(), case.to_owned()]
+                .into_iter()
+                .chain(cells),
+        );
+    };
+    row(puts::CLOCK, "nothing");
+    for &value in scale.values {
+        for kind in Kind::ALL {
+            for (policy, _) in puts::POLICIES {
+                row(policy, &puts::case(kind, value));
+            }
+        }
+    }
+    println!("{table}");
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let figure = |title: &str, unit: &str, systems: Vec<String>, cases: Vec<(String, String)>| {
+        let groups = cases.into_iter().map(|(name, case)| {
+            let bars = systems
+                .iter()
+                .map(|system| Summary::of(ledger.values(system, &case)));
+            (name, bars.collect())
+        });
+        Bars {
+            title: title.to_owned(),
+            unit: unit.to_owned(),
+            groups: groups.collect(),
+            systems,
+        }
+    };
+    let threads = most_threads(scale);
+    let ends = format!(" {threads}t");
+    let short = |cases: Vec<String>, prefix: &str| {
+        let most = cases.into_iter().filter(|case| case.ends_with(&ends));
+        most.map(|case| (case.trim_start_matches(prefix).to_owned(), case))
+            .filter(|(name, _)| !name.starts_with("nothing"))
+            .collect::<Vec<_>>()
+    };
+    let rate = Metric::Throughput.unit();
+    figure(
+        "Epochs",
+        rate,
+        epoch_systems(),
+        short(epoch_cases(scale), "epoch around "),
+    )
+    .write(&directory.join("parts-epoch.svg"))?;
+    figure(
+        "Heads",
+        rate,
+        head_systems(scale),
+        short(head_cases(scale), "heads: "),
+    )
+    .write(&directory.join("parts-heads.svg"))?;
+    let policies: Vec<String> = puts::POLICIES.map(|(name, _)| name.to_owned()).to_vec();
+    let puts = scale.values.iter().flat_map(|&value| {
+        Kind::ALL.map(|kind| {
+            let case = puts::case(kind, value);
+            (case.clone(), percentile_case(&case, "p50"))
+        })
+    });
+    figure(
+        "Median latency of PUT, one thread",
+        Metric::Latency.unit(),
+        policies,
+        puts.collect(),
+    )
+    .write(&directory.join("parts-puts.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_every_part() {
+        let scale = Scale {
+            records: 1000,
+            heads: &[1, 2],
+            capacity: 64 << 20,
+            puts: (500, 1 << 20),
+            values: &[64],
+            head_values: &[1024],
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(2),
+            },
+            threads: vec![1, 2],
+            rounds: 1,
+        };
+        let report = run_at(&scale, &common()).unwrap();
+        let mut cases = epoch_cases(&scale);
+        cases.extend(head_cases(&scale));
+        cases.push(percentile_case(&puts::case(Kind::Update, 64), "p99"));
+        let cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+        assert_well_formed(&report, &cases);
+        assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
+    }
+}
