@@ -13,6 +13,7 @@ use mneme_sync::Slot;
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
+use crate::head::no_head;
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, SLOTS};
 use crate::index::pool::{Block, UNIT, UNITS};
 use crate::index::root::Root;
@@ -79,6 +80,7 @@ impl Core {
     pub(crate) fn check(&self, slot: &Slot<'_>) -> Result<Report, WriteError> {
         let mut report = Report::default();
         self.check_segments(slot, &mut report);
+        self.check_heads(slot, &mut report);
         for database in 0..DATABASES as u8 {
             let checked = self.check_database(slot, database, &mut report);
             report.damage(checked)?;
@@ -160,6 +162,12 @@ impl Core {
             report.slots += segment.buckets * SLOTS as u64;
             for i in 0..segment.buckets {
                 let bucket = self.mem.bucket(segment, i)?;
+                if let Some(what) = self.wrong_lock(bucket) {
+                    report.problem(format!(
+                        "database {}, partition {partition}, bucket {i}: {what}",
+                        root.database
+                    ));
+                }
                 for (at_slot, entry) in (0..SLOTS)
                     .map(|s| (s, bucket.entry(s)))
                     .filter(|(_, e)| !e.is_empty())
@@ -229,6 +237,22 @@ impl Core {
         Ok(records)
     }
 
+    /// What is wrong with a bucket's lock word, if anything is. The caller holds the shard.
+    fn wrong_lock(&self, bucket: &Bucket) -> Option<&'static str> {
+        let word = bucket.word();
+        if word.retired() {
+            return Some("retired, and yet in use");
+        }
+        if !word.locked() {
+            return (word.in_transaction() || word.holder().is_some())
+                .then_some("nobody has its lock, which names somebody");
+        }
+        // Asked after the word was seen: whoever had the bucket then and has no slot now has given
+        // it back, or the reaper has.
+        let nobodys = self.participants.pid_of(word.holder()) == 0;
+        (nobodys && bucket.word() == word).then_some("its lock is held by nobody")
+    }
+
     /// Every log segment can be walked from header to header, and the arena agrees that it is one.
     fn check_segments(&self, slot: &Slot<'_>, report: &mut Report) {
         for (frame, info, word, state) in self.segments() {
@@ -262,6 +286,12 @@ impl Core {
                 report.problem(format!("log segment at frame {}: {corrupt}", frame.0));
             }
         }
+        for frame in self.stateless() {
+            report.problem(format!(
+                "the log segment at frame {} is in no state there is",
+                frame.0
+            ));
+        }
         for found in self.arena.extents() {
             let state = self.tables.info(found.extent.start).state().state();
             let held = found.state == mneme_arena::ExtentState::Held;
@@ -281,6 +311,31 @@ impl Core {
                     found.extent.start.0
                 ));
             }
+        }
+    }
+
+    /// Every head appends to an open log segment, and to one of its own.
+    fn check_heads(&self, slot: &Slot<'_>, report: &mut Report) {
+        // No segment is freed and opened anew meanwhile.
+        let _pin = slot.pin();
+        let mut seen = Vec::new();
+        for i in 0..self.tables.geometry.heads + self.tables.geometry.survivors {
+            let head = self.tables.head(i);
+            let word = head.segment.load(Acquire);
+            if word == 0 {
+                continue;
+            }
+            let open = self.tables.named(word).is_some_and(|(_, info)| {
+                let state = info.state().state();
+                info.first.load(Relaxed) == word
+                    && matches!(state, Some(State::Opening | State::Head))
+            });
+            // A head moves on before its old segment is closed.
+            let stays = head.segment.load(Acquire) == word;
+            if stays && (!open || seen.contains(&word)) {
+                report.problem(no_head(self.loc_of(&head.segment)).to_string());
+            }
+            seen.push(word);
         }
     }
 
@@ -313,9 +368,9 @@ impl Core {
                 let frame = Frame((block.loc.byte() >> 21) as u32);
                 let map = used.entry(frame).or_insert_with(|| vec![0; 128]);
                 let first = block.loc.byte() % (2 << 20) / UNIT;
-                if first + block.units > UNITS {
+                if block.units == 0 || first + block.units > UNITS {
                     report.problem(format!(
-                        "shard {shard}: {what} at byte {} goes beyond its frame",
+                        "shard {shard}: {what} at byte {} is empty, or goes beyond its frame",
                         block.loc.byte()
                     ));
                     return;
@@ -401,6 +456,12 @@ impl Core {
                         frame.0
                     ));
                 }
+            }
+            for frame in self.miscounted(shard) {
+                report.problem(format!(
+                    "shard {shard}: the free units of frame {} are miscounted",
+                    frame.0
+                ));
             }
             if let Some(frame) = used.keys().next() {
                 report.problem(format!(

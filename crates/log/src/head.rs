@@ -155,15 +155,7 @@ impl Core {
             {
                 Ok(Some((frame, info)))
             }
-            _ => Err(self.no_head(head)),
-        }
-    }
-
-    #[cold]
-    fn no_head(&self, head: &Head) -> Corrupt {
-        Corrupt {
-            offset: self.loc_of(&head.segment).byte(),
-            what: "a head names no log segment of its own".into(),
+            _ => Err(no_head(self.loc_of(&head.segment))),
         }
     }
 
@@ -256,6 +248,15 @@ impl Core {
         info.change(word, word.to(State::Closed, None));
         mneme_sys::fault!("log.large.closed");
         Ok(Some(loc))
+    }
+}
+
+/// What to say of the word at `loc`, by which a head names what it appends to.
+#[cold]
+pub(crate) fn no_head(loc: Loc) -> Corrupt {
+    Corrupt {
+        offset: loc.byte(),
+        what: "a head names no log segment of its own".into(),
     }
 }
 

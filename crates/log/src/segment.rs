@@ -398,6 +398,12 @@ impl Core {
         })
     }
 
+    /// Frames whose state is none: damage.
+    pub(crate) fn stateless(&self) -> impl Iterator<Item = Frame> {
+        let frames = self.frames().map(Frame);
+        frames.filter(|frame| self.tables.info(*frame).state().state().is_none())
+    }
+
     /// Starts the grace period of every closed or condemned segment that has none running.
     ///
     /// Costs a barrier across processes if there is any, so it is called in batches.

@@ -220,6 +220,18 @@ impl Core {
             .filter_map(|w| PoolEntry(w.load(Acquire)).frame())
     }
 
+    /// The frames in the table of shard `index`, whose lock the caller holds, for which the cached
+    /// number of free units is not what the bitmap says.
+    pub(crate) fn miscounted(&self, index: u64) -> impl Iterator<Item = Frame> {
+        let table = self.tables.pool(index).iter();
+        table.filter_map(|word| {
+            let entry = PoolEntry(word.load(Relaxed));
+            let frame = entry.frame()?;
+            let used = self.pool_frame_used(frame).ok()?;
+            (entry.free() + used != UNITS - MAP_UNITS).then_some(frame)
+        })
+    }
+
     pub(crate) fn bitmap(
         &self,
         frame: Frame,
@@ -381,7 +393,11 @@ impl HeldShard<'_> {
         for word in table {
             let entry = PoolEntry(word.load(Relaxed));
             let Some(frame) = entry.frame() else { continue };
-            if entry.free() != UNITS - MAP_UNITS || !std::mem::replace(&mut spare, true) {
+            // The bitmap is asked too: of a cached number that is damaged live blocks would die.
+            if entry.free() != UNITS - MAP_UNITS
+                || self.core.pool_frame_used(frame)? != 0
+                || !std::mem::replace(&mut spare, true)
+            {
                 continue;
             }
             self.note(journal::FRAME, u64::from(frame.0) + 1);
