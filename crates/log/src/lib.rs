@@ -50,6 +50,7 @@ mod scan;
 mod segment;
 mod stats;
 mod store;
+mod transaction;
 mod value;
 
 pub use check::Report;
@@ -61,6 +62,7 @@ pub use record::{MAX_KEY, MAX_VALUE};
 pub use scan::Cursor;
 pub use stats::Stats;
 pub use store::{Builder, Database, LogStore, MIN_CAPACITY, UpdatePolicy, control_bytes};
+pub use transaction::{Transaction, TransactionOn};
 pub use value::Value;
 
 pub use mneme_sync::{SlotError, Stalled};

@@ -13,6 +13,7 @@
 mod buckets;
 mod heads;
 mod segments;
+mod transactions;
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;

@@ -34,6 +34,7 @@ impl Core {
         }
         mneme_sys::fault!("log.reap.index");
         self.repair_operation(dead)?;
+        self.repair_transaction(dead)?;
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         // Before the slot is given back: a reaper that dies here is followed by another.

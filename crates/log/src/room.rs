@@ -134,7 +134,7 @@ impl Core {
         !self.sweeps_due() && free + gains.sum::<u64>() < wanted.max(segment)
     }
 
-    fn out_of_memory(&self, wanted: u64) -> WriteError {
+    pub(crate) fn out_of_memory(&self, wanted: u64) -> WriteError {
         let live = self.segments().map(|(_, info, ..)| info.live()).sum();
         WriteError::OutOfMemory {
             wanted,

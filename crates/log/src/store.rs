@@ -19,6 +19,7 @@ use crate::mem::Mem;
 use crate::ops::{Decision, Updated};
 use crate::scan::Cursor;
 use crate::stats::Stats;
+use crate::transaction::Transaction;
 use crate::value::Value;
 
 /// The least capacity of a store, in bytes.
@@ -332,6 +333,37 @@ impl LogStore {
     pub fn reap(&self) -> Result<usize, WriteError> {
         let slot = self.core.participants.slot()?;
         self.core.reap(&slot)
+    }
+
+    /// Runs `body` so that all it reads and changes happens at one instant, for readers and for
+    /// whoever repairs what a killed participant left: all or nothing.
+    ///
+    /// If somebody else changes a key that it has read before it is done, `body` runs again: it must
+    /// have no effect but those on the transaction. It holds a pin meanwhile, so keep it short. An
+    /// error that it returns ends the transaction without effect.
+    ///
+    /// ```
+    /// # use mneme_log::{LogStore, WriteError};
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"alice", b"70")?;
+    /// store.put(b"bob", b"30")?;
+    /// store.transaction(|t| {
+    ///     let (a, b) = (t.get(b"alice")?, t.get(b"bob")?);
+    ///     t.put(b"alice", &b.unwrap_or_default())?;
+    ///     t.put(b"bob", &a.unwrap_or_default())?;
+    ///     Ok::<_, WriteError>(())
+    /// })?;
+    /// assert_eq!(store.get(b"bob")?.unwrap(), b"70");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `body`; those of [`LogStore::put`]. Nothing was changed.
+    pub fn transaction<T, E: From<WriteError>>(
+        &self,
+        body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.core.transaction(body)
     }
 
     /// Removes all expired records of all databases now; how many there were. The maintainer does

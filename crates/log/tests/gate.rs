@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use memory::Memory;
-use mneme_log::{Cursor, Decision, LogStore};
+use mneme_log::{Cursor, Decision, Expiry, LogStore, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 /// What the acknowledged operations have made of the store, and the one under way.
@@ -25,6 +25,8 @@ struct Model {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The keys that the operation under way touches, with what each is to become.
     pending: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Whether they become that all at once.
+    at_once: bool,
 }
 
 /// A store whose every operation is written down before and after.
@@ -39,7 +41,20 @@ impl Recorded {
         changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
         work: impl FnOnce(&LogStore) -> T,
     ) -> T {
-        self.model.lock().unwrap().pending = changes.into_iter().collect();
+        self.around_all(false, changes, work)
+    }
+
+    fn around_all<T>(
+        &self,
+        at_once: bool,
+        changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        work: impl FnOnce(&LogStore) -> T,
+    ) -> T {
+        {
+            let mut model = self.model.lock().unwrap();
+            model.pending = changes.into_iter().collect();
+            model.at_once = at_once;
+        }
         let result = work(&self.store);
         let mut model = self.model.lock().unwrap();
         for (key, value) in std::mem::take(&mut model.pending) {
@@ -73,6 +88,29 @@ impl Recorded {
         let value = value.to_vec();
         self.around(vec![(key.to_vec(), Some(value.clone()))], |s| {
             s.update(key, |_| Decision::Replace(value.clone())).unwrap();
+        });
+    }
+
+    fn transact(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        self.around_all(true, changes.clone(), |s| {
+            s.transaction(|t| {
+                for (key, value) in &changes {
+                    match value {
+                        Some(value) => t.put(key, value)?,
+                        None => {
+                            t.remove(key)?;
+                        }
+                    }
+                }
+                Ok::<_, WriteError>(())
+            })
+            .unwrap();
+        });
+    }
+
+    fn put_until(&self, key: &[u8], value: &[u8]) {
+        self.around(vec![(key.to_vec(), Some(value.to_vec()))], |s| {
+            s.put_until(key, value, Expiry::At(u64::MAX >> 1)).unwrap();
         });
     }
 
@@ -113,9 +151,13 @@ enum Work {
     Large,
     /// Clearing, and the sweep that follows.
     Clear,
+    /// Several keys at once: new ones, old ones, removals; few and many.
+    Transact,
+    /// Expiries, set with the value and afterwards.
+    Expire,
 }
 
-const ALL: [Work; 7] = [
+const ALL: [Work; 9] = [
     Work::Insert,
     Work::Replace,
     Work::Remove,
@@ -123,6 +165,8 @@ const ALL: [Work; 7] = [
     Work::Update,
     Work::Large,
     Work::Clear,
+    Work::Transact,
+    Work::Expire,
 ];
 
 impl Work {
@@ -162,6 +206,33 @@ impl Work {
                 }
                 s.remove(b"large-1");
                 s.store.compact().unwrap();
+            }
+            Work::Transact => {
+                for round in 0..30 {
+                    let mut changes: Vec<_> = (0..20)
+                        .map(|i| key(40_000 + round * 15 + i))
+                        .chain((0..10).map(|i| key(round * 20 + i)))
+                        .map(|k| (k, Some(value(round, 3, 100))))
+                        .collect();
+                    changes.extend((0..7).map(|i| (key(round * 17 + 10 + i), None)));
+                    changes.sort();
+                    changes.dedup_by(|a, b| a.0 == b.0);
+                    s.transact(changes);
+                }
+                // More than the undo area holds.
+                for round in 0..2 {
+                    let many = (0..900).map(|i| (key(i * 2), Some(value(i, 60 + round, 40))));
+                    s.transact(many.collect());
+                }
+            }
+            Work::Expire => {
+                for i in 0..300 {
+                    s.put_until(&key(i * 3), &value(i, 4, 200));
+                    assert!(s.store.set_expiry(&key(i * 3), Expiry::Never).unwrap());
+                    let set = s.store.set_expiry(&key(i), Expiry::At(u64::MAX >> 2));
+                    assert!(set.unwrap());
+                }
+                while s.store.compact().unwrap() > 0 {}
             }
             Work::Clear => {
                 s.clear();
@@ -206,6 +277,14 @@ fn verify(store: &LogStore, model: &Model, context: &str) {
         .chain(model.records.keys())
         .chain(model.pending.keys())
         .collect();
+    if model.at_once {
+        let is_as = |key: &Vec<u8>, value: Option<&Vec<u8>>| found.get(key) == value;
+        let before = |k: &Vec<u8>| is_as(k, model.records.get(k));
+        let all_before = model.pending.keys().all(before);
+        let mut pending = model.pending.iter();
+        let all_after = pending.all(|(k, value)| is_as(k, value.as_ref()));
+        assert!(all_before || all_after, "{context}: half of it happened");
+    }
     for key in keys {
         let now = found.get(key);
         assert_eq!(
@@ -350,10 +429,20 @@ fn clearing_and_sweeping() {
     gate(Work::Clear);
 }
 
+#[test]
+fn transactions() {
+    gate(Work::Transact);
+}
+
+#[test]
+fn expiries() {
+    gate(Work::Expire);
+}
+
 /// A writer that finds the dead in its way repairs for itself, without being told to reap.
 #[test]
 fn writers_find_the_dead_by_themselves() {
-    for work in [Work::Insert, Work::Replace, Work::Clear] {
+    for work in [Work::Insert, Work::Replace, Work::Clear, Work::Transact] {
         for (name, passages) in names_of(work) {
             let Some((memory, model)) = abandon(work, name, passages.div_ceil(2)) else {
                 continue;
@@ -386,12 +475,19 @@ fn reapers_die_too() {
         let names = names_of(work);
         let points: Vec<_> = names
             .iter()
-            .filter(|(name, _)| name.starts_with("index.") || name.starts_with("log."))
+            .filter(|(name, _)| {
+                ["index.", "log.", "txn."]
+                    .iter()
+                    .any(|p| name.starts_with(p))
+            })
             .collect();
         for (name, passages) in points.into_iter().step_by(5) {
             for reap_point in [
                 "log.reap.begin",
                 "log.reap.index",
+                "txn.repair.settled",
+                "txn.repair.counted",
+                "txn.repair.unlocked",
                 "log.reap.operation",
                 "log.reap.segments",
                 "sync.reap.repaired",

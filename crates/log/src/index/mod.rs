@@ -30,7 +30,7 @@ pub(crate) mod tags;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use bucket::{BUCKET_WORDS, BucketOf, Entry, Held, SLOTS, TAG_BITS};
+use bucket::{BUCKET_WORDS, BucketOf, Entry, Held, LockWord, SLOTS, TAG_BITS};
 use mneme_sync::{Slot, Word};
 
 use crate::core::Core;
@@ -100,6 +100,12 @@ impl SegmentRef {
     pub fn home(self, tag: u32) -> u64 {
         let below = u64::from(tag) << self.depth & ((1 << TAG_BITS) - 1);
         (below * self.buckets) >> TAG_BITS
+    }
+
+    /// Where bucket `i` lies.
+    #[inline]
+    pub fn bucket_at(self, i: u64) -> Loc {
+        self.loc.add_words(i * BUCKET_WORDS)
     }
 
     /// The first tag whose home is bucket `i`.
@@ -176,15 +182,20 @@ pub(crate) struct FoundIn<R> {
 /// An entry that was found in a region.
 pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 
+/// What a reader saw of a key.
+pub(crate) struct Seen<R> {
+    pub found: Option<FoundIn<R>>,
+    /// The home bucket's word, the same before and after.
+    pub word: LockWord,
+}
+
 /// What readers and writers do with the index, whatever memory it lies in.
 pub(crate) trait Lookup: Memory {
     /// Bucket `i` of `segment`.
     #[inline]
     fn bucket(&self, segment: SegmentRef, i: u64) -> Result<&BucketOf<Self::Word>, Corrupt> {
         debug_assert!(i < segment.buckets);
-        Ok(BucketOf::of_words(
-            self.words(segment.loc.add_words(i * BUCKET_WORDS))?,
-        ))
+        Ok(BucketOf::of_words(self.words(segment.bucket_at(i))?))
     }
 
     /// The index segment that `place` falls into, `None` if there is none yet.
@@ -254,6 +265,30 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
+    /// The same, with regard to transactions: `Err` with the home's word if one is, or may have been,
+    /// under way.
+    ///
+    /// All of a transaction's locks are set before its first publication and kept until its last, or
+    /// until it is undone. So whoever has seen a part of it sees its bit now, or did before, or sees
+    /// by the version that the bucket was unlocked since.
+    #[inline]
+    fn find_settled(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+    ) -> Result<Result<Seen<Self::Record<'_>>, LockWord>, Corrupt> {
+        let home = self.bucket(segment, segment.home(tag))?;
+        let before = home.word();
+        let found = self.find_in(segment, tag, key)?;
+        let word = home.word();
+        Ok(if word.follows_no_transaction(before) {
+            Ok(Seen { found, word })
+        } else {
+            Err(word)
+        })
+    }
+
     /// Looks for exactly `entry` from its home bucket on: bucket and slot. No record is read.
     fn find_entry(
         &self,
@@ -319,23 +354,31 @@ impl Core {
         segment: Option<SegmentRef>,
         key: &[u8],
     ) -> Result<Option<Found<'m>>, ReadError> {
+        let seen = self.find_seen(slot, root, place, segment, key)?;
+        Ok(seen.and_then(|seen| seen.found))
+    }
+
+    /// The same with the home bucket's word at that time; `None`: there is no bucket.
+    #[inline]
+    pub(crate) fn find_seen<'m>(
+        &'m self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+    ) -> Result<Option<Seen<Record<'m>>>, ReadError> {
         let Some(mut segment) = segment else {
             return Ok(None);
         };
         let mut wait = crate::core::Wait::new();
         loop {
-            let home = self.mem.bucket(segment, segment.home(place.tag))?;
-            let before = home.word();
-            let found = self.mem.find_in(segment, place.tag, key)?;
-            // All of a transaction's locks are set before its first publication, so whoever has
-            // seen a part of it sees its bit now, or did before, or sees that it was unlocked since.
-            let after = home.word();
-            if after.follows_no_transaction(before) {
-                return Ok(found);
-            }
-            if after.in_transaction() {
-                self.wait_for(slot, &mut wait, after.holder())
-                    .map_err(WriteError::while_reading)?;
+            match self.mem.find_settled(segment, place.tag, key)? {
+                Ok(seen) => return Ok(Some(seen)),
+                Err(word) if word.in_transaction() => self
+                    .wait_for(slot, &mut wait, word.holder())
+                    .map_err(WriteError::while_reading)?,
+                Err(_) => {}
             }
             match self.mem.index_segment(root, place)? {
                 Some(now) => segment = now,
@@ -353,9 +396,7 @@ impl Core {
     ) -> Result<Option<SegmentRef>, Corrupt> {
         let segment = self.mem.index_segment(root, place)?;
         if let Some(segment) = segment {
-            let loc = segment
-                .loc
-                .add_words(segment.home(place.tag) * BUCKET_WORDS);
+            let loc = segment.bucket_at(segment.home(place.tag));
             self.mem.prefetch(loc);
             self.mem.prefetch(loc.add_words(8));
         }

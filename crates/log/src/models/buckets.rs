@@ -35,9 +35,9 @@ const fn segment(at: u64, buckets: u64) -> SegmentRef {
 }
 
 /// The key in question; its home is bucket 0 in both shapes.
-const KEY: u8 = b'k';
+pub(super) const KEY: u8 = b'k';
 const TAG: u32 = 7;
-const PLACE: Place = Place {
+pub(super) const PLACE: Place = Place {
     partition: 0,
     tag: TAG,
 };
@@ -54,10 +54,10 @@ const THIRD: usize = 2;
 
 /// What is in the old segment before the threads start.
 #[derive(Clone, Copy)]
-struct Scene {
+pub(super) struct Scene {
     /// Entries, of no interest to anybody, in each bucket.
     fillers: [usize; 2],
-    /// Whether `KEY` is there, behind its home.
+    /// Whether `KEY` is there, behind its home unless that has room.
     key: bool,
 }
 
@@ -69,13 +69,18 @@ const FULL_HOME: Scene = Scene {
     fillers: [SLOTS, 0],
     key: false,
 };
+pub(super) const KEY_IN_FRONT: Scene = Scene {
+    fillers: [0, 0],
+    key: true,
+};
 const KEY_BEHIND: Scene = Scene {
     fillers: [SLOTS, 0],
     key: true,
 };
 
 impl Scene {
-    fn build<O: Orders>(self) -> Arc<Space<O>> {
+    pub(super) fn build<O: Orders>(self) -> Arc<Space<O>> {
+        let behind = usize::from(self.fillers[0] == SLOTS);
         let filler = |bucket: usize, i: usize| {
             let tag = (bucket as u32) << 21 | (100 + i as u32);
             Entry::new(tag, record_loc(100 + i)).0
@@ -88,11 +93,11 @@ impl Scene {
                 _ if at == PARTITION => Model::new(OLD.word()),
                 (None, _) if at < NEW.loc.bits() => Model::still(0),
                 // A reach of one for the home bucket.
-                (Some(_), 0) if bucket == 0 && self.key => Model::new(1 << 2),
+                (Some(_), 0) if bucket == 0 && self.key && behind == 1 => Model::new(1 << 2),
                 (Some(_), n) if n > 0 && n <= self.fillers[bucket] => {
                     Model::still(filler(bucket, n - 1))
                 }
-                (Some(_), n) if n == 1 && bucket == 1 && self.key => Model::new(key),
+                (Some(_), n) if n == 1 && bucket == behind && self.key => Model::new(key),
                 // Nobody goes farther than the first free slots.
                 (Some(_), n) if n > self.fillers[bucket] + 3 => Model::still(0),
                 _ => Model::new(0),
@@ -106,11 +111,11 @@ impl Scene {
     }
 }
 
-fn version(key: u8, version: u64) -> Contents {
+pub(super) fn version(key: u8, version: u64) -> Contents {
     Contents { key, version }
 }
 
-fn root() -> Root {
+pub(super) fn root() -> Root {
     Root::at(Loc::at_word(ROOT))
 }
 
@@ -122,7 +127,7 @@ fn read<O: Orders>(space: &Space<O>, place: Place, key: u8) -> Option<u64> {
 }
 
 /// Stores a record for `key`, as a writer does that has written it.
-fn put<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, loc: Loc) {
+pub(super) fn put<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, loc: Loc) {
     change(space, me, place, key, Entry::new(place.tag, loc));
 }
 

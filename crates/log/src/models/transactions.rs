@@ -1,0 +1,184 @@
+//! Readers against a transaction on two keys of two buckets, that is committed or taken back.
+
+use loom::sync::Arc;
+use loom::thread;
+use mneme_sync::SlotId;
+
+use super::buckets::{KEY, KEY_IN_FRONT, PLACE, put, root, version};
+use super::{LooseLoads, LooseStores, Orders, Sound, Space, fails, holds};
+use crate::error::Corrupt;
+use crate::index::bucket::{Entry, Held, TryLock};
+use crate::index::{Lookup, Place, SegmentRef};
+use crate::mem::Loc;
+
+const ME: SlotId = SlotId(3);
+/// A key whose home is the other bucket; it is not there before.
+const FAR: u8 = b'f';
+const FAR_PLACE: Place = Place {
+    partition: 0,
+    tag: 1 << 21 | 9,
+};
+/// Where records go; the first is that of `KEY`.
+const NEW: usize = 1;
+const FAR_NEW: usize = 2;
+
+/// How a reader looks for a key: the version there, or none if it must look again.
+type Look<O> = fn(&Space<O>, SegmentRef, Place, u8) -> Option<Option<u64>>;
+
+/// The version a reader finds, once it may believe it.
+fn read<O: Orders>(space: &Space<O>, place: Place, key: u8, look: Look<O>) -> Option<u64> {
+    loop {
+        let segment = space.index_segment(&root(), place).unwrap().unwrap();
+        if let Some(found) = look(space, segment, place, key) {
+            return found;
+        }
+        thread::yield_now();
+    }
+}
+
+/// As readers look.
+fn look<O: Orders>(
+    space: &Space<O>,
+    segment: SegmentRef,
+    place: Place,
+    key: u8,
+) -> Option<Option<u64>> {
+    let seen = space.find_settled(segment, place.tag, &[key]).unwrap();
+    Some(seen.ok()?.found.map(|found| found.record.version))
+}
+
+/// The twin that looks at the home's word afterwards alone.
+fn look_once(
+    space: &Space<Sound>,
+    segment: SegmentRef,
+    place: Place,
+    key: u8,
+) -> Option<Option<u64>> {
+    let found = space.find_in(segment, place.tag, &[key]).unwrap();
+    let home = space.bucket(segment, segment.home(place.tag)).unwrap();
+    (!home.word().in_transaction()).then(|| found.map(|found| found.record.version))
+}
+
+fn lock<O: Orders>(
+    space: &Space<O>,
+    place: Place,
+    transaction: bool,
+) -> (SegmentRef, Held<'_, super::Model<O>>) {
+    let segment = space.index_segment(&root(), place).unwrap().unwrap();
+    let home = space.bucket(segment, segment.home(place.tag)).unwrap();
+    loop {
+        let lock = if transaction {
+            home.try_lock_for_transaction(ME)
+        } else {
+            home.try_lock(ME)
+        };
+        match lock {
+            TryLock::Held(held) => return (segment, held),
+            TryLock::Busy(_) => thread::yield_now(),
+            TryLock::Retired => panic!("no segment is replaced here"),
+        }
+    }
+}
+
+/// Locks both homes, publishes a new version of `KEY` and then `FAR`, takes both back if so told, and
+/// unlocks.
+fn transact<O: Orders>(
+    space: &Space<O>,
+    transaction: bool,
+    take_back: bool,
+) -> Result<(), Corrupt> {
+    let (new, far) = (
+        space.write(NEW, version(KEY, 2)),
+        space.write(FAR_NEW, version(FAR, 2)),
+    );
+    let (segment, home) = lock(space, PLACE, transaction);
+    let (_, mut far_home) = lock(space, FAR_PLACE, transaction);
+    let found = space
+        .find_in(segment, PLACE.tag, &[KEY])?
+        .expect("a key that is there");
+    let bucket = space.bucket(segment, found.bucket)?;
+    bucket.replace(found.slot, Entry::new(PLACE.tag, new));
+    let entry = Entry::new(FAR_PLACE.tag, far);
+    let placed = space.insert_entry(segment, &mut far_home, entry)?;
+    assert_eq!(placed, Some(0));
+    if take_back {
+        let (at, slot) = space.find_entry(segment, entry)?.expect("just published");
+        space.bucket(segment, at)?.replace(slot, Entry(0));
+        bucket.replace(found.slot, found.entry);
+    }
+    home.unlock();
+    far_home.unlock();
+    Ok(())
+}
+
+fn scene<O: Orders>() -> Arc<Space<O>> {
+    KEY_IN_FRONT.build::<O>()
+}
+
+/// A reader of one key beside a transaction that is taken back.
+fn taken_back<O: Orders>(transaction: bool, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let space = scene::<O>();
+        let other = space.clone();
+        let writer = thread::spawn(move || transact(&other, transaction, true).unwrap());
+        let found = read(&space, PLACE, KEY, look);
+        assert_eq!(found, Some(1), "what never happened");
+        writer.join().unwrap();
+    }
+}
+
+/// A reader of both keys, one after the other, beside a transaction that is committed.
+fn committed<O: Orders>(transaction: bool) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let space = scene::<O>();
+        let other = space.clone();
+        let writer = thread::spawn(move || transact(&other, transaction, false).unwrap());
+        if read(&space, PLACE, KEY, look) == Some(2) {
+            let far = read(&space, FAR_PLACE, FAR, look);
+            assert_eq!(far, Some(2), "half a transaction");
+        }
+        writer.join().unwrap();
+        assert_eq!(read(&space, PLACE, KEY, look), Some(2));
+    }
+}
+
+#[test]
+fn what_is_taken_back_was_never_seen() {
+    holds(taken_back::<Sound>(true, look));
+}
+
+#[test]
+fn one_look_at_the_lock_afterwards_is_not_enough() {
+    fails("what never happened", taken_back::<Sound>(true, look_once));
+}
+
+#[test]
+fn under_a_plain_lock_it_is_seen() {
+    fails("half a transaction", committed::<Sound>(false));
+}
+
+#[test]
+fn no_reader_sees_half_a_transaction() {
+    holds(committed::<Sound>(true));
+}
+
+#[test]
+fn without_ordering_it_sees_what_is_not_written() {
+    let unwritten = "Causality violation";
+    fails(unwritten, committed::<LooseStores>(true));
+    fails(unwritten, committed::<LooseLoads>(true));
+}
+
+/// A writer of one of the keys waits for the transaction, and is not overwritten by what it takes back.
+#[test]
+fn a_writer_beside_what_is_taken_back_is_not_lost() {
+    holds(|| {
+        let space = scene::<Sound>();
+        let other = space.clone();
+        let writer = thread::spawn(move || transact(&other, true, true).unwrap());
+        let loc: Loc = space.write(FAR_NEW + 1, version(KEY, 3));
+        put(&space, 2, PLACE, KEY, loc);
+        writer.join().unwrap();
+        assert_eq!(read(&space, PLACE, KEY, look), Some(3));
+    });
+}

@@ -1,0 +1,379 @@
+//! Transactions: several keys, of any databases, read and changed as if at one instant.
+//!
+//! **Nobody sees a part of one, whoever dies when.** A transaction runs optimistically: its body reads
+//! and appends new records that nobody can find yet. Committing locks the home buckets of all its keys,
+//! in the order of their locations, checks that what was read is still so, and publishes (see
+//! [`commit`]). If somebody was faster, the body runs again.
+//!
+//! Readers of its keys wait while the buckets are locked; all others take no notice.
+
+mod commit;
+mod undo;
+
+use std::collections::HashMap;
+
+use mneme_sync::{Pin, Slot};
+
+use crate::core::Core;
+use crate::error::{ReadError, WriteError};
+use crate::expiry::{Expiry, Stored};
+use crate::index::bucket::{Entry, LockWord};
+use crate::index::root::Root;
+use crate::index::{Lookup, Place};
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+use crate::record::MAX_KEY;
+use crate::room::Room;
+
+use commit::Outcome;
+
+/// A key as a transaction has read it.
+struct Read {
+    database: u8,
+    place: Place,
+    key: Box<[u8]>,
+    /// The index it was looked for in, if there was one.
+    root: Option<Root>,
+    /// The home bucket's word at that time, if there was a bucket.
+    seen: Option<LockWord>,
+    /// The entry that was found.
+    entry: Option<Entry>,
+    /// Whether the record can change without getting another entry.
+    mutable: bool,
+}
+
+/// A key as a transaction wants it to be.
+struct Write {
+    root: Root,
+    place: Place,
+    key: Box<[u8]>,
+    /// The record, and its size; `None`: the key is to be absent.
+    new: Option<(Loc, u64)>,
+    expiry: Expiry,
+}
+
+/// One attempt at a transaction, see [`LogStore::transaction`](crate::LogStore::transaction).
+///
+/// Its operations are on database 0; [`database`](Self::database) leads to the others. They see what
+/// the transaction itself has written before.
+pub struct Transaction<'a> {
+    core: &'a Core,
+    slot: &'a Slot<'a>,
+    /// What was read and written stays where it is until the attempt is over.
+    _pin: Pin<'a>,
+    roots: [Option<Option<Root>>; DATABASES],
+    reads: Vec<Read>,
+    writes: Vec<Write>,
+    /// Where in `writes` a key is.
+    written: HashMap<(u8, Box<[u8]>), usize>,
+    /// The attempt failed for want of so many bytes.
+    wanting: Option<u64>,
+}
+
+/// One database within a transaction.
+pub struct TransactionOn<'t, 'a> {
+    transaction: &'t mut Transaction<'a>,
+    database: u8,
+}
+
+impl Core {
+    /// Runs `body` until what it did happens at one instant, or it fails.
+    pub(crate) fn transaction<T, E: From<WriteError>>(
+        &self,
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let slot = self
+            .participants
+            .slot()
+            .map_err(|e| E::from(WriteError::from(e)))?;
+        let mut room = Room::new(0);
+        let mut conflicts = 0;
+        loop {
+            let mut attempt = Transaction::new(self, &slot);
+            let result = body(&mut attempt);
+            if let Some(wanted) = attempt.wanting {
+                // Whatever the body made of that error.
+                attempt.give_up()?;
+                room.want(wanted);
+                self.make_room(&slot, &mut room)?;
+                continue;
+            }
+            let value = match result {
+                Ok(value) => value,
+                Err(error) => {
+                    attempt.give_up()?;
+                    return Err(error);
+                }
+            };
+            match attempt.commit()? {
+                Outcome::Committed => return Ok(value),
+                Outcome::Conflict => self.stand_back(&mut conflicts),
+                Outcome::NoRoom(wanted) => {
+                    room.want(wanted);
+                    self.make_room(&slot, &mut room)?;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Transaction<'a> {
+    fn new(core: &'a Core, slot: &'a Slot<'a>) -> Transaction<'a> {
+        Transaction {
+            core,
+            slot,
+            _pin: slot.pin(),
+            roots: [const { None }; DATABASES],
+            reads: Vec::new(),
+            writes: Vec::new(),
+            written: HashMap::new(),
+            wanting: None,
+        }
+    }
+
+    /// One of the 64 databases.
+    ///
+    /// # Errors
+    /// [`WriteError::NoSuchDatabase`] from 64 on.
+    pub fn database(&mut self, number: usize) -> Result<TransactionOn<'_, 'a>, WriteError> {
+        if number >= DATABASES {
+            return Err(WriteError::NoSuchDatabase(number));
+        }
+        Ok(TransactionOn {
+            transaction: self,
+            database: number as u8,
+        })
+    }
+
+    fn zero(&mut self) -> TransactionOn<'_, 'a> {
+        TransactionOn {
+            transaction: self,
+            database: 0,
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
+        self.zero().get(key)
+    }
+
+    /// Calls `visit` with what is stored under `key`, where it lies.
+    ///
+    /// # Errors
+    /// As for [`LogStore::get`](crate::LogStore::get); the transaction has no effect.
+    pub fn read<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<Stored<'_>>) -> R,
+    ) -> Result<R, WriteError> {
+        self.zero().read(key, visit)
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`](crate::LogStore::put); the transaction has no effect. Pass
+    /// [`WriteError::OutOfMemory`] on: the transaction may have another attempt.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.zero().put(key, value)
+    }
+
+    /// Stores `value` under `key` until its expiry.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn put_until(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        self.zero().put_until(key, value, expiry)
+    }
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+        self.zero().remove(key)
+    }
+
+    /// The index of a database: the same one for the whole attempt, so that a clearing meanwhile
+    /// comes before all of it or after all of it.
+    fn root(&mut self, database: u8) -> Result<Option<Root>, ReadError> {
+        let known = &mut self.roots[usize::from(database)];
+        if let Some(root) = known {
+            return Ok(*root);
+        }
+        let root = self.core.root(database)?;
+        *known = Some(root);
+        Ok(root)
+    }
+
+    /// The same, created if need be. `None`: no room.
+    fn root_or_create(&mut self, database: u8) -> Result<Option<Root>, WriteError> {
+        if let Some(root) = self.root(database)? {
+            return Ok(Some(root));
+        }
+        let root = self.core.root_or_create(self.slot, database)?;
+        if root.is_some() {
+            self.roots[usize::from(database)] = Some(root);
+        }
+        Ok(root)
+    }
+
+    /// Counts what was appended as dead.
+    fn give_up(self) -> Result<(), WriteError> {
+        for write in &self.writes {
+            if let Some((loc, size)) = write.new {
+                self.core.record_died(loc, size)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TransactionOn<'_, '_> {
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
+        self.read(key, |stored| stored.map(|s| s.value.to_vec()))
+    }
+
+    /// Calls `visit` with what is stored under `key`, where it lies.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn read<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<Stored<'_>>) -> R,
+    ) -> Result<R, WriteError> {
+        let (t, database) = (&mut *self.transaction, self.database);
+        if key.len() > MAX_KEY {
+            return Ok(visit(None));
+        }
+        if let Some(&at) = t.written.get(&(database, key.into())) {
+            return Ok(match t.writes[at].new {
+                Some((loc, _)) => visit(Some(Stored::of(&t.core.mem.record(loc)?))),
+                None => visit(None),
+            });
+        }
+        let (core, root, place) = (t.core, t.root(database)?, t.core.place(key));
+        let segment = match &root {
+            Some(root) => core.mem.index_segment(root, place)?,
+            None => None,
+        };
+        let seen = match (&root, segment) {
+            (Some(root), Some(_)) => core.find_seen(t.slot, root, place, segment, key)?,
+            _ => None,
+        };
+        let found = seen.as_ref().and_then(|s| s.found.as_ref());
+        t.reads.push(Read {
+            database,
+            place,
+            key: key.into(),
+            root,
+            seen: seen.as_ref().map(|s| s.word),
+            entry: found.map(|f| f.entry),
+            mutable: found.is_some_and(|f| f.record.header().has_expiry()),
+        });
+        let there = found.filter(|f| !core.is_expired(&f.record));
+        Ok(visit(there.map(|f| Stored::of(&f.record))))
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.put_until(key, value, Expiry::Never)
+    }
+
+    /// Stores `value` under `key` until its expiry.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn put_until(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        Core::check_lengths(key, value)?;
+        let t = &mut *self.transaction;
+        let header = Core::header_for(key, value, expiry, self.database);
+        let Some(root) = t.root_or_create(self.database)? else {
+            return Err(t.no_room(header.size()));
+        };
+        let Some(loc) = t.core.write_record(t.slot, header, expiry, key, value)? else {
+            return Err(t.no_room(header.size()));
+        };
+        t.set(root, key, Some((loc, header.size())), expiry)
+    }
+
+    /// Removes `key`; whether it was there.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+        let there = self.read(key, |stored| stored.is_some())?;
+        let t = &mut *self.transaction;
+        if there && let Some(root) = t.root(self.database)? {
+            t.set(root, key, None, Expiry::Never)?;
+        }
+        Ok(there)
+    }
+}
+
+impl Transaction<'_> {
+    #[cold]
+    fn no_room(&mut self, wanted: u64) -> WriteError {
+        self.wanting = Some(wanted.max(self.wanting.unwrap_or(0)));
+        self.core.out_of_memory(wanted)
+    }
+
+    fn set(
+        &mut self,
+        root: Root,
+        key: &[u8],
+        new: Option<(Loc, u64)>,
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let write = Write {
+            root,
+            place: self.core.place(key),
+            key: key.into(),
+            new,
+            expiry,
+        };
+        let at = self
+            .written
+            .entry((root.database, key.into()))
+            .or_insert(self.writes.len());
+        if *at == self.writes.len() {
+            self.writes.push(write);
+            return Ok(());
+        }
+        let old = std::mem::replace(&mut self.writes[*at], write);
+        if let Some((loc, size)) = old.new {
+            self.core.record_died(loc, size)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction")
+            .field("reads", &self.reads.len())
+            .field("writes", &self.writes.len())
+            .finish_non_exhaustive()
+    }
+}

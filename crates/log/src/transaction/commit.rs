@@ -1,0 +1,416 @@
+//! Committing: lock all, check all, publish all, unlock all.
+//!
+//! 1. The index segments of all keys are looked up, or made. Their home buckets, sorted by location,
+//!    are written down, and what is to be done there as far as it is known; then the intent.
+//! 2. The homes are locked in that order, as a transaction's: who holds one never waits for a lower
+//!    one, so no two transactions wait for each other. A change of the index' shape gives up its
+//!    locks when it cannot have all of them.
+//! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict.
+//! 4. Insertions and replacements are published. If one finds no slot, all are taken back, the
+//!    segment grows, and it begins anew at 1.
+//! 5. One store of the intent's phase commits. Removals are carried out, records counted, and the
+//!    homes unlocked.
+//!
+//! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
+//! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
+
+use crate::core::{Core, Wait};
+use crate::error::WriteError;
+use crate::expiry::Expiry;
+use crate::index::bucket::{Bucket, Entry, Held, TryLock};
+use crate::index::resize::{Resized, Why};
+use crate::index::root::Root;
+use crate::index::{Lookup, Place, SegmentRef};
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+
+use super::undo::{Counts, INTENT_TRANSACTION, LANE, Noted, Notes, Phase, words};
+use super::{Read, Transaction, Write};
+
+/// What an attempt at committing came to. Unless it committed, what was appended is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Committed,
+    Conflict,
+    /// There is no room for so many bytes.
+    NoRoom(u64),
+}
+
+/// How one round of locking, checking and publishing ended.
+enum Round {
+    Committed,
+    Conflict,
+    /// The index changed its shape: look again.
+    Again,
+    /// The segment of this write is full.
+    Full(usize),
+}
+
+/// Where a key lives, this round.
+#[derive(Clone, Copy)]
+struct Home {
+    segment: SegmentRef,
+    /// The home bucket.
+    loc: Loc,
+}
+
+impl Home {
+    fn of(segment: SegmentRef, place: Place) -> Home {
+        let bucket = segment.home(place.tag);
+        Home {
+            segment,
+            loc: segment.bucket_at(bucket),
+        }
+    }
+}
+
+/// The homes of a transaction's keys, and the locks on them once they are held.
+struct Homes<'c> {
+    /// Ascending, each once.
+    locs: Vec<Loc>,
+    held: Vec<Held<'c>>,
+}
+
+impl<'c> Homes<'c> {
+    fn of(loc: impl Iterator<Item = Loc>) -> Homes<'c> {
+        let mut locs: Vec<Loc> = loc.collect();
+        locs.sort_unstable();
+        locs.dedup();
+        Homes {
+            held: Vec::with_capacity(locs.len()),
+            locs,
+        }
+    }
+
+    fn lock_of(&mut self, home: Home) -> &mut Held<'c> {
+        // Every home that is asked for is one of the list, and all are held.
+        let i = self.locs.partition_point(|loc| *loc < home.loc);
+        &mut self.held[i]
+    }
+
+    fn unlock(&mut self) {
+        for held in self.held.drain(..) {
+            held.unlock();
+            mneme_sys::fault!("txn.unlocked");
+        }
+    }
+}
+
+impl Core {
+    /// Waits a little after a conflict; longer after many.
+    #[cold]
+    pub(super) fn stand_back(&self, rounds: &mut u32) {
+        *rounds += 1;
+        if *rounds < 16 {
+            std::thread::yield_now();
+        } else {
+            let micros = u64::from((*rounds).min(100)) * 10;
+            std::thread::sleep(std::time::Duration::from_micros(micros));
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Makes it happen, if what it read is still so.
+    pub(super) fn commit(self) -> Result<Outcome, WriteError> {
+        if self.writes.is_empty() {
+            return self.settle_reads();
+        }
+        let outcome = self.commit_writes();
+        if outcome.as_ref().is_ok_and(|o| *o == Outcome::Committed) {
+            let expiring = |w: &Write| w.new.is_some() && w.expiry != Expiry::Never;
+            if self.writes.iter().any(expiring) {
+                self.core.expect_expiries();
+            }
+        } else {
+            self.give_up()?;
+        }
+        outcome
+    }
+
+    /// Without writes nothing is locked: if all is as it was when the last key was read, the body saw
+    /// it all at that time.
+    fn settle_reads(self) -> Result<Outcome, WriteError> {
+        for read in &self.reads {
+            let same = match (&read.root, read.seen) {
+                (Some(root), Some(seen)) => {
+                    let segment = self.core.mem.index_segment(root, read.place)?;
+                    let now =
+                        (self.core).find_seen(self.slot, root, read.place, segment, &read.key)?;
+                    now.is_some_and(|now| {
+                        // A holder that has not published yet, or that had and not unlocked, may
+                        // change what a record says without another entry or version.
+                        let still =
+                            now.word.same_version(seen) && !now.word.locked() && !seen.locked();
+                        now.found.map(|f| f.entry) == read.entry && (still || !read.mutable)
+                    })
+                }
+                _ => self.is_still_nothing(read)?,
+            };
+            if !same {
+                return Ok(Outcome::Conflict);
+            }
+        }
+        Ok(Outcome::Committed)
+    }
+
+    /// Whether there is still no bucket for a key that had none.
+    fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
+        Ok(match &read.root {
+            None => self.core.root(read.database)?.is_none(),
+            Some(root) => self.core.mem.index_segment(root, read.place)?.is_none(),
+        })
+    }
+
+    fn commit_writes(&self) -> Result<Outcome, WriteError> {
+        let mut wait = Wait::new();
+        loop {
+            let mut writes = Vec::with_capacity(self.writes.len());
+            for write in &self.writes {
+                match self.home_of(&write.root, write.place, &mut wait)? {
+                    Some(home) => writes.push(home),
+                    None => return Ok(Outcome::NoRoom(0)),
+                }
+            }
+            let mut reads = Vec::with_capacity(self.reads.len());
+            for read in &self.reads {
+                let segment = match (&read.root, read.seen) {
+                    (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
+                    _ => None,
+                };
+                reads.push(segment.map(|segment| Home::of(segment, read.place)));
+            }
+            let all = writes.iter().chain(reads.iter().flatten());
+            let mut homes = Homes::of(all.map(|home| home.loc));
+            let counters = self.counters();
+            let counts = Counts {
+                homes: homes.locs.len(),
+                writes: writes.len(),
+                databases: counters.len(),
+            };
+            let room = match self.core.note_room(self.slot, counts)? {
+                Ok(room) => room,
+                Err(bytes) => return Ok(Outcome::NoRoom(bytes)),
+            };
+            let (notes, at) = self.core.notes(&room, counts)?;
+            for (i, loc) in homes.locs.iter().enumerate() {
+                notes.set_home(i, *loc);
+            }
+            let intent = self.slot.intent(LANE);
+            let numbers = [counts.homes, counts.writes, counts.databases].map(|n| n as u64);
+            let [h, w, c] = numbers;
+            intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, h, w, c]);
+            mneme_sys::fault!("txn.intent");
+            let round = self.round(&mut homes, &writes, &reads, &notes, &counters, &mut wait);
+            homes.unlock();
+            intent.clear();
+            mneme_sys::fault!("txn.cleared");
+            self.core.drop_notes(self.slot, room)?;
+            match round? {
+                Round::Committed => return Ok(Outcome::Committed),
+                Round::Conflict => return Ok(Outcome::Conflict),
+                Round::Again => {}
+                Round::Full(i) => {
+                    let (write, segment) = (&self.writes[i], writes[i].segment);
+                    let grown = self.grow(&write.root, write.place, Some(segment), &mut wait)?;
+                    if !grown {
+                        return Ok(Outcome::NoRoom(0));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The home bucket of `place`, with a segment made for it if need be. `None`: no room.
+    fn home_of(
+        &self,
+        root: &Root,
+        place: Place,
+        wait: &mut Wait,
+    ) -> Result<Option<Home>, WriteError> {
+        loop {
+            if let Some(segment) = self.core.mem.index_segment(root, place)? {
+                return Ok(Some(Home::of(segment, place)));
+            }
+            if !self.grow(root, place, None, wait)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Makes room in the index around `place`. False: there is none to be had.
+    fn grow(
+        &self,
+        root: &Root,
+        place: Place,
+        seen: Option<SegmentRef>,
+        wait: &mut Wait,
+    ) -> Result<bool, WriteError> {
+        match self.core.resize(self.slot, root, place, seen, Why::Full)? {
+            Resized::Done => Ok(true),
+            Resized::NoRoom => Ok(false),
+            Resized::Busy(holder, what) => {
+                self.core.wait_on(self.slot, wait, holder, what)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The roots that are written to.
+    fn counters(&self) -> Vec<Root> {
+        let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
+        for write in &self.writes {
+            roots[usize::from(write.root.database)] = Some(write.root);
+        }
+        roots.into_iter().flatten().collect()
+    }
+
+    /// Steps 2 to 5, but for the unlocking.
+    fn round<'c>(
+        &'c self,
+        homes: &mut Homes<'c>,
+        writes: &[Home],
+        reads: &[Option<Home>],
+        notes: &Notes<'_>,
+        counters: &[Root],
+        wait: &mut Wait,
+    ) -> Result<Round, WriteError> {
+        if !self.lock(homes, wait)? {
+            return Ok(Round::Again);
+        }
+        mneme_sys::fault!("txn.locked");
+        for (read, home) in self.reads.iter().zip(reads) {
+            if !self.is_as_read(read, *home, homes)? {
+                return Ok(Round::Conflict);
+            }
+        }
+        let mut noted = Vec::with_capacity(writes.len());
+        let mut deltas = [0i64; DATABASES];
+        for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
+            let found = (self.core.mem).find_in(home.segment, write.place.tag, &write.key)?;
+            let new = write
+                .new
+                .map_or(Entry(0), |(loc, _)| Entry::new(write.place.tag, loc));
+            let note = Noted {
+                segment: home.segment,
+                home: home.loc,
+                old: found.as_ref().map_or(Entry(0), |f| f.entry),
+                new,
+                at: found.as_ref().map_or(Loc::of_word(0), |f| {
+                    home.segment
+                        .bucket_at(f.bucket)
+                        .add_words(f.slot as u64 + 1)
+                }),
+            };
+            notes.set_write(i, note);
+            deltas[usize::from(write.root.database)] +=
+                i64::from(!note.new.is_empty()) - i64::from(!note.old.is_empty());
+            noted.push(note);
+        }
+        for (i, root) in counters.iter().enumerate() {
+            let counted = match self.slot.counted(usize::from(root.database)) {
+                Some((id, count)) if id == root.id => count,
+                _ => 0,
+            };
+            let delta = deltas[usize::from(root.database)];
+            notes.set_count(i, root.database, root.id, counted.wrapping_add(delta));
+        }
+        let intent = self.slot.intent(LANE);
+        intent.set(words::PHASE, Phase::Publishing as u64);
+        mneme_sys::fault!("txn.noted");
+        let published = self.publish(homes, writes, &noted);
+        if !matches!(published, Ok(None)) {
+            for note in &noted {
+                self.core.take_back(*note)?;
+                mneme_sys::fault!("txn.taken_back");
+            }
+            intent.set(words::PHASE, Phase::Locking as u64);
+            return Ok(published?.map_or(Round::Again, Round::Full));
+        }
+        intent.set(words::PHASE, Phase::Committed as u64);
+        mneme_sys::fault!("txn.committed");
+        for note in &noted {
+            self.core.finish_removal(*note)?;
+            mneme_sys::fault!("txn.removed");
+        }
+        for root in counters {
+            let delta = deltas[usize::from(root.database)];
+            self.slot.count(usize::from(root.database), root.id, delta);
+            mneme_sys::fault!("txn.counted");
+        }
+        for note in noted.iter().filter(|note| !note.old.is_empty()) {
+            let size = self.core.mem.record(note.old.loc())?.header().size();
+            // It has happened: damage there is for the check to say.
+            let _ = self.core.record_died(note.old.loc(), size);
+        }
+        Ok(Round::Committed)
+    }
+
+    /// Locks all homes; false if one was replaced meanwhile.
+    fn lock<'c>(&'c self, homes: &mut Homes<'c>, wait: &mut Wait) -> Result<bool, WriteError> {
+        for loc in &homes.locs {
+            let bucket = Bucket::of_words(self.core.mem.words(*loc)?);
+            loop {
+                match bucket.try_lock_for_transaction(self.slot.id()) {
+                    TryLock::Held(held) => {
+                        homes.held.push(held);
+                        mneme_sys::fault!("txn.home.locked");
+                        break;
+                    }
+                    TryLock::Retired => return Ok(false),
+                    TryLock::Busy(word) => {
+                        self.core.wait_for(self.slot, wait, word.holder())?;
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a key is as it was read. All homes are held.
+    fn is_as_read(
+        &self,
+        read: &Read,
+        home: Option<Home>,
+        homes: &mut Homes<'_>,
+    ) -> Result<bool, WriteError> {
+        let Some(seen) = read.seen else {
+            return self.is_still_nothing(read);
+        };
+        let Some(home) = home else {
+            return Ok(false);
+        };
+        if homes.lock_of(home).word().same_version(seen) {
+            return Ok(true);
+        }
+        let found = (self.core.mem).find_in(home.segment, read.place.tag, &read.key)?;
+        Ok(!read.mutable && found.map(|f| f.entry) == read.entry)
+    }
+
+    /// Publishes insertions and replacements; the first that found no slot, if one did.
+    fn publish(
+        &self,
+        homes: &mut Homes<'_>,
+        writes: &[Home],
+        noted: &[Noted],
+    ) -> Result<Option<usize>, WriteError> {
+        for (i, (note, home)) in noted.iter().zip(writes).enumerate() {
+            if note.new.is_empty() {
+                continue;
+            }
+            if note.old.is_empty() {
+                let held = homes.lock_of(*home);
+                let distance = self.core.mem.insert_entry(home.segment, held, note.new)?;
+                if distance.is_none() {
+                    return Ok(Some(i));
+                }
+            } else {
+                // SYNC: pairs with the Acquire load in `Bucket::entry`.
+                let word = self.core.mem.word(note.at)?;
+                word.store(note.new.0, std::sync::atomic::Ordering::Release);
+            }
+            mneme_sys::fault!("txn.published");
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,317 @@
+//! What a transaction writes down before it locks its first bucket, and what others make of it if its
+//! thread dies.
+//!
+//! An intent on the transactions' lane says how far it is and where its *notes* lie: in the thread's
+//! undo area, or, if they are long, in an extent that the thread has claimed and not adopted, so that
+//! the arena takes it back by itself. The notes are words:
+//!
+//! | words | what |
+//! |---|---|
+//! | one a home bucket | its location |
+//! | five a write | segment word, home's location, old entry, new entry, location of the old entry |
+//! | three a database | its number, the root's id, the thread's counter for it afterwards |
+//!
+//! How far ([`Phase`]): while it is *locking*, and again once it is undone, nothing is published.
+//! While it is *publishing*, insertions and replacements may be; each can be taken back, for nobody
+//! else changes the entries of a held bucket. Once it is *committed*, it will happen: removals, which
+//! cannot be taken back (the slot may be another's at once), follow after that.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use mneme_arena::{Class, Extent, FRAME_BYTES};
+use mneme_sync::{DeadSlot, Lane, Slot, UndoArea};
+
+use crate::core::Core;
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::{Bucket, Entry};
+use crate::index::{Lookup, SegmentRef};
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+use crate::segment::frame_byte;
+
+/// The lane of intents for transactions.
+pub(super) const LANE: Lane = Lane::Txn;
+/// The intent of a thread that is about to lock, or has locked, a transaction's buckets.
+pub(super) const INTENT_TRANSACTION: u16 = 5;
+/// The arena tag of notes that do not fit the undo area.
+const TAG_NOTES: u16 = 3;
+
+/// Words of the intent.
+pub(super) mod words {
+    /// See [`Phase`](super::Phase).
+    pub const PHASE: usize = 0;
+    /// Where the notes lie in the data region; 0: in the thread's undo area.
+    pub const NOTES: usize = 1;
+    pub const HOMES: usize = 2;
+    pub const WRITES: usize = 3;
+    pub const COUNTS: usize = 4;
+}
+
+/// How far a transaction is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(super) enum Phase {
+    Locking = 1,
+    Publishing = 2,
+    Committed = 3,
+}
+
+/// How many of each there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Counts {
+    pub homes: usize,
+    pub writes: usize,
+    pub databases: usize,
+}
+
+const WRITE_WORDS: usize = 5;
+const COUNT_WORDS: usize = 3;
+
+impl Counts {
+    fn words(self) -> usize {
+        self.homes + self.writes * WRITE_WORDS + self.databases * COUNT_WORDS
+    }
+}
+
+/// A write, as the notes have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Noted {
+    pub segment: SegmentRef,
+    pub home: Loc,
+    /// `Entry(0)`: an insertion.
+    pub old: Entry,
+    /// `Entry(0)`: a removal.
+    pub new: Entry,
+    /// Where `old` stands.
+    pub at: Loc,
+}
+
+/// A transaction's notes, wherever they lie.
+#[derive(Clone, Copy)]
+pub(super) struct Notes<'m> {
+    words: &'m [AtomicU64],
+    counts: Counts,
+}
+
+impl<'m> Notes<'m> {
+    fn new(words: &'m [AtomicU64], counts: Counts) -> Option<Notes<'m>> {
+        let words = words.get(..counts.words())?;
+        Some(Notes { words, counts })
+    }
+
+    // Relaxed all through: the intent's Release stores publish the notes, and its Acquire loads
+    // precede their reading.
+
+    pub fn set_home(&self, i: usize, home: Loc) {
+        self.words[i].store(home.bits(), Relaxed);
+    }
+
+    fn homes(&self) -> impl Iterator<Item = Loc> {
+        let homes = &self.words[..self.counts.homes];
+        homes.iter().map(|w| Loc::of_word(w.load(Relaxed)))
+    }
+
+    fn write_at(&self, i: usize) -> &'m [AtomicU64] {
+        let first = self.counts.homes + i * WRITE_WORDS;
+        &self.words[first..first + WRITE_WORDS]
+    }
+
+    pub fn set_write(&self, i: usize, noted: Noted) {
+        let words = [
+            noted.segment.word(),
+            noted.home.bits(),
+            noted.old.0,
+            noted.new.0,
+            noted.at.bits(),
+        ];
+        for (word, value) in self.write_at(i).iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    fn writes(&self) -> impl Iterator<Item = Noted> {
+        (0..self.counts.writes).map(|i| {
+            let word = |k: usize| self.write_at(i)[k].load(Relaxed);
+            Noted {
+                segment: SegmentRef::of_word(word(0)),
+                home: Loc::of_word(word(1)),
+                old: Entry(word(2)),
+                new: Entry(word(3)),
+                at: Loc::of_word(word(4)),
+            }
+        })
+    }
+
+    fn count_at(&self, i: usize) -> &'m [AtomicU64] {
+        let first = self.counts.homes + self.counts.writes * WRITE_WORDS + i * COUNT_WORDS;
+        &self.words[first..first + COUNT_WORDS]
+    }
+
+    pub fn set_count(&self, i: usize, database: u8, root: u64, count: i64) {
+        let words = [u64::from(database), root, count as u64];
+        for (word, value) in self.count_at(i).iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = (usize, u64, i64)> {
+        (0..self.counts.databases).map(|i| {
+            let word = |k: usize| self.count_at(i)[k].load(Relaxed);
+            (word(0) as usize % DATABASES, word(1), word(2) as i64)
+        })
+    }
+}
+
+/// Room for notes, given back when dropped by its owner.
+pub(super) struct NoteRoom<'c> {
+    area: UndoArea<'c>,
+    extent: Option<Extent>,
+}
+
+impl Core {
+    /// Room for so many notes. `None`: there is none for so many bytes.
+    pub(super) fn note_room<'s>(
+        &self,
+        slot: &Slot<'s>,
+        counts: Counts,
+    ) -> Result<Result<NoteRoom<'s>, u64>, WriteError> {
+        let area = slot.undo();
+        let bytes = counts.words() as u64 * 8;
+        let mut extent = None;
+        if bytes > area.len() as u64 {
+            let frames = bytes.div_ceil(FRAME_BYTES) as u32;
+            let node = self.topology.node_of(self.topology.current_cpu());
+            extent = self.claim(slot, frames, node, Class::Ordinary, TAG_NOTES)?;
+            if extent.is_none() {
+                return Ok(Err(bytes));
+            }
+        }
+        Ok(Ok(NoteRoom { area, extent }))
+    }
+
+    /// The notes in `room`, and where the intent is to say that they lie.
+    pub(super) fn notes<'n>(
+        &'n self,
+        room: &NoteRoom<'n>,
+        counts: Counts,
+    ) -> Result<(Notes<'n>, u64), Corrupt> {
+        let at = room.extent.map_or(0, |e| frame_byte(e.start));
+        Ok((self.notes_at(at, room.area, counts)?, at))
+    }
+
+    fn notes_at<'n>(
+        &'n self,
+        at: u64,
+        area: UndoArea<'n>,
+        counts: Counts,
+    ) -> Result<Notes<'n>, Corrupt> {
+        let words = if at == 0 {
+            area.words()
+        } else {
+            self.mem.word_slice(Loc::of_byte(at & !7), counts.words())?
+        };
+        Notes::new(words, counts).ok_or_else(|| Corrupt {
+            offset: at,
+            what: "a transaction's intent names more notes than there is room for".into(),
+        })
+    }
+
+    /// Gives the room back.
+    pub(super) fn drop_notes(&self, slot: &Slot<'_>, room: NoteRoom<'_>) -> Result<(), WriteError> {
+        room.extent.map_or(Ok(()), |e| self.release(slot, e))
+    }
+
+    /// Settles a transaction whose thread died: undoes it, or carries it through if it was committed.
+    pub(crate) fn repair_transaction(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
+        let Some(intent) = dead.intent(LANE) else {
+            return Ok(());
+        };
+        if intent.kind != INTENT_TRANSACTION {
+            return Ok(());
+        }
+        let count = |i: usize| intent.words[i].min(1 << 32) as usize;
+        let counts = Counts {
+            homes: count(words::HOMES),
+            writes: count(words::WRITES),
+            databases: count(words::COUNTS),
+        };
+        let notes = self.notes_at(intent.words[words::NOTES], dead.undo(), counts)?;
+        let phase = intent.words[words::PHASE];
+        let held = |home: Loc| -> Result<bool, Corrupt> {
+            let bucket = Bucket::of_words(self.mem.words(home)?);
+            Ok(bucket.inherit(dead.id()).is_some())
+        };
+        for noted in notes.writes() {
+            // One that it holds no more was settled before it died, or by an earlier repair.
+            if !held(noted.home)? {
+                continue;
+            }
+            if phase == Phase::Publishing as u64 {
+                self.take_back(noted)?;
+            } else if phase == Phase::Committed as u64 {
+                self.finish_removal(noted)?;
+                if !noted.old.is_empty() {
+                    let size = self.mem.record(noted.old.loc())?.header().size();
+                    self.record_died(noted.old.loc(), size)?;
+                }
+            }
+        }
+        mneme_sys::fault!("txn.repair.settled");
+        if phase == Phase::Committed as u64 {
+            for (database, root, count) in notes.counters() {
+                dead.set_count(database, root, count);
+            }
+        }
+        mneme_sys::fault!("txn.repair.counted");
+        for home in notes.homes() {
+            let bucket = Bucket::of_words(self.mem.words(home)?);
+            if let Some(held) = bucket.inherit(dead.id()) {
+                held.unlock();
+            }
+            mneme_sys::fault!("txn.repair.unlocked");
+        }
+        // The arena takes the notes back next: a later reaper must not read them.
+        dead.clear_intent(LANE);
+        Ok(())
+    }
+
+    /// Takes an insertion or replacement back, if it was published. Its home is held.
+    pub(super) fn take_back(&self, noted: Noted) -> Result<(), Corrupt> {
+        if noted.new.is_empty() {
+            return Ok(());
+        }
+        if noted.old.is_empty() {
+            self.clear_entry(noted.segment, noted.new)
+        } else {
+            let word = self.mem.word(noted.at)?;
+            // Fails where it was not published yet, or is taken back already.
+            // SYNC: pairs with the Acquire load in `Bucket::entry`.
+            let _ = word.compare_exchange(noted.new.0, noted.old.0, AcqRel, Relaxed);
+            Ok(())
+        }
+    }
+
+    /// Removes what a committed removal has not removed yet. Its home is held.
+    pub(super) fn finish_removal(&self, noted: Noted) -> Result<(), Corrupt> {
+        // What was absent before needs no removal, and an empty slot may be another's any moment.
+        if noted.new.is_empty() && !noted.old.is_empty() {
+            self.clear_entry(noted.segment, noted.old)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn clear_entry(&self, segment: SegmentRef, entry: Entry) -> Result<(), Corrupt> {
+        if segment.buckets == 0 || segment.loc.is_none() {
+            return Err(Corrupt {
+                offset: segment.loc.byte(),
+                what: "a transaction's note names no segment".into(),
+            });
+        }
+        if let Some((bucket, i)) = self.mem.find_entry(segment, entry)? {
+            self.mem.bucket(segment, bucket)?.replace(i, Entry(0));
+        }
+        Ok(())
+    }
+}

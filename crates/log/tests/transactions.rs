@@ -1,0 +1,316 @@
+//! Transactions happen at one instant, whatever others do meanwhile, or not at all.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_log::{Cursor, Expiry, LogStore, Stored, Transaction, WriteError};
+
+fn open() -> LogStore {
+    LogStore::builder()
+        .capacity(64 << 20)
+        .maintainer(false)
+        .open_private()
+        .unwrap()
+}
+
+fn number(stored: Option<Stored<'_>>) -> u64 {
+    stored.map_or(0, |s| u64::from_le_bytes(s.value.try_into().unwrap()))
+}
+
+fn account(i: u64) -> [u8; 8] {
+    (i % ACCOUNTS).to_be_bytes()
+}
+
+const ACCOUNTS: u64 = 37;
+
+/// Transfers between accounts by several threads, beside inserts that make the index grow and
+/// compaction that moves every record: whoever looks at all accounts at once finds the same sum.
+#[test]
+fn the_sum_of_all_accounts_never_changes() {
+    let store = open();
+    for i in 0..ACCOUNTS {
+        store.put(&account(i), &1_000u64.to_le_bytes()).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    let sum = |t: &mut Transaction<'_>| {
+        (0..ACCOUNTS).try_fold(0, |sum, i| {
+            Ok::<_, WriteError>(sum + t.read(&account(i), number)?)
+        })
+    };
+    std::thread::scope(|scope| {
+        let movers: Vec<_> = (1..=3u64)
+            .map(|seed| {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut random = seed;
+                    for _ in 0..1_500 {
+                        random = random.wrapping_mul(6364136223846793005).wrapping_add(seed);
+                        let (from, to) = (account(random >> 33), account(random >> 45));
+                        store
+                            .transaction(|t| {
+                                let have = t.read(&from, number)?;
+                                let amount = have.min(random >> 60);
+                                t.put(&from, &(have - amount).to_le_bytes())?;
+                                let other = t.read(&to, number)?;
+                                t.put(&to, &(other + amount).to_le_bytes())
+                            })
+                            .unwrap();
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            for i in (0..u64::MAX).take_while(|_| !stop.load(Relaxed)) {
+                store
+                    .put(&(1_000_000 + i % 20_000).to_be_bytes(), &[0; 300])
+                    .unwrap();
+                if i % 20_000 == 19_999 {
+                    store.compact().unwrap();
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                assert_eq!(store.transaction(sum).unwrap(), ACCOUNTS * 1_000);
+            }
+        });
+        for mover in movers {
+            mover.join().unwrap();
+        }
+        stop.store(true, Relaxed);
+    });
+    assert_eq!(store.transaction(sum).unwrap(), ACCOUNTS * 1_000);
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+/// Two keys always written together: who reads the first and then the second never finds the second
+/// older. Plain reads and scans see no half, even of a transaction that is taken back because a segment
+/// is full.
+#[test]
+fn plain_readers_see_no_half() {
+    let store = open();
+    let stop = AtomicBool::new(false);
+    let write = |round: u64, extra: u64| {
+        store
+            .transaction(|t| {
+                t.put(b"first", &round.to_le_bytes())?;
+                for i in 0..extra {
+                    t.put(&(round * 100 + i).to_be_bytes(), b"")?;
+                }
+                t.put(b"second", &round.to_le_bytes())
+            })
+            .unwrap();
+    };
+    write(1, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let read = |key| {
+                    u64::from_le_bytes(store.get(key).unwrap().unwrap()[..].try_into().unwrap())
+                };
+                while !stop.load(Relaxed) {
+                    let second = read(b"second");
+                    let first = read(b"first");
+                    assert!(first >= second, "{first} {second}");
+                    let first = read(b"first");
+                    let second = read(b"second");
+                    assert!(second >= first, "{first} {second}");
+                }
+            });
+        }
+        for round in 2..2_000 {
+            write(round, round % 7 * 5);
+            if round % 500 == 0 {
+                store
+                    .remove_many(&(0..50_000u64).map(u64::to_be_bytes).collect::<Vec<_>>())
+                    .unwrap();
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_nobody_else_does() {
+    let store = open();
+    store.put(b"old", b"1").unwrap();
+    store
+        .transaction(|t| {
+            assert_eq!(t.get(b"new")?, None);
+            t.put(b"new", b"a")?;
+            t.put(b"new", b"bb")?;
+            assert_eq!(t.get(b"new")?.as_deref(), Some(&b"bb"[..]));
+            assert!(t.remove(b"old")?);
+            assert!(!t.remove(b"old")?);
+            assert_eq!(t.get(b"old")?, None);
+            t.put_until(b"mortal", b"x", Expiry::At(u64::MAX >> 1))?;
+            let expiry = t.read(b"mortal", |s| s.unwrap().expiry)?;
+            assert_eq!(expiry, Expiry::At(u64::MAX >> 1));
+            let mut other = t.database(9)?;
+            assert_eq!(other.get(b"old")?, None);
+            other.put(b"old", b"9")?;
+            t.put(b"gone", b"")?;
+            assert!(t.remove(b"gone")?);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    assert!(store.get(b"new").unwrap().is_none());
+                    assert!(store.get(b"old").unwrap().is_some());
+                });
+            });
+            Ok::<_, WriteError>(())
+        })
+        .unwrap();
+    assert_eq!(store.get(b"new").unwrap().unwrap(), b"bb");
+    assert!(store.get(b"old").unwrap().is_none());
+    assert!(store.get(b"gone").unwrap().is_none());
+    assert_eq!(
+        store.database(9).unwrap().get(b"old").unwrap().unwrap(),
+        b"9"
+    );
+    assert_eq!((store.len(), store.database(9).unwrap().len()), (2, 1));
+}
+
+#[test]
+fn one_that_fails_leaves_nothing() {
+    let store = open();
+    store.put(b"a", b"1").unwrap();
+    let failed = store.transaction(|t| {
+        t.put(b"a", b"2")?;
+        t.put(b"b", &[7; 5 << 20])?;
+        t.database(64)?.put(b"c", b"3")
+    });
+    assert!(matches!(failed, Err(WriteError::NoSuchDatabase(64))));
+    let failed = store.transaction(|t| {
+        t.put(b"a", b"2")?;
+        t.put(&[0; 65_536], b"3")
+    });
+    assert!(matches!(failed, Err(WriteError::KeyTooLong(65_536))));
+    // More than the store holds, though each value would fit.
+    let failed =
+        store.transaction(|t| (0..200u32).try_for_each(|i| t.put(&i.to_le_bytes(), &[1; 400_000])));
+    assert!(
+        matches!(failed, Err(WriteError::OutOfMemory { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(store.get(b"a").unwrap().unwrap(), b"1");
+    assert_eq!(store.len(), 1);
+    store.compact().unwrap();
+    let stats = store.stats();
+    assert!(stats.live_bytes < 1_000, "{stats:?}");
+    // What it had taken is free again.
+    for i in 0..80u32 {
+        store.put(&i.to_le_bytes(), &[1; 500_000]).unwrap();
+    }
+}
+
+#[test]
+fn who_was_overtaken_runs_again() {
+    let store = open();
+    store.put(b"n", &1u64.to_le_bytes()).unwrap();
+    let mut runs = 0;
+    store
+        .transaction(|t| {
+            runs += 1;
+            let n = t.read(b"n", number)?;
+            if runs == 1 {
+                store.put(b"n", &10u64.to_le_bytes())?;
+            }
+            t.put(b"n", &(n + 1).to_le_bytes())
+        })
+        .unwrap();
+    assert_eq!((runs, number_of(&store, b"n")), (2, 11));
+    // So is one that found nothing where there is something now, in a database without an index.
+    let mut runs = 0;
+    store
+        .transaction(|t| {
+            runs += 1;
+            let absent = t.database(5)?.get(b"x")?.is_none();
+            if runs == 1 {
+                store.database(5).unwrap().put(b"x", b"")?;
+            }
+            t.put(b"absent", &[u8::from(absent)])
+        })
+        .unwrap();
+    assert_eq!(runs, 2);
+    assert_eq!(store.get(b"absent").unwrap().unwrap(), [0]);
+    // An expiry that was changed counts as a change of the key.
+    store
+        .put_until(b"e", b"", Expiry::At(u64::MAX >> 1))
+        .unwrap();
+    let mut runs = 0;
+    store
+        .transaction(|t| {
+            runs += 1;
+            t.get(b"e")?;
+            if runs == 1 {
+                store.set_expiry(b"e", Expiry::At(u64::MAX >> 2))?;
+            }
+            t.put(b"after", b"")
+        })
+        .unwrap();
+    assert_eq!(runs, 2);
+}
+
+fn number_of(store: &LogStore, key: &[u8]) -> u64 {
+    store.transaction(|t| t.read(key, number)).unwrap()
+}
+
+/// Keys of many buckets in ever other orders, by several threads: nobody waits for ever.
+#[test]
+fn crossing_transactions_do_not_deadlock() {
+    let store = open();
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..200u32 {
+                    let mut keys: Vec<u32> = (0..40).map(|i| (i * 7 + round * 3) % 100).collect();
+                    keys.rotate_left((thread * 11) as usize);
+                    if thread % 2 == 0 {
+                        keys.reverse();
+                    }
+                    store
+                        .transaction(|t| {
+                            keys.iter()
+                                .try_for_each(|k| t.put(&k.to_le_bytes(), &thread.to_le_bytes()))
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(store.len(), 100);
+}
+
+/// A database is cleared beside transactions that fill it: each is wholly there or wholly gone.
+#[test]
+fn clearing_is_before_or_after() {
+    let store = open();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0..1_000u32 {
+                store
+                    .transaction(|t| (0..5u8).try_for_each(|i| t.put(&[i], &round.to_le_bytes())))
+                    .unwrap();
+            }
+        });
+        while !writer.is_finished() {
+            store.clear().unwrap();
+            let (mut seen, mut cursor) = (0, Cursor::START);
+            while cursor != Cursor::END {
+                cursor = store.scan(cursor, 100, |_, _| seen += 1).unwrap();
+            }
+            assert!(seen <= 5);
+            let all = store.transaction(|t| {
+                (0..5u8).try_fold(0, |n, i| {
+                    Ok::<_, WriteError>(n + usize::from(t.get(&[i])?.is_some()))
+                })
+            });
+            let all = all.unwrap();
+            assert!(all == 0 || all == 5, "{all} of 5");
+        }
+    });
+}
