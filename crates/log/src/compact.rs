@@ -11,39 +11,15 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{Class, Frame};
+use mneme_arena::Frame;
 use mneme_sync::Slot;
 
 use crate::core::Core;
-use crate::error::{Corrupt, WriteError};
+use crate::error::WriteError;
 use crate::head::LARGE_SHARE;
-use crate::index::bucket::Entry;
-use crate::index::root::Root;
-use crate::index::{Lookup, Place};
 use crate::layout::{Head, SegmentInfo};
-use crate::mem::Loc;
-use crate::publish::Change;
-use crate::record::{Header, Record};
-use crate::segment::{State, StateWord, frame_byte};
-
-/// Records moved under one pin.
-const CHUNK: usize = 32;
-
-/// A live record of a victim.
-struct Survivor<'m> {
-    loc: Loc,
-    record: Record<'m>,
-    root: Root,
-    place: Place,
-}
-
-/// How a walk over a victim's records ended.
-enum Walk {
-    /// All its live records lie elsewhere.
-    Empty,
-    /// There is no room for the survivors.
-    NoRoom,
-}
+use crate::segment::{State, StateWord};
+use crate::survivors::Walk;
 
 impl Core {
     /// Moves one victim's records, or finds large ones that nobody needs. False: no victim is worth
@@ -108,123 +84,6 @@ impl Core {
             .info(frame)
             .change(word, word.to(State::Closed, None));
         walk.map(|_| false)
-    }
-
-    fn move_records(&self, slot: &Slot<'_>, head: &Head, frame: Frame) -> Result<Walk, WriteError> {
-        let info = self.tables.info(frame);
-        let end = info.written_at(frame)?;
-        let mut at = 0;
-        while at < end {
-            // One pin a chunk, so that a long walk holds up no grace period.
-            let _pin = slot.pin();
-            let chunk = self.survivors(slot, frame, &mut at, end)?;
-            let mut rest = &chunk[..];
-            while !rest.is_empty() {
-                let headers: Vec<Header> = rest.iter().map(|s| s.record.header()).collect();
-                let mut copies = [Loc::of_byte(0); CHUNK];
-                let n = self.append_held(slot, head, &headers, &mut copies, Class::Reserved)?;
-                if n == 0 {
-                    return Ok(Walk::NoRoom);
-                }
-                for (survivor, copy) in rest.iter().zip(&copies[..n]) {
-                    self.copy_record(survivor.record, *copy)?;
-                }
-                mneme_sys::fault!("compact.copied");
-                for (survivor, copy) in rest.iter().zip(&copies[..n]) {
-                    let bytes = survivor.record.header().size();
-                    let swapped =
-                        self.relocate(slot, &survivor.root, survivor.place, survivor.loc, *copy)?;
-                    self.record_died(if swapped { survivor.loc } else { *copy }, bytes)?;
-                    mneme_sys::fault!("compact.swapped");
-                }
-                rest = &rest[n..];
-            }
-        }
-        Ok(Walk::Empty)
-    }
-
-    /// The live ones of the next records from offset `at` on, which moves past them.
-    ///
-    /// All their buckets are fetched before the first is looked at.
-    fn survivors(
-        &self,
-        slot: &Slot<'_>,
-        frame: Frame,
-        at: &mut u64,
-        end: u64,
-    ) -> Result<Vec<Survivor<'_>>, WriteError> {
-        let mut chunk: Vec<Survivor<'_>> = Vec::with_capacity(CHUNK);
-        for _ in 0..CHUNK {
-            if *at >= end {
-                break;
-            }
-            let loc = Loc::of_byte(frame_byte(frame) + *at);
-            let record = self.mem.record(loc)?;
-            *at += record.header().size();
-            if *at > end {
-                return Err(Corrupt {
-                    offset: loc.byte(),
-                    what: "a record that goes beyond its log segment".into(),
-                }
-                .into());
-            }
-            // A database that was cleared since has no entry for its old records.
-            if let Some(root) = self.root(record.header().database())? {
-                let place = self.place(record.key());
-                self.prefetch_bucket(&root, place)?;
-                chunk.push(Survivor {
-                    loc,
-                    record,
-                    root,
-                    place,
-                });
-            }
-        }
-        let mut error = None;
-        chunk.retain(|s| {
-            let live = self
-                .mem
-                .index_segment(&s.root, s.place)
-                .and_then(|segment| match segment {
-                    Some(segment) => self.mem.find_entry(segment, Entry::new(s.place.tag, s.loc)),
-                    None => Ok(None),
-                });
-            live.map(|found| found.is_some()).unwrap_or_else(|e| {
-                error = Some(e);
-                false
-            })
-        });
-        if let Some(e) = error {
-            return Err(e.into());
-        }
-        for i in (0..chunk.len()).rev() {
-            if self.is_expired(&chunk[i].record) {
-                let expired = chunk.swap_remove(i);
-                let change = Change::removal(expired.root, expired.place, expired.record.key());
-                self.remove_expired(slot, change, expired.loc)?;
-            }
-        }
-        Ok(chunk)
-    }
-
-    /// Copies a record to where the survivors' head has reserved room for it, but for the expiry,
-    /// which `relocate` copies.
-    fn copy_record(&self, record: Record<'_>, copy: Loc) -> Result<(), WriteError> {
-        let header = record.header();
-        let to = self.mem.address(copy, header.size())?;
-        let to = to.wrapping_add(header.key_offset());
-        let (from, bytes) = record.body();
-        if (to as usize).abs_diff(from as usize) < bytes {
-            return Err(Corrupt {
-                offset: copy.byte(),
-                what: "a log segment that overlaps another".into(),
-            }
-            .into());
-        }
-        // SAFETY: `append_held` gave these bytes to this thread alone, and they do not overlap those
-        // of the record; the header, already written there, is skipped, for others may be reading it.
-        unsafe { to.copy_from_nonoverlapping(from, bytes) };
-        Ok(())
     }
 
     /// Whether compaction is due: fewer free frames than a few segments beyond the reserve.

@@ -79,7 +79,7 @@ impl Core {
             for i in 0..heads {
                 let index = (first + i) % heads;
                 let head = self.tables.head(index);
-                if let Some(held) = head.lock.try_lock(slot) {
+                if let Some(held) = head.lock.try_lock_free(slot) {
                     return self.append(slot, head, held, headers, locs, Class::Ordinary);
                 }
             }
@@ -87,6 +87,7 @@ impl Core {
                 std::thread::yield_now();
             }
         }
+        // All are busy all the time; now it is asked whether the owner lives.
         let head = self.tables.head(first);
         let held = head.lock.lock(slot)?;
         self.append(slot, head, held, headers, locs, Class::Ordinary)
@@ -118,20 +119,7 @@ impl Core {
         locs: &mut [Loc],
         class: Class,
     ) -> Result<usize, WriteError> {
-        let open = match self.head_segment(head)? {
-            Some((frame, info))
-                if info.written_at(frame)? + headers[0].size() <= info.capacity() =>
-            {
-                Some((frame, info))
-            }
-            old => {
-                if !self.open_segment(slot, head, old, class)? {
-                    return Ok(0);
-                }
-                self.head_segment(head)?
-            }
-        };
-        let Some((frame, info)) = open else {
+        let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), class)? else {
             return Ok(0);
         };
         let done = info.append(&self.mem, frame, headers, locs, || {
@@ -157,6 +145,28 @@ impl Core {
             }
             _ => Err(no_head(self.loc_of(&head.segment))),
         }
+    }
+
+    /// The log segment of the held `head`, with room for a record of `bytes` bytes: the present one
+    /// or a fresh one. `None`: no room.
+    #[inline]
+    pub(crate) fn segment_for(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        bytes: u64,
+        class: Class,
+    ) -> Result<Option<(Frame, &SegmentInfo)>, WriteError> {
+        let old = self.head_segment(head)?;
+        if let Some((frame, info)) = old
+            && info.written_at(frame)? + bytes <= info.capacity()
+        {
+            return Ok(old);
+        }
+        if !self.open_segment(slot, head, old, class)? {
+            return Ok(None);
+        }
+        Ok(self.head_segment(head)?)
     }
 
     /// Gives the locked `head` a fresh segment and closes the `old` one. False: no room.

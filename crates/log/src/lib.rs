@@ -50,6 +50,7 @@ mod scan;
 mod segment;
 mod stats;
 mod store;
+mod survivors;
 mod transaction;
 mod value;
 

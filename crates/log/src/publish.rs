@@ -234,19 +234,26 @@ impl Core {
     }
 
     /// Makes the index lead to the copy at `new` instead of `old`; false if it leads elsewhere by now.
+    ///
+    /// `seen`: the index segment that `place` led to, if the caller has looked under its present pin.
     pub(crate) fn relocate(
         &self,
         slot: &Slot<'_>,
         root: &Root,
         place: Place,
+        mut seen: Option<SegmentRef>,
         old: Loc,
         new: Loc,
     ) -> Result<bool, WriteError> {
         let (old, new) = (Entry::new(place.tag, old), Entry::new(place.tag, new));
         let mut wait = Wait::new();
         loop {
-            let Some(segment) = self.mem.index_segment(root, place)? else {
-                return Ok(false);
+            let segment = match seen.take() {
+                Some(segment) => segment,
+                None => match self.mem.index_segment(root, place)? {
+                    Some(segment) => segment,
+                    None => return Ok(false),
+                },
             };
             let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
                 continue;

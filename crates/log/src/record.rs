@@ -168,14 +168,6 @@ impl<'m> Record<'m> {
         word.store(at, Release);
         true
     }
-
-    /// Where key, value and padding lie, and how many bytes they are.
-    #[inline]
-    pub fn body(&self) -> (*const u8, usize) {
-        let at = self.header.key_offset();
-        let bytes = self.header.size() as usize - at;
-        (self.address.wrapping_add(at), bytes)
-    }
 }
 
 /// Writes key and value behind the header word at `address`, and `expires` if there is a word for it.

@@ -125,6 +125,8 @@ fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
     assert_eq!(stalled.what, mneme_sync::Holding::DeadPin);
 
     let slot = pair.b.slot().unwrap();
+    // Whoever has another choice does not ask whether the owner lives.
+    assert!(lock.try_lock_free(&slot).is_none());
     let Ok(Acquired::OwnerDied(guard)) = lock.lock(&slot) else {
         panic!("no news")
     };

@@ -1,0 +1,255 @@
+//! Moving a victim's live records, a chunk at a time, with the cache misses of a chunk in flight
+//! together.
+//!
+//! **A record that the index names is never lost**: its copy is whole, and below the `used` mark of
+//! the survivors' segment, before the index is led to it; the old bytes stay. A thread that dies
+//! leaves copies that nobody finds, or an index that names some copies and some originals.
+//!
+//! The steps of a chunk, each a fault point: the headers are stepped through and the keys hashed,
+//! while the processor fetches the words that lead to their buckets; then the buckets are fetched
+//! and searched for exactly these places. Live records are copied, neighbours in one go, behind the
+//! `used` mark of the survivors' head, where nobody looks; one store moves the mark past all of
+//! them. Then bucket after bucket is locked, compared once more and changed. What died in the
+//! victim is counted once for the whole chunk.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_arena::{Class, Frame};
+use mneme_sync::Slot;
+
+use crate::core::Core;
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::Entry;
+use crate::index::root::Root;
+use crate::index::{Lookup, Place, SegmentRef};
+use crate::layout::Head;
+use crate::mem::Loc;
+use crate::publish::Change;
+use crate::record::Record;
+use crate::segment::frame_byte;
+
+/// Records moved under one pin. Enough to keep every miss buffer of a core busy.
+const CHUNK: usize = 32;
+/// How many records ahead headers are fetched, were all as long as the present one.
+const AHEAD: u64 = 8;
+
+/// A record of a victim that was live when it was looked up.
+struct Survivor<'m> {
+    loc: Loc,
+    record: Record<'m>,
+    root: Root,
+    place: Place,
+    segment: Option<SegmentRef>,
+}
+
+impl Survivor<'_> {
+    fn size(&self) -> u64 {
+        self.record.header().size()
+    }
+}
+
+/// How a walk over a victim's records ended.
+pub(crate) enum Walk {
+    /// All its live records lie elsewhere.
+    Empty,
+    /// There is no room for the survivors.
+    NoRoom,
+}
+
+impl Core {
+    /// Moves the live records of the claimed victim at `frame` to `head`, which the caller holds.
+    pub(crate) fn move_records(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        frame: Frame,
+    ) -> Result<Walk, WriteError> {
+        let info = self.tables.info(frame);
+        let end = info.written_at(frame)?;
+        let mut at = 0;
+        while at < end {
+            // One pin a chunk, so that a long walk holds up no grace period.
+            let _pin = slot.pin();
+            let chunk = self.survivors(slot, frame, &mut at, end)?;
+            let mut left = 0;
+            let walk = self.move_chunk(slot, head, &chunk, &mut left);
+            if left > 0 {
+                info.dead.fetch_add(left, Relaxed);
+                mneme_sys::fault!("compact.counted");
+            }
+            if let Walk::NoRoom = walk? {
+                return Ok(Walk::NoRoom);
+            }
+        }
+        Ok(Walk::Empty)
+    }
+
+    /// Moves `chunk`; `left` counts the bytes that the index leads elsewhere since.
+    fn move_chunk(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        chunk: &[Survivor<'_>],
+        left: &mut u64,
+    ) -> Result<Walk, WriteError> {
+        let mut rest = chunk;
+        while !rest.is_empty() {
+            let mut copies = [Loc::of_byte(0); CHUNK];
+            let n = self.append_copies(slot, head, rest, &mut copies)?;
+            if n == 0 {
+                return Ok(Walk::NoRoom);
+            }
+            mneme_sys::fault!("compact.copied");
+            for (survivor, copy) in rest.iter().zip(&copies[..n]) {
+                let Survivor {
+                    root,
+                    place,
+                    segment,
+                    loc,
+                    ..
+                } = *survivor;
+                if self.relocate(slot, &root, place, segment, loc, *copy)? {
+                    *left += survivor.size();
+                } else {
+                    self.record_died(*copy, survivor.size())?;
+                }
+                mneme_sys::fault!("compact.swapped");
+            }
+            rest = &rest[n..];
+        }
+        Ok(Walk::Empty)
+    }
+
+    /// The live ones of the next records from offset `at` on, which moves past them.
+    fn survivors(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        at: &mut u64,
+        end: u64,
+    ) -> Result<Vec<Survivor<'_>>, WriteError> {
+        let mut chunk: Vec<Survivor<'_>> = Vec::with_capacity(CHUNK);
+        let mut last: Option<Root> = None;
+        for _ in 0..CHUNK {
+            if *at >= end {
+                break;
+            }
+            let loc = Loc::of_byte(frame_byte(frame) + *at);
+            let record = self.mem.record(loc)?;
+            let (header, size) = (record.header(), record.header().size());
+            self.mem
+                .prefetch(Loc::of_byte(loc.byte() + size.min(1 << 20) * AHEAD));
+            *at += size;
+            if *at > end {
+                return Err(Corrupt {
+                    offset: loc.byte(),
+                    what: "a record that goes beyond its log segment".into(),
+                }
+                .into());
+            }
+            // One look serves neighbours of one database: under one pin its root stays readable.
+            let root = match last {
+                Some(root) if root.database == header.database() => Some(root),
+                _ => self.root(header.database())?,
+            };
+            // A database that was cleared since has no entry for its old records.
+            if let Some(root) = root {
+                last = Some(root);
+                let place = self.place(record.key());
+                self.mem.prefetch(root.partition(place.partition));
+                chunk.push(Survivor {
+                    loc,
+                    record,
+                    root,
+                    place,
+                    segment: None,
+                });
+            }
+        }
+        for survivor in &mut chunk {
+            survivor.segment = self.prefetch_bucket(&survivor.root, survivor.place)?;
+        }
+        let mut error = None;
+        chunk.retain(|s| {
+            let live = s.segment.map_or(Ok(None), |segment| {
+                self.mem.find_entry(segment, Entry::new(s.place.tag, s.loc))
+            });
+            live.map(|found| found.is_some()).unwrap_or_else(|e| {
+                error = Some(e);
+                false
+            })
+        });
+        if let Some(e) = error {
+            return Err(e.into());
+        }
+        for i in (0..chunk.len()).rev() {
+            if self.is_expired(&chunk[i].record) {
+                let expired = chunk.remove(i);
+                let change = Change::removal(expired.root, expired.place, expired.record.key());
+                self.remove_expired(slot, change, expired.loc)?;
+            }
+        }
+        Ok(chunk)
+    }
+
+    /// Appends copies of as many of `survivors`, in order, as the head's present log segment holds,
+    /// at least of one; `copies` receives where. `Ok(0)`: there is no room.
+    fn append_copies(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        survivors: &[Survivor<'_>],
+        copies: &mut [Loc; CHUNK],
+    ) -> Result<usize, WriteError> {
+        let Some((frame, info)) =
+            self.segment_for(slot, head, survivors[0].size(), Class::Reserved)?
+        else {
+            return Ok(0);
+        };
+        let (mut used, capacity) = (info.written_at(frame)?, info.capacity());
+        let mut n = 0;
+        for (survivor, copy) in survivors.iter().zip(&mut *copies) {
+            if used + survivor.size() > capacity {
+                break;
+            }
+            *copy = Loc::of_byte(frame_byte(frame) + used);
+            used += survivor.size();
+            n += 1;
+        }
+        let mut done = 0;
+        while done < n {
+            let from = survivors[done].loc;
+            let mut bytes = 0;
+            let to = copies[done];
+            while done < n && survivors[done].loc.byte() == from.byte() + bytes {
+                bytes += survivors[done].size();
+                done += 1;
+            }
+            self.copy_run(from, to, bytes)?;
+        }
+        mneme_sys::fault!("compact.written");
+        info.set_used(used);
+        Ok(n)
+    }
+
+    /// Copies `bytes` bytes of records, headers included, to where only this thread looks. What
+    /// others change in them meanwhile (an expiry) `relocate` copies once more.
+    fn copy_run(&self, from: Loc, to: Loc, bytes: u64) -> Result<(), Corrupt> {
+        let source = self.mem.address(from, bytes)?;
+        let target = self.mem.address(to, bytes)?;
+        if from.byte().abs_diff(to.byte()) < bytes {
+            return Err(Corrupt {
+                offset: to.byte(),
+                what: "a log segment that overlaps another".into(),
+            });
+        }
+        // SAFETY: both ranges are mapped, and do not overlap. The target lies behind the `used` mark
+        // of a segment whose head this thread holds, so that nobody else accesses it. What others
+        // change in the source meanwhile are words of records, by atomic stores.
+        unsafe {
+            let target = std::slice::from_raw_parts_mut(target, bytes as usize);
+            mneme_sys::racy::load(source, target);
+        }
+        Ok(())
+    }
+}
