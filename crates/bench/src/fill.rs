@@ -95,7 +95,16 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     for (policy, update) in POLICIES {
         for &fill in scale.levels {
             bar.set_message(format!("{policy}: filling to {fill:.2}"));
-            levels.push(Level::new(policy, update, fill, scale, options.seed)?);
+            let setup = Setup {
+                system: policy,
+                update,
+                fill,
+                capacity: scale.capacity,
+                maintainer: true,
+                turns: scale.turns,
+                seed: options.seed,
+            };
+            levels.push(Level::new(&setup)?);
             bar.inc(1);
         }
     }
@@ -103,10 +112,13 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     let mut jobs: Vec<Job> = levels
         .iter()
         .map(|level| Job {
-            system: level.policy.to_owned(),
+            system: level.system.clone(),
             case: case(level.fill),
             metric: Metric::Throughput,
-            measure: Box::new(|round| level.rate(scale, mix(options.seed) ^ round as u64)),
+            measure: Box::new(|round| {
+                let seed = mix(options.seed) ^ round as u64;
+                Ok(level.rate(scale.threads, scale.span, seed))
+            }),
         })
         .collect();
     interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
@@ -115,7 +127,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     let mut notes = Vec::new();
     for level in &levels {
         let found = level.found();
-        ledger.add(level.policy, &found_case(level.fill), Metric::Fill, found);
+        ledger.add(&level.system, &found_case(level.fill), Metric::Fill, found);
         notes.extend(level.complaint());
     }
     for policy in [APPEND, IN_PLACE] {
@@ -145,9 +157,28 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     })
 }
 
+/// How a store at one level is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// Its name in reports.
+    pub system: &'a str,
+    /// How records are updated.
+    pub update: UpdatePolicy,
+    /// Live share of its log.
+    pub fill: f64,
+    /// Its bytes.
+    pub capacity: u64,
+    /// Whether it compacts ahead of need.
+    pub maintainer: bool,
+    /// Times the log is written over before the first round.
+    pub turns: f64,
+    /// Where the random streams begin.
+    pub seed: u64,
+}
+
 /// A store at one level.
-struct Level {
-    policy: &'static str,
+pub struct Level {
+    system: String,
     fill: f64,
     records: u64,
     store: LogStore,
@@ -156,23 +187,23 @@ struct Level {
 }
 
 impl Level {
-    fn new(
-        policy: &'static str,
-        update: UpdatePolicy,
-        fill: f64,
-        scale: &Scale,
-        seed: u64,
-    ) -> Result<Self, BenchError> {
+    /// Makes it, fills it and churns it.
+    ///
+    /// # Errors
+    /// No memory, or a store that refuses.
+    pub fn new(setup: &Setup<'_>) -> Result<Self, BenchError> {
         let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
         let store = LogStore::builder()
-            .capacity(scale.capacity)
-            .update_policy(update)
+            .capacity(setup.capacity)
+            .update_policy(setup.update)
+            .maintainer(setup.maintainer)
             .open_private()
             .map_err(|error| failed(&error))?;
+        let fill = setup.fill;
         let reserve = store.stats().reserve_bytes;
         let record = bare::stride(VALUE) as f64;
         let mut level = Self {
-            policy,
+            system: setup.system.to_owned(),
             fill,
             records: 0,
             store,
@@ -190,8 +221,8 @@ impl Level {
             }
         }
         let log = log_bytes(&level.store.stats(), reserve);
-        let mut random = Random::new(seed);
-        for _ in 0..(scale.turns * log / record) as usize / BATCH {
+        let mut random = Random::new(setup.seed);
+        for _ in 0..(setup.turns * log / record) as usize / BATCH {
             let drawn: [u32; BATCH] = std::array::from_fn(|_| random.below(level.records) as u32);
             level.put_all(drawn.into_iter())?;
         }
@@ -209,16 +240,16 @@ impl Level {
             .collect();
         let put = self.store.put_many(&pairs);
         put.map_err(|error| BenchError::Wrong {
-            system: self.policy.to_owned(),
+            system: self.system.clone(),
             case: case(self.fill),
             what: error.to_string(),
         })
     }
 
     /// Millions of operations a second.
-    fn rate(&self, scale: &Scale, seed: u64) -> Result<f64, BenchError> {
+    pub fn rate(&self, threads: u32, span: Span, seed: u64) -> f64 {
         let refused = AtomicU64::new(0);
-        let rate = rate(scale.threads, scale.span, |thread, until| {
+        let rate = rate(threads, span, |thread, until| {
             let mut random = Random::new(mix(seed ^ u64::from(thread) << 32));
             let mut value = vec![0x5A; VALUE];
             let mut done = 0;
@@ -235,7 +266,7 @@ impl Level {
         });
         self.refused
             .fetch_add(refused.into_inner(), Ordering::Relaxed);
-        Ok(rate / 1e6)
+        rate / 1e6
     }
 
     #[inline]
@@ -263,13 +294,14 @@ impl Level {
         false
     }
 
-    fn complaint(&self) -> Option<String> {
+    /// Whether operations were refused, and why the first was.
+    pub fn complaint(&self) -> Option<String> {
         let refused = self.refused.load(Ordering::Relaxed);
         let why = self.trouble.lock().ok()?.clone().unwrap_or_default();
         (refused > 0).then(|| {
             format!(
                 "{} at {:.2}: {refused} operations were refused: {why}",
-                self.policy, self.fill
+                self.system, self.fill
             )
         })
     }
@@ -287,7 +319,8 @@ fn log_bytes(stats: &Stats, reserve: u64) -> f64 {
     (stats.capacity - stats.overhead_bytes - stats.index_bytes - reserve) as f64
 }
 
-fn case(fill: f64) -> String {
+/// The case of a level.
+pub fn case(fill: f64) -> String {
     format!("get50 uniform {VALUE}B, fill {fill:.2}")
 }
 

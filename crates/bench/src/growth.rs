@@ -104,7 +104,7 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
         ours_took = start.elapsed();
         bar.inc(1);
         for peer in &peers {
-            if began.elapsed() > scale.budget {
+            if round > 0 && began.elapsed() > scale.budget {
                 let note = format!("{peer}: {round} round(s), for want of time");
                 if !notes.iter().any(|n: &String| n.starts_with(peer)) {
                     notes.push(note);

@@ -50,6 +50,10 @@ pub enum Metric {
     Overhead,
     /// Live bytes over the bytes of the log that holds them.
     Fill,
+    /// Seconds.
+    Duration,
+    /// Bytes copied for a byte won.
+    Moved,
 }
 
 impl Metric {
@@ -63,6 +67,8 @@ impl Metric {
             Metric::FirstTouch => "first touch",
             Metric::Overhead => "memory over data",
             Metric::Fill => "fill",
+            Metric::Duration => "duration",
+            Metric::Moved => "bytes moved",
         }
     }
 
@@ -76,6 +82,8 @@ impl Metric {
             Metric::FirstTouch => "s/GiB",
             Metric::Overhead => "B/B of data",
             Metric::Fill => "B/B of log",
+            Metric::Duration => "s",
+            Metric::Moved => "B/B won",
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! This is a library only so that several binaries, each with an allocator of its own, can be the same program.
 
+mod compaction;
 mod curves;
 mod error;
 mod figure;
@@ -21,6 +22,7 @@ mod machine;
 mod memory;
 mod options;
 mod parts;
+mod postmark;
 mod progress;
 mod report;
 mod rounds;
@@ -71,6 +73,14 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Parts(common) => {
             prepare(common)?;
             (common, parts::run(common)?)
+        }
+        Workload::Postmark(options) => {
+            prepare(&options.common)?;
+            (&options.common, postmark::run(options)?)
+        }
+        Workload::Compaction(common) => {
+            prepare(common)?;
+            (common, compaction::run(common)?)
         }
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),

@@ -61,6 +61,31 @@ impl Bare {
         }
     }
 
+    /// Copies `bytes` bytes within the memory, as `copy` does it. Panics beyond the end, as a slice does.
+    ///
+    /// # Safety
+    /// Nobody else may be using these bytes, and the two ranges are apart; `copy` writes the bytes at its first argument
+    /// with those at its second, as many as its third says, and nothing else.
+    #[inline]
+    pub unsafe fn copy_within(
+        &self,
+        from: usize,
+        to: usize,
+        bytes: usize,
+        copy: unsafe fn(*mut u8, *const u8, usize),
+    ) {
+        self.within(from, bytes);
+        self.within(to, bytes);
+        // SAFETY: both ranges are inside the region, which is mapped while `self` lives; the rest is the caller's promise.
+        unsafe {
+            copy(
+                self.region.base().add(to),
+                self.region.base().add(from),
+                bytes,
+            )
+        }
+    }
+
     /// The memory as words.
     ///
     /// # Errors

@@ -24,8 +24,12 @@ pub enum Workload {
     Frag(Frag),
     /// Throughput as the log fills with live records, by update policy.
     Fill(Common),
+    /// What moving records costs, by live fraction, size of log segments, workers and way of copying.
+    Compaction(Common),
     /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and size.
     Parts(Common),
+    /// Time to completion of a file-system benchmark's trace, and by live share.
+    Postmark(Postmark),
     /// Latencies of PUT while the index grows, beside an idle loop's, concurrent maps and Redis.
     Growth(Growth),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
@@ -88,6 +92,17 @@ pub struct Frag {
     /// Patterns, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::frag::pattern::PATTERNS.map(|pattern| pattern.name.to_owned()))]
     pub patterns: Vec<String>,
+}
+
+/// What `postmark` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Postmark {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Peers, separated by commas, of dashmap, papaya, scc, moka; `none` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::systems::PEERS.map(str::to_owned))]
+    pub peers: Vec<String>,
 }
 
 /// What `growth` understands besides.

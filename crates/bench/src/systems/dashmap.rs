@@ -1,5 +1,6 @@
 //! DashMap: a sharded map under read-write locks. Updates overwrite the value where it lies.
 
+use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};
 use crate::generate::keys::key;
 use ::dashmap::DashMap;
@@ -47,5 +48,26 @@ impl System for Peer {
 
     fn remove(&self, id: u32) -> bool {
         self.0.remove(&key(id)[..]).is_some()
+    }
+}
+
+impl Strings for Peer {
+    fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
+        Ok(self.0.get(key).map(|value| copied(&value, into)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        if let Some(mut old) = self.0.get_mut(key)
+            && old.len() == value.len()
+        {
+            old.copy_from_slice(value);
+            return Ok(());
+        }
+        self.0.insert(key.into(), value.into());
+        Ok(())
+    }
+
+    fn del(&self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.0.remove(key).is_some())
     }
 }

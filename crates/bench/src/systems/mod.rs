@@ -11,6 +11,7 @@ mod moka;
 mod papaya;
 pub mod redis;
 mod scc;
+pub mod strings;
 
 use crate::error::BenchError;
 use crate::generate::keys::stamp_of;

@@ -1,6 +1,7 @@
 //! moka: a concurrent cache with an admission policy, here without a bound. Values are shared by counting references,
 //! as its documentation advises; an update replaces them.
 
+use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};
 use crate::generate::keys::key;
 use ::moka::ops::compute::{CompResult, Op};
@@ -50,5 +51,20 @@ impl System for Peer {
 
     fn remove(&self, id: u32) -> bool {
         self.0.remove(&key(id)[..]).is_some()
+    }
+}
+
+impl Strings for Peer {
+    fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
+        Ok(self.0.get(key).map(|value| copied(&value, into)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        self.0.insert(key.into(), value.into());
+        Ok(())
+    }
+
+    fn del(&self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.0.remove(key).is_some())
     }
 }

@@ -1,6 +1,7 @@
 //! papaya: a lock-free map with deferred reclamation. Values are immutable, so an update allocates; a batch shares one
 //! guard.
 
+use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};
 use crate::generate::keys::key;
 use ::papaya::HashMap;
@@ -65,5 +66,20 @@ impl System for Peer {
             map.insert(key(id)[..].into(), value.into());
         }
         ids.len()
+    }
+}
+
+impl Strings for Peer {
+    fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
+        Ok(self.0.pin().get(key).map(|value| copied(value, into)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        self.0.pin().insert(key.into(), value.into());
+        Ok(())
+    }
+
+    fn del(&self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.0.pin().remove(key).is_some())
     }
 }

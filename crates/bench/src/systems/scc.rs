@@ -1,5 +1,6 @@
 //! scc: a map of buckets under fine locks that grows by steps. Updates overwrite the value where it lies.
 
+use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};
 use crate::generate::keys::key;
 use ::scc::HashMap;
@@ -51,5 +52,29 @@ impl System for Peer {
 
     fn remove(&self, id: u32) -> bool {
         self.0.remove_sync(&key(id)[..]).is_some()
+    }
+}
+
+impl Strings for Peer {
+    fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
+        Ok(self.0.read_sync(key, |_, value| copied(value, into)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let overwritten = self.0.update_sync(key, |_, old| {
+            if old.len() == value.len() {
+                old.copy_from_slice(value);
+            } else {
+                *old = value.into();
+            }
+        });
+        if overwritten.is_none() {
+            self.0.upsert_sync(key.into(), value.into());
+        }
+        Ok(())
+    }
+
+    fn del(&self, key: &[u8]) -> Result<bool, String> {
+        Ok(self.0.remove_sync(key).is_some())
     }
 }

@@ -1,0 +1,125 @@
+//! How bytes are copied (dissertation, fig. 25): the library's copy against the processor's string instruction.
+//!
+//! Source and destination are at random places of the same huge-page memory, as a compactor's are.
+
+use crate::error::BenchError;
+use crate::generate::random::{Random, mix};
+use crate::ledger::Metric;
+use crate::memory::Bare;
+use crate::rounds::{Job, Span, rate};
+use std::time::Instant;
+
+/// The mechanisms, the library's first.
+pub const SYSTEMS: [&str; 2] = ["memcpy", "rep movsb"];
+
+/// Bytes copied between two looks at the clock, roughly.
+const CHUNK: usize = 256 << 10;
+
+/// The case's name in reports.
+pub fn case(bytes: usize) -> String {
+    format!("copy {bytes} B")
+}
+
+/// Jobs that copy blocks of `bytes` bytes within `memory`: nanoseconds a copy.
+pub fn jobs<'a>(memory: &'a Bare, bytes: usize, span: Span, seed: u64) -> Vec<Job<'a>> {
+    let copies: [Option<Copy>; 2] = [Some(library), string_instruction()];
+    let known = SYSTEMS.into_iter().zip(copies);
+    known
+        .filter_map(|(system, copy)| Some((system, copy?)))
+        .map(|(system, copy)| Job {
+            system: system.to_owned(),
+            case: case(bytes),
+            metric: Metric::Latency,
+            measure: Box::new(move |round| {
+                let seed = mix(seed ^ round as u64);
+                let rate = rate(1, span, |_, until| run(memory, bytes, copy, seed, until));
+                if rate > 0.0 {
+                    Ok(1e9 / rate)
+                } else {
+                    Err(BenchError::Store("no time for one copy".to_owned()))
+                }
+            }),
+        })
+        .collect()
+}
+
+fn run(memory: &Bare, bytes: usize, copy: Copy, seed: u64, until: Instant) -> u64 {
+    let mut random = Random::new(seed);
+    // Sources lie in the first half, destinations in the second.
+    let half = memory.len() / 2;
+    let places = (half / bytes.next_multiple_of(8)) as u64;
+    let mut done = 0;
+    while Instant::now() < until {
+        let turns = (CHUNK / bytes).max(1);
+        for _ in 0..turns {
+            let place =
+                |random: &mut Random| random.below(places) as usize * (half / places as usize);
+            let (from, to) = (place(&mut random), half + place(&mut random));
+            // SAFETY: both ranges are inside the memory, in different halves of it, and one thread uses it.
+            unsafe { memory.copy_within(from, to, bytes, copy) };
+        }
+        done += turns as u64;
+    }
+    done
+}
+
+/// Copies so many bytes to the first pointer from the second.
+pub type Copy = unsafe fn(*mut u8, *const u8, usize);
+
+/// # Safety
+/// The ranges are valid, nobody else uses them, and they do not overlap.
+unsafe fn library(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn string_instruction() -> Option<Copy> {
+    /// # Safety
+    /// As for [`library`].
+    unsafe fn rep_movsb(to: *mut u8, from: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise; the direction flag is clear, as the calling convention says.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") bytes => _,
+                inout("rdi") to => _,
+                inout("rsi") from => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+    Some(rep_movsb)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn string_instruction() -> Option<Copy> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mneme_sys::PagePolicy;
+
+    #[test]
+    fn every_mechanism_copies_every_byte() {
+        let memory = Bare::new(1 << 20, PagePolicy::Small).unwrap();
+        let pattern: Vec<u8> = (0..1000).map(|i| i as u8).collect();
+        for (at, copy) in [Some(library as Copy), string_instruction()]
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            let to = 100_000 * (at + 1);
+            let mut out = vec![0; 1000];
+            // SAFETY: one thread has this memory, and the ranges are apart.
+            unsafe {
+                memory.copy_in(0, &pattern);
+                memory.copy_within(0, to, pattern.len(), copy);
+                memory.copy_out(to, &mut out);
+            }
+            assert_eq!(out, pattern);
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! `compaction`: what moving records costs, and what it depends on (dissertation, fig. 21-26).
+//!
+//! - *passes*: bytes moved for a byte won, and how fast bytes are won, by live fraction, size of value and number of
+//!   workers (fig. 24). How to read it: the ratio should be `u / (1 - u)`; what is above it is waste.
+//! - *segments*: throughput of a log that is 90 % live by the size of its log segments (fig. 21-23). A store chooses
+//!   that size by its capacity, so the comparison is between two capacities that are next to each other, one below the
+//!   step and one above it: the ratio is the effect of the size.
+//! - *workers*: the same throughput with a maintainer that compacts ahead of need, and with writers that help
+//!   themselves when they need room.
+//! - *copies*: the library's copy against the processor's string instruction by size (fig. 25). The store uses the
+//!   former; end to end the dissertation found no difference (fig. 26).
+
+mod copies;
+mod passes;
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::fill::{self, Level, Setup};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::memory::Bare;
+use crate::options::Common;
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Job, Span, interleave};
+use crate::table::{Table, figure};
+use mneme_log::UpdatePolicy;
+use mneme_sys::PagePolicy;
+use passes::Pass;
+use serde_json::{Map, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// Live share of the log behind `segments` and `workers`.
+const FILL: f64 = 0.90;
+
+/// How much more than the least may be moved.
+const WASTE: f64 = 1.10;
+
+const MIB: u64 = 1 << 20;
+
+struct Scale {
+    /// Bytes of the store of a pass, below [`passes::CAPACITY_LIMIT`].
+    pass: u64,
+    lives: &'static [f64],
+    values: &'static [usize],
+    workers: &'static [u32],
+    /// Capacities below which and from which on log segments have another size, with the two sizes in MiB.
+    steps: &'static [(u64, u64, u64)],
+    /// Bytes of the store with and without a maintainer.
+    helped: u64,
+    /// Bytes of the memory in which copies are made, and their sizes.
+    copies: (usize, &'static [usize]),
+    span: Span,
+    /// Times a log is written over before the first round.
+    turns: f64,
+    threads: u32,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common, cpus: usize) -> Self {
+        let quick = options.quick;
+        let timed = Duration::from_millis(if quick { 100 } else { 1000 });
+        Self {
+            pass: if quick { 128 * MIB } else { 512 * MIB },
+            lives: &[0.25, 0.50, 0.75, 0.90],
+            values: if quick { &[1024] } else { &[1024, 500, 64] },
+            workers: if quick { &[1] } else { &[1, 2] },
+            steps: if quick {
+                &[]
+            } else {
+                &[(1024, 2, 4), (4096, 4, 8)]
+            },
+            helped: if quick { 256 * MIB } else { 512 * MIB },
+            copies: (
+                if quick { 256 << 20 } else { 1 << 30 },
+                &[64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20],
+            ),
+            span: Span {
+                warm_up: timed / 2,
+                timed,
+            },
+            turns: if quick { 1.0 } else { 1.5 },
+            threads: cpus as u32,
+            rounds: options.rounds,
+        }
+    }
+
+    fn passes(&self) -> impl Iterator<Item = Pass> {
+        self.values.iter().flat_map(move |&value| {
+            self.workers.iter().flat_map(move |&workers| {
+                self.lives.iter().map(move |&live| Pass {
+                    value,
+                    live,
+                    workers,
+                })
+            })
+        })
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a store that loses records, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let scale = Scale::of(options, machine.cpus);
+    run_at(&scale, options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    debug_assert!(scale.pass < passes::CAPACITY_LIMIT);
+    let mut ledger = Ledger::default();
+    let mut notes = vec![
+        "the copy inside the store cannot be exchanged from outside: only bare copies are compared"
+            .to_owned(),
+    ];
+    let bar = progress::bar(scale.rounds * scale.passes().count());
+    for round in 0..scale.rounds {
+        for pass in scale.passes() {
+            bar.set_message(pass.case());
+            let outcome = pass.run(scale.pass, options.seed + round as u64)?;
+            pass.report(&mut ledger, &outcome);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    for &(step, below, above) in scale.steps {
+        let sides = [(step * MIB - 2 * MIB, below), (step * MIB, above)];
+        let systems = sides.map(|(capacity, mib)| (segment_system(step, mib), capacity, true));
+        throughput(scale, &systems, options.seed, &mut ledger, &mut notes)?;
+    }
+    let systems = [(HELPED, true), (ALONE, false)];
+    let systems = systems.map(|(name, helped)| (name.to_owned(), scale.helped, helped));
+    throughput(scale, &systems, options.seed, &mut ledger, &mut notes)?;
+    let memory = Bare::new(scale.copies.0, PagePolicy::Huge)?;
+    let mut jobs = Vec::new();
+    for &bytes in scale.copies.1 {
+        jobs.extend(copies::jobs(
+            &memory,
+            bytes,
+            Span {
+                warm_up: scale.span.warm_up / 10,
+                timed: scale.span.timed / 10,
+            },
+            options.seed,
+        ));
+    }
+    let bar = progress::bar(jobs.len() * scale.rounds);
+    interleave(&mut jobs, scale.rounds, &bar, &mut ledger)?;
+    bar.finish_and_clear();
+    drop(jobs);
+    print_tables(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    if scale.steps.is_empty() {
+        notes.push("quick: log segments change their size at 1 GiB and 4 GiB only".to_owned());
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("pass_bytes".to_owned(), json!(scale.pass)),
+        ("fill".to_owned(), json!(FILL)),
+        ("threads".to_owned(), json!(scale.threads)),
+        ("seed".to_owned(), json!(options.seed)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    Ok(Report {
+        bench: "compaction",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes,
+    })
+}
+
+const HELPED: &str = "maintainer";
+const ALONE: &str = "writers alone";
+
+fn segment_system(step: u64, mib: u64) -> String {
+    format!("{mib} MiB log segments, about {step} MiB")
+}
+
+/// Throughput of stores at [`FILL`], in turn: name, capacity, whether there is a maintainer.
+fn throughput(
+    scale: &Scale,
+    systems: &[(String, u64, bool)],
+    seed: u64,
+    ledger: &mut Ledger,
+    notes: &mut Vec<String>,
+) -> Result<(), BenchError> {
+    let mut levels = Vec::new();
+    for (system, capacity, maintainer) in systems {
+        levels.push(Level::new(&Setup {
+            system,
+            update: UpdatePolicy::Append,
+            fill: FILL,
+            capacity: *capacity,
+            maintainer: *maintainer,
+            turns: scale.turns,
+            seed,
+        })?);
+    }
+    let mut jobs: Vec<Job> = systems
+        .iter()
+        .zip(&levels)
+        .map(|((system, ..), level)| Job {
+            system: system.clone(),
+            case: fill::case(FILL),
+            metric: Metric::Throughput,
+            measure: Box::new(move |round| {
+                Ok(level.rate(scale.threads, scale.span, seed ^ (round as u64) << 8))
+            }),
+        })
+        .collect();
+    let bar = progress::bar(jobs.len() * scale.rounds);
+    interleave(&mut jobs, scale.rounds, &bar, ledger)?;
+    bar.finish_and_clear();
+    drop(jobs);
+    notes.extend(levels.iter().filter_map(Level::complaint));
+    Ok(())
+}
+
+/// The least that must be moved for a byte won.
+fn least(live: f64) -> f64 {
+    live / (1.0 - live)
+}
+
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let of = |live: f64| {
+        let pass = Pass {
+            value: 1024,
+            live,
+            workers: 1,
+        };
+        let moved = ledger.values("mneme", &pass.moved_case()).iter();
+        let waste = moved.map(|moved| moved / least(live)).collect();
+        Goal::at_most(
+            format!("bytes moved over the least, {live:.2} live, 1 KiB"),
+            WASTE,
+            waste,
+        )
+    };
+    scale.lives.iter().copied().map(of).collect()
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    println!(
+        "passes of compaction over a {} MiB store at rest",
+        scale.pass / MIB
+    );
+    let mut table = Table::new([
+        "value",
+        "live",
+        "workers",
+        "moved B/B won",
+        "least",
+        "won GB/s",
+        "min",
+        "max",
+    ]);
+    for pass in scale.passes() {
+        let moved = Summary::of(ledger.values("mneme", &pass.moved_case()));
+        let won = Summary::of(ledger.values("mneme", &pass.case()));
+        if let (Some(moved), Some(won)) = (moved, won) {
+            table.row([
+                pass.value.to_string(),
+                figure(pass.live),
+                pass.workers.to_string(),
+                figure(moved.median),
+                figure(least(pass.live)),
+                figure(won.median),
+                figure(won.min),
+                figure(won.max),
+            ]);
+        }
+    }
+    println!("{table}");
+    println!("{}", fill::case(FILL));
+    let mut table = Table::new(["system", "Mops/s", "over the one before", "min", "max"]);
+    let case = fill::case(FILL);
+    for pair in throughput_pairs(scale) {
+        for (at, system) in pair.iter().enumerate() {
+            let rate = Summary::of(ledger.values(system, &case));
+            let over = Summary::of(&ledger.ratios((system, &case), (&pair[0], &case)));
+            if let (Some(rate), Some(over)) = (rate, over) {
+                let over = match at {
+                    0 => ["1", "", ""].map(str::to_owned),
+                    _ => [over.median, over.min, over.max].map(figure),
+                };
+                table.row(
+                    [system.clone(), figure(rate.median)]
+                        .into_iter()
+                        .chain(over),
+                );
+            }
+        }
+    }
+    println!("{table}");
+    println!("nanoseconds a copy between random places");
+    let [library, string] = copies::SYSTEMS;
+    let mut table = Table::new(["case", library, string, "over the library's", "min", "max"]);
+    for &bytes in scale.copies.1 {
+        let case = copies::case(bytes);
+        let cell = |system| Summary::of(ledger.values(system, &case)).map(|s| figure(s.median));
+        let over = Summary::of(&ledger.ratios((string, &case), (library, &case)));
+        let over = over.map(|s| [s.median, s.min, s.max].map(figure));
+        let cells = [cell(library), cell(string)].map(|cell| cell.unwrap_or("-".to_owned()));
+        table.row(
+            [case]
+                .into_iter()
+                .chain(cells)
+                .chain(over.into_iter().flatten()),
+        );
+    }
+    println!("{table}");
+}
+
+fn throughput_pairs(scale: &Scale) -> Vec<[String; 2]> {
+    let steps = scale.steps.iter();
+    steps
+        .map(|&(step, below, above)| [below, above].map(|mib| segment_system(step, mib)))
+        .chain([[HELPED, ALONE].map(str::to_owned)])
+        .collect()
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let axis = |name: &str, scale| Axis {
+        name: name.to_owned(),
+        scale,
+    };
+    let by = |value: usize, workers: u32, case: fn(&Pass) -> String| {
+        let of = scale
+            .passes()
+            .filter(|pass| pass.value == value && pass.workers == workers);
+        of.filter_map(|pass| {
+            Some((
+                pass.live,
+                Summary::of(ledger.values("mneme", &case(&pass)))?,
+            ))
+        })
+        .collect::<Vec<_>>()
+    };
+    let curves = |case: fn(&Pass) -> String| {
+        let values = scale.values.iter();
+        values
+            .flat_map(|&value| scale.workers.iter().map(move |&workers| (value, workers)))
+            .map(|(value, workers)| (format!("{value} B, {workers}"), by(value, workers, case)))
+            .collect()
+    };
+    Curves {
+        title: "Bytes won by passes of compaction, by size and workers".to_owned(),
+        across: axis("live fraction", AxisScale::Linear),
+        up: axis("GB/s won", AxisScale::Linear),
+        curves: curves(Pass::case),
+    }
+    .write(&directory.join("compaction-won.svg"))?;
+    Curves {
+        title: "Bytes moved for a byte won, by size and workers".to_owned(),
+        across: axis("live fraction", AxisScale::Linear),
+        up: axis(Metric::Moved.unit(), AxisScale::Linear),
+        curves: curves(Pass::moved_case),
+    }
+    .write(&directory.join("compaction-moved.svg"))?;
+    let copied = |system: &str| {
+        let sizes = scale.copies.1.iter();
+        sizes
+            .filter_map(|&bytes| {
+                let summary = Summary::of(ledger.values(system, &copies::case(bytes)))?;
+                Some((bytes as f64, summary))
+            })
+            .collect()
+    };
+    Curves {
+        title: "Copies between random places".to_owned(),
+        across: axis("bytes", AxisScale::Log),
+        up: axis(Metric::Latency.unit(), AxisScale::Log),
+        curves: copies::SYSTEMS
+            .map(|system| (system.to_owned(), copied(system)))
+            .to_vec(),
+    }
+    .write(&directory.join("compaction-copies.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_every_part() {
+        let scale = Scale {
+            pass: 64 * MIB,
+            lives: &[0.50],
+            values: &[1024],
+            workers: &[2],
+            steps: &[],
+            helped: 64 * MIB,
+            copies: (4 << 20, &[64, 4096]),
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(20),
+            },
+            turns: 0.2,
+            threads: 2,
+            rounds: 1,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let pass = scale.passes().next().unwrap();
+        assert_well_formed(
+            &report,
+            &[
+                &pass.case(),
+                &pass.moved_case(),
+                &fill::case(FILL),
+                &copies::case(64),
+            ],
+        );
+    }
+
+    #[test]
+    fn passes_have_log_segments_of_a_frame() {
+        for quick in [true, false] {
+            let scale = Scale::of(&Common { quick, ..common() }, 2);
+            assert!(scale.pass < passes::CAPACITY_LIMIT);
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! `postmark`: time to completion of a file-system benchmark's trace (Nibble, fig. 10-12).
+//!
+//! Every thread runs the whole trace (see [`trace`]) on files of its own, so that more threads are more work (weak
+//! scaling): the time should not grow with them. Our store has as much memory as makes the largest set of rows 17 % of
+//! it, as in the paper; a second comparison takes memory away from it until 90 %, which is what compaction costs. Peers
+//! have no bound, and their allocator has been through a whole trace before the first round, as has our log.
+//!
+//! How to read it: seconds, and every other system's over ours, round by round; above 1 we are faster. In the sweep,
+//! seconds over those at 17 %: Nibble's doubled at 65 % and more than doubled at 80 %. Every GET is checked for whose
+//! row it found and for its length. Redis is left out: a round trip for each of dependent operations measures the socket.
+
+pub mod trace;
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::generate::keys::{stamp, stamp_of};
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::{self, Postmark};
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Job, interleave};
+use crate::systems::PEERS;
+use crate::systems::strings::{Strings, peer};
+use crate::table::{Table, figure};
+use mneme_log::{LogStore, MIN_CAPACITY, UpdatePolicy};
+use serde_json::{Map, json};
+use std::path::Path;
+use std::sync::Barrier;
+use std::time::Instant;
+use trace::{Kind, Step, Trace, key};
+
+/// Live share of our store beside the peers.
+const LOW: f64 = 0.17;
+
+/// The live share at which the paper's store needed more than twice the time.
+const HIGH: f64 = 0.80;
+
+/// The policies that there are, with their names in reports.
+const POLICIES: [(&str, UpdatePolicy); 1] = [("mneme", UpdatePolicy::Append)];
+
+struct Scale {
+    /// Files of a thread at a time.
+    files: u32,
+    /// Transactions of a thread.
+    transactions: u32,
+    /// Live shares of the sweep, the first [`LOW`].
+    shares: &'static [f64],
+    threads: Vec<u32>,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Postmark) -> Self {
+        let quick = options.common.quick;
+        Self {
+            files: if quick { 16_000 } else { 100_000 },
+            transactions: if quick { 30_000 } else { 600_000 },
+            shares: if quick {
+                &[LOW, 0.50, HIGH]
+            } else {
+                &[LOW, 0.35, 0.50, 0.65, HIGH, 0.90]
+            },
+            threads: options.common.threads.clone(),
+            rounds: options.common.rounds,
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a system that loses rows, a file that cannot be written.
+pub fn run(options: &Postmark) -> Result<Report, BenchError> {
+    options.common.validate()?;
+    run_at(&Scale::of(options), options)
+}
+
+fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
+    let peers = options::chosen(&options.peers, &PEERS, "peer")?;
+    let machine = Machine::here();
+    println!("{machine}\n");
+    let trace = Trace::new(scale.files, scale.transactions, options.common.seed);
+    println!(
+        "{} files and {} transactions a thread: {} operations, {} MiB at most\n",
+        scale.files,
+        scale.transactions,
+        trace.steps.len(),
+        trace.peak >> 20
+    );
+    let mut ledger = Ledger::default();
+    for &threads in &scale.threads {
+        let mut subjects = Vec::new();
+        for policy in POLICIES {
+            subjects.push(Subject::ours(
+                policy,
+                &trace,
+                threads,
+                LOW,
+                against(threads),
+            )?);
+        }
+        for name in &peers {
+            subjects.push(Subject {
+                system: name.clone(),
+                case: against(threads),
+                threads,
+                store: peer(name)?,
+            });
+        }
+        measure(scale, &subjects, &trace, &mut ledger)?;
+    }
+    let threads = most_threads(scale);
+    let mut subjects = Vec::new();
+    for policy in POLICIES {
+        for &share in scale.shares {
+            subjects.push(Subject::ours(
+                policy,
+                &trace,
+                threads,
+                share,
+                sweep(share, threads),
+            )?);
+        }
+    }
+    measure(scale, &subjects, &trace, &mut ledger)?;
+    drop(subjects);
+    print_tables(scale, &peers, &ledger);
+    if let Some(directory) = &options.common.svg {
+        draw(scale, &peers, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.common.quick)),
+        ("files".to_owned(), json!(scale.files)),
+        ("transactions".to_owned(), json!(scale.transactions)),
+        ("operations".to_owned(), json!(trace.steps.len())),
+        ("peak_bytes".to_owned(), json!(trace.peak)),
+        ("threads".to_owned(), json!(scale.threads)),
+        ("seed".to_owned(), json!(options.common.seed)),
+    ]);
+    Ok(Report {
+        bench: "postmark",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes: Vec::new(),
+    })
+}
+
+/// A system, how many threads run on it, and under which case.
+struct Subject {
+    system: String,
+    case: String,
+    threads: u32,
+    store: Box<dyn Strings>,
+}
+
+impl Subject {
+    fn ours(
+        policy: (&str, UpdatePolicy),
+        trace: &Trace,
+        threads: u32,
+        share: f64,
+        case: String,
+    ) -> Result<Self, BenchError> {
+        let bytes = (u64::from(threads) * trace.peak) as f64 / share;
+        let store = LogStore::builder()
+            .capacity((bytes as u64).max(MIN_CAPACITY))
+            .update_policy(policy.1)
+            .open_private()
+            .map_err(|error| BenchError::Store(error.to_string()))?;
+        Ok(Self {
+            system: policy.0.to_owned(),
+            case,
+            threads,
+            store: Box::new(store),
+        })
+    }
+
+    /// Runs the trace on every thread at once; seconds until the last has done.
+    fn complete(&self, trace: &Trace) -> Result<f64, BenchError> {
+        let together = Barrier::new(self.threads as usize + 1);
+        let (taken, ends) = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        run_steps(self.store.as_ref(), &trace.steps, thread)
+                    })
+                })
+                .collect();
+            together.wait();
+            let start = Instant::now();
+            let ends: Vec<_> = runs.into_iter().map(|run| run.join()).collect();
+            (start.elapsed(), ends)
+        });
+        for end in ends {
+            match end {
+                Ok(Ok(())) => {}
+                Ok(Err(what)) => {
+                    return Err(BenchError::Wrong {
+                        system: self.system.clone(),
+                        case: self.case.clone(),
+                        what,
+                    });
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(taken.as_secs_f64())
+    }
+}
+
+fn run_steps(store: &dyn Strings, steps: &[Step], thread: u32) -> Result<(), String> {
+    let longest = trace::FILE_BYTES.1 as usize;
+    let (mut into, mut from) = (vec![0; longest], vec![0x5A; longest]);
+    for (at, step) in steps.iter().enumerate() {
+        let key = key(thread, step.row);
+        let good = match step.kind {
+            Kind::Get => {
+                let found = store.get(&key, &mut into)?;
+                found == Some(usize::from(step.bytes)) && stamp_of(&into) == u64::from(step.row)
+            }
+            Kind::Insert | Kind::Overwrite => {
+                stamp(&mut from, step.row);
+                store.put(&key, &from[..usize::from(step.bytes)])?;
+                true
+            }
+            Kind::Delete => store.del(&key)?,
+        };
+        if !good {
+            return Err(format!("step {at}, {step:?}: something else was there"));
+        }
+    }
+    Ok(())
+}
+
+/// One unmeasured run of each, then the rounds.
+fn measure(
+    scale: &Scale,
+    subjects: &[Subject],
+    trace: &Trace,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let bar = progress::bar(subjects.len() * (1 + scale.rounds));
+    for subject in subjects {
+        bar.set_message(format!("{}, first run", subject.system));
+        subject.complete(trace)?;
+        bar.inc(1);
+    }
+    let mut jobs: Vec<Job> = subjects
+        .iter()
+        .map(|subject| Job {
+            system: subject.system.clone(),
+            case: subject.case.clone(),
+            metric: Metric::Duration,
+            measure: Box::new(|_| subject.complete(trace)),
+        })
+        .collect();
+    interleave(&mut jobs, scale.rounds, &bar, ledger)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn against(threads: u32) -> String {
+    format!("time to completion, {threads}t")
+}
+
+fn sweep(share: f64, threads: u32) -> String {
+    format!("time to completion at {share:.2}, {threads}t")
+}
+
+fn most_threads(scale: &Scale) -> u32 {
+    scale.threads.iter().copied().max().unwrap_or(1)
+}
+
+/// Time at a live share over the time at the lowest.
+fn over_low(ledger: &Ledger, system: &str, share: f64, threads: u32) -> Vec<f64> {
+    ledger.ratios(
+        (system, &sweep(share, threads)),
+        (system, &sweep(LOW, threads)),
+    )
+}
+
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let threads = most_threads(scale);
+    let case = against(threads);
+    let ours = POLICIES[0].0;
+    vec![
+        Goal::at_most(
+            format!("time at {HIGH:.2} live over that at {LOW:.2} (the paper: more than 2)"),
+            2.0,
+            over_low(ledger, ours, HIGH, threads),
+        ),
+        Goal::at_least(
+            format!("DashMap's time over ours, {threads} thread(s)"),
+            1.0,
+            ledger.ratios(("dashmap", &case), (ours, &case)),
+        ),
+    ]
+}
+
+fn names(peers: &[String]) -> Vec<String> {
+    let ours = POLICIES.iter().map(|(name, _)| (*name).to_owned());
+    ours.chain(peers.iter().cloned()).collect()
+}
+
+fn print_tables(scale: &Scale, peers: &[String], ledger: &Ledger) {
+    let ours = POLICIES[0].0;
+    println!("seconds to completion; in brackets over ours, round by round");
+    let systems = names(peers);
+    let mut table = Table::new(["threads".to_owned()].into_iter().chain(systems.clone()));
+    for &threads in &scale.threads {
+        let case = against(threads);
+        let cells = systems.iter().map(|system| {
+            let seconds = Summary::of(ledger.values(system, &case));
+            let over = Summary::of(&ledger.ratios((system, &case), (ours, &case)));
+            match (seconds, over) {
+                (Some(s), Some(over)) => format!(
+                    "{} ({}; {}-{})",
+                    figure(s.median),
+                    figure(over.median),
+                    figure(over.min),
+                    figure(over.max)
+                ),
+                _ => "-".to_owned(),
+            }
+        });
+        table.row([threads.to_string()].into_iter().chain(cells));
+    }
+    println!("{table}");
+    let threads = most_threads(scale);
+    println!("seconds to completion by live share, {threads} thread(s)");
+    let mut table = Table::new(["system", "live", "seconds", "/ 0.17", "min", "max"]);
+    for (system, _) in POLICIES {
+        for &share in scale.shares {
+            let seconds = Summary::of(ledger.values(system, &sweep(share, threads)));
+            let over = Summary::of(&over_low(ledger, system, share, threads));
+            if let (Some(seconds), Some(over)) = (seconds, over) {
+                let head = [system.to_owned(), figure(share)];
+                let tail = [seconds.median, over.median, over.min, over.max].map(figure);
+                table.row(head.into_iter().chain(tail));
+            }
+        }
+    }
+    println!("{table}");
+}
+
+/// The forms of Nibble's figures 11 and 12.
+fn draw(
+    scale: &Scale,
+    peers: &[String],
+    ledger: &Ledger,
+    directory: &Path,
+) -> Result<(), BenchError> {
+    let systems = names(peers);
+    let groups = scale.threads.iter().map(|&threads| {
+        let of = |system: &String| Summary::of(ledger.values(system, &against(threads)));
+        (format!("{threads}t"), systems.iter().map(of).collect())
+    });
+    Bars {
+        title: "Postmark's trace, 17 % live: time to completion".to_owned(),
+        unit: Metric::Duration.unit().to_owned(),
+        groups: groups.collect(),
+        systems: systems.clone(),
+    }
+    .write(&directory.join("postmark.svg"))?;
+    let threads = most_threads(scale);
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: AxisScale::Linear,
+    };
+    let points = |system: &str| {
+        let shares = scale.shares.iter();
+        shares
+            .filter_map(|&share| {
+                let seconds = Summary::of(ledger.values(system, &sweep(share, threads)))?;
+                Some((share, seconds))
+            })
+            .collect()
+    };
+    Curves {
+        title: format!("Postmark's trace by live share, {threads} thread(s)"),
+        across: axis("rows / capacity"),
+        up: axis("seconds to completion"),
+        curves: POLICIES
+            .iter()
+            .map(|(system, _)| ((*system).to_owned(), points(system)))
+            .collect(),
+    }
+    .write(&directory.join("postmark-live.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_completes_on_every_system() {
+        let scale = Scale {
+            files: 200,
+            transactions: 300,
+            shares: &[LOW, HIGH],
+            threads: vec![1, 2],
+            rounds: 1,
+        };
+        let options = Postmark {
+            common: common(),
+            peers: PEERS.map(str::to_owned).to_vec(),
+        };
+        let report = run_at(&scale, &options).unwrap();
+        assert_well_formed(&report, &[&against(1), &against(2), &sweep(HIGH, 2)]);
+        assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
+    }
+
+    /// A store that forgets ends the run.
+    #[test]
+    fn a_lost_row_is_noticed() {
+        struct Forgetful(Box<dyn Strings>);
+        impl Strings for Forgetful {
+            fn get(&self, key: &[u8], into: &mut [u8]) -> Result<Option<usize>, String> {
+                self.0.get(key, into)
+            }
+            fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+                match value.len() {
+                    2000.. => Ok(()),
+                    _ => self.0.put(key, value),
+                }
+            }
+            fn del(&self, key: &[u8]) -> Result<bool, String> {
+                self.0.del(key)
+            }
+        }
+        let trace = Trace::new(50, 50, 1);
+        let store = Forgetful(peer("dashmap").unwrap());
+        assert!(run_steps(&store, &trace.steps, 0).is_err());
+    }
+}
