@@ -36,6 +36,18 @@ impl Latencies {
         self.0.saturating_record(took.as_nanos() as u64);
     }
 
+    /// Adds all of another thread's.
+    pub fn merge(&mut self, other: &Self) {
+        // It fails only for values beyond the bounds, and both have the same.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
     /// The latency that `percent` of a hundred do not exceed, in nanoseconds.
     pub fn at(&self, percent: f64) -> f64 {
         if percent >= 100.0 {

@@ -2,8 +2,10 @@
 
 use crate::generate::keys::stamp;
 use crate::generate::operations::{Kind, Operation, scatter};
+use crate::latency::Latencies;
 use crate::rounds::{Span, rate};
 use crate::systems::{BATCH, Entry, Load, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -84,6 +86,9 @@ pub trait Subject: Sync {
     /// Runs a thread a lane for the span; operations a second.
     fn rate(&self, lanes: &[Lane<'_>], batch: usize, value: usize, span: Span) -> f64;
 
+    /// Runs a thread a lane for the span, one record a call, and times every call.
+    fn latencies(&self, lanes: &[Lane<'_>], value: usize, span: Span) -> Latencies;
+
     /// Stores records `0..load.records` in this order.
     ///
     /// # Errors
@@ -99,8 +104,7 @@ pub trait Subject: Sync {
 
 impl<S: System> Subject for S {
     fn rate(&self, lanes: &[Lane<'_>], batch: usize, value: usize, span: Span) -> f64 {
-        let writes = |operation: &Operation| operation.kind() != Kind::Read;
-        let writers = lanes.iter().any(|lane| lane.stream.iter().any(writes));
+        let writers = any_writers(lanes);
         rate(lanes.len() as u32, span, |thread, until| {
             let lane = &lanes[thread as usize];
             let threads = lanes.len() as u32;
@@ -120,6 +124,33 @@ impl<S: System> Subject for S {
                 })
             }
         })
+    }
+
+    fn latencies(&self, lanes: &[Lane<'_>], value: usize, span: Span) -> Latencies {
+        let writers = any_writers(lanes);
+        let each: Vec<_> = lanes.iter().map(|_| Mutex::new(Latencies::new())).collect();
+        rate(lanes.len() as u32, span, |thread, until| {
+            self.enter(Entry {
+                thread,
+                threads: lanes.len() as u32,
+                writers,
+            });
+            let mut buffers = Buffers::new(value);
+            let mut latencies = Latencies::new();
+            let done = go_on(&lanes[thread as usize], until, |operations| {
+                timed(self, operations, &mut buffers, &mut latencies)
+            });
+            // The warm-up comes first, and what it leaves here is overwritten.
+            if let Ok(mut place) = each[thread as usize].lock() {
+                *place = latencies;
+            }
+            done
+        });
+        let mut all = Latencies::new();
+        for latencies in each.iter().flat_map(Mutex::lock) {
+            all.merge(&latencies);
+        }
+        all
     }
 
     fn load(&self, load: Load, order: Order) -> Result<(), String> {
@@ -205,17 +236,43 @@ fn go_on(lane: &Lane<'_>, until: Instant, mut work: impl FnMut(&[Operation]) -> 
     done
 }
 
+/// Whether any of the threads will write.
+fn any_writers(lanes: &[Lane<'_>]) -> bool {
+    let writes = |operation: &Operation| operation.kind() != Kind::Read;
+    lanes.iter().any(|lane| lane.stream.iter().any(writes))
+}
+
+#[inline]
+fn one<S: System>(system: &S, operation: Operation, buffers: &mut Buffers) -> bool {
+    let id = operation.record();
+    match operation.kind() {
+        Kind::Read => system.read(id, &mut buffers.into),
+        Kind::Update | Kind::Insert => system.write(id, buffers.value_of(id)),
+        Kind::Modify => system.modify(id, &mut buffers.into),
+    }
+}
+
 #[inline]
 fn single<S: System>(system: &S, operations: &[Operation], buffers: &mut Buffers) -> usize {
+    let bad = |operation: &&Operation| !one(system, **operation, buffers);
+    operations.iter().filter(bad).count()
+}
+
+/// As [`single`]; the clock is read once an operation, the end of one being the beginning of the next.
+#[inline]
+fn timed<S: System>(
+    system: &S,
+    operations: &[Operation],
+    buffers: &mut Buffers,
+    latencies: &mut Latencies,
+) -> usize {
     let mut refused = 0;
-    for operation in operations {
-        let id = operation.record();
-        let good = match operation.kind() {
-            Kind::Read => system.read(id, &mut buffers.into),
-            Kind::Update | Kind::Insert => system.write(id, buffers.value_of(id)),
-            Kind::Modify => system.modify(id, &mut buffers.into),
-        };
-        refused += usize::from(!good);
+    let mut last = Instant::now();
+    for &operation in operations {
+        refused += usize::from(!one(system, operation, buffers));
+        let now = Instant::now();
+        latencies.record(now - last);
+        last = now;
     }
     refused
 }
@@ -330,6 +387,18 @@ mod tests {
             system.rate(&lanes, batch, LOAD.value, span(5));
             lanes[0].verdict().unwrap();
         }
+    }
+
+    #[test]
+    fn every_operation_of_the_timed_part_has_a_latency() {
+        let system = leaky(None);
+        system.load(LOAD, Order::Numbered).unwrap();
+        let stream = drawn(Mix::Get(50));
+        let lanes = [Lane::new(&stream, 0, false), Lane::new(&stream, 0, false)];
+        let latencies = system.latencies(&lanes, LOAD.value, span(10_000));
+        lanes[0].verdict().unwrap();
+        assert_eq!(latencies.count() as usize, 2 * stream.len());
+        assert!(latencies.at(100.0) >= latencies.at(50.0) && latencies.at(50.0) > 0.0);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! A is `get50 zipfian`, B is `get95 zipfian`, C is `get100 zipfian`; E scans in key order and waits for ordered data.
 //! All systems are loaded with the same records and stay loaded; each cell (mix, distribution, size, batch, threads) is
-//! measured on all of them in turn, and that again for each round.
+//! measured on all of them in turn, and that again for each round. Some cells are then run once more with every call
+//! timed, for the percentiles: the clock costs some 30 ns a call there, so their means are not compared with the rates.
 
 mod drive;
 pub mod footprint;
@@ -159,7 +160,28 @@ fn measure(
             });
         }
     }
-    interleave(&mut jobs, plan.rounds, bar, ledger)
+    interleave(&mut jobs, plan.rounds, bar, ledger)?;
+    drop(jobs);
+    for round in 0..plan.rounds {
+        for cell in &group.timed {
+            let streams = &streams[&cell.unbatched()];
+            for (name, subject) in subjects {
+                if name == bare::NAME && group.mix == Mix::D {
+                    continue;
+                }
+                let timed = |lanes: &[Lane<'_>]| subject.latencies(lanes, load.value, plan.span);
+                let latencies = on_lanes(plan, group, streams, subject.as_ref(), round, timed);
+                let latencies = latencies.map_err(|what| BenchError::Wrong {
+                    system: name.clone(),
+                    case: group.case(cell),
+                    what,
+                })?;
+                latencies.report(ledger, name, &group.case(cell));
+                bar.inc(1);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// One system, one cell, one round: millions of operations a second.
@@ -172,6 +194,19 @@ fn one(
     subject: &dyn Subject,
     round: usize,
 ) -> Result<f64, String> {
+    let rate = |lanes: &[Lane<'_>]| subject.rate(lanes, cell.batch, load.value, plan.span);
+    Ok(on_lanes(plan, group, streams, subject, round, rate)? / 1e6)
+}
+
+/// Does `work` on the round's part of the streams, and checks and clears up after it.
+fn on_lanes<T>(
+    plan: &Plan,
+    group: &Group,
+    streams: &[Vec<Operation>],
+    subject: &dyn Subject,
+    round: usize,
+    work: impl FnOnce(&[Lane<'_>]) -> T,
+) -> Result<T, String> {
     // Each round reads another part of its stream; inserts must begin at its beginning.
     let inserts = group.mix == Mix::D;
     let start = if inserts {
@@ -183,7 +218,7 @@ fn one(
         .iter()
         .map(|stream| Lane::new(stream, start, !inserts))
         .collect();
-    let rate = subject.rate(&lanes, cell.batch, load.value, plan.span);
+    let result = work(&lanes);
     for lane in &lanes {
         let why = || subject.trouble().map(|why| format!(": {why}"));
         lane.verdict()
@@ -197,7 +232,7 @@ fn one(
             }
         }
     }
-    Ok(rate / 1e6)
+    Ok(result)
 }
 
 impl Plan {

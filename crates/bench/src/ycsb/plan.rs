@@ -35,6 +35,8 @@ pub struct Group {
     pub value: usize,
     /// How.
     pub cells: Vec<Cell>,
+    /// Those of the cells, with single calls, whose every operation is timed besides.
+    pub timed: Vec<Cell>,
 }
 
 impl Group {
@@ -182,7 +184,7 @@ impl Plan {
                 } else {
                     systems
                 };
-                group.cells.len() * systems * self.rounds
+                (group.cells.len() + group.timed.len()) * systems * self.rounds
             });
             measured.sum::<usize>() + systems + self.stores().len()
         };
@@ -237,21 +239,23 @@ fn full(value: usize, threads: &[u32]) -> Vec<Group> {
         }
         cells
     };
-    let paper = [100, 95, 50, 0].map(|share| Group {
-        mix: Mix::Get(share),
-        value,
-        cells: cells(&[Distribution::Uniform, Distribution::Zipfian], &[1, BATCH]),
-    });
-    let latest = Group {
-        mix: Mix::D,
-        value,
-        cells: cells(&[Distribution::Latest], &[1]),
+    let most = threads.iter().copied().max().unwrap_or(1);
+    let group = |mix, distributions: &[Distribution], batches: &[usize]| {
+        let cells = cells(distributions, batches);
+        let timed = cells
+            .iter()
+            .filter(|cell| cell.batch == 1 && cell.threads == most);
+        Group {
+            mix,
+            value,
+            timed: timed.copied().collect(),
+            cells,
+        }
     };
-    let modify = Group {
-        mix: Mix::F,
-        value,
-        cells: cells(&[Distribution::Zipfian], &[1]),
-    };
+    let both = [Distribution::Uniform, Distribution::Zipfian];
+    let paper = [100, 95, 50, 0].map(|share| group(Mix::Get(share), &both, &[1, BATCH]));
+    let latest = group(Mix::D, &[Distribution::Latest], &[1]);
+    let modify = group(Mix::F, &[Distribution::Zipfian], &[1]);
     paper.into_iter().chain([latest, modify]).collect()
 }
 
@@ -270,6 +274,7 @@ fn quick(value: usize, threads: &[u32]) -> Vec<Group> {
             mix: Mix::Get(100),
             value,
             cells: single_and_batched,
+            timed: Vec::new(),
         }];
     }
     let more = threads.iter().filter(|&&threads| threads != one);
@@ -281,16 +286,19 @@ fn quick(value: usize, threads: &[u32]) -> Vec<Group> {
             mix: Mix::Get(100),
             value,
             cells: cells.clone(),
+            timed: vec![cell(uniform, 1, one)],
         },
         Group {
             mix: Mix::Get(50),
             value,
             cells: skew,
+            timed: Vec::new(),
         },
         Group {
             mix: Mix::Get(0),
             value,
             cells,
+            timed: vec![cell(uniform, 1, one)],
         },
     ]
 }
@@ -383,6 +391,8 @@ mod tests {
                 for cell in &group.cells {
                     assert!(cases.insert(group.case(cell)), "{}", group.case(cell));
                 }
+                assert!(!group.timed.is_empty());
+                assert!(group.timed.iter().all(|cell| group.cells.contains(cell)));
             }
         }
         assert!(cases.contains("get50 zipfian 1024B x32 2t"));

@@ -4,6 +4,7 @@ use super::plan::{Cell, Plan, Size, case};
 use crate::error::BenchError;
 use crate::figure::Bars;
 use crate::generate::operations::Distribution;
+use crate::latency::percentile_case;
 use crate::ledger::{Ledger, Metric, Summary};
 use crate::systems::{OURS, bare};
 use crate::table::{Table, figure};
@@ -23,6 +24,9 @@ pub fn tables(plan: &Plan, ledger: &Ledger) {
             println!("{}", ratios(ours, size, &systems, ledger));
         }
     }
+    let latencies = latencies(plan, &systems, ledger);
+    println!("nanoseconds a call: p50 / p99 / p99.9 / max, each the median of the rounds");
+    println!("{latencies}");
     println!("bytes of resident memory a record, and over its key and value");
     println!("{}", footprints(plan, ledger));
 }
@@ -54,6 +58,25 @@ fn ratios(ours: &str, size: &Size, systems: &[&str], ledger: &Ledger) -> Table {
             .iter()
             .map(|other| span(Summary::of(&ledger.ratios((ours, &case), (other, &case)))));
         table.row([case.clone()].into_iter().chain(cells));
+    }
+    table
+}
+
+fn latencies(plan: &Plan, systems: &[&str], ledger: &Ledger) -> Table {
+    let mut table = Table::new(["case"].into_iter().chain(systems.iter().copied()));
+    for group in plan.sizes.iter().flat_map(|size| &size.groups) {
+        for cell in &group.timed {
+            let case = group.case(cell);
+            let cells = systems.iter().map(|system| {
+                let shown = ["p50", "p99", "p99.9", "max"].map(|percentile| {
+                    let case = percentile_case(&case, percentile);
+                    Summary::of(ledger.values(system, &case))
+                        .map_or_else(|| "-".to_owned(), |s| format!("{:.0}", s.median))
+                });
+                shown.join(" / ")
+            });
+            table.row([case.clone()].into_iter().chain(cells));
+        }
     }
     table
 }
