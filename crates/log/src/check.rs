@@ -409,20 +409,22 @@ impl Core {
                 for partition in (0..self.partitions() as u32)
                     .filter(|&p| root.shard(p, self.tables.geometry.shards) == shard)
                 {
-                    let word = self.mem.word(root.partition(partition))?.load(Acquire);
+                    let at = root.partition(partition);
+                    let word = self.mem.word(at)?.load(Acquire);
                     let mut segment = |s: SegmentRef, report: &mut Report| {
                         let units = (s.buckets * BUCKET_WORDS * 8).div_ceil(UNIT);
                         take(Block { loc: s.loc, units }, "an index segment", report);
                     };
-                    match Partition::of_word(word) {
+                    match Partition::of_word(word, at)? {
                         Partition::Empty => {}
                         Partition::One(s) => segment(s, report),
                         Partition::Directory { loc, depth } => {
                             let mut last = 0;
                             for i in 0..1u64 << depth {
-                                let word = self.mem.word(loc.add_words(i))?.load(Acquire);
+                                let at = loc.add_words(i);
+                                let word = self.mem.word(at)?.load(Acquire);
                                 if word != 0 && word != last {
-                                    segment(SegmentRef::of_word(word), report);
+                                    segment(SegmentRef::of_word(word, at)?, report);
                                 }
                                 last = word;
                             }

@@ -80,9 +80,12 @@ impl Core {
             mneme_sys::fault!("compact.condemned");
             return Ok(true);
         }
-        self.tables
-            .info(frame)
-            .change(word, word.to(State::Closed, None));
+        let info = self.tables.info(frame);
+        if let Err(WriteError::Corrupt(_)) = walk {
+            // The last that is chosen again: others are worth more, whose records can be followed.
+            info.closed_at.store(u64::MAX, Relaxed);
+        }
+        info.change(word, word.to(State::Closed, None));
         walk.map(|_| false)
     }
 

@@ -58,12 +58,6 @@ impl Loc {
         self.0 << 3
     }
 
-    /// Whether this names nothing.
-    #[inline]
-    pub fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
     /// `words` further on.
     #[inline]
     pub fn add_words(self, words: u64) -> Loc {

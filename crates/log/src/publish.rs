@@ -413,7 +413,7 @@ impl Core {
             return Ok(());
         };
         if intent.words[words::DATABASE] & READY != 0 {
-            let segment = SegmentRef::of_word(intent.words[words::SEGMENT]);
+            let segment = SegmentRef::of_word(intent.words[words::SEGMENT], home_loc)?;
             let new = Entry(intent.words[words::NEW]);
             let old = Entry(intent.words[words::OLD]);
             let root_id = intent.words[words::ROOT];

@@ -356,6 +356,18 @@ fn a_record_that_goes_beyond_its_segment_is_not_moved() {
     assert!(!store.check().unwrap().is_sound());
 }
 
+/// One damaged record costs its log segment, not the store.
+#[test]
+fn a_damaged_log_segment_keeps_no_other_from_being_compacted() {
+    let (memory, store, places) = scene();
+    memory.set(places.used(Area::RecordHeaders)[1], u64::MAX);
+    let refused = (0..400)
+        .filter(|i| store.put(b"long", &vec![*i as u8; 400_000]).is_err())
+        .count();
+    assert!(refused < 5, "{refused} of 400 puts were refused");
+    assert_eq!(store.get(b"long").unwrap().unwrap(), vec![143; 400_000]);
+}
+
 #[test]
 fn a_journal_of_nonsense_is_refused() {
     const PUBLISH: u64 = 2;

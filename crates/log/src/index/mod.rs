@@ -68,6 +68,27 @@ const BUCKETS_SHIFT: u32 = LOC_BITS;
 const DEPTH_SHIFT: u32 = 48;
 const PRESENT: u64 = 1 << 63;
 const DIRECTORY: u64 = 1 << 62;
+/// Ten bits over the others.
+const SEAL_SHIFT: u32 = 52;
+const SEAL: u64 = ((1 << 10) - 1) << SEAL_SHIFT;
+
+/// The word with its seal. To follow an index word that was overwritten would be to lock, and to fill,
+/// words of others that look like a bucket; to take it for another, to say that keys are absent. Every
+/// change of one bit breaks the seal, and any other does but for one in a thousand.
+#[inline]
+fn sealed(word: u64) -> u64 {
+    let rest = word & !SEAL;
+    let sum = rest.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - 10);
+    rest | sum << SEAL_SHIFT
+}
+
+#[cold]
+fn not_sealed(loc: Loc) -> Corrupt {
+    Corrupt {
+        offset: loc.byte(),
+        what: "an index word that names no segment and no directory".into(),
+    }
+}
 
 /// An index segment: the contents of a partition or directory word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,20 +100,30 @@ pub(crate) struct SegmentRef {
 }
 
 impl SegmentRef {
+    /// The segment that `word`, found at `at`, names.
     #[inline]
-    pub fn of_word(word: u64) -> SegmentRef {
-        SegmentRef {
+    pub fn of_word(word: u64, at: Loc) -> Result<SegmentRef, Corrupt> {
+        let segment = SegmentRef {
             loc: Loc::of_word(word),
             buckets: word >> BUCKETS_SHIFT & 63,
             depth: (word >> DEPTH_SHIFT & 15) as u32,
+        };
+        let whole = segment.word() == word && segment.buckets > 0 && segment.depth <= MAX_DEPTH;
+        if whole {
+            Ok(segment)
+        } else {
+            Err(not_sealed(at))
         }
     }
 
+    #[inline]
     pub fn word(self) -> u64 {
-        self.loc.bits()
-            | self.buckets << BUCKETS_SHIFT
-            | u64::from(self.depth) << DEPTH_SHIFT
-            | PRESENT
+        sealed(
+            self.loc.bits()
+                | self.buckets << BUCKETS_SHIFT
+                | u64::from(self.depth) << DEPTH_SHIFT
+                | PRESENT,
+        )
     }
 
     /// The number of the bucket that is `tag`'s home.
@@ -152,22 +183,27 @@ pub(crate) enum Partition {
 }
 
 impl Partition {
+    /// What `word`, found at `at`, says.
     #[inline]
-    pub fn of_word(word: u64) -> Partition {
-        if word & PRESENT == 0 {
-            Partition::Empty
-        } else if word & DIRECTORY != 0 {
-            Partition::Directory {
-                loc: Loc::of_word(word),
-                depth: (word >> DEPTH_SHIFT & 15) as u32,
-            }
+    pub fn of_word(word: u64, at: Loc) -> Result<Partition, Corrupt> {
+        if word == 0 {
+            Ok(Partition::Empty)
+        } else if word & DIRECTORY == 0 {
+            SegmentRef::of_word(word, at).map(Partition::One)
         } else {
-            Partition::One(SegmentRef::of_word(word))
+            let (loc, depth) = (Loc::of_word(word), (word >> DEPTH_SHIFT & 15) as u32);
+            let whole = Partition::directory_word(loc, depth) == word;
+            if whole && (1..=MAX_DEPTH).contains(&depth) {
+                Ok(Partition::Directory { loc, depth })
+            } else {
+                Err(not_sealed(at))
+            }
         }
     }
 
+    #[inline]
     pub fn directory_word(loc: Loc, depth: u32) -> u64 {
-        loc.bits() | u64::from(depth) << DEPTH_SHIFT | PRESENT | DIRECTORY
+        sealed(loc.bits() | u64::from(depth) << DEPTH_SHIFT | PRESENT | DIRECTORY)
     }
 }
 
@@ -202,23 +238,16 @@ pub(crate) trait Lookup: Memory {
     #[inline]
     fn index_segment(&self, root: &Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {
         // SYNC: pairs with the Release stores of `resize::publish`: what the word names is filled.
-        let word = self.word(root.partition(place.partition))?.load(Acquire);
-        let segment = match Partition::of_word(word) {
-            Partition::Empty => return Ok(None),
-            Partition::One(segment) => segment,
+        let at = root.partition(place.partition);
+        match Partition::of_word(self.word(at)?.load(Acquire), at)? {
+            Partition::Empty => Ok(None),
+            Partition::One(segment) => Ok(Some(segment)),
             Partition::Directory { loc, depth } => {
-                let i = place.tag >> (TAG_BITS - depth.clamp(1, MAX_DEPTH));
+                let at = loc.add_words(u64::from(place.tag >> (TAG_BITS - depth)));
                 // SYNC: as above.
-                SegmentRef::of_word(self.word(loc.add_words(u64::from(i)))?.load(Acquire))
+                SegmentRef::of_word(self.word(at)?.load(Acquire), at).map(Some)
             }
-        };
-        if segment.buckets == 0 || segment.loc.is_none() {
-            return Err(Corrupt {
-                offset: root.partition(place.partition).byte(),
-                what: "an index word names no segment".into(),
-            });
         }
-        Ok(Some(segment))
     }
 
     /// Looks for `key` from its home bucket on, without regard to locks.
@@ -430,28 +459,27 @@ impl Core {
         root: &Root,
         partition: u32,
     ) -> Result<Vec<(u32, SegmentRef)>, Corrupt> {
-        let word = self.mem.word(root.partition(partition))?.load(Acquire);
-        Ok(match Partition::of_word(word) {
-            Partition::Empty => Vec::new(),
-            Partition::One(segment) => vec![(0, segment)],
-            Partition::Directory { loc, depth } => {
-                let mut segments = Vec::new();
-                let mut i = 0;
-                while i < 1u64 << depth.min(MAX_DEPTH) {
-                    let segment =
-                        SegmentRef::of_word(self.mem.word(loc.add_words(i))?.load(Acquire));
-                    if segment.buckets == 0 || segment.depth > depth {
-                        return Err(Corrupt {
-                            offset: loc.add_words(i).byte(),
-                            what: "a directory word names no segment".into(),
-                        });
+        let at = root.partition(partition);
+        Ok(
+            match Partition::of_word(self.mem.word(at)?.load(Acquire), at)? {
+                Partition::Empty => Vec::new(),
+                Partition::One(segment) => vec![(0, segment)],
+                Partition::Directory { loc, depth } => {
+                    let mut segments = Vec::new();
+                    let mut i = 0;
+                    while i < 1u64 << depth {
+                        let at = loc.add_words(i);
+                        let segment = SegmentRef::of_word(self.mem.word(at)?.load(Acquire), at)?;
+                        if segment.depth > depth {
+                            return Err(not_sealed(at));
+                        }
+                        segments.push(((i >> (depth - segment.depth)) as u32, segment));
+                        i += 1 << (depth - segment.depth);
                     }
-                    segments.push(((i >> (depth - segment.depth)) as u32, segment));
-                    i += 1 << (depth - segment.depth);
+                    segments
                 }
-                segments
-            }
-        })
+            },
+        )
     }
 
     /// Entries in use in `segment`.
@@ -480,7 +508,18 @@ mod tests {
                     buckets,
                     depth,
                 };
-                assert_eq!(SegmentRef::of_word(segment.word()), segment);
+                let at = Loc::of_byte(64);
+                assert_eq!(SegmentRef::of_word(segment.word(), at), Ok(segment));
+                let directory = Partition::directory_word(segment.loc, depth.max(1));
+                assert!(Partition::of_word(directory, at).is_ok());
+                for bit in 0..64 {
+                    let damaged = [segment.word() ^ 1 << bit, directory ^ 1 << bit];
+                    assert!(
+                        damaged
+                            .iter()
+                            .all(|word| Partition::of_word(*word, at).is_err())
+                    );
+                }
                 let prefix = (1u32 << depth) - 1;
                 let first = prefix_tag(prefix, depth);
                 let mut last = 0;

@@ -286,7 +286,8 @@ impl HeldShard<'_> {
     ) -> Result<Option<Change>, WriteError> {
         let mem = &self.core.mem;
         let partition = root.partition(place.partition);
-        let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire)) {
+        let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire), partition)?
+        {
             Partition::Directory { loc, depth } if depth > old.depth => {
                 let (address, count) = self.words_of(root, place, old.depth)?;
                 let _ = (loc, depth);
@@ -337,7 +338,7 @@ impl HeldShard<'_> {
     /// Where the words are that name the segment of `place` at `depth`, and how many.
     fn words_of(&self, root: &Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
         let partition = root.partition(place.partition);
-        match Partition::of_word(self.core.mem.word(partition)?.load(Acquire)) {
+        match Partition::of_word(self.core.mem.word(partition)?.load(Acquire), partition)? {
             Partition::Directory { loc, depth: all } if depth <= all => {
                 let count = 1u64 << (all - depth);
                 let prefix = if depth == 0 {
@@ -428,11 +429,7 @@ impl HeldShard<'_> {
     /// Undoes a prepared change: gives blocks and bucket locks back.
     pub(super) fn undo(&self) -> Result<(), WriteError> {
         let owner = SlotId(self.journal(journal::OWNER) as u16);
-        for at in journal::OLD {
-            if self.journal(at) == 0 {
-                continue;
-            }
-            let segment = SegmentRef::of_word(self.journal(at));
+        for segment in self.noted_segments()?.into_iter().flatten() {
             for i in 0..segment.buckets {
                 if let Some(held) = self.core.mem.bucket(segment, i)?.inherit(owner) {
                     held.unlock();
@@ -460,6 +457,19 @@ impl HeldShard<'_> {
         self.note(journal::KIND, journal::PUBLISH);
         self.publish()?;
         Ok(Resized::Done)
+    }
+
+    /// The segments that the journal says are to be replaced.
+    fn noted_segments(&self) -> Result<[Option<SegmentRef>; 2], Corrupt> {
+        let mut noted = [None; 2];
+        for (segment, at) in noted.iter_mut().zip(journal::OLD) {
+            let word = self.journal(at);
+            if word != 0 {
+                let loc = self.core.loc_of(&self.shard.journal[at]);
+                *segment = Some(SegmentRef::of_word(word, loc)?);
+            }
+        }
+        Ok(noted)
     }
 
     /// The words that the journal says are to be changed: no more than the longest directory has.
@@ -490,14 +500,11 @@ impl HeldShard<'_> {
             };
             (address.add_words(i), self.journal(word))
         });
-        let old = journal::OLD.map(|at| self.journal(at));
         replace(
             &self.core.mem,
             words,
             || mneme_sys::fault!("index.resize.word"),
-            old.into_iter()
-                .filter(|&word| word != 0)
-                .map(SegmentRef::of_word),
+            self.noted_segments()?.into_iter().flatten(),
             SlotId(self.journal(journal::OWNER) as u16),
             |segment| {
                 mneme_sys::fault!("index.resize.retired");

@@ -13,7 +13,7 @@ use mneme_sync::{Epoch, Slot};
 use super::bucket::{BUCKET_WORDS, SLOTS};
 use super::pool::{Block, HeldShard, UNIT, journal};
 use super::resize::{Change, Resized};
-use super::{Lookup, MAX_DEPTH, Partition, SegmentRef};
+use super::{Lookup, Partition, SegmentRef};
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::layout::DATABASES;
@@ -57,6 +57,14 @@ impl Root {
     }
 }
 
+#[cold]
+fn no_root(loc: Loc) -> Corrupt {
+    Corrupt {
+        offset: loc.byte(),
+        what: "not the root of the index that is said to be there".into(),
+    }
+}
+
 impl Core {
     /// The index of `database`, `None` while it is empty and was never written to.
     #[inline]
@@ -66,16 +74,24 @@ impl Core {
         if word == 0 {
             Ok(None)
         } else {
-            self.root_at(Loc::of_word(word)).map(Some)
+            let root = self.root_at(Loc::of_word(word))?;
+            if root.database != database {
+                return Err(no_root(root.loc));
+            }
+            Ok(Some(root))
         }
     }
 
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
         let words = self.mem.words::<2>(loc)?;
+        let (id, database) = (words[0].load(Relaxed), words[1].load(Relaxed));
+        if id == 0 || database >= DATABASES as u64 {
+            return Err(no_root(loc));
+        }
         Ok(Root {
             loc,
-            id: words[0].load(Relaxed),
-            database: words[1].load(Relaxed) as u8 & (DATABASES as u8 - 1),
+            id,
+            database: database as u8,
         })
     }
 
@@ -252,7 +268,11 @@ impl HeldShard<'_> {
         }
         let header = core.tables.header();
         words[0].store(
-            header.next_root.fetch_add(1, Relaxed).wrapping_add(1),
+            header
+                .next_root
+                .fetch_add(1, Relaxed)
+                .wrapping_add(1)
+                .max(1),
             Relaxed,
         );
         words[1].store(u64::from(database), Relaxed);
@@ -264,19 +284,20 @@ impl HeldShard<'_> {
     /// as dead. What was done before a death in the middle is not done again.
     fn sweep_partition(&self, root: &Root, partition: u32) -> Result<(), WriteError> {
         let mem = &self.core.mem;
-        let word = mem.word(root.partition(partition))?;
-        match Partition::of_word(word.load(Acquire)) {
+        let at = root.partition(partition);
+        match Partition::of_word(mem.word(at)?.load(Acquire), at)? {
             Partition::Empty => {}
             Partition::One(segment) => self.sweep_segment(segment, root.partition(partition), 1)?,
             Partition::Directory { loc, depth } => {
-                let words = mem.word_slice(loc, 1 << depth.min(MAX_DEPTH))?;
+                let words = mem.word_slice(loc, 1 << depth)?;
                 let mut i = 0;
                 while i < words.len() {
-                    let segment = SegmentRef::of_word(words[i].load(Acquire));
-                    if segment.buckets == 0 {
+                    let word = words[i].load(Acquire);
+                    if word == 0 {
                         i += 1;
                         continue;
                     }
+                    let segment = SegmentRef::of_word(word, loc.add_words(i as u64))?;
                     let count = 1usize << (depth.saturating_sub(segment.depth));
                     let count = count.min(words.len() - i);
                     self.sweep_segment(segment, loc.add_words(i as u64), count as u64)?;
@@ -305,8 +326,11 @@ impl HeldShard<'_> {
                 .map(|s| bucket.entry(s))
                 .filter(|e| !e.is_empty())
             {
-                let record = core.mem.record(entry.loc())?;
-                core.record_died(entry.loc(), record.header().size())?;
+                // Nobody needs what a damaged entry named, and it must not keep the rest from being
+                // given back: it is not counted, until compaction counts again.
+                if let Ok(record) = core.mem.record(entry.loc()) {
+                    let _ = core.record_died(entry.loc(), record.header().size());
+                }
             }
         }
         let units = (segment.buckets * BUCKET_WORDS * 8).div_ceil(UNIT);

@@ -130,16 +130,17 @@ impl<'m> Notes<'m> {
         }
     }
 
-    fn writes(&self) -> impl Iterator<Item = Noted> {
+    fn writes(&self) -> impl Iterator<Item = Result<Noted, Corrupt>> {
         (0..self.counts.writes).map(|i| {
             let word = |k: usize| self.write_at(i)[k].load(Relaxed);
-            Noted {
-                segment: SegmentRef::of_word(word(0)),
-                home: Loc::of_word(word(1)),
+            let home = Loc::of_word(word(1));
+            Ok(Noted {
+                segment: SegmentRef::of_word(word(0), home)?,
+                home,
                 old: Entry(word(2)),
                 new: Entry(word(3)),
                 at: Loc::of_word(word(4)),
-            }
+            })
         })
     }
 
@@ -242,7 +243,10 @@ impl Core {
             let bucket = Bucket::of_words(self.mem.words(home)?);
             Ok(bucket.inherit(dead.id()).is_some())
         };
-        for noted in notes.writes() {
+        // Before it publishes, the notes of its writes are what others have left there.
+        let is_noted = phase != Phase::Locking as u64;
+        for noted in notes.writes().filter(|_| is_noted) {
+            let noted = noted?;
             // One that it holds no more was settled before it died, or by an earlier repair.
             if !held(noted.home)? {
                 continue;
@@ -303,12 +307,6 @@ impl Core {
     }
 
     fn clear_entry(&self, segment: SegmentRef, entry: Entry) -> Result<(), Corrupt> {
-        if segment.buckets == 0 || segment.loc.is_none() {
-            return Err(Corrupt {
-                offset: segment.loc.byte(),
-                what: "a transaction's note names no segment".into(),
-            });
-        }
         if let Some((bucket, i)) = self.mem.find_entry(segment, entry)? {
             self.mem.bucket(segment, bucket)?.replace(i, Entry(0));
         }
