@@ -21,6 +21,7 @@ use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Job, Span, interleave, rate};
+use crate::systems::mneme::{APPEND, IN_PLACE, POLICIES};
 use crate::systems::{BATCH, bare, take};
 use crate::table::{Table, figure};
 use mneme_log::{LogStore, Stats, UpdatePolicy};
@@ -35,11 +36,6 @@ const VALUE: usize = 1024;
 
 /// The level that all others are compared with.
 const LOW: f64 = 0.20;
-
-/// The policies that there are.
-const POLICIES: [(&str, UpdatePolicy); 1] = [(APPEND, UpdatePolicy::Append)];
-const APPEND: &str = "Append";
-const IN_PLACE: &str = "InPlace";
 
 /// Operations between two looks at the clock.
 const CHUNK: u64 = 128;
@@ -92,7 +88,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     let stores = POLICIES.len() * scale.levels.len();
     let bar = progress::bar(stores * (1 + options.rounds));
     let mut levels = Vec::new();
-    for (policy, update) in POLICIES {
+    for &(policy, update) in POLICIES {
         for &fill in scale.levels {
             bar.set_message(format!("{policy}: filling to {fill:.2}"));
             let setup = Setup {
@@ -352,7 +348,7 @@ fn print_table(scale: &Scale, ledger: &Ledger) {
         Some(s) => [s.median, s.min, s.max].map(figure),
         None => ["-"; 3].map(str::to_owned),
     };
-    for (policy, _) in POLICIES {
+    for &(policy, _) in POLICIES {
         for &fill in scale.levels {
             let found = ledger.values(policy, &found_case(fill));
             let head = [

@@ -22,6 +22,7 @@ use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Job, Span, interleave};
 use crate::systems::bare::BareRecords;
+use crate::systems::mneme::POLICIES;
 use crate::table::{Table, figure};
 use epoch::Work;
 use puts::Kind;
@@ -157,9 +158,9 @@ fn head_choices(
 
 fn put_latencies(scale: &Scale, value: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
     let records = scale.puts_of(value);
-    let stores = puts::POLICIES
-        .map(|policy| puts::Store::new(policy, records, value))
-        .into_iter()
+    let stores = POLICIES
+        .iter()
+        .map(|&policy| puts::Store::new(policy, records, value))
         .collect::<Result<Vec<_>, _>>()?;
     for _ in 0..scale.rounds {
         if scale.values.first() == Some(&value) {
@@ -287,7 +288,7 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
     row(puts::CLOCK, "nothing");
     for &value in scale.values {
         for kind in Kind::ALL {
-            for (policy, _) in puts::POLICIES {
+            for &(policy, _) in POLICIES {
                 row(policy, &puts::case(kind, value));
             }
         }
@@ -333,7 +334,7 @@ fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchErr
         short(head_cases(scale), "heads: "),
     )
     .write(&directory.join("parts-heads.svg"))?;
-    let policies: Vec<String> = puts::POLICIES.map(|(name, _)| name.to_owned()).to_vec();
+    let policies: Vec<String> = POLICIES.iter().map(|&(name, _)| name.to_owned()).collect();
     let puts = scale.values.iter().flat_map(|&value| {
         Kind::ALL.map(|kind| {
             let case = puts::case(kind, value);

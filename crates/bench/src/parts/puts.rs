@@ -13,9 +13,6 @@ use crate::systems::{BATCH, bare};
 use mneme_log::{LogStore, MIN_CAPACITY, UpdatePolicy};
 use std::time::Instant;
 
-/// The policies that there are, with their names in reports.
-pub const POLICIES: [(&str, UpdatePolicy); 1] = [("Append", UpdatePolicy::Append)];
-
 /// The loop without a PUT.
 pub const CLOCK: &str = "clock";
 

@@ -23,6 +23,7 @@ use crate::progress;
 use crate::report::Report;
 use crate::rounds::{Job, interleave};
 use crate::systems::PEERS;
+use crate::systems::mneme::{APPEND, POLICIES};
 use crate::systems::strings::{Strings, peer};
 use crate::table::{Table, figure};
 use mneme_log::{LogStore, MIN_CAPACITY, UpdatePolicy};
@@ -38,8 +39,10 @@ const LOW: f64 = 0.17;
 /// The live share at which the paper's store needed more than twice the time.
 const HIGH: f64 = 0.80;
 
-/// The policies that there are, with their names in reports.
-const POLICIES: [(&str, UpdatePolicy); 1] = [("mneme", UpdatePolicy::Append)];
+/// Our store's name in reports, by policy.
+fn ours(policy: &str) -> String {
+    format!("mneme {policy}")
+}
 
 struct Scale {
     /// Files of a thread at a time.
@@ -93,7 +96,7 @@ fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     for &threads in &scale.threads {
         let mut subjects = Vec::new();
-        for policy in POLICIES {
+        for &policy in POLICIES {
             subjects.push(Subject::ours(
                 policy,
                 &trace,
@@ -114,7 +117,7 @@ fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
     }
     let threads = most_threads(scale);
     let mut subjects = Vec::new();
-    for policy in POLICIES {
+    for &policy in POLICIES {
         for &share in scale.shares {
             subjects.push(Subject::ours(
                 policy,
@@ -173,7 +176,7 @@ impl Subject {
             .open_private()
             .map_err(|error| BenchError::Store(error.to_string()))?;
         Ok(Self {
-            system: policy.0.to_owned(),
+            system: ours(policy.0),
             case,
             threads,
             store: Box::new(store),
@@ -289,7 +292,7 @@ fn over_low(ledger: &Ledger, system: &str, share: f64, threads: u32) -> Vec<f64>
 fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
     let threads = most_threads(scale);
     let case = against(threads);
-    let ours = POLICIES[0].0;
+    let ours = &ours(APPEND);
     vec![
         Goal::at_most(
             format!("time at {HIGH:.2} live over that at {LOW:.2} (the paper: more than 2)"),
@@ -305,12 +308,12 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
 }
 
 fn names(peers: &[String]) -> Vec<String> {
-    let ours = POLICIES.iter().map(|(name, _)| (*name).to_owned());
+    let ours = POLICIES.iter().map(|(policy, _)| ours(policy));
     ours.chain(peers.iter().cloned()).collect()
 }
 
 fn print_tables(scale: &Scale, peers: &[String], ledger: &Ledger) {
-    let ours = POLICIES[0].0;
+    let ours = &ours(APPEND);
     println!("seconds to completion; in brackets over ours, round by round");
     let systems = names(peers);
     let mut table = Table::new(["threads".to_owned()].into_iter().chain(systems.clone()));
@@ -336,12 +339,13 @@ fn print_tables(scale: &Scale, peers: &[String], ledger: &Ledger) {
     let threads = most_threads(scale);
     println!("seconds to completion by live share, {threads} thread(s)");
     let mut table = Table::new(["system", "live", "seconds", "/ 0.17", "min", "max"]);
-    for (system, _) in POLICIES {
+    for (policy, _) in POLICIES {
+        let system = &self::ours(policy);
         for &share in scale.shares {
             let seconds = Summary::of(ledger.values(system, &sweep(share, threads)));
             let over = Summary::of(&over_low(ledger, system, share, threads));
             if let (Some(seconds), Some(over)) = (seconds, over) {
-                let head = [system.to_owned(), figure(share)];
+                let head = [system.clone(), figure(share)];
                 let tail = [seconds.median, over.median, over.min, over.max].map(figure);
                 table.row(head.into_iter().chain(tail));
             }
@@ -389,7 +393,7 @@ fn draw(
         up: axis("seconds to completion"),
         curves: POLICIES
             .iter()
-            .map(|(system, _)| ((*system).to_owned(), points(system)))
+            .map(|(policy, _)| (ours(policy), points(&ours(policy))))
             .collect(),
     }
     .write(&directory.join("postmark-live.svg"))

@@ -3,12 +3,20 @@
 use super::{BATCH, Load, System, bare, change, take};
 use crate::error::BenchError;
 use crate::generate::keys::{KEY_BYTES, key};
-use mneme_log::{Decision, LogStore, MIN_CAPACITY, Updated};
+use mneme_log::{Decision, LogStore, MIN_CAPACITY, UpdatePolicy, Updated};
 use std::fmt::Display;
 use std::sync::Mutex;
 
 /// Its name in reports.
 pub const NAME: &str = "mneme";
+
+/// The policies that there are, with their names in reports. Workloads that compare policies go through this list.
+pub const POLICIES: &[(&str, UpdatePolicy)] = &[(APPEND, UpdatePolicy::Append)];
+
+/// Every change appends a record.
+pub const APPEND: &str = "Append";
+/// A value that fits is overwritten where it lies.
+pub const IN_PLACE: &str = "InPlace";
 
 /// Bytes of index a record, for the capacity.
 const INDEX_BYTES: u64 = 14;
