@@ -85,6 +85,19 @@ impl Curves {
         })
     }
 
+    /// Where the names of the curves cover least of them.
+    fn free_corner(&self) -> SeriesLabelPosition {
+        let ends = self.curves.iter().filter_map(|(_, points)| {
+            let (first, last) = (points.first()?, points.last()?);
+            Some(last.1.median - first.1.median)
+        });
+        if ends.sum::<f64>() > 0.0 {
+            SeriesLabelPosition::UpperLeft
+        } else {
+            SeriesLabelPosition::UpperRight
+        }
+    }
+
     fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let (x, y) = (self.across.scale, self.up.scale);
         let root = SVGBackend::new(path, (640, 420)).into_drawing_area();
@@ -128,7 +141,7 @@ impl Curves {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(self.free_corner())
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK)
             .draw()?;
