@@ -108,8 +108,8 @@ impl SegmentRef {
             buckets: word >> BUCKETS_SHIFT & 63,
             depth: (word >> DEPTH_SHIFT & 15) as u32,
         };
-        let whole = segment.word() == word && segment.buckets > 0 && segment.depth <= MAX_DEPTH;
-        if whole {
+        let whole = sealed(word) == word && word >> 62 == PRESENT >> 62;
+        if whole && segment.buckets > 0 && segment.depth <= MAX_DEPTH {
             Ok(segment)
         } else {
             Err(not_sealed(at))
