@@ -121,7 +121,7 @@ impl Core {
     ///
     /// Others may be compacting, or have just given back what is needed: then it is not full, and
     /// the caller tries again.
-    fn is_full(&self, wanted: u64) -> bool {
+    pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let stats = self.arena.stats();
         let reserve = self.tables.geometry.reserve_frames;
         let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;

@@ -87,32 +87,45 @@ impl Core {
             .slot()
             .map_err(|e| E::from(WriteError::from(e)))?;
         let mut room = Room::new(0);
-        let mut conflicts = 0;
+        let (mut conflicts, mut refusals) = (0, 0);
         loop {
             let mut attempt = Transaction::new(self, &slot);
             let result = body(&mut attempt);
-            if let Some(wanted) = attempt.wanting {
+            let written = attempt.bytes();
+            let wanting = match attempt.wanting {
                 // Whatever the body made of that error.
-                attempt.give_up()?;
-                room.want(wanted);
-                self.make_room(&slot, &mut room)?;
-                continue;
-            }
-            let value = match result {
-                Ok(value) => value,
-                Err(error) => {
+                Some(wanted) => {
                     attempt.give_up()?;
-                    return Err(error);
+                    wanted
+                }
+                None => {
+                    let value = match result {
+                        Ok(value) => value,
+                        Err(error) => {
+                            attempt.give_up()?;
+                            return Err(error);
+                        }
+                    };
+                    match attempt.commit()? {
+                        Outcome::Committed => return Ok(value),
+                        Outcome::Conflict => {
+                            self.stand_back(&mut conflicts);
+                            continue;
+                        }
+                        Outcome::NoRoom(wanted) => wanted,
+                    }
                 }
             };
-            match attempt.commit()? {
-                Outcome::Committed => return Ok(value),
-                Outcome::Conflict => self.stand_back(&mut conflicts),
-                Outcome::NoRoom(wanted) => {
-                    room.want(wanted);
-                    self.make_room(&slot, &mut room)?;
-                }
+            // One that fills much of the store gets the room that the others leave within few
+            // attempts or not at all: it does not compact its own leavings for ever.
+            refusals += 1;
+            let total = written + wanting;
+            let capacity = self.mem.region().len() as u64;
+            if self.is_full(total) || refusals > (capacity / total.max(1)).max(4) {
+                return Err(self.out_of_memory(total).into());
             }
+            room.want(wanting);
+            self.make_room(&slot, &mut room)?;
         }
     }
 }
@@ -224,6 +237,15 @@ impl<'a> Transaction<'a> {
             self.roots[usize::from(database)] = Some(root);
         }
         Ok(root)
+    }
+
+    /// Bytes that were appended and not given up.
+    fn bytes(&self) -> u64 {
+        self.writes
+            .iter()
+            .filter_map(|w| w.new)
+            .map(|new| new.1)
+            .sum()
     }
 
     /// Counts what was appended as dead.
