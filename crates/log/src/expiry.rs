@@ -86,8 +86,13 @@ impl Core {
     /// Whether the record's time has come.
     #[inline]
     pub(crate) fn is_expired(&self, record: &Record<'_>) -> bool {
-        let at = record.expires();
-        at != 0 && at <= self.clock.wall_ms()
+        self.has_passed(record.expires())
+    }
+
+    /// Whether what is stored with this expiry word has expired.
+    #[inline]
+    pub(crate) fn has_passed(&self, expires: u64) -> bool {
+        expires != 0 && expires <= self.clock.wall_ms()
     }
 
     /// Says that the store holds expiring records. Called *after* one was published: the sweep that

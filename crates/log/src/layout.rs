@@ -21,9 +21,10 @@ use mneme_sync::RobustLock;
 
 use crate::error::{Corrupt, OpenError};
 use crate::mem::{Loc, Mem};
+use crate::store::UpdatePolicy;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 3;
+pub const FORMAT: u64 = 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for their number.
@@ -59,7 +60,9 @@ pub(crate) struct LogHeader {
     pub lost: AtomicU64,
     /// Not zero: records with an expiry may be in the store, see `crate::expiry`.
     pub expiring: AtomicU64,
-    spare: [AtomicU64; 46],
+    /// The update policy; fixed at creation.
+    policy: AtomicU64,
+    spare: [AtomicU64; 45],
     /// The location of each database's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.
@@ -193,16 +196,14 @@ impl Geometry {
     }
 
     /// Over what never changes in the header: finds accidents, not malice.
-    fn checksum(&self, seed: u64) -> u64 {
+    fn checksum(&self, seed: u64, policy: u64) -> u64 {
         let fold = |sum: u64, word: u64| {
             (sum ^ word)
                 .wrapping_mul(0x0000_0100_0000_01b3)
                 .rotate_left(29)
         };
-        fold(
-            self.words().into_iter().fold(0xcbf2_9ce4_8422_2325, fold),
-            seed,
-        )
+        let words = self.words().into_iter().chain([seed, policy]);
+        words.fold(0xcbf2_9ce4_8422_2325, fold)
     }
 
     fn words(&self) -> [u64; 8] {
@@ -269,25 +270,36 @@ pub(crate) struct Tables {
     at: u64,
     pub geometry: Geometry,
     pub seed: u64,
+    pub policy: UpdatePolicy,
 }
 
 impl Tables {
     /// Lays out a fresh store in the zeroed client area that begins at byte `at`.
-    pub fn create(mem: &Mem, at: u64, geometry: Geometry, seed: u64) -> Result<Tables, OpenError> {
+    pub fn create(
+        mem: &Mem,
+        at: u64,
+        geometry: Geometry,
+        seed: u64,
+        policy: UpdatePolicy,
+    ) -> Result<Tables, OpenError> {
         mem.address(Loc::of_byte(at), geometry.client_bytes())?;
         let tables = Tables {
             mem: mem.clone(),
             at,
             geometry,
             seed,
+            policy,
         };
         let header = tables.header();
+        header.policy.store(policy as u64, Relaxed);
         header.magic.store(MAGIC, Relaxed);
         header.format.store(FORMAT, Relaxed);
         for (word, value) in header.geometry.iter().zip(geometry.words()) {
             word.store(value, Relaxed);
         }
-        header.checksum.store(geometry.checksum(seed), Relaxed);
+        header
+            .checksum
+            .store(geometry.checksum(seed, policy as u64), Relaxed);
         header.seed.store(seed, Relaxed);
         // SYNC: pairs with the Acquire load in `Tables::open`.
         header.complete.store(1, Release);
@@ -308,6 +320,7 @@ impl Tables {
             at: client.start,
             geometry: Geometry::of_words([0; 8]),
             seed: 0,
+            policy: UpdatePolicy::Append,
         };
         mem.address(Loc::of_byte(client.start), client.end - client.start)?;
         let header = tables.header();
@@ -331,9 +344,15 @@ impl Tables {
             return Err(corrupt("the geometry in the log header is out of range").into());
         }
         let seed = header.seed.load(Relaxed);
-        if header.checksum.load(Relaxed) != geometry.checksum(seed) {
+        let policy = header.policy.load(Relaxed);
+        if header.checksum.load(Relaxed) != geometry.checksum(seed, policy) {
             return Err(corrupt("the checksum of the log header is wrong").into());
         }
+        tables.policy = match policy {
+            0 => UpdatePolicy::Append,
+            1 => UpdatePolicy::InPlace,
+            _ => return Err(corrupt("the log header names no update policy").into()),
+        };
         tables.seed = seed;
         tables.geometry = geometry;
         Ok(tables)

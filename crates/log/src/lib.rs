@@ -35,6 +35,7 @@ mod core;
 mod error;
 mod expiry;
 mod head;
+mod in_place;
 mod index;
 mod layout;
 mod maintainer;

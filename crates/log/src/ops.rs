@@ -12,8 +12,9 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
-use crate::record::{Header, MAX_KEY, MAX_VALUE, write_body};
+use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
 use crate::room::Room;
+use crate::store::UpdatePolicy;
 use crate::value::Value;
 
 /// What an update does with a key, see [`LogStore::update`](crate::LogStore::update).
@@ -68,6 +69,12 @@ impl Core {
         };
         let place = self.place(key);
         let segment = self.mem.index_segment(&root, place)?;
+        if self.overwrites() {
+            let mut value = Vec::new();
+            let copied = self.copy_out(&slot, &root, place, segment, key, &mut value)?;
+            let there = copied.is_ok_and(|copied| !self.has_passed(copied.expires));
+            return Ok(there.then(|| Value::copied(value)));
+        }
         Ok(self
             .find(&slot, &root, place, segment, key)?
             .filter(|found| !self.is_expired(&found.record))
@@ -83,9 +90,18 @@ impl Core {
         expiry: Expiry,
     ) -> Result<(), WriteError> {
         Self::check_lengths(key, value)?;
-        let header = Self::header_for(key, value, expiry, database);
+        let header = self.header_for(key, value, expiry, database);
         let slot = self.participants.slot()?;
         let place = self.place(key);
+        if self.overwrites() {
+            let _pin = slot.pin();
+            if let Some(root) = self.root(database)?
+                && let change = Change::removal(root, place, key)
+                && self.overwrite(&slot, &change, value, expiry)?.is_some()
+            {
+                return Ok(());
+            }
+        }
         let mut room = Room::new(header.size());
         loop {
             {
@@ -184,17 +200,35 @@ impl Core {
         room: &mut Room,
     ) -> Result<Tried, WriteError> {
         let segment = self.mem.index_segment(&root, place)?;
-        let found = self.find(slot, &root, place, segment, key)?;
-        let stored = found
-            .as_ref()
-            .filter(|f| !self.is_expired(&f.record))
-            .map(|f| Stored::of(&f.record));
-        let present = stored.is_some();
-        let kept = stored.map_or(Expiry::Never, |s| s.expiry);
-        let decision = decide(stored);
-        let expect = found
-            .as_ref()
-            .map_or(Expect::Absent, |f| Expect::At(f.entry.loc()));
+        let mut copy = Vec::new();
+        let (decision, present, kept, expect);
+        if self.overwrites() {
+            let copied = self
+                .copy_out(slot, &root, place, segment, key, &mut copy)?
+                .ok();
+            let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
+            (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
+            decision = decide(stored);
+            expect = copied.map_or(Expect::Absent, |c| Expect::Unchanged(c.entry.loc(), c.word));
+        } else {
+            let seen = self.find_seen(slot, &root, place, segment, key)?;
+            let found = seen
+                .as_ref()
+                .and_then(|s| Some((s.found.as_ref()?, s.word)));
+            let stored = found
+                .filter(|(f, _)| !self.is_expired(&f.record))
+                .map(|(f, _)| Stored::of(&f.record));
+            (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
+            decision = decide(stored);
+            expect = match found {
+                None => Expect::Absent,
+                // Its expiry may change where it lies.
+                Some((f, word)) if f.record.header().has_expiry() => {
+                    Expect::Unchanged(f.entry.loc(), word)
+                }
+                Some((f, _)) => Expect::At(f.entry.loc()),
+            };
+        }
         let (value, expiry) = match &decision {
             Decision::Keep if present => return Ok(Tried::Done(Updated::Kept)),
             Decision::Keep => return Ok(Tried::Done(Updated::Absent)),
@@ -203,6 +237,21 @@ impl Core {
             Decision::Replace(value) => (Some(value), kept),
             Decision::ReplaceUntil(value, expiry) => (Some(value), *expiry),
         };
+        let mut change = Change {
+            root,
+            place,
+            segment,
+            key,
+            new: None,
+            expiring: expiry != Expiry::Never,
+            expect,
+        };
+        if self.overwrites()
+            && let Some(value) = value
+            && let Some(published) = self.overwrite(slot, &change, value, expiry)?
+        {
+            return Ok(Tried::of(published));
+        }
         let new = match value {
             None => None,
             Some(value) => match self.write_new(slot, &root, key, value, expiry, room)? {
@@ -210,27 +259,14 @@ impl Core {
                 new => new,
             },
         };
-        let change = Change {
-            root,
-            place,
-            segment,
-            key,
-            new,
-            expiring: expiry != Expiry::Never,
-            expect,
-        };
-        Ok(match self.publish(slot, pin, &change)? {
-            Published::Inserted => Tried::Done(Updated::Inserted),
-            Published::Replaced => Tried::Done(Updated::Replaced),
-            Published::Removed => Tried::Done(Updated::Removed),
-            Published::Absent | Published::Conflict => Tried::Conflict,
-            Published::NoRoom => {
-                if let Some((loc, size)) = new {
-                    self.record_died(loc, size)?;
-                }
-                Tried::NoRoom
-            }
-        })
+        change.new = new;
+        let published = self.publish(slot, pin, &change)?;
+        if published == Published::NoRoom
+            && let Some((loc, size)) = new
+        {
+            self.record_died(loc, size)?;
+        }
+        Ok(Tried::of(published))
     }
 
     /// Appends a record for `key` in `root`: where, and its size. `None`: no room.
@@ -244,19 +280,35 @@ impl Core {
         room: &mut Room,
     ) -> Result<Option<(Loc, u64)>, WriteError> {
         Self::check_lengths(key, value)?;
-        let header = Self::header_for(key, value, expiry, root.database);
+        let header = self.header_for(key, value, expiry, root.database);
         room.want(header.size());
         let loc = self.write_record(slot, header, expiry, key, value)?;
         Ok(loc.map(|loc| (loc, header.size())))
     }
 
     /// The header of a record that is to be written.
-    pub(crate) fn header_for(key: &[u8], value: &[u8], expiry: Expiry, database: u8) -> Header {
-        let header = Header::record(key.len(), value.len(), database);
+    pub(crate) fn header_for(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        database: u8,
+    ) -> Header {
+        let header = if self.overwrites() && value.len() <= MAX_IN_PLACE {
+            Header::roomy(key.len(), value.len(), database)
+        } else {
+            Header::record(key.len(), value.len(), database)
+        };
         match expiry {
             Expiry::Never => header,
             Expiry::At(_) => header.with_expiry(),
         }
+    }
+
+    /// Whether values are overwritten where they lie, and therefore copied by readers.
+    #[inline]
+    pub(crate) fn overwrites(&self) -> bool {
+        self.tables.policy == UpdatePolicy::InPlace
     }
 
     /// Appends a record; `None`: no room. The caller is pinned.
@@ -296,17 +348,8 @@ impl Core {
         let address = self.mem.address(loc, header.size())?;
         if mneme_sys::fault::ENABLED {
             // With fault points compiled in the copy has a middle at which it can be abandoned.
-            let half = value.len() / 2;
-            let part = Header::record(key.len(), half, header.database());
-            let part = if expiry == Expiry::Never {
-                part
-            } else {
-                part.with_expiry()
-            };
-            if part.has_expiry() == header.has_expiry() {
-                // SAFETY: the record was reserved with room for more than this prefix of it.
-                unsafe { write_body(address, part, expiry.word(), key, &value[..half]) };
-            }
+            // SAFETY: as below.
+            unsafe { address.add(8).write_bytes(0xa5, header.size() as usize / 2) };
             mneme_sys::fault!("log.body.during");
         }
         // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record before
@@ -323,4 +366,16 @@ enum Tried {
     /// Somebody changed the key in between.
     Conflict,
     NoRoom,
+}
+
+impl Tried {
+    fn of(published: Published) -> Tried {
+        match published {
+            Published::Inserted => Tried::Done(Updated::Inserted),
+            Published::Replaced => Tried::Done(Updated::Replaced),
+            Published::Removed => Tried::Done(Updated::Removed),
+            Published::Absent | Published::Conflict => Tried::Conflict,
+            Published::NoRoom => Tried::NoRoom,
+        }
+    }
 }

@@ -16,7 +16,8 @@ use mneme_sync::{DeadSlot, Pin, Slot};
 
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{Corrupt, WriteError};
-use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
+use crate::in_place::OVERWRITE;
+use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, LockWord, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
@@ -30,7 +31,7 @@ pub(crate) const INTENT_BUCKET: u16 = 2;
 const READY: u64 = 1 << 32;
 
 /// Words of an operation's intent.
-mod words {
+pub(crate) mod words {
     /// The home bucket's location.
     pub const HOME: usize = 0;
     /// The entry to be published (0: a removal).
@@ -85,6 +86,8 @@ pub(crate) enum Expect {
     Absent,
     /// Exactly this location.
     At(Loc),
+    /// Exactly this location, in a bucket that was not unlocked since its word was this.
+    Unchanged(Loc, LockWord),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
 }
@@ -135,7 +138,9 @@ impl Core {
                 None => match self.mem.index_segment(root, place)? {
                     Some(segment) => segment,
                     None if change.new.is_none() => return Ok(Published::Absent),
-                    None if matches!(change.expect, Expect::At(_)) => return self.conflict(change),
+                    None if matches!(change.expect, Expect::At(_) | Expect::Unchanged(..)) => {
+                        return self.conflict(change);
+                    }
                     None => match self.resize(slot, root, place, None, Why::Full)? {
                         Resized::Done => continue,
                         Resized::NoRoom => return Ok(Published::NoRoom),
@@ -270,9 +275,7 @@ impl Core {
         let Some((bucket, i)) = self.mem.find_entry(segment, old)? else {
             return Ok(false);
         };
-        // While the bucket is held nobody changes the expiry.
-        let expires = self.mem.record(old.loc())?.expires();
-        self.mem.record(new.loc())?.set_expires(expires);
+        self.complete_copy(old.loc(), new.loc())?;
         self.mem.bucket(segment, bucket)?.replace(i, new);
         mneme_sys::fault!("log.published");
         Ok(true)
@@ -295,14 +298,7 @@ impl Core {
                 return Err(corrupt.into());
             }
         };
-        let expected = match (change.expect, &found) {
-            (Expect::Anything, _) | (Expect::Absent, None) => true,
-            (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
-            (Expect::ExpiredAt(loc), Some(found)) => {
-                found.entry.loc() == loc && self.is_expired(&found.record)
-            }
-            _ => false,
-        };
+        let expected = self.is_expected(change.expect, found.as_ref(), held.word());
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();
             let published = if expected {
@@ -412,7 +408,9 @@ impl Core {
             // It never had the lock, or gave it back: nothing is half done.
             return Ok(());
         };
-        if intent.words[words::DATABASE] & READY != 0 {
+        if intent.words[words::DATABASE] & OVERWRITE != 0 {
+            self.redo_overwrite(dead, &intent.words)?;
+        } else if intent.words[words::DATABASE] & READY != 0 {
             let segment = SegmentRef::of_word(intent.words[words::SEGMENT], home_loc)?;
             let new = Entry(intent.words[words::NEW]);
             let old = Entry(intent.words[words::OLD]);

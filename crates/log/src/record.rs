@@ -9,8 +9,11 @@
 //! | 8 | expiry in wall-clock milliseconds (0: none), only if the header's expiry flag is set |
 //! | then | key, value, zero to seven bytes of padding |
 //!
-//! Key and value never change once the record is published; the expiry and the marks of the header
-//! do, each by one store under the bucket's lock or one exchange.
+//! A record with *room* (see [`crate::in_place`]) has its value at a multiple of 8 bytes, so that no
+//! word holds bytes of both, and behind the value whatever room is left.
+//!
+//! Key and value never change once the record is published, but for the value of a record with room.
+//! The expiry does, by one store under the bucket's lock.
 //!
 //! Nibble §4.1 keeps the key with the object for the same reason: compaction finds the index entry
 //! from the record alone.
@@ -25,10 +28,14 @@ use crate::mem::Mem;
 pub const MAX_KEY: usize = u16::MAX as usize;
 /// The longest value, in bytes: 1 GiB.
 pub const MAX_VALUE: usize = 1 << 30;
+/// The longest value that is overwritten where it lies.
+pub(crate) const MAX_IN_PLACE: usize = 4096;
 /// Values longer than this always carry an expiry word, so that setting one never copies them.
 const ALWAYS_EXPIRY: usize = 64 << 10;
 
 /// The header word: key length 16 bits, value length 31, kind 8, expiry 1, state 2, database 6.
+///
+/// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header(pub u64);
 
@@ -38,6 +45,10 @@ const EXPIRY_SHIFT: u32 = 55;
 const STATE_SHIFT: u32 = 56;
 const DATABASE_SHIFT: u32 = 58;
 const STATE_RECORD: u64 = 1;
+const STATE_ROOMY: u64 = 2;
+const ROOM_SHIFT: u32 = VALUE_SHIFT + 15;
+const LENGTH_MASK: u64 = (1 << 15) - 1;
+const ROOM_MASK: u64 = (1 << 16) - 1;
 
 impl Header {
     /// A record's header. The lengths are within [`MAX_KEY`] and [`MAX_VALUE`].
@@ -53,6 +64,28 @@ impl Header {
         )
     }
 
+    /// The header of a record whose value, of at most [`MAX_IN_PLACE`] bytes, has room to be
+    /// overwritten by one that fills the record's last word.
+    pub fn roomy(key_len: usize, value_len: usize, database: u8) -> Header {
+        debug_assert!(value_len <= MAX_IN_PLACE);
+        let plain = Header::record(key_len, 0, database).0 & !(3 << STATE_SHIFT);
+        let room = value_len.next_multiple_of(8) as u64;
+        Header(plain | STATE_ROOMY << STATE_SHIFT | room << ROOM_SHIFT).with_length(value_len)
+    }
+
+    /// The same for a value of `len` bytes, no more than its room.
+    pub fn with_length(self, len: usize) -> Header {
+        debug_assert!(self.room().is_some_and(|room| len <= room));
+        Header(self.0 & !(LENGTH_MASK << VALUE_SHIFT) | (len as u64) << VALUE_SHIFT)
+    }
+
+    /// How long a value may be that overwrites this one; `None`: none may.
+    #[inline]
+    pub fn room(self) -> Option<usize> {
+        (self.0 >> STATE_SHIFT & 3 == STATE_ROOMY)
+            .then_some((self.0 >> ROOM_SHIFT & ROOM_MASK) as usize)
+    }
+
     /// The same with an expiry word.
     pub fn with_expiry(self) -> Header {
         Header(self.0 | 1 << EXPIRY_SHIFT)
@@ -65,7 +98,12 @@ impl Header {
 
     #[inline]
     pub fn value_len(self) -> usize {
-        (self.0 >> VALUE_SHIFT & 0x7fff_ffff) as usize
+        let bits = self.0 >> VALUE_SHIFT & 0x7fff_ffff;
+        if self.room().is_some() {
+            (bits & LENGTH_MASK) as usize
+        } else {
+            bits as usize
+        }
     }
 
     #[inline]
@@ -81,9 +119,14 @@ impl Header {
     /// Whether this is the header of a record, with lengths in range and no kind of a later format.
     #[inline]
     pub fn is_record(self) -> bool {
-        self.0 >> STATE_SHIFT & 3 == STATE_RECORD
-            && self.value_len() <= MAX_VALUE
-            && self.0 >> KIND_SHIFT & 0xff == 0
+        let lengths = match self.0 >> STATE_SHIFT & 3 {
+            STATE_RECORD => self.value_len() <= MAX_VALUE,
+            STATE_ROOMY => self
+                .room()
+                .is_some_and(|room| self.value_len() <= room && room <= MAX_IN_PLACE),
+            _ => false,
+        };
+        lengths && self.0 >> KIND_SHIFT & 0xff == 0
     }
 
     /// Bytes from the record's start to its key.
@@ -92,10 +135,22 @@ impl Header {
         8 + 8 * usize::from(self.has_expiry())
     }
 
-    /// Bytes the record occupies, padding included.
+    /// Bytes from the record's start to its value.
+    #[inline]
+    pub fn value_offset(self) -> usize {
+        let key_end = self.key_offset() + self.key_len();
+        if self.room().is_some() {
+            key_end.next_multiple_of(8)
+        } else {
+            key_end
+        }
+    }
+
+    /// Bytes the record occupies, padding and room included.
     #[inline]
     pub fn size(self) -> u64 {
-        ((self.key_offset() + self.key_len() + self.value_len()) as u64).next_multiple_of(8)
+        let value = self.room().unwrap_or_else(|| self.value_len());
+        ((self.value_offset() + value) as u64).next_multiple_of(8)
     }
 }
 
@@ -137,9 +192,14 @@ impl<'m> Record<'m> {
 
     #[inline]
     pub fn value(&self) -> &'m [u8] {
-        let start = self.header.key_offset() + self.header.key_len();
-        // SAFETY: as in `key`.
-        unsafe { std::slice::from_raw_parts(self.address.add(start), self.header.value_len()) }
+        // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them.
+        unsafe { std::slice::from_raw_parts(self.value_address(), self.header.value_len()) }
+    }
+
+    /// Where the value begins.
+    #[inline]
+    pub fn value_address(&self) -> *const u8 {
+        self.address.wrapping_add(self.header.value_offset())
     }
 
     /// The word that holds the expiry, if there is one.
@@ -194,8 +254,8 @@ pub(crate) unsafe fn write_body(
         }
         let at = address.add(header.key_offset());
         at.copy_from_nonoverlapping(key.as_ptr(), key.len());
-        at.add(key.len())
-            .copy_from_nonoverlapping(value.as_ptr(), value.len());
+        let at = address.add(header.value_offset());
+        at.copy_from_nonoverlapping(value.as_ptr(), value.len());
     }
 }
 
@@ -219,6 +279,27 @@ mod tests {
             assert!(h.size() >= (8 + k + v) as u64 && h.size() <= (8 + 8 + k + v + 7) as u64);
             assert_eq!(h.size() % 8, 0);
         }
+    }
+
+    #[test]
+    fn a_record_with_room_keeps_its_size_whatever_its_value() {
+        for (k, v) in [(0, 0), (1, 1), (9, 100), (16, MAX_IN_PLACE)] {
+            let h = Header::roomy(k, v, 63);
+            let room = h.room().unwrap();
+            assert!(h.is_record() && room >= v && room <= v + 7);
+            assert_eq!(h.value_offset() % 8, 0);
+            for len in [0, v / 2, v, room] {
+                let now = h.with_length(len);
+                assert_eq!((now.value_len(), now.size()), (len, h.size()));
+                assert_eq!(
+                    (now.key_len(), now.room(), now.database()),
+                    (k, Some(room), 63)
+                );
+                assert!(now.is_record());
+            }
+            assert!(h.size() >= h.with_expiry().size() - 8);
+        }
+        assert_eq!(Header::record(3, 100, 0).room(), None);
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Core {
         // Empty partitions count a little, so that a step over a sparse table is bounded too.
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut entries = Vec::with_capacity(SLOTS);
+        let mut copy = Vec::new();
         while !at.is_over(self.partitions()) {
             if visited >= count || budget == 0 {
                 return Ok(Cursor::new(at.partition, at.tag));
@@ -112,8 +113,18 @@ impl Core {
             self.entries_here(&slot, &root, &mut at, |entry| entries.push(entry))?;
             for entry in &entries {
                 let record = self.mem.record(entry.loc())?;
-                if !self.is_expired(&record) {
-                    visited += 1;
+                if self.is_expired(&record) {
+                    continue;
+                }
+                visited += 1;
+                if self.overwrites() {
+                    let (place, key) = (self.place(record.key()), record.key());
+                    let segment = self.mem.index_segment(&root, place)?;
+                    let copied = self.copy_out(&slot, &root, place, segment, key, &mut copy)?;
+                    if copied.is_ok_and(|copied| !self.has_passed(copied.expires)) {
+                        visit(key, &copy);
+                    }
+                } else {
                     visit(record.key(), record.value());
                 }
             }

@@ -31,7 +31,11 @@ pub const MIN_CAPACITY: u64 = 64 << 20;
 pub enum UpdatePolicy {
     /// Every change appends a record; records are immutable and are read where they lie.
     #[default]
-    Append,
+    Append = 0,
+    /// A value of up to 4 KiB is overwritten where it lies if the new one fits there, other changes
+    /// append. Reads copy. For stores that are nearly full of values that often change: nothing needs
+    /// to be compacted then.
+    InPlace = 1,
 }
 
 /// Options of a store, see [`LogStore::builder`].
@@ -178,7 +182,7 @@ impl Builder {
         let arena = Arena::create(Arc::clone(&data), participants.clone(), options)
             .map_err(|e| OpenError::Arena(e.to_string()))?;
         let mem = Mem::new(data);
-        let tables = Tables::create(&mem, arena.client().start, geometry, seed)?;
+        let tables = Tables::create(&mem, arena.client().start, geometry, seed, self.policy)?;
         self.start(mem, tables, arena, participants, topology)
     }
 
@@ -397,7 +401,8 @@ impl LogStore {
 macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
-            /// The value of `key`, where it lies. Never waits for a writer.
+            /// The value of `key`: where it lies in a store that appends, which never waits for a
+            /// writer; a copy in one that overwrites.
             ///
             /// # Errors
             /// This thread cannot take part, the region is damaged, or a transaction stalls.

@@ -292,20 +292,35 @@ impl TransactionOn<'_, '_> {
             Some(root) => core.mem.index_segment(root, place)?,
             None => None,
         };
-        let seen = match (&root, segment) {
-            (Some(root), Some(_)) => core.find_seen(t.slot, root, place, segment, key)?,
-            _ => None,
-        };
-        let found = seen.as_ref().and_then(|s| s.found.as_ref());
-        t.reads.push(Read {
+        let mut read = Read {
             database,
             place,
             key: key.into(),
             root,
-            seen: seen.as_ref().map(|s| s.word),
-            entry: found.map(|f| f.entry),
-            mutable: found.is_some_and(|f| f.record.header().has_expiry()),
-        });
+            seen: None,
+            entry: None,
+            mutable: core.overwrites(),
+        };
+        let (Some(root), true) = (&root, segment.is_some()) else {
+            t.reads.push(read);
+            return Ok(visit(None));
+        };
+        if core.overwrites() {
+            let mut value = Vec::new();
+            let copied = core.copy_out(t.slot, root, place, segment, key, &mut value)?;
+            match &copied {
+                Ok(copied) => (read.seen, read.entry) = (Some(copied.word), Some(copied.entry)),
+                Err(word) => read.seen = *word,
+            }
+            t.reads.push(read);
+            return Ok(visit(copied.ok().and_then(|c| c.stored(core, &value))));
+        }
+        let seen = core.find_seen(t.slot, root, place, segment, key)?;
+        let found = seen.as_ref().and_then(|s| s.found.as_ref());
+        read.seen = seen.as_ref().map(|s| s.word);
+        read.entry = found.map(|f| f.entry);
+        read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
+        t.reads.push(read);
         let there = found.filter(|f| !core.is_expired(&f.record));
         Ok(visit(there.map(|f| Stored::of(&f.record))))
     }
@@ -330,7 +345,7 @@ impl TransactionOn<'_, '_> {
     ) -> Result<(), WriteError> {
         Core::check_lengths(key, value)?;
         let t = &mut *self.transaction;
-        let header = Core::header_for(key, value, expiry, self.database);
+        let header = t.core.header_for(key, value, expiry, self.database);
         let Some(root) = t.root_or_create(self.database)? else {
             return Err(t.no_room(header.size()));
         };

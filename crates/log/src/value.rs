@@ -1,12 +1,12 @@
-//! A value as it lies in the log.
+//! A value, as it lies in the log or as it lay there.
 
 use std::ops::Deref;
 
 use mneme_sync::Pin;
 
-/// A stored value, read in place: nothing is copied, and it stays as it was while this lives.
+/// A stored value. It stays as it was while this lives.
 ///
-/// It holds a pin. Space that is freed meanwhile cannot be used again until the value is dropped, so
+/// In a store that appends it is read in place: nothing is copied. It holds a pin then. Space that is freed meanwhile cannot be used again until the value is dropped, so
 /// keep it for microseconds, or take a copy (`to_vec`). It cannot be sent to another thread:
 ///
 /// ```compile_fail,E0277
@@ -17,15 +17,24 @@ use mneme_sync::Pin;
 ///     s.spawn(|| value.len());
 /// });
 /// ```
-pub struct Value<'s> {
-    bytes: &'s [u8],
-    _pin: Pin<'s>,
+pub struct Value<'s>(Bytes<'s>);
+
+enum Bytes<'s> {
+    Lent(
+        &'s [u8],
+        #[allow(dead_code, reason = "it is held, not used")] Pin<'s>,
+    ),
+    Copied(Vec<u8>),
 }
 
 impl<'s> Value<'s> {
     #[inline]
     pub(crate) fn new(bytes: &'s [u8], pin: Pin<'s>) -> Value<'s> {
-        Value { bytes, _pin: pin }
+        Value(Bytes::Lent(bytes, pin))
+    }
+
+    pub(crate) fn copied(bytes: Vec<u8>) -> Value<'s> {
+        Value(Bytes::Copied(bytes))
     }
 }
 
@@ -34,7 +43,10 @@ impl Deref for Value<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.bytes
+        match &self.0 {
+            Bytes::Lent(bytes, _) => bytes,
+            Bytes::Copied(bytes) => bytes,
+        }
     }
 }
 

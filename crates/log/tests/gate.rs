@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use memory::Memory;
+use mneme_log::UpdatePolicy::{self, Append, InPlace};
 use mneme_log::{Cursor, Decision, Expiry, LogStore, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
@@ -198,7 +199,11 @@ impl Work {
                     s.put_many(&pairs);
                 }
             }
-            Work::Update => (0..900).for_each(|i| s.update(&key(i), &value(i, 50, 300))),
+            Work::Update => {
+                (0..900).for_each(|i| s.update(&key(i), &value(i, 50, 300)));
+                // Shorter, longer and as long as before.
+                (0..900).for_each(|i| s.update(&key(i), &value(i, 51, 250 + i as usize % 60)));
+            }
             Work::Large => {
                 for round in 0..3 {
                     s.put(b"large-1", &value(1, round, 3 << 20));
@@ -244,8 +249,8 @@ impl Work {
 }
 
 /// A store with some records, opened by process 1, and its memory.
-fn prepared() -> (Memory, Recorded) {
-    let (memory, store) = Memory::new();
+fn prepared(policy: UpdatePolicy) -> (Memory, Recorded) {
+    let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
     let s = Recorded {
         store,
         model: Arc::default(),
@@ -327,9 +332,9 @@ fn go_on(store: &LogStore, context: &str) {
 }
 
 /// The names that `work` leads through, each with how often.
-fn names_of(work: Work) -> BTreeMap<&'static str, u64> {
+fn names_of(policy: UpdatePolicy, work: Work) -> BTreeMap<&'static str, u64> {
     let run = move || {
-        let (_memory, s) = prepared();
+        let (_memory, s) = prepared(policy);
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
         work.run(&s);
         let passed = fault::passed().into_iter();
@@ -342,8 +347,13 @@ fn names_of(work: Work) -> BTreeMap<&'static str, u64> {
 }
 
 /// Runs `work` in process 1 until its `nth` passage of `name`, and leaves it there, dead.
-fn abandon(work: Work, name: &'static str, nth: u64) -> Option<(Memory, Model)> {
-    let (memory, s) = prepared();
+fn abandon(
+    policy: UpdatePolicy,
+    work: Work,
+    name: &'static str,
+    nth: u64,
+) -> Option<(Memory, Model)> {
+    let (memory, s) = prepared(policy);
     let model = Arc::clone(&s.model);
     // Armed only after the preparations, whose passages do not count.
     let outcome = fault::run("none", Action::Abandon, 1, move || {
@@ -362,7 +372,11 @@ fn abandon(work: Work, name: &'static str, nth: u64) -> Option<(Memory, Model)> 
 
 /// Every name of this work, at its first, a middle and its last passage.
 fn gate(work: Work) {
-    let names = names_of(work);
+    gate_of(Append, work);
+}
+
+fn gate_of(policy: UpdatePolicy, work: Work) {
+    let names = names_of(policy, work);
     assert!(
         names.len() > 10,
         "{work:?} leads through {} places",
@@ -375,7 +389,7 @@ fn gate(work: Work) {
             .filter(|n| *n > 0)
             .collect();
         for nth in nths {
-            let Some((memory, model)) = abandon(work, name, nth) else {
+            let Some((memory, model)) = abandon(policy, work, name, nth) else {
                 continue;
             };
             died += 1;
@@ -430,6 +444,21 @@ fn clearing_and_sweeping() {
 }
 
 #[test]
+fn overwriting() {
+    let names = names_of(InPlace, Work::Update);
+    assert!(names.contains_key("log.overwrite.during"), "{names:?}");
+    for work in [Work::Update, Work::Batch, Work::Expire] {
+        gate_of(InPlace, work);
+    }
+}
+
+#[test]
+fn overwriting_and_compacting() {
+    gate_of(InPlace, Work::Replace);
+    gate_of(InPlace, Work::Transact);
+}
+
+#[test]
 fn transactions() {
     gate(Work::Transact);
 }
@@ -443,8 +472,8 @@ fn expiries() {
 #[test]
 fn writers_find_the_dead_by_themselves() {
     for work in [Work::Insert, Work::Replace, Work::Clear, Work::Transact] {
-        for (name, passages) in names_of(work) {
-            let Some((memory, model)) = abandon(work, name, passages.div_ceil(2)) else {
+        for (name, passages) in names_of(Append, work) {
+            let Some((memory, model)) = abandon(Append, work, name, passages.div_ceil(2)) else {
                 continue;
             };
             let context = format!("{work:?} dead at {name}, no reaping");
@@ -472,7 +501,7 @@ fn writers_find_the_dead_by_themselves() {
 fn reapers_die_too() {
     let mut died = 0;
     for work in ALL {
-        let names = names_of(work);
+        let names = names_of(Append, work);
         let points: Vec<_> = names
             .iter()
             .filter(|(name, _)| {
@@ -485,6 +514,7 @@ fn reapers_die_too() {
             for reap_point in [
                 "log.reap.begin",
                 "log.reap.index",
+                "log.redo.value",
                 "txn.repair.settled",
                 "txn.repair.counted",
                 "txn.repair.unlocked",
@@ -493,7 +523,8 @@ fn reapers_die_too() {
                 "sync.reap.repaired",
                 "sync.reap.cleared",
             ] {
-                let Some((memory, model)) = abandon(work, name, passages.div_ceil(2)) else {
+                let Some((memory, model)) = abandon(Append, work, name, passages.div_ceil(2))
+                else {
                     continue;
                 };
                 let second = memory.open(2);

@@ -5,12 +5,15 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use mneme_log::{Cursor, Decision, Expiry, LogStore, Updated, WriteError};
+use mneme_log::{
+    Cursor, Decision, Expiry, LogStore, Transaction, UpdatePolicy, Updated, WriteError,
+};
 use mneme_sys::{Clock, ManualClock};
 use proptest::prelude::*;
 
-fn open(clock: &Arc<ManualClock>) -> LogStore {
+fn open(clock: &Arc<ManualClock>, policy: UpdatePolicy) -> LogStore {
     LogStore::builder()
+        .update_policy(policy)
         .capacity(64 << 20)
         .clock(clock.clone())
         .maintainer(false)
@@ -32,6 +35,7 @@ enum Op {
     SetExpiry(u16, Option<u16>),
     LetTimePass(u16),
     RemoveExpired,
+    Transact(u16, u8, u16),
     Compact,
     Clear,
 }
@@ -83,6 +87,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (key(), proptest::option::of(0u16..2000)).prop_map(|(k, t)| Op::SetExpiry(k, t)),
         4 => (0u16..500).prop_map(Op::LetTimePass),
         1 => Just(Op::RemoveExpired),
+        4 => (key(), 1u8..120, 0u16..300).prop_map(|(k, n, v)| Op::Transact(k, n, v)),
         1 => Just(Op::Compact),
         1 => Just(Op::Clear),
     ]
@@ -113,9 +118,12 @@ fn scan_all(store: &LogStore, db: usize, step: usize) -> HashMap<Vec<u8>, Vec<u8
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn answers_equal_a_map(ops in proptest::collection::vec((0usize..3, op()), 1..1500)) {
+    fn answers_equal_a_map(
+        policy in prop_oneof![Just(UpdatePolicy::Append), Just(UpdatePolicy::InPlace)],
+        ops in proptest::collection::vec((0usize..3, op()), 1..1500),
+    ) {
         let clock = Arc::new(ManualClock::new(1, 1_000_000));
-        let store = open(&clock);
+        let store = open(&clock, policy);
         let mut model: [Model; 3] = Default::default();
         for (db, op) in ops {
             let now = clock.wall_ms();
@@ -141,6 +149,46 @@ proptest! {
                     }
                 }
                 Op::LetTimePass(ms) => clock.advance_ms(u64::from(ms)),
+                Op::Transact(k, n, len) => {
+                    // Each third key moves its value to the next, each fourth is removed.
+                    let db_of = |i: u16| (db + usize::from(i % 2)) % 3;
+                    let body = |t: &mut Transaction<'_>| {
+                        let mut moved = 0;
+                        for i in 0..u16::from(n) {
+                            let mut t = t.database(db_of(i))?;
+                            match i % 4 {
+                                0 => t.put(&key(k + i), &value(i, len))?,
+                                1 => moved += usize::from(t.remove(&key(k + i))?),
+                                2 => if let Some(value) = t.get(&key(k + i))? {
+                                    t.put(&key(k + i + 1), &value)?;
+                                },
+                                _ => t.put_until(&key(k + i), b"until", Expiry::At(now + u64::from(len)))?,
+                            }
+                        }
+                        Ok::<_, WriteError>(moved)
+                    };
+                    let moved = store.transaction(body).unwrap();
+                    for other in &mut model {
+                        other.forget(now);
+                    }
+                    let mut expected = 0;
+                    for i in 0..u16::from(n) {
+                        let m = &mut model[db_of(i)].0;
+                        match i % 4 {
+                            0 => { m.insert(key(k + i), Kept::forever(value(i, len))); }
+                            1 => expected += usize::from(m.remove(&key(k + i)).is_some()),
+                            2 => if let Some(kept) = m.get(&key(k + i)).cloned() {
+                                m.insert(key(k + i + 1), Kept::forever(kept.value));
+                            },
+                            _ => {
+                                let expiry = Expiry::At(now + u64::from(len));
+                                m.insert(key(k + i), Kept { value: b"until".to_vec(), expiry });
+                                model[db_of(i)].forget(now);
+                            }
+                        }
+                    }
+                    prop_assert_eq!(moved, expected);
+                }
                 Op::RemoveExpired => { store.remove_expired().unwrap(); }
                 Op::PutMany(k, n, len) => {
                     let pairs: Vec<_> = (0..u16::from(n)).map(|i| (key(k + i / 2), value(i, len))).collect();
@@ -267,7 +315,7 @@ fn grows_to_many_records_and_shrinks_to_none() {
 
 #[test]
 fn a_full_store_says_so_and_serves_on() {
-    let store = open(&Arc::new(ManualClock::new(1, 1)));
+    let store = open(&Arc::new(ManualClock::new(1, 1)), UpdatePolicy::Append);
     let value = vec![7u8; 1000];
     let mut stored = 0u64;
     let refused = loop {
@@ -299,7 +347,7 @@ fn a_full_store_says_so_and_serves_on() {
 
 #[test]
 fn churn_at_high_fill_never_loses_a_record() {
-    let store = open(&Arc::new(ManualClock::new(1, 1)));
+    let store = open(&Arc::new(ManualClock::new(1, 1)), UpdatePolicy::Append);
     let n = 38_000u64;
     let mut version = vec![0u32; n as usize];
     let record = |i: u64, version: u32| {
@@ -332,7 +380,7 @@ fn churn_at_high_fill_never_loses_a_record() {
 
 #[test]
 fn large_values_come_and_go() {
-    let store = open(&Arc::new(ManualClock::new(1, 1)));
+    let store = open(&Arc::new(ManualClock::new(1, 1)), UpdatePolicy::Append);
     for round in 0..20u8 {
         for key in 0..3u8 {
             let value = vec![round ^ key; (3 << 20) + usize::from(key) * 700_001];
@@ -351,7 +399,7 @@ fn large_values_come_and_go() {
 
 #[test]
 fn limits_are_typed_errors() {
-    let store = open(&Arc::new(ManualClock::new(1, 1)));
+    let store = open(&Arc::new(ManualClock::new(1, 1)), UpdatePolicy::Append);
     let long = vec![1; mneme_log::MAX_KEY + 1];
     assert!(matches!(store.put(&long, b""), Err(WriteError::KeyTooLong(n)) if n == long.len()));
     assert!(store.get(&long).unwrap().is_none());

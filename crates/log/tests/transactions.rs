@@ -5,10 +5,15 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_log::{Cursor, Expiry, LogStore, Stored, Transaction, WriteError};
+use mneme_log::{Cursor, Expiry, LogStore, Stored, Transaction, UpdatePolicy, WriteError};
 
 fn open() -> LogStore {
+    open_with(UpdatePolicy::Append)
+}
+
+fn open_with(policy: UpdatePolicy) -> LogStore {
     LogStore::builder()
+        .update_policy(policy)
         .capacity(64 << 20)
         .maintainer(false)
         .open_private()
@@ -29,7 +34,16 @@ const ACCOUNTS: u64 = 37;
 /// compaction that moves every record: whoever looks at all accounts at once finds the same sum.
 #[test]
 fn the_sum_of_all_accounts_never_changes() {
-    let store = open();
+    transfers(UpdatePolicy::Append);
+}
+
+#[test]
+fn nor_does_it_where_values_are_overwritten() {
+    transfers(UpdatePolicy::InPlace);
+}
+
+fn transfers(policy: UpdatePolicy) {
+    let store = open_with(policy);
     for i in 0..ACCOUNTS {
         store.put(&account(i), &1_000u64.to_le_bytes()).unwrap();
     }

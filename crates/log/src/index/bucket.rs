@@ -276,11 +276,24 @@ impl<W: Word> Held<'_, W> {
         }
     }
 
+    /// Makes readers wait until the lock is given back.
+    pub fn set_transaction(&self) {
+        // SYNC: pairs with the Acquire load in `Bucket::word`.
+        self.bucket.0[0].store(self.word.0 | TXN, Release);
+    }
+
     /// Gives the lock back.
     #[inline]
     pub fn unlock(self) {
         // SYNC: pairs with the Acquire exchange in `try_lock`.
         self.bucket.0[0].store(self.word.unlocked().0, Release);
+    }
+
+    /// The same, if the bucket is as it was when it was locked.
+    pub fn unlock_unchanged(self) {
+        let word = self.word.0 & (REACH_MASK | VERSION_MASK);
+        // SYNC: as in `unlock`.
+        self.bucket.0[0].store(word, Release);
     }
 
     /// Marks the bucket as replaced, for ever: its entries stay readable as they are.

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
-use mneme_log::{LogStore, control_bytes};
+use mneme_log::{LogStore, UpdatePolicy, control_bytes};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
 
@@ -31,6 +31,11 @@ impl Memory {
 
     /// The same, of another capacity.
     pub fn with(capacity: usize) -> (Memory, LogStore) {
+        Memory::with_policy(capacity, UpdatePolicy::Append)
+    }
+
+    /// The same, of another policy.
+    pub fn with_policy(capacity: usize, policy: UpdatePolicy) -> (Memory, LogStore) {
         let control_len = control_bytes().next_multiple_of(2 << 20);
         let data = Region::memfd("log-data", capacity, capacity, PagePolicy::Small).unwrap();
         let control =
@@ -43,6 +48,7 @@ impl Memory {
         let (data, control) = memory.map();
         let store = LogStore::builder()
             .maintainer(false)
+            .update_policy(policy)
             .create_in(data, control, Arc::new(memory.script.process(1)))
             .unwrap();
         (memory, store)

@@ -1,0 +1,271 @@
+//! Overwriting values where they lie, as a store with [`UpdatePolicy::InPlace`](crate::UpdatePolicy)
+//! does: nothing dies, so nothing needs compaction, however full the store is.
+//!
+//! A record of a value up to [`MAX_IN_PLACE`] bytes carries its *room*: how long a value may be that
+//! takes its place. It is overwritten under its bucket's lock, with the bit set that makes readers
+//! wait; they copy the value and believe the copy only if the bucket's version is the same before and
+//! after (a sequence lock). Keys never change, so they are compared in place as ever.
+//!
+//! **No death leaves a torn value.** The new bytes are written to the thread's redo area first, then
+//! the intent says so: a repairer overwrites again from there. Without that intent nothing was begun.
+//!
+//! A value that does not fit, and any value longer than the limit, is appended and published as in a
+//! store that always appends. After Nibble-2 (dissertation, ch. VI).
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use mneme_sync::{DeadSlot, Slot, UndoArea};
+
+use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::error::{Corrupt, ReadError, WriteError};
+use crate::expiry::{Expiry, Stored};
+use crate::index::bucket::{Entry, Held, LockWord};
+use crate::index::root::Root;
+use crate::index::{Found, Lookup, Place, SegmentRef};
+use crate::mem::Loc;
+use crate::publish::{Change, Expect, Published, words};
+use crate::record::{Header, MAX_IN_PLACE, Record};
+
+/// Set in the intent of an operation that overwrites, once the redo area is written.
+pub(crate) const OVERWRITE: u64 = 1 << 33;
+
+/// A value that was copied out of a store that overwrites, and all else that was seen with it.
+pub(crate) struct Copied {
+    pub entry: Entry,
+    pub word: LockWord,
+    pub expires: u64,
+}
+
+impl Core {
+    /// Copies the value of `key` to `value`; `None`, with the home's word if there is a home: it is
+    /// not there. The caller is pinned, and has seen `place` lead to `segment` since.
+    pub(crate) fn copy_out(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Result<Copied, Option<LockWord>>, ReadError> {
+        let Some(mut segment) = segment else {
+            return Ok(Err(None));
+        };
+        let mut wait = Wait::new();
+        loop {
+            let home = self.mem.bucket(segment, segment.home(place.tag))?;
+            let before = home.word();
+            let mut copied = None;
+            if let Some(found) = self.mem.find_in(segment, place.tag, key)? {
+                found.record.copy_value(value);
+                copied = Some((found.entry, found.record.expires()));
+            }
+            // SYNC: pairs with the release fence in `overwrite`: whoever has read a new byte sees
+            // the bit, or the unlocking.
+            fence(Acquire);
+            let word = home.word();
+            if word.follows_no_transaction(before) {
+                return Ok(match copied {
+                    None => Err(Some(word)),
+                    Some((entry, expires)) => Ok(Copied {
+                        entry,
+                        word,
+                        expires,
+                    }),
+                });
+            }
+            if word.in_transaction() {
+                self.wait_for(slot, &mut wait, word.holder())
+                    .map_err(WriteError::while_reading)?;
+            }
+            match self.mem.index_segment(root, place)? {
+                Some(now) => segment = now,
+                None => return Ok(Err(None)),
+            }
+        }
+    }
+
+    /// Overwrites the value of `change.key`, if it is as expected and fits where the old one lies.
+    /// `None`: it does not, or there is none; nothing was changed. The caller is pinned.
+    pub(crate) fn overwrite(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<Option<Published>, WriteError> {
+        if value.len() > MAX_IN_PLACE || !slot.undo().write(0, value) {
+            return Ok(None);
+        }
+        let (root, place) = (&change.root, change.place);
+        let mut seen = change.segment;
+        let mut wait = Wait::new();
+        let (held, segment) = loop {
+            let segment = match seen.take() {
+                Some(segment) => segment,
+                None => match self.mem.index_segment(root, place)? {
+                    Some(segment) => segment,
+                    None => return Ok(None),
+                },
+            };
+            if let Some(held) = self.lock_home(slot, segment, place, &mut wait)? {
+                break (held, segment);
+            }
+        };
+        let found = self.mem.find_in(segment, place.tag, change.key);
+        let target = match &found {
+            Ok(Some(found)) if self.is_expected(change.expect, Some(found), held.word()) => {
+                let header = found.record.header();
+                let fits = header.room().is_some_and(|room| value.len() <= room);
+                let word = expiry == Expiry::Never || header.has_expiry();
+                let lengths = self.mem.word(found.entry.loc());
+                lengths
+                    .ok()
+                    .filter(|_| fits && word)
+                    .map(|length| (found.entry.loc(), &found.record, length))
+            }
+            _ => None,
+        };
+        let mut published = None;
+        if let Some((loc, record, length)) = target {
+            published = Some(if self.is_expired(record) {
+                Published::Inserted
+            } else {
+                Published::Replaced
+            });
+            let intent = slot.intent(OPERATION_LANE);
+            intent.set(words::NEW, loc.bits());
+            intent.set(words::OLD, value.len() as u64);
+            intent.set(words::COUNT, expiry.word());
+            intent.set(words::DATABASE, OVERWRITE);
+            mneme_sys::fault!("log.overwrite.noted");
+            held.begin_overwriting();
+            mneme_sys::fault!("log.overwrite.begun");
+            if mneme_sys::fault::ENABLED {
+                // With fault points compiled in it has a middle at which it can be abandoned.
+                record.overwrite(&value[..value.len() / 2]);
+                mneme_sys::fault!("log.overwrite.during");
+            }
+            record.overwrite(value);
+            set_length(length, value.len());
+            mneme_sys::fault!("log.overwrite.length");
+            record.set_expires(expiry.word());
+        }
+        if published.is_some() {
+            held.unlock();
+        } else {
+            // The caller goes on to publish, and expects the version that it saw.
+            held.unlock_unchanged();
+        }
+        mneme_sys::fault!("log.overwrite.unlocked");
+        slot.intent(OPERATION_LANE).clear();
+        found?;
+        if published.is_some() && expiry != Expiry::Never {
+            self.expect_expiries();
+        }
+        Ok(published)
+    }
+
+    /// Overwrites again what a dead thread was overwriting. Its bucket is held.
+    pub(crate) fn redo_overwrite(
+        &self,
+        dead: &DeadSlot<'_>,
+        intent: &[u64; 7],
+    ) -> Result<(), WriteError> {
+        let (loc, len) = (Loc::of_word(intent[words::NEW]), intent[words::OLD]);
+        let record = self.mem.record(loc)?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let mut value = vec![0; len.min(MAX_IN_PLACE)];
+        let fits = record.header().room().is_some_and(|room| len <= room);
+        if !fits || !UndoArea::read(&dead.undo(), 0, &mut value) {
+            return Err(Corrupt {
+                offset: loc.byte(),
+                what: "an intent overwrites a record that has no room for it".into(),
+            }
+            .into());
+        }
+        record.overwrite(&value);
+        mneme_sys::fault!("log.redo.value");
+        set_length(self.mem.word(loc)?, len);
+        record.set_expires(intent[words::COUNT]);
+        Ok(())
+    }
+
+    /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket is
+    /// held, so that nobody overwrites either.
+    pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
+        let record = self.mem.record(old)?;
+        let copy = self.mem.record(new)?;
+        if record.header().room().is_some() {
+            copy.overwrite(record.value());
+            set_length(self.mem.word(new)?, record.header().value_len());
+        }
+        copy.set_expires(record.expires());
+        Ok(())
+    }
+
+    /// Whether the home, held at `word`, and what was found there are as a change expects.
+    pub(crate) fn is_expected(
+        &self,
+        expect: Expect,
+        found: Option<&Found<'_>>,
+        word: LockWord,
+    ) -> bool {
+        match (expect, found) {
+            (Expect::Anything, _) | (Expect::Absent, None) => true,
+            (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
+            (Expect::Unchanged(loc, seen), Some(found)) => {
+                found.entry.loc() == loc && word.same_version(seen)
+            }
+            (Expect::ExpiredAt(loc), Some(found)) => {
+                found.entry.loc() == loc && self.is_expired(&found.record)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The value of the record with this header word has `len` bytes from now on. Its bucket is held.
+fn set_length(header: &AtomicU64, len: usize) {
+    // Relaxed: readers validate by the bucket.
+    let now = Header(header.load(Relaxed)).with_length(len);
+    header.store(now.0, Relaxed);
+}
+
+impl Copied {
+    /// What is stored, if it has not expired.
+    pub fn stored<'v>(&self, core: &Core, value: &'v [u8]) -> Option<Stored<'v>> {
+        (!core.has_passed(self.expires)).then(|| Stored {
+            value,
+            expiry: Expiry::of_word(self.expires),
+        })
+    }
+}
+
+impl Record<'_> {
+    /// Copies the value, which somebody may be overwriting.
+    pub fn copy_value(&self, to: &mut Vec<u8>) {
+        let header = self.header();
+        to.resize(header.value_len(), 0);
+        // SAFETY: the record is mapped; whoever writes to it meanwhile does so by `overwrite`.
+        unsafe { mneme_sys::racy::load(self.value_address(), to) };
+    }
+
+    /// Writes a value of at most the record's room over the old one. The bucket is held.
+    fn overwrite(&self, value: &[u8]) {
+        debug_assert!(self.header().room().is_some_and(|room| value.len() <= room));
+        // SAFETY: the room behind the key belongs to the record, which is mapped for writing; all
+        // who read it meanwhile do so by `copy_value`, and no other thread writes to it.
+        unsafe { mneme_sys::racy::store(value, self.value_address().cast_mut()) };
+    }
+}
+
+impl Held<'_> {
+    /// Makes readers wait, before the first byte of a value is overwritten.
+    pub(crate) fn begin_overwriting(&self) {
+        self.set_transaction();
+        // SYNC: pairs with the acquire fence in `copy_out`.
+        fence(Release);
+    }
+}

@@ -1,0 +1,159 @@
+//! A store that overwrites values where they lie answers as one that appends, and no reader ever gets
+//! a torn value.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_log::{Cursor, Decision, Expiry, LogStore, UpdatePolicy, WriteError};
+
+fn open() -> LogStore {
+    LogStore::builder()
+        .capacity(64 << 20)
+        .update_policy(UpdatePolicy::InPlace)
+        .maintainer(false)
+        .open_private()
+        .unwrap()
+}
+
+const KEYS: u32 = 50;
+
+fn key(i: u32) -> [u8; 4] {
+    (i % KEYS).to_be_bytes()
+}
+
+/// A value all of whose bytes say the same, with a length that goes with it.
+fn value(n: u32) -> Vec<u8> {
+    vec![n as u8; 500 + (n as u8) as usize % 60 * 60]
+}
+
+fn is_whole(value: &[u8]) -> bool {
+    value
+        .first()
+        .is_some_and(|n| *value == self::value(u32::from(*n))[..])
+}
+
+/// Writers, updaters and compaction against every kind of reader.
+#[test]
+fn no_reader_sees_a_torn_value() {
+    let store = open();
+    for i in 0..KEYS {
+        store.put(&key(i), &value(59)).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    let going = || !stop.load(Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let keys: Vec<_> = (0..KEYS).map(key).collect();
+            while going() {
+                for key in &keys {
+                    assert!(is_whole(&store.get(key).unwrap().unwrap()));
+                }
+                store
+                    .get_many(&keys, |_, value| assert!(is_whole(value.unwrap())))
+                    .unwrap();
+                let mut cursor = Cursor::START;
+                while cursor != Cursor::END {
+                    cursor = store
+                        .scan(cursor, 20, |key, value| {
+                            assert!(key.len() != 4 || is_whole(value));
+                        })
+                        .unwrap();
+                }
+                let read = |n: u32| store.transaction(|t| t.get(&key(n)));
+                let read: Result<_, WriteError> = read(7);
+                assert!(is_whole(&read.unwrap().unwrap()));
+            }
+        });
+        scope.spawn(|| {
+            for n in (0u32..).take_while(|_| going()) {
+                let updated = store.update(&key(n), |old| {
+                    assert!(is_whole(old.unwrap()));
+                    Decision::Replace(value(n))
+                });
+                updated.unwrap();
+                // Rubbish, so that there is something to compact.
+                store
+                    .put(
+                        &(1u64 << 40 | u64::from(n % 9_000)).to_be_bytes(),
+                        &[0; 5_000],
+                    )
+                    .unwrap();
+                if n % 9_000 == 8_999 {
+                    store.compact().unwrap();
+                }
+            }
+        });
+        for n in 0..120_000u32 {
+            store.put(&key(n.wrapping_mul(7)), &value(n)).unwrap();
+        }
+        stop.store(true, Relaxed);
+    });
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn what_fits_is_overwritten_and_costs_nothing() {
+    let store = open();
+    for i in 0..1_000u32 {
+        store.put(&i.to_be_bytes(), &[1; 900]).unwrap();
+    }
+    let before = store.stats();
+    for round in 0..300usize {
+        for i in 0..1_000u32 {
+            store
+                .put(&i.to_be_bytes(), &vec![round as u8; 600 + round])
+                .unwrap();
+        }
+    }
+    let after = store.stats();
+    // 270 MB were written into 64 MiB.
+    assert_eq!(after.live_bytes, before.live_bytes);
+    assert_eq!(
+        (after.stale_bytes, after.free_bytes),
+        (before.stale_bytes, before.free_bytes)
+    );
+    for i in 0..1_000u32 {
+        assert_eq!(store.get(&i.to_be_bytes()).unwrap().unwrap(), vec![43; 899]);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_appended() {
+    let store = open();
+    for len in [
+        0, 7, 8, 9, 100, 4096, 4097, 100_000, 3, 4096, 64, 5_000_000, 1,
+    ] {
+        let value: Vec<u8> = (0..len).map(|i| (i ^ len) as u8).collect();
+        store.put(b"key", &value).unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), value, "{len}");
+        assert_eq!(store.len(), 1);
+    }
+}
+
+#[test]
+fn an_expiry_comes_and_goes_with_the_value() {
+    let store = open();
+    store
+        .put_until(b"k", b"12345678", Expiry::At(u64::MAX >> 1))
+        .unwrap();
+    store
+        .put_until(b"k", b"1234", Expiry::At(u64::MAX >> 2))
+        .unwrap();
+    assert_eq!(store.expiry(b"k").unwrap(), Some(Expiry::At(u64::MAX >> 2)));
+    store.put(b"k", b"123").unwrap();
+    assert_eq!(store.expiry(b"k").unwrap(), Some(Expiry::Never));
+    // A record without a word for it is written anew.
+    store.put(b"plain", b"1").unwrap();
+    store.put_until(b"plain", b"2", Expiry::At(5)).unwrap();
+    assert!(store.get(b"plain").unwrap().is_none());
+    // One that had expired is inserted, where it lay.
+    let updated = store.update(b"plain", |old| {
+        assert!(old.is_none());
+        Decision::Replace(b"3".to_vec())
+    });
+    assert_eq!(updated.unwrap(), mneme_log::Updated::Inserted);
+    assert_eq!(store.get(b"plain").unwrap().unwrap(), b"3");
+    assert_eq!(store.len(), 2);
+}
