@@ -81,6 +81,18 @@ impl Arena {
         self.order.first().map_or(1, |order| order.len() as u16)
     }
 
+    /// The node that the frame is on; node 0 for a frame that is not handed out.
+    pub fn node_of(&self, frame: Frame) -> NodeId {
+        if self.nodes() < 2 {
+            return NodeId(0);
+        }
+        let found = self
+            .zones()
+            .ok()
+            .and_then(|mut zones| zones.find(|zone| zone.range().contains(&frame.0)));
+        NodeId(found.map_or(0, |zone| zone.node))
+    }
+
     /// Changes how many frames are kept from ordinary claims. It takes effect for claims that begin afterwards, in all
     /// openings; what they have already is not touched.
     ///
@@ -240,7 +252,7 @@ impl Arena {
     }
 
     /// The arena's nodes, the nearest to `node` first.
-    pub(crate) fn nodes_from(&self, node: NodeId) -> &[u16] {
+    pub fn nodes_from(&self, node: NodeId) -> &[u16] {
         self.order
             .get(usize::from(node.0))
             .or(self.order.first())

@@ -96,6 +96,13 @@ struct Options {
     zipf: bool,
 }
 
+impl Options {
+    /// Bytes of a record.
+    fn record(&self) -> u64 {
+        (8 + 8 + self.value as u64).next_multiple_of(8)
+    }
+}
+
 struct Filled {
     store: LogStore,
     choice: Choice,
@@ -115,7 +122,7 @@ fn filled(o: &Options, fill: u64) -> Filled {
         .open_private()
         .unwrap();
     let bytes = vec![7u8; o.value];
-    let record = (8 + 8 + o.value as u64).next_multiple_of(8);
+    let record = o.record();
     let mut records = 0;
     let mut aim = o.capacity * fill / 100 * 9 / 10 / record;
     loop {
@@ -233,19 +240,24 @@ fn main() {
         "{} and {} records",
         stores[0].choice.records, stores[1].choice.records
     );
+    let before = stores[1].store.stats().moved_bytes;
+    let mut puts = 0.0;
     let mut rounds = Vec::new();
     for n in 0..get("rounds", 21) {
         let [low, high] = [0, 1].map(|i| round(&stores[i], &o, n + 2));
+        puts += high[0] * 1e6 * o.time.as_secs_f64() / 2.0;
         rounds.push([high[0] / low[0], high[1] / low[1], low[1], high[1]]);
     }
+    let moved = (stores[1].store.stats().moved_bytes - before) as f64 / o.record() as f64;
     let column = |i: usize| median(rounds.iter().map(|r| r[i]).collect());
     println!(
-        "live/log {:.3} and {:.3}: {:.3} by wall clock, {:.3} by CPU time ({:.3} and {:.3} M operations a CPU second)",
+        "live/log {:.3} and {:.3}: {:.3} by wall clock, {:.3} by CPU time ({:.3} and {:.3} M operations a CPU second); {:.2} moved a PUT",
         stores[0].live(),
         stores[1].live(),
         column(0),
         column(1),
         column(2),
-        column(3)
+        column(3),
+        moved / puts
     );
 }

@@ -7,73 +7,224 @@
 //! entry compared once more and swapped; whoever lost the race leaves a dead copy. Readers are never
 //! in the way: the old bytes stay until the last of them has unpinned.
 //!
-//! Any thread may do this, as many at once as there are survivors' heads.
+//! **The age is that of the records**, not of their last move: a segment of survivors inherits it,
+//! and a worker has one head for the young and one for the old, so that what seldom changes is moved
+//! seldom, and not between what changes often.
+//!
+//! Work is by node: the victims of a node are candidates of their own, and survivors stay there,
+//! unless another node is much emptier. Then they move to it, so that writers here find room near
+//! them again. Any thread may compact, as many at once as there are workers' heads.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
 
-use mneme_arena::Frame;
+use mneme_arena::{ArenaStats, Class, Frame};
 use mneme_sync::Slot;
+use mneme_sys::NodeId;
 
 use crate::core::Core;
 use crate::error::WriteError;
-use crate::head::LARGE_SHARE;
+use crate::head::{Claim, LARGE_SHARE};
 use crate::layout::{Head, SegmentInfo};
 use crate::segment::{State, StateWord};
 use crate::survivors::Walk;
 
+/// Of so many closed segments one becomes a candidate at a time: few enough that the order in which
+/// they were found is still nearly right when the last of them is taken.
+const CANDIDATE_SHARE: usize = 16;
+/// Victims that are moved between two looks for what can be freed: a grace period costs a barrier.
+const BATCH: usize = 4;
+/// Another node is much emptier if so much more of it is free.
+const MUCH: f64 = 0.25;
+
+/// Victims of one node, the best last, as this process has found them.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    victims: Vec<(Frame, StateWord)>,
+    /// Mean time of birth of the node's closed segments when they were looked through.
+    born: u64,
+}
+
+/// Where survivors go: a head that the caller holds, and where its segments are claimed.
+pub(crate) struct Lane<'h> {
+    pub head: &'h Head,
+    pub claim: Claim,
+}
+
 impl Core {
-    /// Moves one victim's records, or finds large ones that nobody needs. False: no victim is worth
-    /// it, or none can be had now.
+    /// Moves one victim's records, on the calling thread's node if there is one, or finds large
+    /// records that nobody needs. False: no victim is worth it, or none can be had now.
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
-        let geometry = &self.tables.geometry;
-        for i in 0..geometry.survivors {
-            let head = self.tables.head(geometry.heads + i);
-            let Some(held) = head.lock.try_lock(slot) else {
+        for &node in self.arena.nodes_from(self.topology.current_node()) {
+            if self.compact_node(slot, NodeId(node))? {
+                return Ok(true);
+            }
+        }
+        Ok(self.condemn_lost(slot)? > 0)
+    }
+
+    /// Moves the records of up to a batch of `node`'s victims; how many.
+    pub(crate) fn compact_batch(&self, slot: &Slot<'_>, node: NodeId) -> Result<usize, WriteError> {
+        let mut moved = 0;
+        while moved < BATCH && self.compact_node(slot, node)? {
+            moved += 1;
+            if u64::from(self.arena.stats().free) <= self.tables.geometry.reserve_frames {
+                // Those who wait for room shall have this at once.
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves the records of one victim on `node`.
+    fn compact_node(&self, slot: &Slot<'_>, node: NodeId) -> Result<bool, WriteError> {
+        let to = self.destination(node);
+        for worker in self.workers_of(to) {
+            let (first, ages) = (self.first_head(worker), self.tables.geometry.ages());
+            let lock = &self.tables.head(first).lock;
+            let Some(held) = lock.try_lock(slot) else {
                 continue;
             };
-            let _guard = self.inherit_head(head, held);
-            let Some((frame, word)) = self.claim_victim(slot) else {
-                return Ok(self.condemn_lost(slot)? > 0);
+            // The first head's lock is the worker's.
+            let died = held.owner_died();
+            let guard = held.into_inner();
+            if died {
+                (first..first + ages).for_each(|i| self.repair_head(self.tables.head(i)));
+                guard.repaired();
+            }
+            let Some((frame, word, old)) = self.claim_victim(slot, node, to) else {
+                return Ok(false);
             };
             mneme_sys::fault!("compact.claimed");
-            return self.compact_victim(slot, head, frame, word);
+            let lane = Lane {
+                head: self.tables.head(first + u64::from(old) % ages),
+                claim: Claim {
+                    class: Class::Reserved,
+                    node: to,
+                },
+            };
+            return self.compact_victim(slot, &lane, frame, word);
         }
         Ok(false)
     }
 
-    /// Claims the closed segment of greatest benefit.
-    fn claim_victim(&self, slot: &Slot<'_>) -> Option<(Frame, StateWord)> {
-        let now = self.clock.now_ns();
-        let mut best: Option<(f64, Frame, StateWord)> = None;
-        for (frame, info, word, state) in self.segments() {
-            if state != State::Closed || word.large() || !self.grace_over(info) {
+    /// The workers whose heads are on `node`; where nodes are more than workers, they share.
+    fn workers_of(&self, node: NodeId) -> impl Iterator<Item = u64> {
+        let (workers, node) = (self.tables.geometry.workers(), u64::from(node.0));
+        let nodes = u64::from(self.arena.nodes());
+        (node % workers..workers).step_by(nodes as usize)
+    }
+
+    fn first_head(&self, worker: u64) -> u64 {
+        let geometry = &self.tables.geometry;
+        geometry.heads + worker * geometry.ages()
+    }
+
+    /// Where the survivors of `node` go: there, or if it is short of free frames, to a node that is
+    /// much emptier.
+    fn destination(&self, node: NodeId) -> NodeId {
+        if self.arena.nodes() < 2 {
+            return node;
+        }
+        let stats = self.arena.stats();
+        if !self.is_short(&stats, node) {
+            return node;
+        }
+        let share = |node: &NodeId| {
+            let on = stats.nodes.get(usize::from(node.0));
+            on.map_or(0.0, |n| f64::from(n.free) / f64::from(n.frames.max(1)))
+        };
+        (0..self.arena.nodes())
+            .map(NodeId)
+            .max_by(|a, b| share(a).total_cmp(&share(b)))
+            .filter(|emptiest| share(emptiest) > share(&node) + MUCH)
+            .unwrap_or(node)
+    }
+
+    fn candidates(&self, node: NodeId) -> MutexGuard<'_, Candidates> {
+        // There is a list for every node of the arena; a panic left a list of candidates at worst.
+        let i = usize::from(node.0) % self.candidates.len();
+        self.candidates[i]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims the closed segment of greatest benefit on `node`, and says whether its records are
+    /// rather old.
+    fn claim_victim(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        to: NodeId,
+    ) -> Option<(Frame, StateWord, bool)> {
+        let mut looked = false;
+        loop {
+            let (next, mean) = {
+                let mut candidates = self.candidates(node);
+                if candidates.victims.is_empty() {
+                    if looked {
+                        return None;
+                    }
+                    looked = true;
+                    self.look_for_victims(node, node != to, &mut candidates);
+                }
+                (candidates.victims.pop()?, candidates.born)
+            };
+            let (frame, word) = next;
+            let info = self.tables.info(frame);
+            // In another life since, or grown together by removals alone: not worth it any more.
+            if info.state() != word || (node == to && gain(info, self.segment_bytes()).is_none()) {
                 continue;
             }
-            let Some(benefit) = benefit(info, self.segment_bytes(), now) else {
-                continue;
-            };
-            if best.as_ref().is_none_or(|b| benefit > b.0) {
-                best = Some((benefit, frame, word));
+            mneme_sys::fault!("compact.chosen");
+            let claimed = word.to(State::Compacting, Some(slot.id()));
+            if info.change(word, claimed) {
+                return Some((frame, claimed, info.born() < mean));
             }
         }
-        let (_, frame, word) = best?;
-        mneme_sys::fault!("compact.chosen");
-        let claimed = word.to(State::Compacting, Some(slot.id()));
-        self.tables
-            .info(frame)
-            .change(word, claimed)
-            .then_some((frame, claimed))
+    }
+
+    /// Looks through all closed segments of `node`, and keeps the best. If their records leave the
+    /// node, all of their memory is gained.
+    fn look_for_victims(&self, node: NodeId, leave: bool, found: &mut Candidates) {
+        let now = self.clock.now_ns();
+        let mut all: Vec<(f64, Frame, StateWord)> = Vec::new();
+        let (mut closed, mut born) = (0u64, 0u128);
+        for (frame, info, word, state) in self.segments() {
+            if state != State::Closed || word.large() || self.arena.node_of(frame) != node {
+                continue;
+            }
+            closed += 1;
+            born += u128::from(info.born());
+            let benefit = benefit(info, self.segment_bytes(), now, leave);
+            if let Some(benefit) = benefit
+                && self.grace_over(info)
+            {
+                all.push((benefit, frame, word));
+            }
+        }
+        let keep = (all.len() / CANDIDATE_SHARE).max(1).min(all.len());
+        if keep < all.len() {
+            all.select_nth_unstable_by(keep, |a, b| b.0.total_cmp(&a.0));
+            all.truncate(keep);
+        }
+        all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        found.victims.clear();
+        found
+            .victims
+            .extend(all.into_iter().map(|(_, frame, word)| (frame, word)));
+        found.born = (born / u128::from(closed.max(1))) as u64;
     }
 
     /// Walks a claimed victim, condemns it if that emptied it, else gives it back.
     fn compact_victim(
         &self,
         slot: &Slot<'_>,
-        head: &Head,
+        to: &Lane<'_>,
         frame: Frame,
         word: StateWord,
     ) -> Result<bool, WriteError> {
-        let walk = self.move_records(slot, head, frame);
+        let walk = self.move_records(slot, to, frame);
         if let Ok(Walk::Empty) = walk {
             mneme_sys::fault!("compact.moved");
             self.condemn(frame, word);
@@ -83,7 +234,7 @@ impl Core {
         let info = self.tables.info(frame);
         if let Err(WriteError::Corrupt(_)) = walk {
             // The last that is chosen again: others are worth more, whose records can be followed.
-            info.closed_at.store(u64::MAX, Relaxed);
+            info.age.store(u64::MAX, Relaxed);
         }
         info.change(word, word.to(State::Closed, None));
         walk.map(|_| false)
@@ -92,18 +243,41 @@ impl Core {
     /// Whether compaction is due: fewer free frames than a few segments beyond the reserve.
     pub(crate) fn wants_compaction(&self) -> bool {
         let stats = self.arena.stats();
+        u64::from(stats.free) < self.ahead(&stats)
+    }
+
+    /// The same, of the frames of one node.
+    pub(crate) fn node_wants_compaction(&self, node: NodeId) -> bool {
+        let stats = self.arena.stats();
+        // Where the whole store has room, a node is only relieved by another.
+        self.is_short(&stats, node)
+            && (u64::from(stats.free) < self.ahead(&stats) || self.destination(node) != node)
+    }
+
+    fn is_short(&self, stats: &ArenaStats, node: NodeId) -> bool {
+        let frames = u64::from(stats.frames.max(1));
+        let on = stats.nodes.get(usize::from(node.0));
+        on.is_some_and(|on| u64::from(on.free) * frames < self.ahead(stats) * u64::from(on.frames))
+    }
+
+    /// Free frames that compaction keeps in stock.
+    fn ahead(&self, stats: &ArenaStats) -> u64 {
         let geometry = &self.tables.geometry;
-        let ahead = (u64::from(stats.frames) / 32).max(2 * geometry.segment_frames);
-        u64::from(stats.free) < geometry.reserve_frames + ahead
+        geometry.reserve_frames + (u64::from(stats.frames) / 32).max(2 * geometry.segment_frames)
     }
 }
 
 /// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain nothing.
-fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64) -> Option<f64> {
-    let gain = gain(info, segment_bytes)?;
-    let u = 1.0 - gain as f64 / info.capacity() as f64;
-    let age = now.saturating_sub(info.closed_at.load(Relaxed)) as f64 + 1.0;
-    Some((1.0 - u) * age / (1.0 + u))
+fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Option<f64> {
+    let gained = gain(info, segment_bytes);
+    let u = match gained {
+        Some(gain) => 1.0 - gain as f64 / info.capacity() as f64,
+        None if leave => 1.0,
+        None => return None,
+    };
+    let won = if leave { 1.0 } else { 1.0 - u };
+    let age = now.saturating_sub(info.closed()) as f64 + 1.0;
+    Some(won * age / (1.0 + u))
 }
 
 /// Bytes won by compacting a closed segment, if they are worth a copy of the others.

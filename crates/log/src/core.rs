@@ -1,7 +1,7 @@
 //! What all parts of an open store share: the region, the tables, the participants, and waiting.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mneme_arena::{Arena, ClaimError, Class, Extent, InvalidClaim, ReleaseError};
@@ -9,6 +9,7 @@ use mneme_sync::{Holding, Lane, Participants, Slot, SlotId, Stalled};
 use mneme_sys::{Clock, NodeId, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
+use crate::compact::Candidates;
 use crate::error::{Corrupt, WriteError};
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
@@ -30,6 +31,8 @@ pub(crate) struct Core {
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
     pub secrets: RapidSecrets,
+    /// Victims that this process has in view, by node.
+    pub candidates: Vec<Mutex<Candidates>>,
 }
 
 impl Core {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Guard, Slot, Word};
+use mneme_sys::NodeId;
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
@@ -52,7 +53,22 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 }
 
+/// On whose account frames are claimed, and where they should lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub class: Class,
+    pub node: NodeId,
+}
+
 impl Core {
+    /// What the calling thread claims for records of its own: "write local".
+    fn ordinary_claim(&self) -> Claim {
+        Claim {
+            class: Class::Ordinary,
+            node: self.topology.current_node(),
+        }
+    }
+
     /// Whether a record of `bytes` bytes gets an extent of its own.
     pub(crate) fn is_large(&self, bytes: u64) -> bool {
         bytes > self.segment_bytes() / LARGE_SHARE
@@ -80,7 +96,7 @@ impl Core {
                 let index = (first + i) % heads;
                 let head = self.tables.head(index);
                 if let Some(held) = head.lock.try_lock_free(slot) {
-                    return self.append(slot, head, held, headers, locs, Class::Ordinary);
+                    return self.append(slot, head, held, headers, locs);
                 }
             }
             if round > 4 {
@@ -90,36 +106,22 @@ impl Core {
         // All are busy all the time; now it is asked whether the owner lives.
         let head = self.tables.head(first);
         let held = head.lock.lock(slot)?;
-        self.append(slot, head, held, headers, locs, Class::Ordinary)
+        self.append(slot, head, held, headers, locs)
     }
 
     /// As [`Core::reserve`], in the head that the caller holds.
-    pub(crate) fn append(
+    fn append(
         &self,
         slot: &Slot<'_>,
         head: &Head,
         held: Acquired<Guard<'_>>,
         headers: &[Header],
         locs: &mut [Loc],
-        class: Class,
     ) -> Result<usize, WriteError> {
         mneme_sys::fault!("log.head.locked");
-        let guard = self.inherit_head(head, held);
-        let done = self.append_held(slot, head, headers, locs, class);
-        drop(guard);
-        done
-    }
-
-    /// As [`Core::append`], without taking or giving back the lock.
-    pub(crate) fn append_held(
-        &self,
-        slot: &Slot<'_>,
-        head: &Head,
-        headers: &[Header],
-        locs: &mut [Loc],
-        class: Class,
-    ) -> Result<usize, WriteError> {
-        let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), class)? else {
+        let _guard = self.inherit_head(head, held);
+        let claim = self.ordinary_claim();
+        let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), claim)? else {
             return Ok(0);
         };
         let done = info.append(&self.mem, frame, headers, locs, || {
@@ -155,7 +157,7 @@ impl Core {
         slot: &Slot<'_>,
         head: &Head,
         bytes: u64,
-        class: Class,
+        claim: Claim,
     ) -> Result<Option<(Frame, &SegmentInfo)>, WriteError> {
         let old = self.head_segment(head)?;
         if let Some((frame, info)) = old
@@ -163,7 +165,7 @@ impl Core {
         {
             return Ok(old);
         }
-        if !self.open_segment(slot, head, old, class)? {
+        if !self.open_segment(slot, head, old, claim)? {
             return Ok(None);
         }
         Ok(self.head_segment(head)?)
@@ -175,9 +177,9 @@ impl Core {
         slot: &Slot<'_>,
         head: &Head,
         old: Option<(Frame, &SegmentInfo)>,
-        class: Class,
+        claim: Claim,
     ) -> Result<bool, WriteError> {
-        let Some(extent) = self.ordinary_extent(slot, class)? else {
+        let Some(extent) = self.ordinary_extent(slot, claim)? else {
             return Ok(false);
         };
         // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
@@ -198,16 +200,16 @@ impl Core {
 
     /// An extent for a log segment: of the ordinary length, or, where large records have left free
     /// frames but no such run of them, of a part of it that still holds any ordinary record.
-    fn ordinary_extent(&self, slot: &Slot<'_>, class: Class) -> Result<Option<Extent>, WriteError> {
+    fn ordinary_extent(&self, slot: &Slot<'_>, claim: Claim) -> Result<Option<Extent>, WriteError> {
         let ordinary = self.tables.geometry.segment_frames;
         let mut frames = ordinary;
         loop {
-            let extent = self.open_extent(slot, frames as u32, class, false)?;
+            let extent = self.open_extent(slot, frames as u32, claim, false)?;
             if extent.is_some() || frames.div_ceil(2) * LARGE_SHARE < ordinary || frames == 1 {
                 return Ok(extent);
             }
             let stats = self.arena.stats();
-            let kept = match class {
+            let kept = match claim.class {
                 Class::Ordinary => stats.reserved,
                 Class::Reserved => 0,
             };
@@ -229,7 +231,7 @@ impl Core {
         guard
     }
 
-    fn repair_head(&self, head: &Head) {
+    pub(crate) fn repair_head(&self, head: &Head) {
         if let Some((_, info)) = self.tables.named(head.segment.load(Acquire)) {
             let word = info.state();
             if word.state() == Some(State::Opening) {
@@ -245,7 +247,8 @@ impl Core {
         header: Header,
     ) -> Result<Option<Loc>, WriteError> {
         let frames = header.size().div_ceil(FRAME_BYTES) as u32;
-        let Some(extent) = self.open_extent(slot, frames, Class::Ordinary, true)? else {
+        let claim = self.ordinary_claim();
+        let Some(extent) = self.open_extent(slot, frames, claim, true)? else {
             return Ok(None);
         };
         let loc = Loc::of_byte(frame_byte(extent.start));
@@ -253,7 +256,7 @@ impl Core {
         mneme_sys::fault!("log.large.header");
         let info = self.tables.info(extent.start);
         info.set_used(header.size());
-        info.closed_at.store(self.clock.now_ns(), Relaxed);
+        info.close(self.clock.now_ns());
         let word = info.state();
         info.change(word, word.to(State::Closed, None));
         mneme_sys::fault!("log.large.closed");

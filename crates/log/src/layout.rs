@@ -62,7 +62,9 @@ pub(crate) struct LogHeader {
     pub expiring: AtomicU64,
     /// The update policy; fixed at creation.
     policy: AtomicU64,
-    spare: [AtomicU64; 45],
+    /// Bytes of records that compaction has moved since the store was created.
+    pub moved: AtomicU64,
+    spare: [AtomicU64; 44],
     /// The location of each database's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.
@@ -100,8 +102,10 @@ pub(crate) struct SegmentInfoOf<W> {
     pub stamp: W,
     /// Grace periods that were ever due here.
     pub periods: W,
-    /// Monotonic nanoseconds when the segment was closed.
-    pub closed_at: W,
+    /// Of an open segment of survivors: the mean of the times at which they were written, in
+    /// monotonic nanoseconds. Of a closed segment: when it was closed, and how much older its
+    /// records were, see `SegmentInfo::close`.
+    pub age: W,
     /// Length in frames, as a length word.
     pub frames: W,
     /// The frame, plus one, at which the log segment begins that this frame belongs to.
@@ -136,6 +140,9 @@ const _: () = assert!(size_of::<Shard>() == 64 + 128 + LIMBO * 16);
 // SAFETY: repr(C), atomics alone.
 unsafe impl Layout for Shard {}
 
+/// Heads of a compaction worker in a store large enough: one for young records, one for old.
+const AGES: u64 = 2;
+
 /// Frames of the longest log segment that a geometry may ask for.
 pub(crate) const MAX_ORDINARY_FRAMES: u64 = 512;
 
@@ -148,7 +155,8 @@ pub(crate) struct Geometry {
     pub segment_frames: u64,
     /// Heads of the CPUs.
     pub heads: u64,
-    /// Heads of the compaction workers, behind the others.
+    /// Heads of the compaction workers, behind the others: if their number is even, each worker has
+    /// one for young records and one for old ones.
     pub survivors: u64,
     /// Shards of the index.
     pub shards: u64,
@@ -161,8 +169,9 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of a store of `capacity` bytes that may grow to `max` bytes, written by `cpus` CPUs.
-    pub fn new(capacity: u64, max: u64, cpus: usize) -> Geometry {
+    /// The geometry of a store of `capacity` bytes that may grow to `max` bytes, written by `cpus`
+    /// CPUs on `nodes` nodes.
+    pub fn new(capacity: u64, max: u64, cpus: usize, nodes: usize) -> Geometry {
         let max_frames = max / FRAME_BYTES;
         let segment_frames = if capacity >= 4 * GIB {
             4
@@ -172,7 +181,11 @@ impl Geometry {
             1
         };
         let segment = segment_frames * FRAME_BYTES;
-        let survivors = if capacity >= GIB { 2 } else { 1 };
+        // A worker a node, and at least two where they are cheap; a worker's two heads and its share
+        // of the reserve take at most a 24th of the capacity.
+        let most = capacity / (24 * (AGES + 2) * segment);
+        let workers = most.clamp(1, (nodes as u64).max(2));
+        let survivors = if most > 0 { workers * AGES } else { 1 };
         let shards = (max_frames / 256).next_power_of_two().clamp(1, 64);
         Geometry {
             max_frames,
@@ -191,7 +204,7 @@ impl Geometry {
                     .clamp(16, 1 << 16)
                     .trailing_zeros(),
             ),
-            reserve_frames: (capacity / 50 / FRAME_BYTES).max(2 * survivors * segment_frames),
+            reserve_frames: (capacity / 50 / FRAME_BYTES).max(2 * workers * segment_frames),
         }
     }
 
@@ -204,6 +217,20 @@ impl Geometry {
         };
         let words = self.words().into_iter().chain([seed, policy]);
         words.fold(0xcbf2_9ce4_8422_2325, fold)
+    }
+
+    /// Heads of one compaction worker, by the age of what is written there.
+    pub fn ages(&self) -> u64 {
+        if self.survivors.is_multiple_of(AGES) {
+            AGES
+        } else {
+            1
+        }
+    }
+
+    /// Compaction workers that may be at work at once.
+    pub fn workers(&self) -> u64 {
+        self.survivors / self.ages()
     }
 
     fn words(&self) -> [u64; 8] {
@@ -442,7 +469,7 @@ mod tests {
 
     #[test]
     fn geometry_scales_with_capacity() {
-        let small = Geometry::new(64 << 20, 64 << 20, 2);
+        let small = Geometry::new(64 << 20, 64 << 20, 2, 1);
         assert_eq!(
             (
                 small.segment_frames,
@@ -452,7 +479,7 @@ mod tests {
             ),
             (1, 1, 1, 1)
         );
-        let large = Geometry::new(8 << 30, 8 << 30, 2);
+        let large = Geometry::new(8 << 30, 8 << 30, 2, 1);
         assert_eq!(
             (
                 large.segment_frames,
@@ -462,7 +489,7 @@ mod tests {
             ),
             (4, 2, 16, 13)
         );
-        for g in [small, large, Geometry::new(1 << 40, 1 << 44, 256)] {
+        for g in [small, large, Geometry::new(1 << 40, 1 << 44, 256, 8)] {
             assert!(g.plausible(), "{g:?}");
             assert_eq!(Geometry::of_words(g.words()), g);
             let heads = g.heads * g.segment_frames * FRAME_BYTES;

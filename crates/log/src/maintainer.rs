@@ -1,13 +1,17 @@
-//! The maintainer: a thread that does ahead of time what writers would otherwise do themselves.
+//! The maintainer: threads, one a node, that do ahead of time what writers would otherwise do
+//! themselves.
 //!
-//! Nothing depends on it. Any writer short of space can do all it does; it only sees to it that they
-//! seldom have to.
+//! Nothing depends on it. Any writer short of space can do all they do; they only see to it that
+//! it seldom has to.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mneme_sys::NodeId;
+
 use crate::core::Core;
+use crate::error::WriteError;
 use crate::expiry::ExpirySweep;
 
 /// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
@@ -16,23 +20,27 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Looks between two reapings of the dead.
 const REAP_EVERY: u32 = 50;
 
-/// A running maintainer; dropping it stops the thread.
+/// Threads that maintain a store, one a node; dropping this stops them.
 pub(crate) struct Maintainer {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Maintainer {
     pub fn start(core: Arc<Core>) -> std::io::Result<Maintainer> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let theirs = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("mneme-maintain".into())
-            .spawn(move || run(&core, &theirs))?;
-        Ok(Maintainer {
-            stop,
-            thread: Some(thread),
-        })
+        let mut maintainer = Maintainer {
+            stop: Arc::new((Mutex::new(false), Condvar::new())),
+            threads: Vec::new(),
+        };
+        for node in (0..core.arena.nodes()).map(NodeId) {
+            let (core, stop) = (Arc::clone(&core), Arc::clone(&maintainer.stop));
+            // If one fails to start, dropping the maintainer stops those before it.
+            let thread = std::thread::Builder::new()
+                .name(format!("mneme-maintain{}", node.0))
+                .spawn(move || run(&core, node, &stop))?;
+            maintainer.threads.push(thread);
+        }
+        Ok(maintainer)
     }
 }
 
@@ -40,25 +48,30 @@ impl Drop for Maintainer {
     fn drop(&mut self) {
         *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A maintainer that panicked has nothing more to say.
             let _ = thread.join();
         }
     }
 }
 
-fn run(core: &Core, (stop, signal): &(Mutex<bool>, Condvar)) {
+fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
+    core.topology.stay_on(node);
     let mut looks = 0;
     let mut sweep = ExpirySweep::default();
     let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stopped {
         drop(stopped);
         looks += 1;
+        let stopped_now = || *stop.lock().unwrap_or_else(PoisonError::into_inner);
         // What fails here (a stalled lock, a damaged segment) fails again, with its error, for the
         // writer who needs it.
-        let _ = look_round(core, &mut sweep, looks % REAP_EVERY == 0, &|| {
-            *stop.lock().unwrap_or_else(PoisonError::into_inner)
-        });
+        let _ = if node == NodeId(0) {
+            look_round(core, &mut sweep, looks % REAP_EVERY == 0)
+        } else {
+            Ok(())
+        }
+        .and_then(|()| keep_room(core, node, &stopped_now));
         stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
         if !*stopped {
             stopped = signal
@@ -69,12 +82,8 @@ fn run(core: &Core, (stop, signal): &(Mutex<bool>, Condvar)) {
     }
 }
 
-fn look_round(
-    core: &Core,
-    sweep: &mut ExpirySweep,
-    reap: bool,
-    stopped: &dyn Fn() -> bool,
-) -> Result<(), crate::WriteError> {
+/// What concerns no node in particular.
+fn look_round(core: &Core, sweep: &mut ExpirySweep, reap: bool) -> Result<(), WriteError> {
     let slot = core.participants.slot()?;
     if reap {
         core.reap(&slot)?;
@@ -82,9 +91,17 @@ fn look_round(
     core.sweep_expired(&slot, sweep)?;
     if core.wants_compaction() || core.sweeps_due() {
         core.maintain(&slot)?;
+        core.condemn_lost(&slot)?;
     }
-    while core.wants_compaction() && !stopped() {
-        if !core.compact(&slot)? {
+    Ok(())
+}
+
+/// Compacts until the node has frames in stock.
+fn keep_room(core: &Core, node: NodeId, stopped: &dyn Fn() -> bool) -> Result<(), WriteError> {
+    let slot = core.participants.slot()?;
+    while core.node_wants_compaction(node) && !stopped() {
+        core.maintain(&slot)?;
+        if core.compact_batch(&slot, node)? == 0 {
             break;
         }
         core.maintain(&slot)?;

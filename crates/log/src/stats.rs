@@ -9,6 +9,25 @@ use crate::core::Core;
 use crate::layout::DATABASES;
 use crate::segment::State;
 
+/// The memory of a store on one NUMA node, in bytes.
+///
+/// `live + stale + index + heads + free = capacity`, but for frames that change hands meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Frames on the node.
+    pub capacity: u64,
+    /// Live records.
+    pub live_bytes: u64,
+    /// Dead records and unused ends of log segments.
+    pub stale_bytes: u64,
+    /// Frames of the index.
+    pub index_bytes: u64,
+    /// Space in open log segments that is not yet written.
+    pub head_bytes: u64,
+    /// Frames that nobody has.
+    pub free_bytes: u64,
+}
+
 /// A store's memory and contents, in bytes unless said otherwise.
 ///
 /// Taken without stopping anybody: numbers that change meanwhile may not add up exactly.
@@ -35,6 +54,11 @@ pub struct Stats {
     pub free_bytes: u64,
     /// Of `free_bytes`, those that only compaction may take.
     pub reserve_bytes: u64,
+    /// The same by NUMA node; what lies on no node are the tables.
+    pub nodes: Vec<NodeStats>,
+    /// Bytes of live records that compaction has moved since the store was created: beside what was
+    /// written, the price of the fill.
+    pub moved_bytes: u64,
     /// Log segments.
     pub segments: u64,
     /// Log segments that wait for readers to leave.
@@ -45,11 +69,21 @@ pub struct Stats {
 
 impl Core {
     pub(crate) fn stats(&self) -> Stats {
-        let mut live = 0;
-        let mut stale = 0;
-        let mut heads = 0;
+        let arena = self.arena.stats();
+        let mut nodes: Vec<NodeStats> = arena
+            .nodes
+            .iter()
+            .map(|on| NodeStats {
+                capacity: u64::from(on.frames) * FRAME_BYTES,
+                free_bytes: u64::from(on.free) * FRAME_BYTES,
+                ..NodeStats::default()
+            })
+            .collect();
+        // Every frame is on a node that the arena has.
+        let last = nodes.len().saturating_sub(1);
+        let node_of = |frame| usize::from(self.arena.node_of(frame).0).min(last);
         let (mut segments, mut condemned) = (0, 0);
-        for (_, info, _, state) in self.segments() {
+        for (frame, info, _, state) in self.segments() {
             segments += 1;
             condemned += u64::from(state == State::Condemned);
             let capacity = info.capacity();
@@ -60,39 +94,45 @@ impl Core {
             } else {
                 info.dead.load(Relaxed).min(used)
             };
-            live += used - dead;
-            stale += dead;
+            let Some(on) = nodes.get_mut(node_of(frame)) else {
+                continue;
+            };
+            on.live_bytes += used - dead;
+            on.stale_bytes += dead;
             if matches!(state, State::Opening | State::Head) {
-                heads += capacity - used;
+                on.head_bytes += capacity - used;
             } else {
-                stale += capacity - used;
+                on.stale_bytes += capacity - used;
             }
         }
-        let frames: Vec<_> = (0..self.tables.geometry.shards)
-            .flat_map(|i| self.pool_frames(i))
-            .collect();
-        let index_bytes = frames.len() as u64 * FRAME_BYTES;
-        let used_units: u64 = frames
-            .iter()
-            .filter_map(|&f| self.pool_frame_used(f).ok())
-            .sum();
-        let arena = self.arena.stats();
+        let mut index_used = 0;
+        for frame in (0..self.tables.geometry.shards).flat_map(|i| self.pool_frames(i)) {
+            index_used += self.pool_frame_used(frame).unwrap_or(0);
+            if let Some(on) = nodes.get_mut(node_of(frame)) {
+                on.index_bytes += FRAME_BYTES;
+            }
+        }
+        let sum = |part: fn(&NodeStats) -> u64| nodes.iter().map(part).sum::<u64>();
+        let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
+        let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
+        let free_bytes = sum(|n| n.free_bytes);
         let capacity = self.mem.region().len() as u64;
-        let free = u64::from(arena.free) * FRAME_BYTES;
-        let taken = live + stale + heads + index_bytes + free;
+        let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
             capacity,
             records: (0..DATABASES as u8)
                 .filter_map(|db| self.len(db).ok())
                 .sum(),
-            live_bytes: live,
-            stale_bytes: stale,
+            live_bytes,
+            stale_bytes,
             index_bytes,
-            index_used_bytes: used_units * crate::index::pool::UNIT,
-            head_bytes: heads,
+            index_used_bytes: index_used * crate::index::pool::UNIT,
+            head_bytes,
             overhead_bytes: capacity.saturating_sub(taken),
-            free_bytes: free,
-            reserve_bytes: free.min(self.tables.geometry.reserve_frames * FRAME_BYTES),
+            free_bytes,
+            reserve_bytes: free_bytes.min(self.tables.geometry.reserve_frames * FRAME_BYTES),
+            nodes,
+            moved_bytes: self.tables.header().moved.load(Relaxed),
             segments,
             condemned,
             pages: self.mem.region().pages(),

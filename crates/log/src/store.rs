@@ -1,6 +1,6 @@
 //! [`LogStore`] and how one is opened.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mneme_arena::{Arena, ArenaOptions};
 use mneme_sync::{ControlOptions, Participants};
@@ -157,7 +157,7 @@ impl Builder {
             .topology
             .clone()
             .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
-        let geometry = Geometry::new(len, max, topology.cpus());
+        let geometry = Geometry::new(len, max, topology.cpus(), topology.nodes());
         let random = match self.entropy {
             Some(bytes) => bytes,
             None => {
@@ -236,6 +236,7 @@ impl Builder {
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
         let secrets = RapidSecrets::seed(tables.seed);
+        let candidates = (0..arena.nodes()).map(|_| Mutex::default()).collect();
         let core = Arc::new(Core {
             mem,
             tables,
@@ -244,6 +245,7 @@ impl Builder {
             topology,
             clock: self.clock,
             secrets,
+            candidates,
         });
         let maintainer = match self.maintainer {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),

@@ -14,15 +14,16 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{Class, Frame};
-use mneme_sync::Slot;
+use mneme_arena::Frame;
+use mneme_sync::{Slot, Word};
 
+use crate::compact::Lane;
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
-use crate::layout::Head;
+use crate::layout::SegmentInfoOf;
 use crate::mem::Loc;
 use crate::publish::Change;
 use crate::record::Record;
@@ -56,15 +57,29 @@ pub(crate) enum Walk {
     NoRoom,
 }
 
+impl<W: Word> SegmentInfoOf<W> {
+    /// Notes that everything between the `used` mark and `used` is of the age of `born`: the
+    /// segment's is the mean of its bytes'.
+    fn note_birth(&self, born: u64, used: u64) {
+        let (mean, before) = (self.age.load(Relaxed), self.used());
+        let added = used.saturating_sub(before);
+        let sum = u128::from(mean) * u128::from(before) + u128::from(born) * u128::from(added);
+        let mean = sum / u128::from(used.max(1));
+        // Relaxed: for the choice of victims; only the head's holder stores it.
+        self.age.store((mean as u64).max(1), Relaxed);
+    }
+}
+
 impl Core {
-    /// Moves the live records of the claimed victim at `frame` to `head`, which the caller holds.
+    /// Moves the live records of the claimed victim at `frame` to a head that the caller holds.
     pub(crate) fn move_records(
         &self,
         slot: &Slot<'_>,
-        head: &Head,
+        to: &Lane<'_>,
         frame: Frame,
     ) -> Result<Walk, WriteError> {
         let info = self.tables.info(frame);
+        let born = info.born();
         let end = info.written_at(frame)?;
         let mut at = 0;
         while at < end {
@@ -72,9 +87,10 @@ impl Core {
             let _pin = slot.pin();
             let chunk = self.survivors(slot, frame, &mut at, end)?;
             let mut left = 0;
-            let walk = self.move_chunk(slot, head, &chunk, &mut left);
+            let walk = self.move_chunk(slot, to, &chunk, born, &mut left);
             if left > 0 {
                 info.dead.fetch_add(left, Relaxed);
+                self.tables.header().moved.fetch_add(left, Relaxed);
                 mneme_sys::fault!("compact.counted");
             }
             if let Walk::NoRoom = walk? {
@@ -88,14 +104,15 @@ impl Core {
     fn move_chunk(
         &self,
         slot: &Slot<'_>,
-        head: &Head,
+        to: &Lane<'_>,
         chunk: &[Survivor<'_>],
+        born: u64,
         left: &mut u64,
     ) -> Result<Walk, WriteError> {
         let mut rest = chunk;
         while !rest.is_empty() {
             let mut copies = [Loc::of_byte(0); CHUNK];
-            let n = self.append_copies(slot, head, rest, &mut copies)?;
+            let n = self.append_copies(slot, to, rest, born, &mut copies)?;
             if n == 0 {
                 return Ok(Walk::NoRoom);
             }
@@ -197,12 +214,13 @@ impl Core {
     fn append_copies(
         &self,
         slot: &Slot<'_>,
-        head: &Head,
+        lane: &Lane<'_>,
         survivors: &[Survivor<'_>],
+        born: u64,
         copies: &mut [Loc; CHUNK],
     ) -> Result<usize, WriteError> {
         let Some((frame, info)) =
-            self.segment_for(slot, head, survivors[0].size(), Class::Reserved)?
+            self.segment_for(slot, lane.head, survivors[0].size(), lane.claim)?
         else {
             return Ok(0);
         };
@@ -228,6 +246,7 @@ impl Core {
             self.copy_run(from, to, bytes)?;
         }
         mneme_sys::fault!("compact.written");
+        info.note_birth(born, used);
         info.set_used(used);
         Ok(n)
     }

@@ -198,3 +198,23 @@ fn rseq_offset() -> Option<i64> {
 fn rseq_offset() -> Option<i64> {
     None
 }
+
+/// Keeps the calling thread on these CPUs, as far as the system has them and allows it.
+pub(crate) fn stay_on(cpus: impl Iterator<Item = usize>) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        // SAFETY: a CPU set is a plain array of bits; `CPU_SET` ignores numbers beyond its end.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            for cpu in cpus.filter(|cpu| *cpu < libc::CPU_SETSIZE as usize) {
+                libc::CPU_SET(cpu, &mut set);
+            }
+            set
+        };
+        // SAFETY: the set is alive during the call. A refusal (no such CPU is allowed to us) leaves
+        // the thread where it was.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+    }
+    #[cfg(any(not(target_os = "linux"), miri))]
+    drop(cpus);
+}

@@ -51,6 +51,12 @@ pub trait Topology: Send + Sync {
         all
     }
 
+    /// Keeps the calling thread on the CPUs of `node` from now on. Does nothing where the node has
+    /// none, or the system does not allow it.
+    fn stay_on(&self, node: NodeId) {
+        let _ = node;
+    }
+
     /// The node of the CPU that runs the calling thread: a hint, as [`current_cpu`](Self::current_cpu).
     fn current_node(&self) -> NodeId {
         self.node_of(self.current_cpu())

@@ -81,6 +81,12 @@ impl Topology for SyntheticTopology {
         LOCAL + hops * (REMOTE - LOCAL)
     }
 
+    fn stay_on(&self, node: NodeId) {
+        if node.0 < self.nodes {
+            self.run_on(CpuId(u32::from(node.0) * self.cpus_per_node));
+        }
+    }
+
     fn current_cpu(&self) -> CpuId {
         PLACES.with_borrow(|places| {
             places

@@ -127,6 +127,13 @@ impl Topology for SysfsTopology {
     }
 
     #[inline]
+    fn stay_on(&self, node: NodeId) {
+        if self.nodes > 1 {
+            let cpus = (0..).zip(&self.node_of).filter(|(_, on)| **on == node);
+            crate::cpu::stay_on(cpus.map(|(cpu, _)| cpu));
+        }
+    }
+
     fn current_cpu(&self) -> CpuId {
         let cpu = crate::current_cpu();
         if (cpu.0 as usize) < self.node_of.len() {
