@@ -7,9 +7,11 @@
 //! entry compared once more and swapped; whoever lost the race leaves a dead copy. Readers are never
 //! in the way: the old bytes stay until the last of them has unpinned.
 //!
-//! **The age is that of the records**, not of their last move: a segment of survivors inherits it,
-//! and a worker has one head for the young and one for the old, so that what seldom changes is moved
-//! seldom, and not between what changes often.
+//! The age is the time since the segment was closed. (By the age of the data, as the paper's source
+//! has it, what never changes becomes ever more attractive, and is moved again and again for little:
+//! under zipfian load at 0.90 live that cost four tenths of the throughput.) The data's age decides
+//! between a worker's two heads, one for the young and one for the old, so that what seldom changes
+//! does not lie between what changes often.
 //!
 //! Work is by node: the victims of a node are candidates of their own, and survivors stay there,
 //! unless another node is much emptier. Then they move to it, so that writers here find room near

@@ -22,6 +22,10 @@ use crate::segment::{State, frame_byte};
 /// Records above this share of a log segment get an extent of their own.
 pub(crate) const LARGE_SHARE: u64 = 4;
 
+/// A shorter rest of a large record's extent is left unused: a log segment more to look after, for
+/// a few records.
+const MIN_TAIL: u64 = 64 << 10;
+
 impl<W: Word> SegmentInfoOf<W> {
     /// Reserves space in the log segment at `frame` for as many of `headers`, in order, as fit, and
     /// writes them there; `locs` receives where, `written` is told before the space is taken.
@@ -182,20 +186,22 @@ impl Core {
         let Some(extent) = self.ordinary_extent(slot, claim)? else {
             return Ok(false);
         };
-        // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
-        head.segment.store(u64::from(extent.start.0) + 1, Release);
-        mneme_sys::fault!("log.open.linked");
-        let info = self.tables.info(extent.start);
-        let word = info.state();
-        info.change(word, word.to(State::Head, None));
-        mneme_sys::fault!("log.open.head");
-        if let Some((old, info)) = old {
-            let word = info.state();
-            if word.state() == Some(State::Head) {
-                self.close_segment(old, word);
-            }
-        }
+        self.link_segment(head, extent.start, old);
         Ok(true)
+    }
+
+    /// Makes the opened segment at `frame` the locked head's, and closes the `old` one.
+    fn link_segment(&self, head: &Head, frame: Frame, old: Option<(Frame, &SegmentInfo)>) {
+        // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
+        head.segment.store(u64::from(frame.0) + 1, Release);
+        mneme_sys::fault!("log.open.linked");
+        self.tables
+            .info(frame)
+            .step(|state| (state == State::Opening).then_some(State::Head));
+        mneme_sys::fault!("log.open.head");
+        if let Some((old, _)) = old {
+            self.close_segment(old);
+        }
     }
 
     /// An extent for a log segment: of the ordinary length, or, where large records have left free
@@ -233,10 +239,7 @@ impl Core {
 
     pub(crate) fn repair_head(&self, head: &Head) {
         if let Some((_, info)) = self.tables.named(head.segment.load(Acquire)) {
-            let word = info.state();
-            if word.state() == Some(State::Opening) {
-                info.change(word, word.to(State::Head, None));
-            }
+            info.step(|state| (state == State::Opening).then_some(State::Head));
         }
     }
 
@@ -256,11 +259,40 @@ impl Core {
         mneme_sys::fault!("log.large.header");
         let info = self.tables.info(extent.start);
         info.set_used(header.size());
-        info.close(self.clock.now_ns());
-        let word = info.state();
-        info.change(word, word.to(State::Closed, None));
+        if !self.lend_tail(slot, extent.start, info)? {
+            info.close(self.clock.now_ns());
+            info.step(|state| (state == State::Opening).then_some(State::Closed));
+        }
         mneme_sys::fault!("log.large.closed");
         Ok(Some(loc))
+    }
+
+    /// Makes what a large record leaves of its extent the log segment of this CPU's head, if that
+    /// has much less left in its present one.
+    fn lend_tail(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        info: &SegmentInfo,
+    ) -> Result<bool, WriteError> {
+        let tail = info.capacity() - info.used();
+        let index = u64::from(self.topology.current_cpu().0) % self.tables.geometry.heads;
+        let head = self.tables.head(index);
+        if tail < MIN_TAIL {
+            return Ok(false);
+        }
+        let Some(held) = head.lock.try_lock_free(slot) else {
+            return Ok(false);
+        };
+        let _guard = self.inherit_head(head, held);
+        let old = self.head_segment(head)?;
+        let left = old.map_or(0, |(_, info)| info.capacity() - info.used());
+        if left >= tail / 2 {
+            return Ok(false);
+        }
+        mneme_sys::fault!("log.large.tail");
+        self.link_segment(head, frame, old);
+        Ok(true)
     }
 }
 

@@ -123,11 +123,16 @@ impl StateWord {
         })
     }
 
+    /// The same segment, once its large record is dead.
+    pub fn ordinary(self) -> StateWord {
+        StateWord(self.0 & !LARGE)
+    }
+
     pub fn owner(self) -> SlotId {
         SlotId((self.0 >> 8) as u16)
     }
 
-    /// Whether the segment holds one large record; such a segment is never a victim while it lives.
+    /// Whether the segment begins with a large record that lives; it is no victim while it does.
     pub fn large(self) -> bool {
         self.0 & LARGE != 0
     }
@@ -145,6 +150,18 @@ impl<W: Word> SegmentInfoOf<W> {
         self.state
             .compare_exchange(from.0, to.0, AcqRel, Relaxed)
             .is_ok()
+    }
+
+    /// The step that `next` says, by the only thread that may take one; the state of the large
+    /// record in front may change meanwhile.
+    pub fn step(&self, next: impl Fn(State) -> Option<State>) {
+        loop {
+            let word = self.state();
+            match word.state().and_then(&next) {
+                Some(to) if !self.change(word, word.to(to, None)) => {}
+                _ => return,
+            }
+        }
     }
 
     /// Starts a new life for an extent that was just claimed.
@@ -307,25 +324,46 @@ impl Core {
         Ok(Some(extent))
     }
 
-    /// Closes the head's segment at `frame`, which was seen in state `head` and is its head's no
-    /// longer.
-    pub(crate) fn close_segment(&self, frame: Frame, head: StateWord) {
+    /// Closes the segment at `frame`, if it is a head's, which is its head's no longer.
+    pub(crate) fn close_segment(&self, frame: Frame) {
         let info = self.tables.info(frame);
+        if info.state().state() != Some(State::Head) {
+            return;
+        }
         info.close(self.clock.now_ns());
-        info.change(head, head.to(State::Closed, None));
+        info.step(|state| (state == State::Head).then_some(State::Closed));
     }
 
     /// Counts the record of `bytes` bytes at `loc` as stale.
     pub(crate) fn record_died(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
         let frame = self.segment_of(loc)?;
         let info = self.tables.info(frame);
-        let dead = info.dead.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        let word = info.state();
-        if word.large() && word.state() == Some(State::Closed) && dead >= info.used() {
-            // Nobody finds the record any more: it needs no compaction, only the grace period.
-            self.condemn(frame, word);
+        info.dead.fetch_add(bytes, Relaxed);
+        if info.state().large() && loc.byte() == frame_byte(frame) {
+            self.large_died(frame, bytes);
         }
         Ok(())
+    }
+
+    /// Nobody finds the large record of `bytes` bytes at `frame` any more. If it lies there alone it
+    /// needs no compaction, only the grace period; with others behind it, it is a segment like others.
+    fn large_died(&self, frame: Frame, bytes: u64) {
+        let info = self.tables.info(frame);
+        loop {
+            let word = info.state();
+            let done = match word.state() {
+                Some(State::Closed) if word.large() && info.used() <= bytes => {
+                    self.condemn(frame, word)
+                }
+                Some(State::Opening | State::Head | State::Closed) if word.large() => {
+                    info.change(word, word.ordinary())
+                }
+                _ => true,
+            };
+            if done {
+                return;
+            }
+        }
     }
 
     /// The first frame of the log segment that `loc` lies in.
@@ -379,10 +417,10 @@ impl Core {
         mneme_sys::fault!("log.lost.taken");
         let mut condemned = 0;
         for (frame, info, word, state) in self.segments() {
-            if state != State::Closed || !word.large() {
+            if !word.large() {
                 continue;
             }
-            if !self.grace_over(info) {
+            if state != State::Closed || !self.grace_over(info) {
                 // Perhaps it is about to be published.
                 self.suspect_lost();
                 continue;
@@ -390,7 +428,18 @@ impl Core {
             let _pin = slot.pin();
             // Seen again under the pin: until it ends the record stays where it is.
             if info.state() == word && !self.is_found(frame, info)? {
-                condemned += usize::from(self.condemn(frame, word));
+                let bytes = match info.used() {
+                    0 => 0,
+                    _ => self
+                        .mem
+                        .record(Loc::of_byte(frame_byte(frame)))?
+                        .header()
+                        .size(),
+                };
+                // Perhaps it was counted already.
+                info.dead.fetch_max(bytes, Relaxed);
+                self.large_died(frame, bytes);
+                condemned += 1;
             }
         }
         Ok(condemned)
@@ -548,9 +597,9 @@ impl Core {
             }
         }
         // A head that moved on and died before it closed the old segment.
-        for (frame, _, word, state) in self.segments() {
+        for (frame, _, _, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) {
-                self.close_segment(frame, word);
+                self.close_segment(frame);
             }
         }
         Ok(())

@@ -1,0 +1,94 @@
+//! Large records and what lies behind them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use mneme_log::{LogStore, PagePolicy};
+
+fn open() -> LogStore {
+    LogStore::builder()
+        .capacity(64 << 20)
+        .maintainer(false)
+        .page_policy(PagePolicy::Small)
+        .open_private()
+        .unwrap()
+}
+
+/// More than half a frame: two never lie in one.
+const LARGE: usize = 1_100_000;
+
+fn large(round: u64) -> Vec<u8> {
+    vec![round as u8; LARGE]
+}
+
+fn small(key: u64) -> [u8; 1000] {
+    [key as u8; 1000]
+}
+
+/// Rounds of one large record and 800 kB of small ones; how many fitted.
+fn fill(store: &LogStore) -> u64 {
+    for round in 0..100u64 {
+        let mut whole = store
+            .put(&(round << 32).to_le_bytes(), &large(round))
+            .is_ok();
+        for i in 1..=800 {
+            let key = round << 32 | i;
+            whole = whole && store.put(&key.to_le_bytes(), &small(key)).is_ok();
+        }
+        if !whole {
+            return round;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn what_a_large_record_leaves_of_its_extent_serves_small_ones() {
+    let store = open();
+    let rounds = fill(&store);
+    // 60 MB may be had, in frames of 2 MiB; a frame a round, where it was two or nearly so.
+    assert!(rounds >= 25, "{rounds} rounds: {:?}", store.stats());
+    let stats = store.stats();
+    assert!(stats.live_bytes * 100 > stats.capacity * 75, "{stats:?}");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn small_records_outlive_the_large_one_before_them() {
+    let store = open();
+    let rounds = fill(&store);
+    for round in 0..rounds {
+        assert!(store.remove(&(round << 32).to_le_bytes()).unwrap());
+    }
+    let before = store.stats();
+    store.compact().unwrap();
+    store.compact().unwrap();
+    let after = store.stats();
+    let won = after.free_bytes - before.free_bytes;
+    assert!(won > rounds * LARGE as u64 * 8 / 10, "{before:?} {after:?}");
+    for key in (0..rounds).flat_map(|round| (1..=800).map(move |i| round << 32 | i)) {
+        assert_eq!(store.get(&key.to_le_bytes()).unwrap().unwrap(), small(key));
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_large_record_outlives_the_small_ones_behind_it() {
+    let store = open();
+    let rounds = fill(&store);
+    for key in (0..=rounds).flat_map(|round| (1..=800).map(move |i| round << 32 | i)) {
+        store.remove(&key.to_le_bytes()).unwrap();
+    }
+    store.compact().unwrap();
+    // Their room is lost while it lives, and no longer.
+    for round in 0..rounds {
+        let key = (round << 32).to_le_bytes();
+        assert_eq!(store.get(&key).unwrap().unwrap(), *large(round));
+        assert!(store.remove(&key).unwrap());
+    }
+    store.compact().unwrap();
+    store.compact().unwrap();
+    let stats = store.stats();
+    assert!(stats.free_bytes * 10 > stats.capacity * 8, "{stats:?}");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    assert!(fill(&store) >= rounds - 1);
+}
