@@ -70,7 +70,8 @@ impl Core {
         let mut moved = 0;
         while moved < BATCH && self.compact_node(slot, node)? {
             moved += 1;
-            if u64::from(self.arena.stats().free) <= self.tables.geometry.reserve_frames {
+            let stats = self.arena.stats();
+            if stats.free <= stats.reserved {
                 // Those who wait for room shall have this at once.
                 break;
             }
@@ -264,8 +265,8 @@ impl Core {
 
     /// Free frames that compaction keeps in stock.
     fn ahead(&self, stats: &ArenaStats) -> u64 {
-        let geometry = &self.tables.geometry;
-        geometry.reserve_frames + (u64::from(stats.frames) / 32).max(2 * geometry.segment_frames)
+        let few = 2 * self.tables.geometry.segment_frames;
+        u64::from(stats.reserved) + (u64::from(stats.frames) / 32).max(few)
     }
 }
 

@@ -111,6 +111,38 @@ pub struct BatchError {
     pub source: WriteError,
 }
 
+/// Why a store could not grow. It is as large as before.
+#[derive(Debug, Error)]
+pub enum GrowError {
+    /// The store was not made to become so large.
+    #[error(
+        "cannot grow to {asked} bytes: the store was made for at most {max}; create it with a larger max_capacity"
+    )]
+    BeyondMax {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes that it may have.
+        max: u64,
+    },
+    /// The machine has not so much memory.
+    #[error("cannot grow to {asked} bytes: this machine has {machine} bytes of memory")]
+    TooLarge {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes the machine has.
+        machine: u64,
+    },
+    /// The system refused.
+    #[error(transparent)]
+    Region(#[from] mneme_sys::RegionError),
+    /// Somebody who is stopped, but not dead, holds what this needs.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// This thread cannot become a participant.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+}
+
 /// Why a store could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -124,6 +156,14 @@ pub enum OpenError {
         asked: u64,
         /// Bytes the machine has.
         machine: u64,
+    },
+    /// The greatest capacity is below the first one.
+    #[error("a store of {capacity} bytes cannot have a max_capacity of {max}")]
+    MaxBelowCapacity {
+        /// Bytes at first.
+        capacity: u64,
+        /// Bytes that it was to be allowed.
+        max: u64,
     },
     /// The region could not be had.
     #[error(transparent)]

@@ -34,6 +34,7 @@ mod compact;
 mod core;
 mod error;
 mod expiry;
+mod grow;
 mod head;
 mod in_place;
 mod index;
@@ -56,7 +57,7 @@ mod transaction;
 mod value;
 
 pub use check::Report;
-pub use error::{BatchError, Corrupt, OpenError, ReadError, WriteError};
+pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};

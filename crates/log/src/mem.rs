@@ -163,13 +163,22 @@ impl Mem {
         }
     }
 
+    /// Another opening may have grown the region: maps what it has become, and looks again.
+    #[cold]
+    fn extend_to(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
+        match self.region.refresh() {
+            Ok(len) if bytes <= 1 << 45 && loc.byte() + bytes <= len as u64 => Ok(()),
+            _ => Err(self.outside(loc, bytes)),
+        }
+    }
+
     /// The address of `bytes` bytes at `loc`.
     #[inline]
     pub fn address(&self, loc: Loc, bytes: u64) -> Result<*mut u8, Corrupt> {
         let start = loc.byte();
         // A Loc is below 2^45, so that the sum cannot overflow.
         if bytes > 1 << 45 || start + bytes > self.region.len() as u64 {
-            return Err(self.outside(loc, bytes));
+            self.extend_to(loc, bytes)?;
         }
         Ok(self.region.base().wrapping_add(start as usize))
     }

@@ -123,7 +123,7 @@ impl Core {
     /// the caller tries again.
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let stats = self.arena.stats();
-        let reserve = self.tables.geometry.reserve_frames;
+        let reserve = u64::from(stats.reserved);
         let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;
         let segment = self.segment_bytes();
         let gains = self.segments().map(|(_, info, word, state)| match state {
@@ -139,7 +139,7 @@ impl Core {
         WriteError::OutOfMemory {
             wanted,
             live,
-            capacity: self.mem.region().len() as u64,
+            capacity: self.capacity(),
         }
     }
 

@@ -36,6 +36,8 @@ pub struct NodeStats {
 pub struct Stats {
     /// Bytes of the region.
     pub capacity: u64,
+    /// Bytes that the region may grow to.
+    pub max_capacity: u64,
     /// Records, in all databases.
     pub records: u64,
     /// Live records, headers and padding included. Estimated; compaction recounts.
@@ -116,7 +118,7 @@ impl Core {
         let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
         let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
         let free_bytes = sum(|n| n.free_bytes);
-        let capacity = self.mem.region().len() as u64;
+        let capacity = self.capacity();
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
             capacity,
@@ -130,7 +132,8 @@ impl Core {
             head_bytes,
             overhead_bytes: capacity.saturating_sub(taken),
             free_bytes,
-            reserve_bytes: free_bytes.min(self.tables.geometry.reserve_frames * FRAME_BYTES),
+            reserve_bytes: free_bytes.min(u64::from(arena.reserved) * FRAME_BYTES),
+            max_capacity: self.max_capacity(),
             nodes,
             moved_bytes: self.tables.header().moved.load(Relaxed),
             segments,

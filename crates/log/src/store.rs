@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use mneme_arena::{Arena, ArenaOptions};
+use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{
     Clock, Liveness, PagePolicy, Region, ScriptedLiveness, SysfsTopology, SystemClock, Topology,
@@ -11,7 +11,7 @@ use rapidhash::v3::RapidSecrets;
 
 use crate::check::Report;
 use crate::core::Core;
-use crate::error::{BatchError, Corrupt, OpenError, ReadError, WriteError};
+use crate::error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::layout::{DATABASES, Geometry, Tables};
 use crate::maintainer::Maintainer;
@@ -42,6 +42,7 @@ pub enum UpdatePolicy {
 #[derive(Clone)]
 pub struct Builder {
     capacity: u64,
+    max_capacity: Option<u64>,
     policy: UpdatePolicy,
     maintainer: bool,
     pages: PagePolicy,
@@ -54,6 +55,7 @@ impl Default for Builder {
     fn default() -> Builder {
         Builder {
             capacity: 1 << 30,
+            max_capacity: None,
             policy: UpdatePolicy::Append,
             maintainer: true,
             pages: PagePolicy::Huge,
@@ -70,6 +72,13 @@ impl Builder {
     /// from the system as it is first used.
     pub fn capacity(mut self, bytes: u64) -> Builder {
         self.capacity = bytes;
+        self
+    }
+
+    /// Bytes that the store may [`grow`](LogStore::grow) to; no more than its capacity unless said
+    /// otherwise. It costs addresses, and tables of some hundred bytes for every 2 MiB.
+    pub fn max_capacity(mut self, bytes: u64) -> Builder {
+        self.max_capacity = Some(bytes);
         self
     }
 
@@ -125,7 +134,9 @@ impl Builder {
                 machine,
             });
         }
-        let data = Region::private(bytes as usize, bytes as usize, self.pages)?;
+        let max = self.max_capacity.unwrap_or(bytes);
+        let max = max.max(self.capacity).next_multiple_of(FRAME_BYTES);
+        let data = Region::private(bytes as usize, max as usize, self.pages)?;
         let control = Region::private(control_bytes(), control_bytes(), PagePolicy::Small)?;
         self.create_in(data, control, Arc::new(ScriptedLiveness::new().process(0)))
     }
@@ -134,7 +145,13 @@ impl Builder {
         if self.capacity < MIN_CAPACITY {
             return Err(OpenError::CapacityTooSmall(self.capacity));
         }
-        Ok(self.capacity.next_multiple_of(mneme_arena::FRAME_BYTES))
+        if let Some(max) = self.max_capacity.filter(|max| *max < self.capacity) {
+            return Err(OpenError::MaxBelowCapacity {
+                capacity: self.capacity,
+                max,
+            });
+        }
+        Ok(self.capacity.next_multiple_of(FRAME_BYTES))
     }
 
     /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
@@ -379,6 +396,17 @@ impl LogStore {
     /// As for [`LogStore::remove`].
     pub fn remove_expired(&self) -> Result<usize, WriteError> {
         self.core.remove_all_expired()
+    }
+
+    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it; how large it is now.
+    /// Does nothing if it is that large. It may never be larger than the
+    /// [`max_capacity`](Builder::max_capacity), or the region's maximum, that it was created with.
+    ///
+    /// # Errors
+    /// Beyond that maximum or the machine's memory, or the system refuses: nothing has changed.
+    pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        let slot = self.core.participants.slot()?;
+        self.core.grow(&slot, bytes)
     }
 
     /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
