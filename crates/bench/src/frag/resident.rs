@@ -68,7 +68,8 @@ pub fn measure_apart(
         .output()
         .map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(why.trim().to_owned()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
