@@ -20,7 +20,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
 
-use mneme_arena::{ArenaStats, Class, Frame};
+use mneme_arena::{ArenaStats, Class, FRAME_BYTES, Frame};
 use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
@@ -28,7 +28,8 @@ use crate::core::Core;
 use crate::error::WriteError;
 use crate::head::{Claim, LARGE_SHARE};
 use crate::layout::{Head, SegmentInfo};
-use crate::segment::{State, StateWord};
+use crate::mem::Loc;
+use crate::segment::{State, StateWord, frame_byte};
 use crate::survivors::Walk;
 
 /// Of so many closed segments one becomes a candidate at a time: few enough that the order in which
@@ -82,33 +83,90 @@ impl Core {
     /// Moves the records of one victim on `node`.
     fn compact_node(&self, slot: &Slot<'_>, node: NodeId) -> Result<bool, WriteError> {
         let to = self.destination(node);
-        for worker in self.workers_of(to) {
-            let (first, ages) = (self.first_head(worker), self.tables.geometry.ages());
-            let lock = &self.tables.head(first).lock;
-            let Some(held) = lock.try_lock(slot) else {
+        let Some((first, _worker)) = self.hold_worker(slot, to) else {
+            return Ok(false);
+        };
+        let Some((frame, old)) = self.claim_victim(slot, node, to) else {
+            return Ok(false);
+        };
+        mneme_sys::fault!("compact.claimed");
+        let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
+        self.compact_victim(slot, &lane, frame)
+    }
+
+    /// Moves a large record behind which much is lost, and what lives behind it: the last resort of
+    /// a writer that finds no room otherwise for a record of `wanted` bytes. False: there is none that
+    /// would give it any.
+    pub(crate) fn compact_large(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
+        // What is won is the rest of the extent that the large record moves to, for this CPU's head.
+        // Where that is no better off with it, one large record after the other would move for nothing.
+        let needed = (2 * self.left_at_head()?).max(wanted);
+        if self.is_large(wanted) {
+            return Ok(false);
+        }
+        let most = self
+            .segments()
+            .filter(|(_, info, word, state)| {
+                *state == State::Closed && word.large() && self.grace_over(info)
+            })
+            .filter_map(|(frame, info, word, _)| {
+                let gain = large_gain(info, self.segment_bytes())?;
+                let large = self.mem.record(Loc::of_byte(frame_byte(frame))).ok()?;
+                let bytes = large.header().size();
+                if bytes.next_multiple_of(FRAME_BYTES) - bytes <= needed {
+                    return None;
+                }
+                // Won for every byte that must be copied.
+                Some((gain as f64 / info.live().max(1) as f64, frame, word))
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, frame, word)) = most else {
+            return Ok(false);
+        };
+        let node = self.arena.node_of(frame);
+        let Some((first, _worker)) = self.hold_worker(slot, node) else {
+            return Ok(false);
+        };
+        let claimed = word.to(State::Compacting, Some(slot.id()));
+        if !self.tables.info(frame).change(word, claimed) {
+            return Ok(false);
+        }
+        mneme_sys::fault!("compact.large.claimed");
+        self.compact_victim(slot, &self.lane(first, node), frame)
+    }
+
+    /// The first head of a worker on `node` that has nothing to do, and the lock that makes it the
+    /// caller's, with the heads behind it.
+    fn hold_worker<'s>(
+        &'s self,
+        slot: &Slot<'s>,
+        node: NodeId,
+    ) -> Option<(u64, mneme_sync::Guard<'s>)> {
+        let ages = self.tables.geometry.ages();
+        for worker in self.workers_of(node) {
+            let first = self.tables.geometry.heads + worker * ages;
+            let Some(held) = self.tables.head(first).lock.try_lock(slot) else {
                 continue;
             };
-            // The first head's lock is the worker's.
             let died = held.owner_died();
             let guard = held.into_inner();
             if died {
                 (first..first + ages).for_each(|i| self.repair_head(self.tables.head(i)));
                 guard.repaired();
             }
-            let Some((frame, word, old)) = self.claim_victim(slot, node, to) else {
-                return Ok(false);
-            };
-            mneme_sys::fault!("compact.claimed");
-            let lane = Lane {
-                head: self.tables.head(first + u64::from(old) % ages),
-                claim: Claim {
-                    class: Class::Reserved,
-                    node: to,
-                },
-            };
-            return self.compact_victim(slot, &lane, frame, word);
+            return Some((first, guard));
         }
-        Ok(false)
+        None
+    }
+
+    fn lane(&self, head: u64, node: NodeId) -> Lane<'_> {
+        Lane {
+            head: self.tables.head(head),
+            claim: Claim {
+                class: Class::Reserved,
+                node,
+            },
+        }
     }
 
     /// The workers whose heads are on `node`; where nodes are more than workers, they share.
@@ -116,11 +174,6 @@ impl Core {
         let (workers, node) = (self.tables.geometry.workers(), u64::from(node.0));
         let nodes = u64::from(self.arena.nodes());
         (node % workers..workers).step_by(nodes as usize)
-    }
-
-    fn first_head(&self, worker: u64) -> u64 {
-        let geometry = &self.tables.geometry;
-        geometry.heads + worker * geometry.ages()
     }
 
     /// Where the survivors of `node` go: there, or if it is short of free frames, to a node that is
@@ -154,12 +207,7 @@ impl Core {
 
     /// Claims the closed segment of greatest benefit on `node`, and says whether its records are
     /// rather old.
-    fn claim_victim(
-        &self,
-        slot: &Slot<'_>,
-        node: NodeId,
-        to: NodeId,
-    ) -> Option<(Frame, StateWord, bool)> {
+    fn claim_victim(&self, slot: &Slot<'_>, node: NodeId, to: NodeId) -> Option<(Frame, bool)> {
         let mut looked = false;
         loop {
             let (next, mean) = {
@@ -182,7 +230,7 @@ impl Core {
             mneme_sys::fault!("compact.chosen");
             let claimed = word.to(State::Compacting, Some(slot.id()));
             if info.change(word, claimed) {
-                return Some((frame, claimed, info.born() < mean));
+                return Some((frame, info.born() < mean));
             }
         }
     }
@@ -225,21 +273,21 @@ impl Core {
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
-        word: StateWord,
     ) -> Result<bool, WriteError> {
         let walk = self.move_records(slot, to, frame);
+        let info = self.tables.info(frame);
+        // A large record in front may have died meanwhile, and the word tell so.
         if let Ok(Walk::Empty) = walk {
             mneme_sys::fault!("compact.moved");
-            self.condemn(frame, word);
+            while !self.condemn(frame, info.state()) {}
             mneme_sys::fault!("compact.condemned");
             return Ok(true);
         }
-        let info = self.tables.info(frame);
         if let Err(WriteError::Corrupt(_)) = walk {
             // The last that is chosen again: others are worth more, whose records can be followed.
             info.age.store(u64::MAX, Relaxed);
         }
-        info.change(word, word.to(State::Closed, None));
+        info.step(|state| (state == State::Compacting).then_some(State::Closed));
         walk.map(|_| false)
     }
 
@@ -299,4 +347,11 @@ pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
             0
         };
     (gain >= capacity / 256).then_some(gain)
+}
+
+/// Bytes won by moving the large record in front of a closed segment, if they are as many as a log
+/// segment's worth of small records needs.
+pub(crate) fn large_gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
+    let gain = info.capacity().saturating_sub(info.live());
+    (gain > segment_bytes / LARGE_SHARE && gain > info.capacity() / 8).then_some(gain)
 }

@@ -257,14 +257,40 @@ impl Core {
         let loc = Loc::of_byte(frame_byte(extent.start));
         self.mem.word(loc)?.store(header.0, Relaxed);
         mneme_sys::fault!("log.large.header");
-        let info = self.tables.info(extent.start);
-        info.set_used(header.size());
-        if !self.lend_tail(slot, extent.start, info)? {
+        self.close_large(slot, extent.start, header.size())?;
+        mneme_sys::fault!("log.large.closed");
+        Ok(Some(loc))
+    }
+
+    /// Ends the opening of a segment whose large record of `bytes` bytes is reserved: what is left
+    /// of it is a head's, or nobody's.
+    pub(crate) fn close_large(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        bytes: u64,
+    ) -> Result<(), WriteError> {
+        let info = self.tables.info(frame);
+        info.set_used(bytes);
+        if !self.lend_tail(slot, frame, info)? {
             info.close(self.clock.now_ns());
             info.step(|state| (state == State::Opening).then_some(State::Closed));
         }
-        mneme_sys::fault!("log.large.closed");
-        Ok(Some(loc))
+        Ok(())
+    }
+
+    fn head_of_cpu(&self) -> &Head {
+        let cpu = u64::from(self.topology.current_cpu().0);
+        self.tables.head(cpu % self.tables.geometry.heads)
+    }
+
+    /// Bytes that this CPU's head has left in its log segment; a moment later it may be fewer.
+    pub(crate) fn left_at_head(&self) -> Result<u64, Corrupt> {
+        let word = self.head_of_cpu().segment.load(Acquire);
+        Ok(match self.tables.named(word) {
+            Some((frame, info)) => info.capacity().saturating_sub(info.written_at(frame)?),
+            None => 0,
+        })
     }
 
     /// Makes what a large record leaves of its extent the log segment of this CPU's head, if that
@@ -276,8 +302,7 @@ impl Core {
         info: &SegmentInfo,
     ) -> Result<bool, WriteError> {
         let tail = info.capacity() - info.used();
-        let index = u64::from(self.topology.current_cpu().0) % self.tables.geometry.heads;
-        let head = self.tables.head(index);
+        let head = self.head_of_cpu();
         if tail < MIN_TAIL {
             return Ok(false);
         }
@@ -286,8 +311,7 @@ impl Core {
         };
         let _guard = self.inherit_head(head, held);
         let old = self.head_segment(head)?;
-        let left = old.map_or(0, |(_, info)| info.capacity() - info.used());
-        if left >= tail / 2 {
+        if self.left_at_head()? >= tail / 2 {
             return Ok(false);
         }
         mneme_sys::fault!("log.large.tail");

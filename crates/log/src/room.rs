@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use mneme_arena::FRAME_BYTES;
-use mneme_sync::{Holding, Slot, SlotId, Stalled};
+use mneme_sync::{Epoch, Holding, Slot, SlotId, Stalled};
 
-use crate::compact::gain;
+use crate::compact::{gain, large_gain};
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::head::ROOM_TIMEOUT;
@@ -22,6 +22,8 @@ pub(crate) struct Room {
     began: Option<u64>,
     /// Rounds in a row after which there was nothing to wait for, and yet no room.
     vain: u32,
+    /// The oldest pin, when it was last looked at.
+    pin: Option<(SlotId, Epoch)>,
 }
 
 /// Rounds without anything to wait for before free room that cannot be had is given up: it is not
@@ -38,6 +40,7 @@ impl Room {
             wanted,
             began: None,
             vain: 0,
+            pin: None,
         }
     }
 
@@ -73,7 +76,7 @@ impl Core {
             self.free_condemned(slot)?;
             return Ok(());
         }
-        if self.trim_index(slot)? > 0 {
+        if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
             return Ok(());
         }
         if self.is_full(room.wanted) {
@@ -83,11 +86,24 @@ impl Core {
         if room.vain > VAIN {
             return Err(self.out_of_memory(room.wanted));
         }
-        if since > ROOM_TIMEOUT {
-            return Err(self.stalled_by_pin(self.oldest_pin(), since));
+        if since > ROOM_TIMEOUT
+            && let Some(slot) = self.holds_up(room)
+        {
+            return Err(self.stalled_by_pin(slot, since));
         }
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
+    }
+
+    /// Who has kept one and the same pin while this writer waited; `NONE`: nobody reads, and yet a
+    /// sweep does not go on.
+    fn holds_up(&self, room: &mut Room) -> Option<SlotId> {
+        let Some(oldest) = self.participants.stats().oldest_pin else {
+            let sweeping = self.tables.header().sweep.owner().is_some();
+            return sweeping.then_some(SlotId::NONE);
+        };
+        let seen = (oldest.slot, oldest.epoch);
+        (room.pin.replace(seen) == Some(seen)).then_some(oldest.slot)
     }
 
     fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
@@ -128,7 +144,11 @@ impl Core {
         let segment = self.segment_bytes();
         let gains = self.segments().map(|(_, info, word, state)| match state {
             State::Condemned => info.capacity(),
-            State::Closed | State::Compacting if !word.large() => gain(info, segment).unwrap_or(0),
+            State::Closed | State::Compacting if word.large() && !self.is_large(wanted) => {
+                large_gain(info, segment).unwrap_or(0)
+            }
+            State::Closed | State::Compacting if word.large() => 0,
+            State::Closed | State::Compacting => gain(info, segment).unwrap_or(0),
             _ => 0,
         });
         !self.sweeps_due() && free + gains.sum::<u64>() < wanted.max(segment)

@@ -355,7 +355,9 @@ impl Core {
                 Some(State::Closed) if word.large() && info.used() <= bytes => {
                     self.condemn(frame, word)
                 }
-                Some(State::Opening | State::Head | State::Closed) if word.large() => {
+                Some(State::Opening | State::Head | State::Closed | State::Compacting)
+                    if word.large() =>
+                {
                     info.change(word, word.ordinary())
                 }
                 _ => true,

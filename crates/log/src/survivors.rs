@@ -14,7 +14,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::Frame;
+use mneme_arena::{FRAME_BYTES, Frame};
 use mneme_sync::{Slot, Word};
 
 use crate::compact::Lane;
@@ -110,7 +110,14 @@ impl Core {
         left: &mut u64,
     ) -> Result<Walk, WriteError> {
         let mut rest = chunk;
-        while !rest.is_empty() {
+        while let Some(next) = rest.first() {
+            if self.is_large(next.size()) {
+                if !self.move_large(slot, to, next, left)? {
+                    return Ok(Walk::NoRoom);
+                }
+                rest = &rest[1..];
+                continue;
+            }
             let mut copies = [Loc::of_byte(0); CHUNK];
             let n = self.append_copies(slot, to, rest, born, &mut copies)?;
             if n == 0 {
@@ -135,6 +142,44 @@ impl Core {
             rest = &rest[n..];
         }
         Ok(Walk::Empty)
+    }
+
+    /// Moves a large record to an extent of its own, the rest of which serves small ones. False:
+    /// there is none.
+    fn move_large(
+        &self,
+        slot: &Slot<'_>,
+        to: &Lane<'_>,
+        survivor: &Survivor<'_>,
+        left: &mut u64,
+    ) -> Result<bool, WriteError> {
+        let bytes = survivor.size();
+        let frames = bytes.div_ceil(FRAME_BYTES) as u32;
+        let Some(extent) = self.open_extent(slot, frames, to.claim, true)? else {
+            return Ok(false);
+        };
+        let copy = Loc::of_byte(frame_byte(extent.start));
+        self.copy_run(survivor.loc, copy, bytes)?;
+        mneme_sys::fault!("compact.large.copied");
+        self.close_large(slot, extent.start, bytes)?;
+        mneme_sys::fault!("compact.large.closed");
+        let Survivor {
+            root,
+            place,
+            segment,
+            loc,
+            ..
+        } = *survivor;
+        match self.relocate(slot, &root, place, segment, loc, copy) {
+            Ok(true) => *left += bytes,
+            Ok(false) => self.record_died(copy, bytes)?,
+            Err(error) => {
+                self.suspect_lost();
+                return Err(error);
+            }
+        }
+        mneme_sys::fault!("compact.large.swapped");
+        Ok(true)
     }
 
     /// The live ones of the next records from offset `at` on, which moves past them.
@@ -227,7 +272,7 @@ impl Core {
         let (mut used, capacity) = (info.written_at(frame)?, info.capacity());
         let mut n = 0;
         for (survivor, copy) in survivors.iter().zip(&mut *copies) {
-            if used + survivor.size() > capacity {
+            if used + survivor.size() > capacity || self.is_large(survivor.size()) {
                 break;
             }
             *copy = Loc::of_byte(frame_byte(frame) + used);

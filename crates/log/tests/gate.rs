@@ -150,6 +150,8 @@ enum Work {
     Update,
     /// Large values.
     Large,
+    /// Small values that find no room unless large ones move.
+    Crowd,
     /// Clearing, and the sweep that follows.
     Clear,
     /// Several keys at once: new ones, old ones, removals; few and many.
@@ -240,6 +242,14 @@ impl Work {
                     assert!(set.unwrap());
                 }
                 while s.store.compact().unwrap() > 0 {}
+            }
+            Work::Crowd => {
+                for round in 0..24 {
+                    s.put(&key(50_000 + round), &value(round, 1, 1_100_000));
+                    (0..9).for_each(|i| s.put(&key(60_000 + round * 9 + i), &value(i, 1, 90_000)));
+                }
+                (0..24 * 9).for_each(|i| s.remove(&key(60_000 + i)));
+                (0..110).for_each(|i| s.put(&key(70_000 + i), &value(i, 2, 90_000)));
             }
             Work::Clear => {
                 s.clear();
@@ -384,6 +394,12 @@ fn gate_of(policy: UpdatePolicy, work: Work) {
         "{work:?} leads through {} places",
         names.len()
     );
+    let died = gate_at(policy, work, names);
+    assert!(died > 20, "only {died} deaths");
+}
+
+/// The same at these names only; how many deaths.
+fn gate_at(policy: UpdatePolicy, work: Work, names: BTreeMap<&'static str, u64>) -> u32 {
     let mut died = 0;
     for (name, passages) in names {
         let nths: BTreeSet<u64> = [1, passages / 3, passages * 2 / 3, passages]
@@ -407,7 +423,7 @@ fn gate_of(policy: UpdatePolicy, work: Work) {
             );
         }
     }
-    assert!(died > 20, "only {died} deaths");
+    died
 }
 
 #[test]
@@ -438,6 +454,14 @@ fn updates() {
 #[test]
 fn large_values() {
     gate(Work::Large);
+}
+
+#[test]
+fn moving_large_values() {
+    let mut names = names_of(Append, Work::Crowd);
+    names.retain(|name, _| name.starts_with("compact.large"));
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert!(gate_at(Append, Work::Crowd, names) > 10);
 }
 
 #[test]

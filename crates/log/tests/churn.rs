@@ -1,0 +1,193 @@
+//! Hours of changes in a nearly full store leave its accounts exact and its memory whole.
+//!
+//! The short form runs for a second; `cargo xtask ladder` for as long as it is asked to.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use mneme_log::{LogStore, PagePolicy, Stats, WriteError};
+
+const THREADS: u64 = 3;
+/// Keys of one thread.
+const KEYS: usize = 20_000;
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |s| s.parse().unwrap())
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// Most values are short, some long, a few have extents of their own.
+    fn length(&mut self) -> usize {
+        let length = match self.below(1000) {
+            0 => 600_000 + self.below(1 << 20),
+            1..20 => 4096 + self.below(60_000),
+            20..500 => self.below(200),
+            _ => 200 + self.below(2000),
+        };
+        length as usize
+    }
+}
+
+fn value(key: u64, length: usize) -> Vec<u8> {
+    let word = (key ^ length as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut bytes = word.to_le_bytes().repeat(length / 8 + 1);
+    bytes.truncate(length);
+    bytes
+}
+
+/// Bytes of a record with a key of 8: header, an expiry word where the value is long, padding.
+fn record_bytes(length: usize) -> u64 {
+    let expiry = if length > 64 << 10 { 8 } else { 0 };
+    (8 + expiry + 8 + length as u64).next_multiple_of(8)
+}
+
+/// What one thread has stored: the length under each of its keys.
+struct Owner {
+    first: u64,
+    lengths: Vec<Option<usize>>,
+    bytes: u64,
+    random: Random,
+    writes: u64,
+    refused: u64,
+}
+
+impl Owner {
+    fn note(&mut self, i: usize, length: Option<usize>) {
+        let old = std::mem::replace(&mut self.lengths[i], length);
+        self.bytes -= old.map_or(0, record_bytes);
+        self.bytes += length.map_or(0, record_bytes);
+    }
+
+    /// One change of a key of its own that keeps it at about `share` bytes, or a look at one.
+    fn step(&mut self, store: &LogStore, share: u64) {
+        let i = self.random.below(KEYS as u64) as usize;
+        let key = self.first + i as u64;
+        let name = key.to_le_bytes();
+        match self.random.below(8) {
+            0 => {
+                let found = store.get(&name).unwrap();
+                let expected = self.lengths[i].map(|n| value(key, n));
+                assert_eq!(found.as_deref(), expected.as_deref(), "key {key}");
+            }
+            1 => {
+                assert_eq!(store.remove(&name).unwrap(), self.lengths[i].is_some());
+                self.note(i, None);
+            }
+            _ if self.bytes > share => {
+                assert_eq!(store.remove(&name).unwrap(), self.lengths[i].is_some());
+                self.note(i, None);
+            }
+            _ => {
+                let length = self.random.length();
+                match store.put(&name, &value(key, length)) {
+                    Ok(()) => self.note(i, Some(length)),
+                    // For an extent of its own there may be no room in one piece.
+                    Err(WriteError::OutOfMemory { .. }) if length > 512 << 10 => self.refused += 1,
+                    Err(other) => panic!("{length} bytes: {other}; {:?}", store.stats()),
+                }
+                self.writes += 1;
+            }
+        }
+    }
+}
+
+/// The store's accounts once the maintainer, which counts its copies before it strikes the originals
+/// off, has come to an end; or as they stay.
+fn settled(store: &LogStore, live: u64) -> Stats {
+    for _ in 0..1000 {
+        if store.stats().live_bytes == live {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    store.stats()
+}
+
+#[test]
+fn hours_of_churn() {
+    let seconds = from_environment("MNEME_LADDER_SECS", 1);
+    let seed = from_environment("MNEME_LADDER_SEED", 42);
+    let long = seconds > 30;
+    let store = LogStore::builder()
+        .capacity(if long { 512 << 20 } else { 64 << 20 })
+        .page_policy(PagePolicy::Small)
+        .open_private()
+        .unwrap();
+    let empty = store.stats();
+    let mut owners: Vec<Owner> = (0..THREADS)
+        .map(|t| Owner {
+            first: t << 32,
+            lengths: vec![None; KEYS],
+            bytes: 0,
+            random: Random(seed.wrapping_mul(2 * t + 1) | 1),
+            writes: 0,
+            refused: 0,
+        })
+        .collect();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut rounds = 0;
+    while Instant::now() < end || rounds < 2 {
+        rounds += 1;
+        // Nine tenths of what records can have; in every third round they drain away instead.
+        let stats = store.stats();
+        let can = stats.capacity - stats.overhead_bytes - stats.index_bytes - empty.reserve_bytes;
+        let share = if rounds % 3 == 0 {
+            can / 4
+        } else {
+            can * 8 / 10
+        } / THREADS;
+        std::thread::scope(|s| {
+            for owner in &mut owners {
+                let store = &store;
+                s.spawn(move || (0..50_000).for_each(|_| owner.step(store, share)));
+            }
+        });
+        let bytes: u64 = owners.iter().map(|o| o.bytes).sum();
+        let stats = settled(&store, bytes);
+        let records = owners
+            .iter()
+            .flat_map(|o| o.lengths.iter().flatten())
+            .count();
+        assert_eq!(stats.records, records as u64, "round {rounds}: {stats:?}");
+        let drift = stats.live_bytes as i64 - bytes as i64;
+        assert_eq!(drift, 0, "round {rounds}: {stats:?}");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+    for owner in &mut owners {
+        for i in 0..KEYS {
+            let key = (owner.first + i as u64).to_le_bytes();
+            let expected = owner.lengths[i].map(|n| value(owner.first + i as u64, n));
+            assert_eq!(store.get(&key).unwrap().as_deref(), expected.as_deref());
+            store.remove(&key).unwrap();
+        }
+    }
+    let moved = store.stats().moved_bytes;
+    // Whoever still holds a segment, or reads, is done soon.
+    while store.compact().unwrap() > 0 {}
+    store.compact().unwrap();
+    let drained = store.stats();
+    assert_eq!((drained.records, drained.live_bytes), (0, 0), "{drained:?}");
+    let kept = drained.index_bytes + drained.head_bytes + drained.stale_bytes;
+    assert_eq!(drained.free_bytes + kept, empty.free_bytes, "{drained:?}");
+    // What the index and the heads keep does not depend on how long it went on.
+    assert!(kept <= 24 << 20, "{drained:?}");
+    let writes: u64 = owners.iter().map(|o| o.writes).sum();
+    let refused: u64 = owners.iter().map(|o| o.refused).sum();
+    println!(
+        "churn: {rounds} rounds, {writes} writes, {refused} large ones refused, {moved} bytes moved"
+    );
+}
