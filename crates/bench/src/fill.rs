@@ -126,11 +126,6 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         ledger.add(&level.system, &found_case(level.fill), Metric::Fill, found);
         notes.extend(level.complaint());
     }
-    for policy in [APPEND, IN_PLACE] {
-        if POLICIES.iter().all(|(known, _)| *known != policy) {
-            notes.push(format!("{policy} is not there yet"));
-        }
-    }
     print_table(scale, &ledger);
     if let Some(directory) = &options.svg {
         draw(scale, &ledger, directory)?;

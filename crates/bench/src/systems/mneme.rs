@@ -1,4 +1,5 @@
-//! Ours: the log-structured store, in private memory of twice its records' size, with its maintainer.
+//! Ours: the log-structured store, in private memory of twice its records' size, with its maintainer; once as it
+//! appends every change, once as it overwrites values where they lie.
 
 use super::{BATCH, Load, System, bare, change, take};
 use crate::error::BenchError;
@@ -9,9 +10,14 @@ use std::sync::Mutex;
 
 /// Its name in reports.
 pub const NAME: &str = "mneme";
+/// The name of the one that overwrites.
+pub const OVERWRITING: &str = "mneme-inplace";
 
 /// The policies that there are, with their names in reports. Workloads that compare policies go through this list.
-pub const POLICIES: &[(&str, UpdatePolicy)] = &[(APPEND, UpdatePolicy::Append)];
+pub const POLICIES: &[(&str, UpdatePolicy)] = &[
+    (APPEND, UpdatePolicy::Append),
+    (IN_PLACE, UpdatePolicy::InPlace),
+];
 
 /// Every change appends a record.
 pub const APPEND: &str = "Append";
@@ -37,9 +43,12 @@ impl Store {
     ///
     /// # Errors
     /// [`BenchError::Store`].
-    pub fn new(load: Load) -> Result<Self, BenchError> {
+    pub fn new(load: Load, policy: UpdatePolicy) -> Result<Self, BenchError> {
         let capacity = (load.records * bytes_a_record(load.value)).max(MIN_CAPACITY);
-        let store = LogStore::builder().capacity(capacity).open_private();
+        let store = LogStore::builder()
+            .capacity(capacity)
+            .update_policy(policy)
+            .open_private();
         Ok(Self {
             store: store.map_err(|error| BenchError::Store(error.to_string()))?,
             trouble: Mutex::new(None),

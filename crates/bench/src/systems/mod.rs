@@ -15,9 +15,10 @@ pub mod strings;
 
 use crate::error::BenchError;
 use crate::generate::keys::stamp_of;
+use mneme_log::UpdatePolicy;
 
 /// Our own stores in a comparison.
-pub const OURS: [&str; 1] = [mneme::NAME];
+pub const OURS: [&str; 2] = [mneme::NAME, mneme::OVERWRITING];
 
 /// Peers that can be asked for.
 pub const PEERS: [&str; 4] = ["dashmap", "papaya", "scc", "moka"];
@@ -119,7 +120,8 @@ pub trait Visitor {
 pub fn with<V: Visitor>(name: &str, load: Load, visitor: V) -> Result<V::Result, BenchError> {
     Ok(match name {
         bare::NAME => visitor.visit(bare::BareRecords::new(load)?),
-        mneme::NAME => visitor.visit(mneme::Store::new(load)?),
+        mneme::NAME => visitor.visit(mneme::Store::new(load, UpdatePolicy::Append)?),
+        mneme::OVERWRITING => visitor.visit(mneme::Store::new(load, UpdatePolicy::InPlace)?),
         "dashmap" => visitor.visit(dashmap::Peer::new()),
         "papaya" => visitor.visit(papaya::Peer::new()),
         "scc" => visitor.visit(scc::Peer::new()),

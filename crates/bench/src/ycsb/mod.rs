@@ -1,5 +1,5 @@
 //! `ycsb`: the Yahoo cloud serving benchmark's A, B, C, D and F, and the papers' mixes (Nibble, fig. 13), beside
-//! concurrent maps and beside bare memory.
+//! concurrent maps and beside bare memory; our store with both update policies (dissertation, fig. 30 and 31).
 //!
 //! A is `get50 zipfian`, B is `get95 zipfian`, C is `get100 zipfian`; E scans in key order and waits for ordered data.
 //! All systems are loaded with the same records and stay loaded; each cell (mix, distribution, size, batch, threads) is

@@ -218,7 +218,7 @@ fn estimate(system: &str, value: usize) -> u64 {
     match system {
         bare::NAME => record,
         // All of its capacity comes into use, since updates append.
-        mneme::NAME => mneme::bytes_a_record(value),
+        mneme::NAME | mneme::OVERWRITING => mneme::bytes_a_record(value),
         "moka" => record + 300,
         _ => record + 120,
     }
