@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mneme_log::{LogStore, PagePolicy, Stats, WriteError};
 
 const THREADS: u64 = 3;
-/// Keys of one thread.
+/// Keys of one thread for every 64 MiB: more than have room.
 const KEYS: usize = 20_000;
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
@@ -74,7 +74,7 @@ impl Owner {
 
     /// One change of a key of its own that keeps it at about `share` bytes, or a look at one.
     fn step(&mut self, store: &LogStore, share: u64) {
-        let i = self.random.below(KEYS as u64) as usize;
+        let i = self.random.below(self.lengths.len() as u64) as usize;
         let key = self.first + i as u64;
         let name = key.to_le_bytes();
         match self.random.below(8) {
@@ -108,22 +108,25 @@ impl Owner {
 /// The store's accounts once the maintainer, which counts its copies before it strikes the originals
 /// off, has come to an end; or as they stay.
 fn settled(store: &LogStore, live: u64) -> Stats {
+    let mut stats = store.stats();
     for _ in 0..1000 {
-        if store.stats().live_bytes == live {
+        if stats.live_bytes == live {
             break;
         }
         std::thread::sleep(Duration::from_millis(5));
+        stats = store.stats();
     }
-    store.stats()
+    stats
 }
 
 #[test]
 fn hours_of_churn() {
     let seconds = from_environment("MNEME_LADDER_SECS", 1);
     let seed = from_environment("MNEME_LADDER_SEED", 42);
-    let long = seconds > 30;
+    let times = if seconds > 30 { 8 } else { 1 };
+    let keys = times * KEYS;
     let store = LogStore::builder()
-        .capacity(if long { 512 << 20 } else { 64 << 20 })
+        .capacity((times as u64) << 26)
         .page_policy(PagePolicy::Small)
         .open_private()
         .unwrap();
@@ -131,7 +134,7 @@ fn hours_of_churn() {
     let mut owners: Vec<Owner> = (0..THREADS)
         .map(|t| Owner {
             first: t << 32,
-            lengths: vec![None; KEYS],
+            lengths: vec![None; keys],
             bytes: 0,
             random: Random(seed.wrapping_mul(2 * t + 1) | 1),
             writes: 0,
@@ -153,7 +156,7 @@ fn hours_of_churn() {
         std::thread::scope(|s| {
             for owner in &mut owners {
                 let store = &store;
-                s.spawn(move || (0..50_000).for_each(|_| owner.step(store, share)));
+                s.spawn(move || (0..times * 50_000).for_each(|_| owner.step(store, share)));
             }
         });
         let bytes: u64 = owners.iter().map(|o| o.bytes).sum();
@@ -168,7 +171,7 @@ fn hours_of_churn() {
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
     for owner in &mut owners {
-        for i in 0..KEYS {
+        for i in 0..keys {
             let key = (owner.first + i as u64).to_le_bytes();
             let expected = owner.lengths[i].map(|n| value(owner.first + i as u64, n));
             assert_eq!(store.get(&key).unwrap().as_deref(), expected.as_deref());
@@ -184,7 +187,7 @@ fn hours_of_churn() {
     let kept = drained.index_bytes + drained.head_bytes + drained.stale_bytes;
     assert_eq!(drained.free_bytes + kept, empty.free_bytes, "{drained:?}");
     // What the index and the heads keep does not depend on how long it went on.
-    assert!(kept <= 24 << 20, "{drained:?}");
+    assert!(kept * 4 <= drained.capacity, "{drained:?}");
     let writes: u64 = owners.iter().map(|o| o.writes).sum();
     let refused: u64 = owners.iter().map(|o| o.refused).sum();
     println!(

@@ -144,3 +144,34 @@ fn a_store_full_of_records_that_do_not_fill_segments_says_so() {
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 }
+
+/// Full is said at once, not after moving what cannot help; the full store goes on in all else, and
+/// takes as much again as is removed.
+#[test]
+fn a_full_store_refuses_at_once_and_recovers() {
+    let store = open(64 << 20);
+    let (stored, error) = fill(&store, 1000);
+    assert!(matches!(error, WriteError::OutOfMemory { .. }), "{error}");
+    let full = store.stats();
+    assert!(full.live_bytes * 100 > full.capacity * 85, "{full:?}");
+    for _ in 0..1000 {
+        let refused = store.put(b"one more", &[0; 1000]).unwrap_err();
+        assert!(matches!(refused, WriteError::OutOfMemory { .. }));
+    }
+    assert_eq!(store.stats().moved_bytes, full.moved_bytes);
+    assert_eq!(store.stats().reserve_bytes, full.reserve_bytes);
+    let key = |i: u64| i.to_le_bytes();
+    for i in 0..stored {
+        assert_eq!(*store.get(&key(i)).unwrap().unwrap(), [7; 1000]);
+    }
+    // Every fourth record, all over the log: compaction has to start from a full store.
+    let gone = stored / 4;
+    for i in (0..stored).step_by(4) {
+        assert!(store.remove(&key(i)).unwrap());
+    }
+    for i in 0..gone - 4000 {
+        store.put(&key(stored + i), &[8; 1000]).unwrap();
+    }
+    assert!(store.stats().moved_bytes > full.moved_bytes);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
