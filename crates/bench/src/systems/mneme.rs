@@ -25,7 +25,7 @@ pub const APPEND: &str = "Append";
 pub const IN_PLACE: &str = "InPlace";
 
 /// Bytes of index a record, for the capacity.
-const INDEX_BYTES: u64 = 14;
+pub const INDEX_BYTES: u64 = 14;
 
 /// Bytes of which one record of `value` bytes fills half.
 pub fn bytes_a_record(value: usize) -> u64 {
