@@ -123,6 +123,17 @@ impl Core {
         let Some((_, frame, word)) = most else {
             return Ok(false);
         };
+        self.compact_this(slot, frame, word)
+    }
+
+    /// Moves what lives in the closed segment at `frame`, whose grace period is over, whatever it is
+    /// worth. False: it is closed no longer, or there is no room.
+    pub(crate) fn compact_this(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        word: StateWord,
+    ) -> Result<bool, WriteError> {
         let node = self.arena.node_of(frame);
         let Some((first, _worker)) = self.hold_worker(slot, node) else {
             return Ok(false);

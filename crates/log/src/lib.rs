@@ -54,6 +54,7 @@ mod stats;
 mod store;
 mod survivors;
 mod transaction;
+mod vacate;
 mod value;
 
 pub use check::Report;

@@ -22,6 +22,8 @@ pub(crate) struct Room {
     began: Option<u64>,
     /// Rounds in a row after which there was nothing to wait for, and yet no room.
     vain: u32,
+    /// Windows of frames emptied for it.
+    vacated: u32,
     /// The oldest pin, when it was last looked at.
     pin: Option<(SlotId, Epoch)>,
 }
@@ -29,6 +31,8 @@ pub(crate) struct Room {
 /// Rounds without anything to wait for before free room that cannot be had is given up: it is not
 /// in one piece, or others are always faster.
 const VAIN: u32 = 16;
+/// Windows that are emptied for one large record: others may be faster to what has become free.
+const VACATED: u32 = 8;
 /// How long a writer goes on making room, with success, that others take or that is not in one
 /// piece, before it says so.
 const DILIGENCE: Duration = Duration::from_secs(10);
@@ -40,6 +44,7 @@ impl Room {
             wanted,
             began: None,
             vain: 0,
+            vacated: 0,
             pin: None,
         }
     }
@@ -69,6 +74,15 @@ impl Core {
             } else {
                 self.stalled_by_pin(slot.id(), since)
             });
+        }
+        let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
+        if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
+            room.vacated += 1;
+            if self.vacate(slot, frames)? {
+                self.stamp_segments();
+                self.free_condemned(slot)?;
+                return Ok(());
+            }
         }
         if self.compact(slot)? {
             // Its segment is free after a grace period, which seldom takes longer than this.

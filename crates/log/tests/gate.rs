@@ -250,6 +250,10 @@ impl Work {
                 }
                 (0..24 * 9).for_each(|i| s.remove(&key(60_000 + i)));
                 (0..110).for_each(|i| s.put(&key(70_000 + i), &value(i, 2, 90_000)));
+                // And a larger one, which has room only in pieces.
+                (0..110).for_each(|i| s.remove(&key(70_000 + i)));
+                (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
+                s.put(b"larger", &value(0, 3, 7 << 20));
             }
             Work::Clear => {
                 s.clear();

@@ -71,6 +71,32 @@ fn small_records_outlive_the_large_one_before_them() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
+/// Enough is free, and nowhere in one piece.
+#[test]
+fn large_records_make_way_for_larger_ones() {
+    let store = open();
+    let key = |i: u64| i.to_le_bytes();
+    let mut stored = 0;
+    while store.put(&key(stored), &large(stored)).is_ok() {
+        stored += 1;
+    }
+    for i in (0..stored).step_by(2) {
+        assert!(store.remove(&key(i)).unwrap());
+    }
+    store.compact().unwrap();
+    for (i, mib) in [(1000, 5), (1001, 7)] {
+        store.put(&key(i), &vec![i as u8; mib << 20]).unwrap();
+    }
+    for i in (1..stored).step_by(2) {
+        assert_eq!(*store.get(&key(i)).unwrap().unwrap(), large(i));
+    }
+    assert_eq!(*store.get(&key(1001)).unwrap().unwrap(), vec![233; 7 << 20]);
+    let stats = store.stats();
+    // A window is emptied, not the store.
+    assert!(stats.moved_bytes < 12 << 20, "{stats:?}");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
 #[test]
 fn a_large_record_outlives_the_small_ones_behind_it() {
     let store = open();
