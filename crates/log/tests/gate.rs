@@ -135,6 +135,9 @@ fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
     v
 }
 
+/// Bytes that a store may grow by.
+const GROWN: usize = 8 << 20;
+
 /// A stretch of work that leads through as many places as one thread can.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
@@ -152,6 +155,8 @@ enum Work {
     Large,
     /// Small values that find no room unless large ones move.
     Crowd,
+    /// Growth of the region.
+    Grow,
     /// Clearing, and the sweep that follows.
     Clear,
     /// Several keys at once: new ones, old ones, removals; few and many.
@@ -255,6 +260,13 @@ impl Work {
                 (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
                 s.put(b"larger", &value(0, 3, 7 << 20));
             }
+            Work::Grow => {
+                for half in [1, 2] {
+                    let bytes = memory::CAPACITY + GROWN / 2 * half;
+                    s.store.grow(bytes as u64).unwrap();
+                    (0..100).for_each(|i| s.put(&key(i), &value(i, 2, 90_000)));
+                }
+            }
             Work::Clear => {
                 s.clear();
                 s.store.compact().unwrap();
@@ -265,8 +277,9 @@ impl Work {
 }
 
 /// A store with some records, opened by process 1, and its memory.
-fn prepared(policy: UpdatePolicy) -> (Memory, Recorded) {
-    let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
+fn prepared(policy: UpdatePolicy, work: Work) -> (Memory, Recorded) {
+    let more = if work == Work::Grow { GROWN } else { 0 };
+    let (memory, store) = Memory::growing(memory::CAPACITY, memory::CAPACITY + more, policy);
     let s = Recorded {
         store,
         model: Arc::default(),
@@ -350,7 +363,7 @@ fn go_on(store: &LogStore, context: &str) {
 /// The names that `work` leads through, each with how often.
 fn names_of(policy: UpdatePolicy, work: Work) -> BTreeMap<&'static str, u64> {
     let run = move || {
-        let (_memory, s) = prepared(policy);
+        let (_memory, s) = prepared(policy, work);
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
         work.run(&s);
         let passed = fault::passed().into_iter();
@@ -369,7 +382,7 @@ fn abandon(
     name: &'static str,
     nth: u64,
 ) -> Option<(Memory, Model)> {
-    let (memory, s) = prepared(policy);
+    let (memory, s) = prepared(policy, work);
     let model = Arc::clone(&s.model);
     // Armed only after the preparations, whose passages do not count.
     let outcome = fault::run("none", Action::Abandon, 1, move || {
@@ -466,6 +479,14 @@ fn moving_large_values() {
     names.retain(|name, _| name.starts_with("compact.large"));
     assert_eq!(names.len(), 4, "{names:?}");
     assert!(gate_at(Append, Work::Crowd, names) > 10);
+}
+
+#[test]
+fn growing() {
+    let mut names = names_of(Append, Work::Grow);
+    names.retain(|name, _| name.contains(".grow."));
+    assert!(names.len() > 6, "{names:?}");
+    assert!(gate_at(Append, Work::Grow, names) > 10);
 }
 
 #[test]
