@@ -52,6 +52,8 @@ struct Scale {
     redis: u64,
     /// Peers are measured in no further round once this is over.
     budget: Duration,
+    /// No further round is begun once this is over.
+    limit: Duration,
     rounds: usize,
 }
 
@@ -65,6 +67,7 @@ impl Scale {
             records,
             redis: (records / 64).max(1000),
             budget: Duration::from_secs(if quick { 14 } else { 300 }),
+            limit: Duration::from_secs(if quick { 24 } else { 500 }),
             rounds: options.common.rounds,
         }
     }
@@ -98,6 +101,10 @@ fn run_at(scale: &Scale, options: &Growth) -> Result<Report, BenchError> {
     // The first hiccups are as long as a guess; later ones as our own growth was.
     let mut ours_took = Duration::from_nanos(300 * scale.records);
     for round in 0..scale.rounds {
+        if round > 0 && began.elapsed() > scale.limit {
+            notes.push(format!("{round} round(s), for want of time"));
+            break;
+        }
         bar.set_message(HICCUP);
         add(&mut ledger, HICCUP, &hiccups(ours_took));
         bar.inc(1);
@@ -396,6 +403,7 @@ mod tests {
             records: 50_000,
             redis: 500,
             budget: Duration::from_secs(1000),
+            limit: Duration::from_secs(1000),
             rounds: 1,
         };
         let options = Growth {
