@@ -59,7 +59,7 @@ impl Scale {
         let quick = options.quick;
         let timed = Duration::from_millis(if quick { 120 } else { 1000 });
         Self {
-            data: if quick { 112 << 20 } else { 256 << 20 },
+            data: if quick { 112 << 20 } else { 160 << 20 },
             levels: if quick {
                 &[0.20, 0.50, 0.70, 0.80, 0.90]
             } else {
@@ -437,7 +437,7 @@ mod tests {
             // All stores are there at once; one that overwrites touches no more than its records fill.
             let touched = scale.levels.iter().map(|fill| 1.0 / fill + 1.0);
             let bytes = (touched.sum::<f64>() * 1.05 * scale.data as f64) as u64;
-            assert!(bytes <= if quick { 2 << 30 } else { 12 << 30 }, "{bytes}");
+            assert!(bytes <= if quick { 2 << 30 } else { 8 << 30 }, "{bytes}");
         }
     }
 }
