@@ -2,8 +2,7 @@
 //!
 //! `cargo run --release -p mneme-log --example fullness -- [key=value ...]` with `mib` (capacity of each
 //! store), `threads`, `rounds`, `ms` (of a round), `batch` (keys a call; 1: single calls), `value`
-//! (bytes), `low` and `high` (live record bytes in hundredths of the frames
-//! that the log may take), `zipf=1`. Rounds
+//! (bytes), `low` and `high` (live record bytes in hundredths of the log's frames), `zipf=1`. Rounds
 //! of the two stores alternate; on a machine that others use too, the ratio by CPU time is the one
 //! that repeats. The figures that count come from `mneme-bench`; this is for trying a change.
 
@@ -116,40 +115,39 @@ impl Filled {
     }
 }
 
-/// A store of whose log `fill` % are live, were the log to take all the frames that it may: all but
-/// tables, index and reserve.
+/// A store whose log, in the steady state, is `fill` % live.
 fn filled(o: &Options, fill: u64) -> Filled {
-    let store = LogStore::builder()
+    let mut store = LogStore::builder()
         .capacity(o.capacity)
         .open_private()
         .unwrap();
     let bytes = vec![7u8; o.value];
+    let record = o.record();
     let mut records = 0;
+    let mut aim = o.capacity * fill / 100 * 9 / 10 / record;
     loop {
-        let stats = store.stats();
-        let taken = stats.overhead_bytes + stats.index_bytes + stats.reserve_bytes;
-        let aim = (o.capacity - taken) * fill / 100 / o.record();
-        if records >= aim {
-            break;
-        }
-        // The index grows meanwhile.
-        let end = aim.min(records + 10_000);
-        for i in records..end {
+        for i in records..aim {
             store.put(&key(i), &bytes).unwrap();
         }
-        records = end;
+        records = aim;
+        let on = Filled {
+            store,
+            choice: Choice::new(records, o.zipf),
+        };
+        // Until every byte of the capacity has been written twice, or as good as that, the log is
+        // younger than it will be.
+        let mut written = 0.0;
+        while written < 2.0 * o.capacity as f64 {
+            let [rate, _] = round(&on, o, 1);
+            written += rate * 1e6 * o.time.as_secs_f64() / 2.0 * record as f64;
+        }
+        let live = on.live();
+        if live > fill as f64 / 100.0 - 0.003 {
+            return on;
+        }
+        aim = (records as f64 * fill as f64 / 100.0 / live) as u64 + 1;
+        store = on.store;
     }
-    let on = Filled {
-        store,
-        choice: Choice::new(records, o.zipf),
-    };
-    // Until every byte of the capacity has been written twice, the log is younger than it will be.
-    let mut written = 0.0;
-    while written < 2.0 * o.capacity as f64 {
-        let [rate, _] = round(&on, o, 1);
-        written += rate * 1e6 * o.time.as_secs_f64() / 2.0 * o.record() as f64;
-    }
-    on
 }
 
 /// Operations, by wall-clock second and by CPU second, half of them GETs.

@@ -106,6 +106,9 @@ impl Core {
                         }
                         _ => false,
                     };
+                    if let (true, Some((root, flight))) = (there, &flight) {
+                        self.note_access(&slot, root, flight.places[i]);
+                    }
                     visit(chunk * WIDTH + i, there.then_some(&copy));
                     continue;
                 }
@@ -115,6 +118,9 @@ impl Core {
                         .filter(|found| !self.is_expired(&found.record)),
                     _ => None,
                 };
+                if let (true, Some((root, flight))) = (found.is_some(), &flight) {
+                    self.note_access(&slot, root, flight.places[i]);
+                }
                 visit(chunk * WIDTH + i, found.map(|f| f.record.value()));
             }
         }

@@ -26,6 +26,7 @@ use mneme_sys::NodeId;
 
 use crate::core::Core;
 use crate::error::WriteError;
+use crate::evict::Cull;
 use crate::head::{Claim, LARGE_SHARE};
 use crate::layout::{Head, SegmentInfo};
 use crate::mem::Loc;
@@ -91,7 +92,7 @@ impl Core {
         };
         mneme_sys::fault!("compact.claimed");
         let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
-        self.compact_victim(slot, &lane, frame)
+        self.compact_victim(slot, &lane, frame, None)
     }
 
     /// Moves a large record behind which much is lost, and what lives behind it: the last resort of
@@ -143,12 +144,12 @@ impl Core {
             return Ok(false);
         }
         mneme_sys::fault!("compact.large.claimed");
-        self.compact_victim(slot, &self.lane(first, node), frame)
+        self.compact_victim(slot, &self.lane(first, node), frame, None)
     }
 
     /// The first head of a worker on `node` that has nothing to do, and the lock that makes it the
     /// caller's, with the heads behind it.
-    fn hold_worker<'s>(
+    pub(crate) fn hold_worker<'s>(
         &'s self,
         slot: &Slot<'s>,
         node: NodeId,
@@ -170,7 +171,7 @@ impl Core {
         None
     }
 
-    fn lane(&self, head: u64, node: NodeId) -> Lane<'_> {
+    pub(crate) fn lane(&self, head: u64, node: NodeId) -> Lane<'_> {
         Lane {
             head: self.tables.head(head),
             claim: Claim {
@@ -279,13 +280,14 @@ impl Core {
     }
 
     /// Walks a claimed victim, condemns it if that emptied it, else gives it back.
-    fn compact_victim(
+    pub(crate) fn compact_victim(
         &self,
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
+        evict: Option<&mut Cull>,
     ) -> Result<bool, WriteError> {
-        let walk = self.move_records(slot, to, frame);
+        let walk = self.move_records(slot, to, frame, evict);
         let info = self.tables.info(frame);
         // A large record in front may have died meanwhile, and the word tell so.
         if let Ok(Walk::Empty) = walk {

@@ -24,7 +24,7 @@ use crate::mem::{Loc, Mem};
 use crate::store::UpdatePolicy;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 4;
+pub const FORMAT: u64 = 5;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for their number.
@@ -64,7 +64,16 @@ pub(crate) struct LogHeader {
     policy: AtomicU64,
     /// Bytes of records that compaction has moved since the store was created.
     pub moved: AtomicU64,
-    spare: [AtomicU64; 44],
+    /// What may be forgotten when the store is full, see `crate::evict`.
+    pub evict: AtomicU64,
+    /// Not zero: reads are sampled for it.
+    pub samples: AtomicU64,
+    /// Records that were forgotten, and their bytes.
+    pub evicted: AtomicU64,
+    pub evicted_bytes: AtomicU64,
+    /// For choices that should not be foreseen.
+    pub dice: AtomicU64,
+    spare: [AtomicU64; 39],
     /// The location of each database's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.

@@ -28,11 +28,13 @@
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod access;
 mod batch;
 mod check;
 mod compact;
 mod core;
 mod error;
+mod evict;
 mod expiry;
 mod grow;
 mod head;
@@ -59,6 +61,7 @@ mod value;
 
 pub use check::Report;
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
+pub use evict::Evict;
 pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};

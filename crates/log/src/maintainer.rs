@@ -12,6 +12,7 @@ use mneme_sys::NodeId;
 
 use crate::core::Core;
 use crate::error::WriteError;
+use crate::evict::Evicted;
 use crate::expiry::ExpirySweep;
 
 /// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
@@ -89,6 +90,7 @@ fn look_round(core: &Core, sweep: &mut ExpirySweep, reap: bool) -> Result<(), Wr
         core.reap(&slot)?;
     }
     core.sweep_expired(&slot, sweep)?;
+    core.fold_accesses(&slot)?;
     if core.wants_compaction() || core.sweeps_due() {
         core.maintain(&slot)?;
         core.condemn_lost(&slot)?;
@@ -101,7 +103,7 @@ fn keep_room(core: &Core, node: NodeId, stopped: &dyn Fn() -> bool) -> Result<()
     let slot = core.participants.slot()?;
     while core.node_wants_compaction(node) && !stopped() {
         core.maintain(&slot)?;
-        if core.compact_batch(&slot, node)? == 0 {
+        if core.evict(&slot)? != Evicted::Some && core.compact_batch(&slot, node)? == 0 {
             break;
         }
         core.maintain(&slot)?;

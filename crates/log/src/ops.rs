@@ -73,12 +73,18 @@ impl Core {
             let mut value = Vec::new();
             let copied = self.copy_out(&slot, &root, place, segment, key, &mut value)?;
             let there = copied.is_ok_and(|copied| !self.has_passed(copied.expires));
+            if there {
+                self.note_access(&slot, &root, place);
+            }
             return Ok(there.then(|| Value::copied(value)));
         }
-        Ok(self
+        let found = self
             .find(&slot, &root, place, segment, key)?
-            .filter(|found| !self.is_expired(&found.record))
-            .map(|found| Value::new(found.record.value(), pin)))
+            .filter(|found| !self.is_expired(&found.record));
+        if found.is_some() {
+            self.note_access(&slot, &root, place);
+        }
+        Ok(found.map(|found| Value::new(found.record.value(), pin)))
     }
 
     /// Stores `value` under `key`.

@@ -20,7 +20,7 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::mem::Mem;
 
@@ -33,7 +33,8 @@ pub(crate) const MAX_IN_PLACE: usize = 4096;
 /// Values longer than this always carry an expiry word, so that setting one never copies them.
 const ALWAYS_EXPIRY: usize = 64 << 10;
 
-/// The header word: key length 16 bits, value length 31, kind 8, expiry 1, state 2, database 6.
+/// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]), expiry 1,
+/// state 2, database 6.
 ///
 /// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct Header(pub u64);
 
 const VALUE_SHIFT: u32 = 16;
 const KIND_SHIFT: u32 = 47;
+const MARKS_SHIFT: u32 = 52;
+const MARKS_MASK: u64 = 7 << MARKS_SHIFT;
 const EXPIRY_SHIFT: u32 = 55;
 const STATE_SHIFT: u32 = 56;
 const DATABASE_SHIFT: u32 = 58;
@@ -126,7 +129,17 @@ impl Header {
                 .is_some_and(|room| self.value_len() <= room && room <= MAX_IN_PLACE),
             _ => false,
         };
-        lengths && self.0 >> KIND_SHIFT & 0xff == 0
+        lengths && self.0 >> KIND_SHIFT & 0x1f == 0
+    }
+
+    /// How much it was read lately.
+    pub fn marks(self) -> u64 {
+        (self.0 & MARKS_MASK) >> MARKS_SHIFT
+    }
+
+    /// The same with other marks, below 8.
+    pub fn with_marks(self, marks: u64) -> Header {
+        Header(self.0 & !MARKS_MASK | marks << MARKS_SHIFT & MARKS_MASK)
     }
 
     /// Bytes from the record's start to its key.
@@ -200,6 +213,16 @@ impl<'m> Record<'m> {
     #[inline]
     pub fn value_address(&self) -> *const u8 {
         self.address.wrapping_add(self.header.value_offset())
+    }
+
+    /// Sets the marks, unless the header changes at the same time.
+    pub fn set_marks(&self, marks: u64) {
+        // SAFETY: the header is the record's first, aligned word, and is only accessed as an atomic
+        // once the record is published.
+        let word = unsafe { &*self.address.cast::<AtomicU64>() };
+        let marked = self.header.with_marks(marks);
+        // Relaxed: a hint.
+        let _ = word.compare_exchange(self.header.0, marked.0, Relaxed, Relaxed);
     }
 
     /// The word that holds the expiry, if there is one.

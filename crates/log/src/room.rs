@@ -12,6 +12,7 @@ use mneme_sync::{Epoch, Holding, Slot, SlotId, Stalled};
 use crate::compact::{gain, large_gain};
 use crate::core::Core;
 use crate::error::WriteError;
+use crate::evict::Evicted;
 use crate::head::ROOM_TIMEOUT;
 use crate::segment::State;
 
@@ -83,6 +84,18 @@ impl Core {
                 self.free_condemned(slot)?;
                 return Ok(());
             }
+        }
+        match self.evict(slot)? {
+            Evicted::Some => {
+                self.stamp_segments();
+                self.free_condemned(slot)?;
+                return Ok(());
+            }
+            Evicted::Busy => {
+                std::thread::sleep(Duration::from_micros(100));
+                return Ok(());
+            }
+            Evicted::Nothing => {}
         }
         if self.compact(slot)? {
             // Its segment is free after a grace period, which seldom takes longer than this.

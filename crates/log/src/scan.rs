@@ -59,6 +59,11 @@ impl HashOrder {
         }
     }
 
+    /// The place of a tag in a partition.
+    pub fn at(partition: u64, tag: u64) -> HashOrder {
+        HashOrder { partition, tag }
+    }
+
     /// Whether nothing is left in an index of so many partitions.
     pub fn is_over(self, partitions: u64) -> bool {
         self.partition >= partitions
@@ -189,12 +194,7 @@ impl Core {
 
 /// The first tag behind the interval of `tag`'s home bucket; `1 << TAG_BITS`: the partition's end.
 fn next_interval(tag: u32, segment: SegmentRef) -> u64 {
-    let home = segment.home(tag);
-    let prefix = if segment.depth == 0 {
-        0
-    } else {
-        tag >> (TAG_BITS - segment.depth)
-    };
+    let (home, prefix) = (segment.home(tag), segment.prefix(tag));
     if home + 1 < segment.buckets {
         u64::from(segment.first_tag(prefix, home + 1))
     } else {

@@ -270,6 +270,11 @@ impl<W: Word> SegmentInfoOf<W> {
             .store(now >> CLOSED_UNIT << LAG_BITS | lag, Relaxed);
     }
 
+    /// As if the segment were closed now, with records written now.
+    pub fn rejuvenate(&self, now: u64) {
+        self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
+    }
+
     /// When the segment was closed, in monotonic nanoseconds.
     pub fn closed(&self) -> u64 {
         self.age.load(Relaxed) >> LAG_BITS << CLOSED_UNIT
@@ -307,6 +312,8 @@ impl Core {
         claim: Claim,
         large: bool,
     ) -> Result<Option<Extent>, WriteError> {
+        // Once for so many bytes written. What fails here fails again for those whom it concerns.
+        let _ = self.fold_own_accesses(slot);
         let Some(extent) = self.claim(slot, frames, claim.node, claim.class, TAG_LOG)? else {
             return Ok(None);
         };

@@ -65,6 +65,10 @@ pub struct Stats {
     pub segments: u64,
     /// Log segments that wait for readers to leave.
     pub condemned: u64,
+    /// Records that were forgotten because the store was full, since its creation.
+    pub evicted: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
     /// The pages behind the region.
     pub pages: PageReport,
 }
@@ -138,6 +142,8 @@ impl Core {
             moved_bytes: self.tables.header().moved.load(Relaxed),
             segments,
             condemned,
+            evicted: self.tables.header().evicted.load(Relaxed),
+            evicted_bytes: self.tables.header().evicted_bytes.load(Relaxed),
             pages: self.mem.region().pages(),
         }
     }

@@ -12,6 +12,7 @@ use rapidhash::v3::RapidSecrets;
 use crate::check::Report;
 use crate::core::Core;
 use crate::error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
+use crate::evict::Evict;
 use crate::expiry::{Expiry, Stored};
 use crate::layout::{DATABASES, Geometry, Tables};
 use crate::maintainer::Maintainer;
@@ -48,6 +49,7 @@ pub struct Builder {
     pages: PagePolicy,
     topology: Option<Arc<dyn Topology>>,
     clock: Arc<dyn Clock>,
+    evict: Evict,
     entropy: Option<[u8; 24]>,
 }
 
@@ -61,6 +63,7 @@ impl Default for Builder {
             pages: PagePolicy::Huge,
             topology: None,
             clock: Arc::new(SystemClock),
+            evict: Evict::None,
             entropy: None,
         }
     }
@@ -85,6 +88,13 @@ impl Builder {
     /// How records are updated.
     pub fn update_policy(mut self, policy: UpdatePolicy) -> Builder {
         self.policy = policy;
+        self
+    }
+
+    /// Which records the store may forget when it is full; none unless said otherwise. See
+    /// [`LogStore::set_eviction`].
+    pub fn evict(mut self, evict: Evict) -> Builder {
+        self.evict = evict;
         self
     }
 
@@ -200,7 +210,10 @@ impl Builder {
             .map_err(|e| OpenError::Arena(e.to_string()))?;
         let mem = Mem::new(data);
         let tables = Tables::create(&mem, arena.client().start, geometry, seed, self.policy)?;
-        self.start(mem, tables, arena, participants, topology)
+        let evict = self.evict;
+        let store = self.start(mem, tables, arena, participants, topology)?;
+        store.core.set_eviction(evict);
+        Ok(store)
     }
 
     /// Opens the store that another participant created in these regions.
@@ -387,6 +400,17 @@ impl LogStore {
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         self.core.transaction(body)
+    }
+
+    /// Which records the store forgets when it is full.
+    pub fn eviction(&self) -> Evict {
+        self.core.eviction()
+    }
+
+    /// Changes it, for all participants and at once. What was read before counts only if the policy
+    /// before was one that goes by reads too.
+    pub fn set_eviction(&self, evict: Evict) {
+        self.core.set_eviction(evict);
     }
 
     /// Removes all expired records of all databases now; how many there were. The maintainer does

@@ -20,6 +20,7 @@ use mneme_sync::{Slot, Word};
 use crate::compact::Lane;
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
+use crate::evict::Cull;
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
@@ -71,12 +72,14 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl Core {
-    /// Moves the live records of the claimed victim at `frame` to a head that the caller holds.
+    /// Moves the live records of the claimed victim at `frame` to a head that the caller holds, but
+    /// for those that `evict` lets go.
     pub(crate) fn move_records(
         &self,
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
+        mut evict: Option<&mut Cull>,
     ) -> Result<Walk, WriteError> {
         let info = self.tables.info(frame);
         let born = info.born();
@@ -85,7 +88,10 @@ impl Core {
         while at < end {
             // One pin a chunk, so that a long walk holds up no grace period.
             let _pin = slot.pin();
-            let chunk = self.survivors(slot, frame, &mut at, end)?;
+            let mut chunk = self.survivors(slot, frame, &mut at, end)?;
+            if let Some(cull) = &mut evict {
+                self.let_go(slot, &mut chunk, cull)?;
+            }
             let mut left = 0;
             let walk = self.move_chunk(slot, to, &chunk, born, &mut left);
             if left > 0 {
@@ -180,6 +186,29 @@ impl Core {
         }
         mneme_sys::fault!("compact.large.swapped");
         Ok(true)
+    }
+
+    /// Leaves those of `chunk` that are to stay; the others are removed.
+    fn let_go(
+        &self,
+        slot: &Slot<'_>,
+        chunk: &mut Vec<Survivor<'_>>,
+        cull: &mut Cull,
+    ) -> Result<(), WriteError> {
+        let mut error = None;
+        chunk.retain(|s| {
+            let stays = self.spares(&s.record, cull.policy);
+            if !stays && error.is_none() {
+                let entry = Entry::new(s.place.tag, s.loc);
+                match self.forget(slot, &s.root, s.place, entry, &s.record) {
+                    Ok(bytes) => cull.bytes += bytes,
+                    Err(e) => error = Some(e),
+                }
+                mneme_sys::fault!("evict.forgotten");
+            }
+            stays
+        });
+        error.map_or(Ok(()), Err)
     }
 
     /// The live ones of the next records from offset `at` on, which moves past them.

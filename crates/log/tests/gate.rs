@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use memory::Memory;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use mneme_log::{Cursor, Decision, Expiry, LogStore, WriteError};
+use mneme_log::{Cursor, Decision, Evict, Expiry, LogStore, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 /// What the acknowledged operations have made of the store, and the one under way.
@@ -28,6 +28,8 @@ struct Model {
     pending: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Whether they become that all at once.
     at_once: bool,
+    /// Whether the store may forget records.
+    forgets: bool,
 }
 
 /// A store whose every operation is written down before and after.
@@ -135,9 +137,6 @@ fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
     v
 }
 
-/// Bytes that a store may grow by.
-const GROWN: usize = 8 << 20;
-
 /// A stretch of work that leads through as many places as one thread can.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
@@ -155,14 +154,14 @@ enum Work {
     Large,
     /// Small values that find no room unless large ones move.
     Crowd,
-    /// Growth of the region.
-    Grow,
     /// Clearing, and the sweep that follows.
     Clear,
     /// Several keys at once: new ones, old ones, removals; few and many.
     Transact,
     /// Expiries, set with the value and afterwards.
     Expire,
+    /// More than the store holds, some of it read.
+    Evict,
 }
 
 const ALL: [Work; 9] = [
@@ -239,6 +238,14 @@ impl Work {
                     s.transact(many.collect());
                 }
             }
+            Work::Evict => {
+                s.model.lock().unwrap().forgets = true;
+                s.store.set_eviction(Evict::Lru);
+                for i in 0..7_000 {
+                    s.put(&key(50_000 + i), &value(i, 1, 10_000));
+                    s.store.get(&key(50_000 + i / 2)).unwrap();
+                }
+            }
             Work::Expire => {
                 for i in 0..300 {
                     s.put_until(&key(i * 3), &value(i, 4, 200));
@@ -260,13 +267,6 @@ impl Work {
                 (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
                 s.put(b"larger", &value(0, 3, 7 << 20));
             }
-            Work::Grow => {
-                for half in [1, 2] {
-                    let bytes = memory::CAPACITY + GROWN / 2 * half;
-                    s.store.grow(bytes as u64).unwrap();
-                    (0..100).for_each(|i| s.put(&key(i), &value(i, 2, 90_000)));
-                }
-            }
             Work::Clear => {
                 s.clear();
                 s.store.compact().unwrap();
@@ -277,9 +277,8 @@ impl Work {
 }
 
 /// A store with some records, opened by process 1, and its memory.
-fn prepared(policy: UpdatePolicy, work: Work) -> (Memory, Recorded) {
-    let more = if work == Work::Grow { GROWN } else { 0 };
-    let (memory, store) = Memory::growing(memory::CAPACITY, memory::CAPACITY + more, policy);
+fn prepared(policy: UpdatePolicy) -> (Memory, Recorded) {
+    let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
     let s = Recorded {
         store,
         model: Arc::default(),
@@ -328,7 +327,9 @@ fn verify(store: &LogStore, model: &Model, context: &str) {
         );
         let before = model.records.get(key);
         let after = model.pending.get(key);
-        let right = now == before || after.is_some_and(|after| now == after.as_ref());
+        let right = now == before
+            || after.is_some_and(|after| now == after.as_ref())
+            || (model.forgets && now.is_none());
         assert!(
             right,
             "{context}: {} is neither as before nor as after",
@@ -363,7 +364,7 @@ fn go_on(store: &LogStore, context: &str) {
 /// The names that `work` leads through, each with how often.
 fn names_of(policy: UpdatePolicy, work: Work) -> BTreeMap<&'static str, u64> {
     let run = move || {
-        let (_memory, s) = prepared(policy, work);
+        let (_memory, s) = prepared(policy);
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
         work.run(&s);
         let passed = fault::passed().into_iter();
@@ -382,7 +383,7 @@ fn abandon(
     name: &'static str,
     nth: u64,
 ) -> Option<(Memory, Model)> {
-    let (memory, s) = prepared(policy, work);
+    let (memory, s) = prepared(policy);
     let model = Arc::clone(&s.model);
     // Armed only after the preparations, whose passages do not count.
     let outcome = fault::run("none", Action::Abandon, 1, move || {
@@ -482,14 +483,6 @@ fn moving_large_values() {
 }
 
 #[test]
-fn growing() {
-    let mut names = names_of(Append, Work::Grow);
-    names.retain(|name, _| name.contains(".grow."));
-    assert!(names.len() > 6, "{names:?}");
-    assert!(gate_at(Append, Work::Grow, names) > 10);
-}
-
-#[test]
 fn clearing_and_sweeping() {
     gate(Work::Clear);
 }
@@ -512,6 +505,15 @@ fn overwriting_and_compacting() {
 #[test]
 fn transactions() {
     gate(Work::Transact);
+}
+
+#[test]
+fn evictions() {
+    let mut names = names_of(Append, Work::Evict);
+    // What it has in common with writing and compaction is abandoned elsewhere.
+    names.retain(|name, _| name.starts_with("evict."));
+    let died = gate_at(Append, Work::Evict, names);
+    assert!(died > 5, "only {died} deaths");
 }
 
 #[test]

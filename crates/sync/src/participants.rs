@@ -3,6 +3,7 @@
 use crate::layout::{COUNTERS, Geometry};
 use crate::local::{self, Local};
 use crate::opening::Inner;
+use crate::undo::UndoArea;
 use crate::{Epoch, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
 use mneme_sys::Region;
 use std::ptr::NonNull;
@@ -195,6 +196,14 @@ impl Participants {
     #[must_use]
     pub fn is_asymmetric(&self) -> bool {
         self.inner.is_asymmetric()
+    }
+
+    /// The undo areas of all slots that were ever in use: for hints that others leave there. Only
+    /// what is atomic by itself can be believed of an area whose owner lives.
+    pub fn undo_areas(&self) -> impl Iterator<Item = UndoArea<'_>> {
+        let map = self.inner.map();
+        map.slots()
+            .map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
     }
 
     /// The control region.

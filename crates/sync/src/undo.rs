@@ -40,6 +40,18 @@ impl<'a> UndoArea<'a> {
         self.words.is_empty()
     }
 
+    /// The first `bytes` (a multiple of 8, at most all) and the others, as areas of their own.
+    #[must_use]
+    pub fn split_at(self, bytes: usize) -> (UndoArea<'a>, UndoArea<'a>) {
+        let words = (bytes / 8).min(self.words.len());
+        let (first, second) = self.words.split_at(words);
+        let rest = self.offset + words * 8;
+        (
+            UndoArea::new(self.offset, first),
+            UndoArea::new(rest, second),
+        )
+    }
+
     /// The area as words.
     #[must_use]
     pub fn words(&self) -> &'a [AtomicU64] {

@@ -146,6 +146,20 @@ impl SegmentRef {
         prefix_tag(prefix, self.depth) + below + u32::from(rounded)
     }
 
+    /// The bits that all tags of this segment begin with, of which `tag` is one.
+    pub fn prefix(self, tag: u32) -> u32 {
+        if self.depth == 0 {
+            0
+        } else {
+            tag >> (TAG_BITS - self.depth)
+        }
+    }
+
+    /// The first tag that has the same home as `tag`.
+    pub fn first_of_home(self, tag: u32) -> u32 {
+        self.first_tag(self.prefix(tag), self.home(tag))
+    }
+
     /// The bucket `distance` behind bucket `home`, around the end.
     #[inline]
     pub fn behind(self, home: u64, distance: u64) -> u64 {

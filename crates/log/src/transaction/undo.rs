@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use mneme_arena::{Class, Extent, FRAME_BYTES};
 use mneme_sync::{DeadSlot, Lane, Slot, UndoArea};
 
+use crate::access::notes_area;
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry};
@@ -177,7 +178,7 @@ impl Core {
         slot: &Slot<'s>,
         counts: Counts,
     ) -> Result<Result<NoteRoom<'s>, u64>, WriteError> {
-        let area = slot.undo();
+        let area = notes_area(slot.undo());
         let bytes = counts.words() as u64 * 8;
         let mut extent = None;
         if bytes > area.len() as u64 {
@@ -237,7 +238,7 @@ impl Core {
             writes: count(words::WRITES),
             databases: count(words::COUNTS),
         };
-        let notes = self.notes_at(intent.words[words::NOTES], dead.undo(), counts)?;
+        let notes = self.notes_at(intent.words[words::NOTES], notes_area(dead.undo()), counts)?;
         let phase = intent.words[words::PHASE];
         let held = |home: Loc| -> Result<bool, Corrupt> {
             let bucket = Bucket::of_words(self.mem.words(home)?);

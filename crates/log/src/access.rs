@@ -1,0 +1,192 @@
+//! What was read lately: marks in the headers of records, made from samples, without a write by
+//! readers to anything but memory of their own.
+//!
+//! A thread notes the places of keys that it finds in a *ring* at the end of its undo area in the
+//! control region. Once it is full it notes nothing until the maintainer (or a writer that has to
+//! evict) has *folded* the ring: looked the places up and marked the records there. So a thread that
+//! reads seldom has all its reads noted, and one that reads often a sample of them, at a cost that
+//! does not grow.
+//!
+//! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm; two
+//! who fold at once mark twice.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_sync::{Slot, UndoArea};
+
+use crate::core::Core;
+use crate::error::ReadError;
+use crate::evict::Evict;
+use crate::index::Place;
+use crate::index::bucket::TAG_BITS;
+use crate::index::root::Root;
+use crate::index::{Lookup, SegmentRef};
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+use crate::record::Header;
+
+/// Bytes at the end of a thread's undo area.
+const RING_BYTES: usize = 2048;
+/// Words of the ring: how many places were noted, how many folded (on lines of their own), places.
+const NOTED: usize = 0;
+const FOLDED: usize = 8;
+const PLACES: usize = 16;
+const ROOM: u64 = (RING_BYTES / 8 - PLACES) as u64;
+
+/// The part of an undo area that is for undoing and redoing.
+pub(crate) fn notes_area(area: UndoArea<'_>) -> UndoArea<'_> {
+    area.split_at(area.len().saturating_sub(RING_BYTES)).0
+}
+
+fn ring(area: UndoArea<'_>) -> Option<&[AtomicU64; RING_BYTES / 8]> {
+    let ring = area.split_at(area.len().saturating_sub(RING_BYTES)).1;
+    ring.words().try_into().ok()
+}
+
+const PLACE_BIT: u64 = 1 << 63;
+const SPACE_SHIFT: u32 = TAG_BITS + 16;
+
+fn place_word(space: u8, place: Place) -> u64 {
+    PLACE_BIT
+        | u64::from(space) << SPACE_SHIFT
+        | u64::from(place.partition & 0xffff) << TAG_BITS
+        | u64::from(place.tag)
+}
+
+fn of_place_word(word: u64) -> (u8, Place) {
+    let place = Place {
+        partition: (word >> TAG_BITS) as u32 & 0xffff,
+        tag: word as u32 & ((1 << TAG_BITS) - 1),
+    };
+    ((word >> SPACE_SHIFT) as u8 % DATABASES as u8, place)
+}
+
+impl Core {
+    /// Notes that the key at `place` was found, if anybody wants to know.
+    #[inline]
+    pub(crate) fn note_access(&self, slot: &Slot<'_>, root: &Root, place: Place) {
+        if self.tables.header().samples.load(Relaxed) != 0 {
+            push(slot.undo(), place_word(root.database, place));
+        }
+    }
+
+    /// Marks the records at all places that were noted, if anybody wants to know.
+    pub(crate) fn fold_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
+        if self.tables.header().samples.load(Relaxed) != 0 {
+            for area in self.participants.undo_areas() {
+                self.fold(slot, area)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for what the calling thread has noted: where it writes much, it folds often enough
+    /// without a maintainer too.
+    pub(crate) fn fold_own_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
+        if self.tables.header().samples.load(Relaxed) != 0 {
+            self.fold(slot, slot.undo())?;
+        }
+        Ok(())
+    }
+
+    fn fold(&self, slot: &Slot<'_>, area: UndoArea<'_>) -> Result<(), ReadError> {
+        let mut places = Vec::new();
+        take(area, &mut places);
+        let policy = self.eviction();
+        for some in places.chunks(32) {
+            let _pin = slot.pin();
+            self.mark_all(some, policy)?;
+        }
+        Ok(())
+    }
+
+    /// The caller is pinned.
+    fn mark_all(&self, words: &[u64], policy: Evict) -> Result<(), ReadError> {
+        let mut found: Vec<(SegmentRef, u32)> = Vec::with_capacity(words.len());
+        for &word in words {
+            let (space, place) = of_place_word(word);
+            if u64::from(place.partition) < self.partitions()
+                && let Some(root) = self.root(space)?
+                && let Some(segment) = self.prefetch_bucket(&root, place)?
+            {
+                found.push((segment, place.tag));
+            }
+        }
+        for &(segment, tag) in &found {
+            self.prefetch_record(segment, tag, 1)?;
+        }
+        for (segment, tag) in found {
+            let bucket = self.mem.bucket(segment, segment.home(tag))?;
+            let mut matches = bucket.matches(tag);
+            while matches != 0 {
+                let entry = bucket.entry(matches.trailing_zeros() as usize);
+                matches &= matches - 1;
+                if !entry.is_empty() && entry.tag() == tag {
+                    self.mark(entry.loc(), policy)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the record at `loc`, which was found published under the caller's pin.
+    fn mark(&self, loc: Loc, policy: Evict) -> Result<(), ReadError> {
+        let word = self.mem.word(loc)?;
+        let header = Header(word.load(Relaxed));
+        let marks = policy.marked(header.marks(), loc.bits() ^ self.clock.now_ns());
+        if header.is_record() && marks != header.marks() {
+            // Relaxed: a hint. It fails if a value's length changes at the same time.
+            let marked = header.with_marks(marks).0;
+            let _ = word.compare_exchange(header.0, marked, Relaxed, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// By the area's own thread.
+#[inline]
+fn push(area: UndoArea<'_>, word: u64) {
+    let Some(ring) = ring(area) else {
+        return;
+    };
+    let noted = ring[NOTED].load(Relaxed);
+    // SYNC: pairs with the Release store in `take`: what is overwritten was read.
+    if noted.wrapping_sub(ring[FOLDED].load(Acquire)) >= ROOM {
+        return;
+    }
+    ring[PLACES + (noted % ROOM) as usize].store(word, Relaxed);
+    // SYNC: pairs with the Acquire load in `take`.
+    ring[NOTED].store(noted.wrapping_add(1), Release);
+}
+
+/// By anybody.
+fn take(area: UndoArea<'_>, places: &mut Vec<u64>) {
+    let Some(ring) = ring(area) else {
+        return;
+    };
+    // SYNC: pairs with the Release store in `push`.
+    let noted = ring[NOTED].load(Acquire);
+    let folded = ring[FOLDED].load(Relaxed);
+    for i in 0..noted.wrapping_sub(folded).min(ROOM) {
+        let word = ring[PLACES + (folded.wrapping_add(i) % ROOM) as usize].load(Relaxed);
+        if word & PLACE_BIT != 0 {
+            places.push(word);
+        }
+    }
+    // SYNC: pairs with the Acquire load in `push`.
+    ring[FOLDED].store(noted, Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_survives_its_word() {
+        for (space, partition, tag) in [(0, 0, 0), (63, 0xffff, (1 << TAG_BITS) - 1), (5, 77, 12)] {
+            let place = Place { partition, tag };
+            assert_eq!(of_place_word(place_word(space, place)), (space, place));
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Eviction: a full store that may forget makes room instead of refusing.
+//!
+//! Whatever of the log is oldest is compacted as if to move all of it, but records that nobody has
+//! read since they came there are not copied: they are removed. Those that were read lose their marks
+//! and go to the young end of the log: the clock algorithm over a log, or FIFO with reinsertion. What
+//! counts as read is told by samples, see [`crate::access`].
+//!
+//! Policies that may forget only records with an expiry do not walk the log, where such records may be
+//! few: they draw samples of records by places in the index, as Redis does, and remove the worst of
+//! each; ordinary compaction then wins the space.
+//!
+//! It happens when little is left that compaction could win, ahead of need by the maintainer, else by
+//! the writer that is short of room.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mneme_arena::Frame;
+use mneme_sync::Slot;
+use mneme_sys::NodeId;
+
+use crate::compact::gain;
+use crate::core::Core;
+use crate::error::{ReadError, WriteError};
+use crate::index::bucket::{Entry, TAG_BITS};
+use crate::index::root::Root;
+use crate::index::{Lookup, Place};
+use crate::layout::{DATABASES, SegmentInfo};
+use crate::mem::Loc;
+use crate::publish::{Change, Expect, Published};
+use crate::record::{Header, Record};
+use crate::scan::HashOrder;
+use crate::segment::{State, StateWord, frame_byte};
+
+/// Which records a full store may forget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[repr(u64)]
+#[non_exhaustive]
+pub enum Evict {
+    /// None: writes fail with `OutOfMemory`.
+    #[default]
+    None = 0,
+    /// Those that were not read for the longest time.
+    Lru = 1,
+    /// Those that are read most seldom.
+    Lfu = 2,
+    /// Any.
+    Random = 3,
+    /// Of those with an expiry, the ones not read for the longest time.
+    ExpiringLru = 4,
+    /// Of those with an expiry, the ones read most seldom.
+    ExpiringLfu = 5,
+    /// Any that has an expiry.
+    ExpiringRandom = 6,
+    /// Those that expire soonest.
+    ExpiringSoonest = 7,
+}
+
+/// Records looked at for each that is removed from a sample.
+const SAMPLE: usize = 8;
+/// Records removed in one round of sampling, at most.
+const ROUND: usize = 64;
+/// Places drawn in vain before a round of sampling ends.
+const VAIN: u32 = 2_000;
+/// If compaction could win less than this share of the store, records are evicted.
+const LITTLE: u64 = 16;
+/// Marks of the least often read record that is kept for its frequency.
+const MOST_MARKS: u64 = 7;
+
+impl Evict {
+    const ALL: [Evict; 8] = [
+        Evict::None,
+        Evict::Lru,
+        Evict::Lfu,
+        Evict::Random,
+        Evict::ExpiringLru,
+        Evict::ExpiringLfu,
+        Evict::ExpiringRandom,
+        Evict::ExpiringSoonest,
+    ];
+
+    fn of_word(word: u64) -> Evict {
+        let known = Evict::ALL.into_iter().find(|e| *e as u64 == word);
+        known.unwrap_or_default()
+    }
+
+    /// Whether it goes by what was read.
+    fn wants_samples(self) -> bool {
+        matches!(
+            self,
+            Evict::Lru | Evict::Lfu | Evict::ExpiringLru | Evict::ExpiringLfu
+        )
+    }
+
+    fn is_by_frequency(self) -> bool {
+        matches!(self, Evict::Lfu | Evict::ExpiringLfu)
+    }
+
+    /// Whether only records with an expiry may go.
+    fn is_choosy(self) -> bool {
+        matches!(
+            self,
+            Evict::ExpiringLru
+                | Evict::ExpiringLfu
+                | Evict::ExpiringRandom
+                | Evict::ExpiringSoonest
+        )
+    }
+
+    /// The marks of a record with `marks` that was read once more. A count of frequencies goes up
+    /// with probability 1 in 2^marks.
+    pub(crate) fn marked(self, marks: u64, dice: u64) -> u64 {
+        if !self.is_by_frequency() {
+            return 1;
+        }
+        let dice = dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        if marks < MOST_MARKS && dice.trailing_zeros() as u64 >= marks {
+            marks + 1
+        } else {
+            marks
+        }
+    }
+
+    /// The marks of a record that is kept when its turn comes; `None`: it is not.
+    pub(crate) fn kept(self, marks: u64) -> Option<u64> {
+        match self {
+            Evict::Lru if marks > 0 => Some(0),
+            Evict::Lfu if marks > 0 => Some(marks - 1),
+            _ => None,
+        }
+    }
+
+    /// How little a sampled record is worth keeping: the least is removed.
+    fn worth(self, header: Header, expires: u64) -> u64 {
+        match self {
+            Evict::ExpiringSoonest => expires,
+            Evict::ExpiringRandom => 0,
+            _ => header.marks(),
+        }
+    }
+}
+
+/// What came of an attempt to evict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Evicted {
+    /// Records were removed.
+    Some,
+    /// It is not time for it, or nothing may go.
+    Nothing,
+    /// Somebody else is at it.
+    Busy,
+}
+
+/// What a walk for eviction goes by, and what it has left behind.
+pub(crate) struct Cull {
+    pub policy: Evict,
+    /// Bytes of the records that were removed.
+    pub bytes: u64,
+}
+
+impl Core {
+    /// Which records may be forgotten.
+    pub(crate) fn eviction(&self) -> Evict {
+        Evict::of_word(self.tables.header().evict.load(Acquire))
+    }
+
+    /// Sets it, for all participants.
+    pub(crate) fn set_eviction(&self, policy: Evict) {
+        let header = self.tables.header();
+        // SYNC: pairs with the Acquire load in `eviction`.
+        header.evict.store(policy as u64, Release);
+        header
+            .samples
+            .store(u64::from(policy.wants_samples()), Relaxed);
+    }
+
+    /// Makes room by forgetting, if it is time for that. The caller is not pinned.
+    pub(crate) fn evict(&self, slot: &Slot<'_>) -> Result<Evicted, WriteError> {
+        let policy = self.eviction();
+        if policy == Evict::None || !self.is_worn_out() {
+            return Ok(Evicted::Nothing);
+        }
+        self.fold_accesses(slot)?;
+        if policy.is_choosy() {
+            return Ok(match self.evict_sampled(slot, policy)? {
+                0 => Evicted::Nothing,
+                _ => Evicted::Some,
+            });
+        }
+        // After one walk over each segment nothing is marked any more.
+        for _ in 0..2 * self.segments().count() {
+            let evicted = self.evict_oldest(slot, policy)?;
+            if evicted != Evicted::Nothing {
+                return Ok(evicted);
+            }
+            // The next walk needs the room that this one has emptied.
+            self.stamp_segments();
+            self.free_condemned(slot)?;
+        }
+        Ok(Evicted::Nothing)
+    }
+
+    /// Whether compaction alone could win little.
+    fn is_worn_out(&self) -> bool {
+        let segment = self.segment_bytes();
+        let mut little = self.mem.region().len() as u64 / LITTLE;
+        for (_, info, word, state) in self.segments() {
+            let won = match state {
+                State::Condemned => info.capacity(),
+                State::Closed | State::Compacting if !word.large() => {
+                    gain(info, segment).unwrap_or(0)
+                }
+                _ => 0,
+            };
+            if won >= little {
+                return false;
+            }
+            little -= won;
+        }
+        true
+    }
+
+    /// Walks a log segment, of the nearest node that has one.
+    fn evict_oldest(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
+        let mut busy = false;
+        for &node in self.arena.nodes_from(self.topology.current_node()) {
+            let Some((first, _worker)) = self.hold_worker(slot, NodeId(node)) else {
+                busy = true;
+                continue;
+            };
+            let lane = self.lane(first, NodeId(node));
+            // Large records that were read are not copied for it: their turn comes again.
+            while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
+                let info = self.tables.info(frame);
+                if word.large() && self.spare_large(frame, info, policy)? {
+                    continue;
+                }
+                if info.change(word, word.to(State::Compacting, Some(slot.id()))) {
+                    mneme_sys::fault!("evict.claimed");
+                    let mut walk = Cull { policy, bytes: 0 };
+                    self.compact_victim(slot, &lane, frame, Some(&mut walk))?;
+                    return Ok(if walk.bytes > 0 {
+                        Evicted::Some
+                    } else {
+                        Evicted::Nothing
+                    });
+                }
+            }
+        }
+        Ok(if busy {
+            Evicted::Busy
+        } else {
+            Evicted::Nothing
+        })
+    }
+
+    /// The log segment of `node` that is to be walked: the oldest, or any.
+    fn choose_to_evict(&self, node: NodeId, policy: Evict) -> Option<(Frame, StateWord)> {
+        let due = self.segments().filter(|(frame, info, _, state)| {
+            *state == State::Closed && self.arena.node_of(*frame) == node && self.grace_over(info)
+        });
+        let dice = self.clock.now_ns();
+        let chosen = due.min_by_key(|(frame, info, ..)| {
+            if policy == Evict::Random {
+                (u64::from(frame.0) ^ dice).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            } else {
+                info.closed()
+            }
+        });
+        chosen.map(|(frame, _, word, _)| (frame, word))
+    }
+
+    /// Whether the large record at `frame` stays where it is; it is young again then.
+    fn spare_large(
+        &self,
+        frame: Frame,
+        info: &SegmentInfo,
+        policy: Evict,
+    ) -> Result<bool, WriteError> {
+        let _pin = self.participants.pin()?;
+        let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
+        let stays = self.spares(&record, policy);
+        if stays {
+            info.rejuvenate(self.clock.now_ns());
+        }
+        Ok(stays)
+    }
+
+    /// Whether a record whose turn has come stays; with fewer marks then.
+    pub(crate) fn spares(&self, record: &Record<'_>, policy: Evict) -> bool {
+        let kept = policy.kept(record.header().marks());
+        if let Some(marks) = kept {
+            record.set_marks(marks);
+        }
+        kept.is_some()
+    }
+
+    /// Removes a record because it is least worth keeping; its bytes, if it was still there.
+    pub(crate) fn forget(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        entry: Entry,
+        record: &Record<'_>,
+    ) -> Result<u64, WriteError> {
+        let pin = slot.pin();
+        let change = Change {
+            expect: Expect::At(entry.loc()),
+            ..Change::removal(*root, place, record.key())
+        };
+        mneme_sys::fault!("evict.chosen");
+        if self.publish(slot, &pin, &change)? != Published::Removed {
+            return Ok(0);
+        }
+        let (header, bytes) = (self.tables.header(), record.header().size());
+        // Relaxed: statistics.
+        header.evicted.fetch_add(1, Relaxed);
+        header.evicted_bytes.fetch_add(bytes, Relaxed);
+        Ok(bytes)
+    }
+
+    /// Removes the worst of samples of records with an expiry; their bytes.
+    fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<u64, WriteError> {
+        let header = self.tables.header();
+        let (mut removed, mut bytes, mut vain) = (0, 0, 0);
+        let mut sample: Vec<(u64, Root, Entry)> = Vec::new();
+        while removed < ROUND && vain < VAIN {
+            let _pin = slot.pin();
+            sample.clear();
+            while sample.len() < SAMPLE && vain < VAIN {
+                // Relaxed: any number will do.
+                let dice = header
+                    .dice
+                    .fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
+                    .wrapping_mul(0xd134_2543_de82_ef95);
+                vain += 1;
+                self.sample_at(slot, policy, dice ^ dice >> 29, &mut sample)?;
+            }
+            let Some((_, root, entry)) = sample.iter().min_by_key(|s| s.0) else {
+                break;
+            };
+            let record = self.mem.record(entry.loc())?;
+            let place = self.place(record.key());
+            let gone = self.forget(slot, root, place, *entry, &record)?;
+            if gone > 0 {
+                bytes += gone;
+                removed += 1;
+                vain = 0;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Adds the records with an expiry of one bucket, chosen by `dice`. The caller is pinned.
+    fn sample_at(
+        &self,
+        slot: &Slot<'_>,
+        policy: Evict,
+        dice: u64,
+        sample: &mut Vec<(u64, Root, Entry)>,
+    ) -> Result<(), ReadError> {
+        let used = (0..DATABASES as u8)
+            .map(|space| (space.wrapping_add((dice >> 56) as u8)) % DATABASES as u8)
+            .find_map(|space| self.root(space).transpose());
+        let Some(root) = used.transpose()? else {
+            return Ok(());
+        };
+        // Other bits than the tag's, or some places were never drawn.
+        let partition = (dice >> 32) % self.partitions();
+        let tag = (dice & ((1 << TAG_BITS) - 1)) as u32;
+        let place = Place {
+            partition: partition as u32,
+            tag,
+        };
+        let Some(segment) = self.mem.index_segment(&root, place)? else {
+            return Ok(());
+        };
+        // The whole bucket, or its first records were seldom drawn.
+        let mut at = HashOrder::at(partition, u64::from(segment.first_of_home(tag)));
+        let mut entries = Vec::new();
+        self.entries_here(slot, &root, &mut at, |entry| entries.push(entry))?;
+        for entry in entries {
+            let record = self.mem.record(entry.loc())?;
+            let expires = record.expires();
+            if expires != 0 {
+                sample.push((policy.worth(record.header(), expires), root, entry));
+            }
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(MOST_MARKS < 8, "three bits");

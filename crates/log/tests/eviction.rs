@@ -1,0 +1,192 @@
+//! A full store that may forget does so, and keeps what is worth keeping.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy, WriteError};
+
+const CAPACITY: u64 = 64 << 20;
+
+fn open(evict: Evict) -> LogStore {
+    open_with(evict, UpdatePolicy::Append, false)
+}
+
+fn open_with(evict: Evict, policy: UpdatePolicy, maintainer: bool) -> LogStore {
+    LogStore::builder()
+        .capacity(CAPACITY)
+        .evict(evict)
+        .update_policy(policy)
+        .maintainer(maintainer)
+        .open_private()
+        .unwrap()
+}
+
+fn key(i: u32) -> [u8; 8] {
+    u64::from(i).to_be_bytes()
+}
+
+const VALUE: [u8; 1000] = [7; 1000];
+/// Three times as many as fit.
+const MANY: u32 = 180_000;
+const HOT: u32 = 2_000;
+
+/// Fills the store three times over; between two writes `read` reads some. How many of the hot keys
+/// are left, and how many of the others.
+fn flood(store: &LogStore, read: impl Fn(u32)) -> (u32, u32) {
+    for i in 0..HOT {
+        store.put(&key(i), &VALUE).unwrap();
+    }
+    for i in HOT..MANY {
+        store.put(&key(i), &VALUE).unwrap();
+        read(i);
+    }
+    assert!(store.check().unwrap().problems.is_empty());
+    let left = |keys: std::ops::Range<u32>| {
+        keys.filter(|i| store.get(&key(*i)).unwrap().is_some())
+            .count() as u32
+    };
+    let (hot, others) = (left(0..HOT), left(HOT..MANY));
+    assert_eq!(u64::from(hot + others), store.len());
+    assert_eq!(u64::from(MANY) - store.len(), store.stats().evicted);
+    // It uses what it has.
+    assert!(others > 40_000, "only {others} of the others are left");
+    (hot, others)
+}
+
+#[test]
+fn what_is_read_stays() {
+    for (evict, policy, maintainer) in [
+        (Evict::Lru, UpdatePolicy::Append, false),
+        (Evict::Lru, UpdatePolicy::InPlace, true),
+        (Evict::Lfu, UpdatePolicy::Append, true),
+    ] {
+        let store = open_with(evict, policy, maintainer);
+        let (hot, _) = flood(&store, |i| {
+            store.get(&key(i * 7 % HOT)).unwrap();
+        });
+        assert!(
+            hot > HOT * 9 / 10,
+            "{evict:?}: only {hot} of {HOT} are left"
+        );
+    }
+}
+
+#[test]
+fn what_is_read_in_batches_stays_too() {
+    let store = open(Evict::Lru);
+    let (hot, _) = flood(&store, |i| {
+        if i % 32 == 0 {
+            let keys: Vec<_> = (0..32).map(|k| key((i + k) % HOT)).collect();
+            store.get_many(&keys, |_, _| ()).unwrap();
+        }
+    });
+    assert!(hot > HOT * 9 / 10, "only {hot} of {HOT} are left");
+}
+
+/// The twin: without reads the oldest go, and they are the first.
+#[test]
+fn what_is_not_read_goes_oldest_first() {
+    let store = open(Evict::Lru);
+    let (hot, _) = flood(&store, |_| ());
+    assert_eq!(hot, 0);
+    let newest = MANY - 20_000..MANY;
+    assert!(
+        newest
+            .into_iter()
+            .all(|i| store.get(&key(i)).unwrap().is_some())
+    );
+}
+
+#[test]
+fn a_burst_of_once_read_keys_does_not_drive_out_what_is_read_often() {
+    let store = open(Evict::Lfu);
+    let (hot, _) = flood(&store, |i| {
+        // Each key is read once when it is new; the hot ones hundreds of times.
+        store.get(&key(i)).unwrap();
+        for k in 0..4 {
+            store.get(&key((i * 4 + k) % HOT)).unwrap();
+        }
+    });
+    assert!(hot > HOT * 8 / 10, "only {hot} of {HOT} are left");
+}
+
+#[test]
+fn any_may_go_if_chosen_at_random() {
+    let store = open(Evict::Random);
+    flood(&store, |_| ());
+}
+
+/// Only records with an expiry may go: the others stay to the last, and then the store is full.
+#[test]
+fn what_does_not_expire_is_kept() {
+    for evict in [
+        Evict::ExpiringLru,
+        Evict::ExpiringLfu,
+        Evict::ExpiringRandom,
+        Evict::ExpiringSoonest,
+    ] {
+        let store = open(evict);
+        let far = |i: u32| Expiry::At(u64::MAX / 4 + u64::from(i));
+        for i in 0..20_000 {
+            store.put(&key(i), &VALUE).unwrap();
+        }
+        for i in 20_000..100_000 {
+            store.put_until(&key(i), &VALUE, far(i)).unwrap();
+        }
+        for i in 0..20_000 {
+            assert!(store.get(&key(i)).unwrap().is_some(), "{evict:?}");
+        }
+        assert!(store.stats().evicted > 0);
+        if evict == Evict::ExpiringSoonest {
+            let left = |keys: std::ops::Range<u32>| {
+                keys.filter(|i| store.get(&key(*i)).unwrap().is_some())
+                    .count()
+            };
+            let (soon, late) = (left(20_000..40_000), left(80_000..100_000));
+            assert!(
+                soon * 2 < late,
+                "{soon} of the soonest, {late} of the latest"
+            );
+        }
+        // Now only what stays comes in, until there is no room.
+        let full = (100_000..MANY).find_map(|i| store.put(&key(i), &VALUE).err());
+        assert!(
+            matches!(full, Some(WriteError::OutOfMemory { .. })),
+            "{evict:?}: {full:?}"
+        );
+        let expiring = (20_000..100_000).filter(|i| store.get(&key(*i)).unwrap().is_some());
+        let expiring = expiring.count();
+        assert!(expiring < 100, "{evict:?}: {expiring} that may go are left");
+    }
+}
+
+#[test]
+fn the_policy_can_be_changed_at_any_time() {
+    let store = open(Evict::None);
+    assert_eq!(store.eviction(), Evict::None);
+    let full = (0..MANY).find(|i| store.put(&key(*i), &VALUE).is_err());
+    let full = full.expect("the store is full");
+    store.set_eviction(Evict::Lru);
+    for i in full..full + 10_000 {
+        store.put(&key(i), &VALUE).unwrap();
+    }
+    store.set_eviction(Evict::None);
+    let full = (0..MANY).find_map(|i| store.put(&key(MANY + i), &VALUE).err());
+    assert!(matches!(full, Some(WriteError::OutOfMemory { .. })));
+}
+
+/// Large values are forgotten like others, and make room for others.
+#[test]
+fn large_values_are_evicted() {
+    let store = open(Evict::Lru);
+    for i in 0..100u32 {
+        store.put(&key(i), &vec![i as u8; 3 << 20]).unwrap();
+    }
+    assert!(store.get(&key(99)).unwrap().is_some());
+    let oldest = (0..50).filter(|i| store.get(&key(*i)).unwrap().is_some());
+    // One of them may have left the rest of its extent to the head.
+    assert!(oldest.count() <= 1);
+    for i in 0..MANY / 2 {
+        store.put(&key(i), &VALUE).unwrap();
+    }
+    assert!(store.len() > 30_000);
+}
