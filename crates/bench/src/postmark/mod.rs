@@ -59,7 +59,7 @@ impl Scale {
     fn of(options: &Postmark) -> Self {
         let quick = options.common.quick;
         Self {
-            files: if quick { 16_000 } else { 100_000 },
+            files: if quick { 16_000 } else { 60_000 },
             transactions: if quick { 30_000 } else { 600_000 },
             shares: if quick {
                 &[LOW, 0.50, HIGH]
@@ -116,20 +116,14 @@ fn run_at(scale: &Scale, options: &Postmark) -> Result<Report, BenchError> {
         measure(scale, &subjects, &trace, &mut ledger)?;
     }
     let threads = most_threads(scale);
-    let mut subjects = Vec::new();
     for &policy in POLICIES {
-        for &share in scale.shares {
-            subjects.push(Subject::ours(
-                policy,
-                &trace,
-                threads,
-                share,
-                sweep(share, threads),
-            )?);
-        }
+        let subjects = scale
+            .shares
+            .iter()
+            .map(|&share| Subject::ours(policy, &trace, threads, share, sweep(share, threads)))
+            .collect::<Result<Vec<_>, _>>()?;
+        measure(scale, &subjects, &trace, &mut ledger)?;
     }
-    measure(scale, &subjects, &trace, &mut ledger)?;
-    drop(subjects);
     print_tables(scale, &peers, &ledger);
     if let Some(directory) = &options.common.svg {
         draw(scale, &peers, &ledger, directory)?;
@@ -421,6 +415,25 @@ mod tests {
         let report = run_at(&scale, &options).unwrap();
         assert_well_formed(&report, &[&against(1), &against(2), &sweep(HIGH, 2)]);
         assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
+    }
+
+    /// The promise of `--quick` and of the full run, by arithmetic, for two threads.
+    #[test]
+    fn runs_fit_their_memory() {
+        for (quick, bytes) in [(true, 2u64 << 30), (false, 12 << 30)] {
+            let mut common = common();
+            (common.quick, common.threads) = (quick, vec![1, 2]);
+            let options = Postmark {
+                common,
+                peers: PEERS.map(str::to_owned).to_vec(),
+            };
+            let scale = Scale::of(&options);
+            let rows = 2 * Trace::new(scale.files, scale.transactions, 1).peak;
+            let policies = POLICIES.len() as f64;
+            let beside_peers = policies / LOW + 1.5 * PEERS.len() as f64;
+            let swept: f64 = scale.shares.iter().map(|share| 1.0 / share).sum();
+            assert!((rows as f64 * beside_peers.max(swept)) < bytes as f64);
+        }
     }
 
     /// A store that forgets ends the run.
