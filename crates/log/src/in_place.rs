@@ -20,7 +20,7 @@ use mneme_sync::{DeadSlot, Slot, UndoArea};
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
-use crate::index::bucket::{Entry, Held, LockWord};
+use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::mem::Loc;
@@ -33,7 +33,7 @@ pub(crate) const OVERWRITE: u64 = 1 << 33;
 /// A value that was copied out of a store that overwrites, and all else that was seen with it.
 pub(crate) struct Copied {
     pub entry: Entry,
-    pub word: LockWord,
+    pub home: HomeWord,
     pub expires: u64,
 }
 
@@ -48,7 +48,7 @@ impl Core {
         segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<Result<Copied, Option<LockWord>>, ReadError> {
+    ) -> Result<Result<Copied, Option<HomeWord>>, ReadError> {
         let Some(mut segment) = segment else {
             return Ok(Err(None));
         };
@@ -66,11 +66,15 @@ impl Core {
             fence(Acquire);
             let word = home.word();
             if word.follows_no_transaction(before) {
+                let home = HomeWord {
+                    at: segment.home_at(place.tag),
+                    word,
+                };
                 return Ok(match copied {
-                    None => Err(Some(word)),
+                    None => Err(Some(home)),
                     Some((entry, expires)) => Ok(Copied {
                         entry,
-                        word,
+                        home,
                         expires,
                     }),
                 });
@@ -114,8 +118,12 @@ impl Core {
             }
         };
         let found = self.mem.find_in(segment, place.tag, change.key);
+        let home = HomeWord {
+            at: segment.home_at(place.tag),
+            word: held.word(),
+        };
         let target = match &found {
-            Ok(Some(found)) if self.is_expected(change.expect, Some(found), held.word()) => {
+            Ok(Some(found)) if self.is_expected(change.expect, Some(found), home) => {
                 let header = found.record.header();
                 let fits = header.room().is_some_and(|room| value.len() <= room);
                 let word = expiry == Expiry::Never || header.has_expiry();
@@ -205,18 +213,18 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the home, held at `word`, and what was found there are as a change expects.
+    /// Whether the home, which is held, and what was found there are as a change expects.
     pub(crate) fn is_expected(
         &self,
         expect: Expect,
         found: Option<&Found<'_>>,
-        word: LockWord,
+        home: HomeWord,
     ) -> bool {
         match (expect, found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
             (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
             (Expect::Unchanged(loc, seen), Some(found)) => {
-                found.entry.loc() == loc && word.same_version(seen)
+                found.entry.loc() == loc && home.same_version(seen)
             }
             (Expect::ExpiredAt(loc), Some(found)) => {
                 found.entry.loc() == loc && self.is_expired(&found.record)

@@ -215,12 +215,12 @@ impl Core {
             let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
-            expect = copied.map_or(Expect::Absent, |c| Expect::Unchanged(c.entry.loc(), c.word));
+            expect = copied.map_or(Expect::Absent, |c| Expect::Unchanged(c.entry.loc(), c.home));
         } else {
             let seen = self.find_seen(slot, &root, place, segment, key)?;
             let found = seen
                 .as_ref()
-                .and_then(|s| Some((s.found.as_ref()?, s.word)));
+                .and_then(|s| Some((s.found.as_ref()?, s.home)));
             let stored = found
                 .filter(|(f, _)| !self.is_expired(&f.record))
                 .map(|(f, _)| Stored::of(&f.record));
@@ -229,8 +229,8 @@ impl Core {
             expect = match found {
                 None => Expect::Absent,
                 // Its expiry may change where it lies.
-                Some((f, word)) if f.record.header().has_expiry() => {
-                    Expect::Unchanged(f.entry.loc(), word)
+                Some((f, home)) if f.record.header().has_expiry() => {
+                    Expect::Unchanged(f.entry.loc(), home)
                 }
                 Some((f, _)) => Expect::At(f.entry.loc()),
             };

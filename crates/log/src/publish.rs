@@ -17,7 +17,7 @@ use mneme_sync::{DeadSlot, Pin, Slot};
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{Corrupt, WriteError};
 use crate::in_place::OVERWRITE;
-use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, LockWord, SLOTS, TryLock};
+use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, HomeWord, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
@@ -87,7 +87,7 @@ pub(crate) enum Expect {
     /// Exactly this location.
     At(Loc),
     /// Exactly this location, in a bucket that was not unlocked since its word was this.
-    Unchanged(Loc, LockWord),
+    Unchanged(Loc, HomeWord),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
 }
@@ -298,7 +298,11 @@ impl Core {
                 return Err(corrupt.into());
             }
         };
-        let expected = self.is_expected(change.expect, found.as_ref(), held.word());
+        let home = HomeWord {
+            at: segment.home_at(place.tag),
+            word: held.word(),
+        };
+        let expected = self.is_expected(change.expect, found.as_ref(), home);
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();
             let published = if expected {

@@ -17,7 +17,7 @@ use mneme_sync::{Pin, Slot};
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
-use crate::index::bucket::{Entry, LockWord};
+use crate::index::bucket::{Entry, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::layout::DATABASES;
@@ -35,7 +35,7 @@ struct Read {
     /// The index it was looked for in, if there was one.
     root: Option<Root>,
     /// The home bucket's word at that time, if there was a bucket.
-    seen: Option<LockWord>,
+    seen: Option<HomeWord>,
     /// The entry that was found.
     entry: Option<Entry>,
     /// Whether the record can change without getting another entry.
@@ -309,7 +309,7 @@ impl TransactionOn<'_, '_> {
             let mut value = Vec::new();
             let copied = core.copy_out(t.slot, root, place, segment, key, &mut value)?;
             match &copied {
-                Ok(copied) => (read.seen, read.entry) = (Some(copied.word), Some(copied.entry)),
+                Ok(copied) => (read.seen, read.entry) = (Some(copied.home), Some(copied.entry)),
                 Err(word) => read.seen = *word,
             }
             t.reads.push(read);
@@ -317,7 +317,7 @@ impl TransactionOn<'_, '_> {
         }
         let seen = core.find_seen(t.slot, root, place, segment, key)?;
         let found = seen.as_ref().and_then(|s| s.found.as_ref());
-        read.seen = seen.as_ref().map(|s| s.word);
+        read.seen = seen.as_ref().map(|s| s.home);
         read.entry = found.map(|f| f.entry);
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
         t.reads.push(read);

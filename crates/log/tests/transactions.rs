@@ -328,3 +328,33 @@ fn clearing_is_before_or_after() {
         }
     });
 }
+
+/// An index segment that is replaced begins to count versions anew: a bucket with as many changes as
+/// the old one had is not taken for it.
+#[test]
+fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
+    for changes in 1..40u32 {
+        let store = open_with(UpdatePolicy::InPlace);
+        for _ in 0..20 {
+            store.put(b"key", &0u64.to_le_bytes()).unwrap();
+        }
+        let mut runs = 0;
+        store
+            .transaction(|t| {
+                runs += 1;
+                let seen = t.read(b"key", number)?;
+                if runs == 1 {
+                    // Every segment of the index is replaced.
+                    for i in 0..2_500u32 {
+                        store.put(&i.to_be_bytes(), b"")?;
+                    }
+                    for n in 1..=u64::from(changes) {
+                        store.put(b"key", &n.to_le_bytes())?;
+                    }
+                }
+                t.put(b"copy", &seen.to_le_bytes())
+            })
+            .unwrap();
+        assert_eq!(number_of(&store, b"copy"), u64::from(changes));
+    }
+}

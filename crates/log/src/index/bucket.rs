@@ -80,11 +80,6 @@ impl LockWord {
         self.0 & TXN != 0
     }
 
-    /// Whether the bucket was not unlocked between `before` and this look.
-    pub fn same_version(self, before: LockWord) -> bool {
-        (self.0 ^ before.0) & VERSION_MASK == 0
-    }
-
     /// Whether what was read between `before` and this look at the same word was no part of a
     /// transaction that was still under way or that was undone.
     #[inline]
@@ -113,6 +108,21 @@ impl LockWord {
     fn unlocked(self) -> LockWord {
         let version = (self.0 & VERSION_MASK).wrapping_add(VERSION_ONE) & VERSION_MASK;
         LockWord(self.0 & REACH_MASK | version)
+    }
+}
+
+/// A home bucket's word as it was seen, and where: an index segment that is replaced begins to count
+/// versions anew elsewhere, and nothing else lies there while whoever has seen it is pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HomeWord {
+    pub at: Loc,
+    pub word: LockWord,
+}
+
+impl HomeWord {
+    /// Whether it is the same bucket, which was not unlocked since `before`.
+    pub fn same_version(self, before: HomeWord) -> bool {
+        self.at == before.at && (self.word.0 ^ before.word.0) & VERSION_MASK == 0
     }
 }
 

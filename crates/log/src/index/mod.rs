@@ -30,7 +30,7 @@ pub(crate) mod tags;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use bucket::{BUCKET_WORDS, BucketOf, Entry, Held, LockWord, SLOTS, TAG_BITS};
+use bucket::{BUCKET_WORDS, BucketOf, Entry, Held, HomeWord, LockWord, SLOTS, TAG_BITS};
 use mneme_sync::{Slot, Word};
 
 use crate::core::Core;
@@ -139,6 +139,12 @@ impl SegmentRef {
         self.loc.add_words(i * BUCKET_WORDS)
     }
 
+    /// Where the home bucket of `tag` lies.
+    #[inline]
+    pub fn home_at(self, tag: u32) -> Loc {
+        self.bucket_at(self.home(tag))
+    }
+
     /// The first tag whose home is bucket `i`.
     pub fn first_tag(self, prefix: u32, i: u64) -> u32 {
         let below = (i << TAG_BITS).div_ceil(self.buckets) as u32 >> self.depth;
@@ -236,7 +242,7 @@ pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 pub(crate) struct Seen<R> {
     pub found: Option<FoundIn<R>>,
     /// The home bucket's word, the same before and after.
-    pub word: LockWord,
+    pub home: HomeWord,
 }
 
 /// What readers and writers do with the index, whatever memory it lies in.
@@ -326,7 +332,11 @@ pub(crate) trait Lookup: Memory {
         let found = self.find_in(segment, tag, key)?;
         let word = home.word();
         Ok(if word.follows_no_transaction(before) {
-            Ok(Seen { found, word })
+            let at = segment.home_at(tag);
+            Ok(Seen {
+                found,
+                home: HomeWord { at, word },
+            })
         } else {
             Err(word)
         })
@@ -439,7 +449,7 @@ impl Core {
     ) -> Result<Option<SegmentRef>, Corrupt> {
         let segment = self.mem.index_segment(root, place)?;
         if let Some(segment) = segment {
-            let loc = segment.bucket_at(segment.home(place.tag));
+            let loc = segment.home_at(place.tag);
             self.mem.prefetch(loc);
             self.mem.prefetch(loc.add_words(8));
         }

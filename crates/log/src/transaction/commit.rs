@@ -17,7 +17,7 @@
 use crate::core::{Core, Wait};
 use crate::error::WriteError;
 use crate::expiry::Expiry;
-use crate::index::bucket::{Bucket, Entry, Held, TryLock};
+use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
 use crate::index::resize::{Resized, Why};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
@@ -140,8 +140,9 @@ impl Transaction<'_> {
                     now.is_some_and(|now| {
                         // A holder that has not published yet, or that had and not unlocked, may
                         // change what a record says without another entry or version.
-                        let still =
-                            now.word.same_version(seen) && !now.word.locked() && !seen.locked();
+                        let still = now.home.same_version(seen)
+                            && !now.home.word.locked()
+                            && !seen.word.locked();
                         now.found.map(|f| f.entry) == read.entry && (still || !read.mutable)
                     })
                 }
@@ -380,7 +381,11 @@ impl Transaction<'_> {
         let Some(home) = home else {
             return Ok(false);
         };
-        if homes.lock_of(home).word().same_version(seen) {
+        let now = HomeWord {
+            at: home.loc,
+            word: homes.lock_of(home).word(),
+        };
+        if now.same_version(seen) {
             return Ok(true);
         }
         let found = (self.core.mem).find_in(home.segment, read.place.tag, &read.key)?;
