@@ -45,13 +45,16 @@
 //! # fn main() {}
 //! ```
 //!
+//! How to choose a policy, size a store and handle its errors stands in `docs/embedding.md`.
+//!
 //! The feature `command`, also on by default, is the `mneme` command; a program that embeds the store alone switches
 //! the default features off.
 
 pub use mneme_log::{
-    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, LogStore, MAX_KEY,
-    MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport, ReadError, Report,
-    SlotError, Stalled, Stats, UpdatePolicy, Updated, Value, WriteError,
+    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Expiry, GrowError,
+    LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport,
+    ReadError, Report, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,
+    Updated, Value, WriteError,
 };
 
 /// The Redis-compatible server, for programs that serve their store beside using it.
@@ -64,3 +67,8 @@ pub mod server {
 #[doc = include_str!("../../../README.md")]
 #[cfg(doctest)]
 pub struct Readme;
+
+/// The examples of the embedder's guide.
+#[doc = include_str!("../../../docs/embedding.md")]
+#[cfg(doctest)]
+pub struct Embedding;
