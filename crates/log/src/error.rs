@@ -23,7 +23,8 @@ pub enum ReadError {
     /// This thread cannot become a participant (too many threads, or a forked child).
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// A transaction's holder neither goes on nor dies.
+    /// A transaction, or an overwriting in place, whose thread neither goes on nor dies, has the key's
+    /// bucket. Reads wait for nothing else, and a second at most.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// The region is damaged.
@@ -58,7 +59,8 @@ pub enum WriteError {
     /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
     #[error("the value has {0} bytes; at most {MAX_VALUE} are allowed")]
     ValueTooLong(usize),
-    /// Somebody who is stopped, but not dead, holds what the write needs.
+    /// Somebody who is alive, and does not go on, holds what the write needs: a lock for a second, or a
+    /// pin for two; or the calling thread's own pin does, which is said at once. Try again.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// This thread cannot become a participant (too many threads, or a forked child).
@@ -100,13 +102,13 @@ impl From<ReadError> for WriteError {
     }
 }
 
-/// A batch stopped half-way: the first `done` items are stored, the others are not.
+/// A batch stopped half-way: its first `done` items took place, in order, the others did not.
 #[derive(Debug, Error)]
 #[error("after {done} items of the batch: {source}")]
 pub struct BatchError {
-    /// How many items, from the batch's start, are stored.
+    /// How many items, from the batch's start, were stored or removed.
     pub done: usize,
-    /// Why the next one is not.
+    /// Why the next one was not.
     #[source]
     pub source: WriteError,
 }

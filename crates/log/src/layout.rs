@@ -1,14 +1,17 @@
 //! What the store keeps in its region, besides records and index blocks: a header and four tables.
 //!
-//! They lie in the client area of the arena, in this order, each on a cache line of its own:
+//! They lie in the client area of the arena, in this order, each entry on cache lines of its own but
+//! for the pool tables':
 //!
 //! | table | one entry | entries |
 //! |---|---|---|
 //! | [`LogHeader`] | 2 KiB | 1 |
 //! | [`Head`] | 64 B | one a CPU, then the compactors' |
 //! | [`SegmentInfo`] | 64 B | one a frame of the arena's maximum, used by an extent's first frame |
-//! | [`Shard`] | 8 KiB | see [`crate::index`] |
+//! | [`Shard`] | 6,336 B | see [`crate::index`] |
 //! | pool table | 8 B | shards x frames that a shard may own |
+//!
+//! `docs/design/log.md` has every byte of them.
 //!
 //! [`Geometry`] is computed once from the capacity and stored in the header; every opening checks
 //! that the stored one is whole and fits, and then works with its own copy.

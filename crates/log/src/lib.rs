@@ -1,10 +1,15 @@
 //! **mneme-log** keeps byte strings under byte-string keys, in memory that never fragments.
 //!
 //! Records are appended to a log with a head for each CPU; an index leads from keys to records; a
-//! compactor moves live records together so that memory becomes whole again. It is Nibble's design
-//! (Merrifield et al.; see the module docs for sections), brought up to date: byte-string keys, an
+//! compactor moves live records together so that memory becomes whole again. It is the design of
+//! Nibble (Merritt, Gavrilovska, Chen, Milojicic: *Concurrent Log-Structured Memory for Many-Core
+//! Key-Value Stores*; index §3.1, heads and compaction §3.2, epochs §3.3) and Nibble-2 (Merritt's
+//! dissertation, ch. VI: values overwritten in place), brought up to date: byte-string keys, an
 //! index that grows and shrinks in small steps, reads without copying, batches that overlap their
 //! cache misses, and a region that several processes may share and be killed in.
+//!
+//! How to embed it stands in `docs/embedding.md`, its format and why it is right in
+//! `docs/design/log.md`.
 //!
 //! # Usage
 //! ```
@@ -18,9 +23,17 @@
 //! ```
 //!
 //! # Consistency
-//! Every operation on one key is atomic and linearisable. `get` never waits: not for writers, not for
-//! compaction, not for a change of the index' shape. A batch is as fast as it is because it is *not*
-//! atomic as a whole: other threads may see a part of it.
+//! Every operation on one key is atomic and linearisable. `get` waits for no writer, no compaction and
+//! no change of the index' shape; only for a [transaction](LogStore::transaction) that is committing
+//! a key of the same bucket, and in a store that [overwrites](UpdatePolicy::InPlace) for the
+//! overwriting of one. A batch is as fast as it is because it is *not* atomic as a whole: other
+//! threads may see a part of it. A transaction is, over any number of keys.
+//!
+//! # Threads and processes
+//! [`LogStore`] is `Send` and `Sync`; a [`Value`] stays on its thread. A thread becomes a participant
+//! at its first call, one of at most 1,024. A participant may be killed at any instruction: whoever
+//! finds what it left repairs it. A forked child is no participant; its calls fail with
+//! [`SlotError::Forked`].
 //!
 //! # Performance
 //! A single `get` costs two dependent cache misses, whatever the size of the store. Use the batched

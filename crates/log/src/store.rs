@@ -346,7 +346,8 @@ impl LogStore {
         }
     }
 
-    /// Where the memory is. Costs a look at every log segment's line, takes no locks.
+    /// Where the memory is. Costs a look at every log segment's line and every index frame's bitmap,
+    /// takes no locks.
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
@@ -354,8 +355,11 @@ impl LogStore {
     /// Walks everything and says what is wrong. Readers and writers may go on meanwhile; changes of
     /// the index' shape wait for the shard that is being checked.
     ///
+    /// Takes as long as reading all headers and keys does.
+    ///
     /// # Errors
-    /// A lock that the check needs is held by somebody who is stopped.
+    /// A lock that the check needs is held by somebody who is stopped, or this thread cannot take part.
+    /// Damage is no error: the [`Report`] says what it is.
     pub fn check(&self) -> Result<Report, WriteError> {
         let slot = self.core.participants.slot()?;
         self.core.check(&slot)
@@ -455,8 +459,9 @@ impl LogStore {
 macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
-            /// The value of `key`: where it lies in a store that appends, which never waits for a
-            /// writer; a copy in one that overwrites.
+            /// The value of `key`: where it lies in a store that appends, a copy in one that
+            /// overwrites. Waits for no writer, but for a transaction that is committing the key, or
+            /// for an overwriting of its value, a second at most.
             ///
             /// # Errors
             /// This thread cannot take part, the region is damaged, or a transaction stalls.
@@ -467,7 +472,8 @@ macro_rules! operations {
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
-            /// single calls: the keys' cache misses overlap.
+            /// single calls: the keys' cache misses overlap. `visit` runs pinned, as if it held a
+            /// [`Value`]; the slice is valid during the call.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -488,7 +494,9 @@ macro_rules! operations {
                 Ok($self.get(key)?.is_some())
             }
 
-            /// Stores `value` under `key`, in place of an older one.
+            /// Stores `value` under `key`, in place of an older one and its expiry. Keys have up to
+            /// [`MAX_KEY`](crate::MAX_KEY) bytes, values up to [`MAX_VALUE`](crate::MAX_VALUE). May
+            /// compact, and waits for room a bounded time (see [`WriteError`]).
             ///
             /// # Errors
             /// Nothing was stored: key or value too long, the store full, or somebody stalls.
@@ -497,7 +505,8 @@ macro_rules! operations {
                 db.core.put(db.number, key, value, Expiry::Never)
             }
 
-            /// Stores `value` under `key` until its expiry.
+            /// Stores `value` under `key` until its expiry. One that is over already makes the key
+            /// absent.
             ///
             /// # Errors
             /// As for `put`.
@@ -525,7 +534,8 @@ macro_rules! operations {
             }
 
             /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide` may be
-            /// called more than once, so it must have no effect of its own.
+            /// called more than once, so it must have no effect of its own. It runs while others wait for
+            /// the key: it must not use the store, nor panic.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -566,7 +576,8 @@ macro_rules! operations {
             }
 
             /// Changes `key` by its present value, atomically. `decide` is called again if somebody
-            /// else changed the key meanwhile, so it must have no effect of its own.
+            /// else changed the key meanwhile, so it must have no effect of its own. It runs pinned, and
+            /// nothing is locked. A value that is replaced keeps its expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -591,9 +602,10 @@ macro_rules! operations {
                 db.core.update(db.number, key, decide)
             }
 
-            /// Visits about `count` records from `cursor` on and says where to go on. From
+            /// Visits about `count` records (key, value) from `cursor` on and says where to go on. From
             /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
-            /// visited at least once.
+            /// visited at least once. The order is that of the keys' hashes. `visit` runs pinned, as
+            /// if it held a [`Value`].
             ///
             /// # Errors
             /// As for `get`.
@@ -607,7 +619,8 @@ macro_rules! operations {
                 db.core.scan(db.number, cursor, count, visit)
             }
 
-            /// Records in the database. A sum over the threads that ever wrote.
+            /// Records in the database, those included that have expired and are not yet removed. The sum
+            /// of what all threads have counted; 0 if this thread cannot take part.
             pub fn len(&$self) -> u64 {
                 let db = $db;
                 db.core.len(db.number).unwrap_or(0)
