@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mneme_log::{LogStore, PagePolicy, Stats};
 use mneme_sys::{CpuId, SyntheticTopology};
 
-const LEN: usize = 1000;
+const LEN: usize = 4000;
 /// CPUs of the two nodes.
 const NODES: [CpuId; 2] = [CpuId(0), CpuId(2)];
 
@@ -63,7 +63,7 @@ fn assert_adds_up(stats: &Stats) {
 #[test]
 fn survivors_stay_on_their_node() {
     let (topology, store) = open();
-    let on_node = 60_000u64;
+    let on_node = 15_000u64;
     for (node, cpu) in NODES.into_iter().enumerate() {
         topology.run_on(cpu);
         let first = node as u64 * on_node;
@@ -99,8 +99,8 @@ fn a_full_node_is_relieved_by_an_empty_one() {
     topology.run_on(NODES[0]);
     let mut keys = 0u64;
     while store.stats().nodes[0].free_bytes > 0 {
-        put(&store, keys..keys + 1000);
-        keys += 1000;
+        put(&store, keys..keys + 250);
+        keys += 250;
     }
     let full = store.stats();
     assert!(full.nodes[1].live_bytes < 8 << 20, "{full:?}");
@@ -117,7 +117,7 @@ fn a_full_node_is_relieved_by_an_empty_one() {
     assert!(relieved.nodes[0].live_bytes > 2 * relieved.nodes[1].live_bytes);
     assert_whole(&store, 0..keys);
     let before = store.stats().nodes[0].live_bytes;
-    put(&store, keys..keys + 3000);
+    put(&store, keys..keys + 750);
     let now = store.stats();
     assert!(now.nodes[0].live_bytes > before + (2 << 20), "{now:?}");
 }
@@ -135,8 +135,8 @@ fn maintainers_keep_room_on_their_nodes() {
     topology.run_on(NODES[1]);
     let mut keys = 0u64;
     while store.stats().nodes[0].live_bytes == 0 {
-        put(&store, keys..keys + 1000);
-        keys += 1000;
+        put(&store, keys..keys + 250);
+        keys += 250;
     }
     assert_whole(&store, 0..keys);
     // Rewriting all of it stays possible, for whatever dies on either node is won back.

@@ -36,8 +36,13 @@ impl Memory {
 
     /// The same, of another policy.
     pub fn with_policy(capacity: usize, policy: UpdatePolicy) -> (Memory, LogStore) {
+        Memory::growing(capacity, capacity, policy)
+    }
+
+    /// The same, of memory that may grow to `max`.
+    pub fn growing(capacity: usize, max: usize, policy: UpdatePolicy) -> (Memory, LogStore) {
         let control_len = control_bytes().next_multiple_of(2 << 20);
-        let data = Region::memfd("log-data", capacity, capacity, PagePolicy::Small).unwrap();
+        let data = Region::memfd("log-data", capacity, max, PagePolicy::Small).unwrap();
         let control =
             Region::memfd("log-control", control_len, control_len, PagePolicy::Small).unwrap();
         let memory = Memory {
