@@ -57,7 +57,7 @@ fn the_page_tells_of_the_present_format() {
 
 #[test]
 fn every_fault_point_on_the_page_exists() {
-    let layers = ["log", "index", "compact", "txn", "arena", "sync"];
+    let layers = ["log", "index", "compact", "evict", "txn", "arena", "sync"];
     let mut text = String::new();
     for krate in ["log", "arena", "sync"] {
         read_sources(&crates().join(krate).join("src"), &mut text);

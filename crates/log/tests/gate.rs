@@ -137,9 +137,14 @@ fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
     v
 }
 
+/// Bytes that a store may grow by.
+const GROWN: usize = 8 << 20;
+
 /// A stretch of work that leads through as many places as one thread can.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
+    /// The first keys of a new store.
+    Begin,
     /// New keys, over several splits of the index and several log segments.
     Insert,
     /// New values for old keys; then compaction.
@@ -154,6 +159,8 @@ enum Work {
     Large,
     /// Small values that find no room unless large ones move.
     Crowd,
+    /// Growth of the region.
+    Grow,
     /// Clearing, and the sweep that follows.
     Clear,
     /// Several keys at once: new ones, old ones, removals; few and many.
@@ -179,6 +186,7 @@ const ALL: [Work; 9] = [
 impl Work {
     fn run(self, s: &Recorded) {
         match self {
+            Work::Begin => (0..300).for_each(|i| s.put(&key(i), &value(i, 1, 100))),
             Work::Insert => (0..4000).for_each(|i| s.put(&key(10_000 + i), &value(i, 1, 600))),
             Work::Replace => {
                 for round in 2..12 {
@@ -267,6 +275,13 @@ impl Work {
                 (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
                 s.put(b"larger", &value(0, 3, 7 << 20));
             }
+            Work::Grow => {
+                for half in [1, 2] {
+                    let bytes = memory::CAPACITY + GROWN / 2 * half;
+                    s.store.grow(bytes as u64).unwrap();
+                    (0..100).for_each(|i| s.put(&key(i), &value(i, 2, 90_000)));
+                }
+            }
             Work::Clear => {
                 s.clear();
                 s.store.compact().unwrap();
@@ -277,13 +292,15 @@ impl Work {
 }
 
 /// A store with some records, opened by process 1, and its memory.
-fn prepared(policy: UpdatePolicy) -> (Memory, Recorded) {
-    let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
+fn prepared(policy: UpdatePolicy, work: Work) -> (Memory, Recorded) {
+    let more = if work == Work::Grow { GROWN } else { 0 };
+    let (memory, store) = Memory::growing(memory::CAPACITY, memory::CAPACITY + more, policy);
     let s = Recorded {
         store,
         model: Arc::default(),
     };
-    (0..600).for_each(|i| s.put(&key(i), &value(i, 0, 100)));
+    let records = if work == Work::Begin { 0 } else { 600 };
+    (0..records).for_each(|i| s.put(&key(i), &value(i, 0, 100)));
     (memory, s)
 }
 
@@ -364,7 +381,7 @@ fn go_on(store: &LogStore, context: &str) {
 /// The names that `work` leads through, each with how often.
 fn names_of(policy: UpdatePolicy, work: Work) -> BTreeMap<&'static str, u64> {
     let run = move || {
-        let (_memory, s) = prepared(policy);
+        let (_memory, s) = prepared(policy, work);
         let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
         work.run(&s);
         let passed = fault::passed().into_iter();
@@ -383,7 +400,7 @@ fn abandon(
     name: &'static str,
     nth: u64,
 ) -> Option<(Memory, Model)> {
-    let (memory, s) = prepared(policy);
+    let (memory, s) = prepared(policy, work);
     let model = Arc::clone(&s.model);
     // Armed only after the preparations, whose passages do not count.
     let outcome = fault::run("none", Action::Abandon, 1, move || {
@@ -445,6 +462,13 @@ fn gate_at(policy: UpdatePolicy, work: Work, names: BTreeMap<&'static str, u64>)
 }
 
 #[test]
+fn beginning() {
+    let names = names_of(Append, Work::Begin);
+    assert!(names.contains_key("index.pool.frame-linked"), "{names:?}");
+    gate(Work::Begin);
+}
+
+#[test]
 fn inserting() {
     gate(Work::Insert);
 }
@@ -477,9 +501,17 @@ fn large_values() {
 #[test]
 fn moving_large_values() {
     let mut names = names_of(Append, Work::Crowd);
-    names.retain(|name, _| name.starts_with("compact.large"));
-    assert_eq!(names.len(), 4, "{names:?}");
+    names.retain(|name, _| name.starts_with("compact.large") || *name == "log.large.tail");
+    assert_eq!(names.len(), 5, "{names:?}");
     assert!(gate_at(Append, Work::Crowd, names) > 10);
+}
+
+#[test]
+fn growing() {
+    let mut names = names_of(Append, Work::Grow);
+    names.retain(|name, _| name.contains(".grow."));
+    assert!(names.len() > 6, "{names:?}");
+    assert!(gate_at(Append, Work::Grow, names) > 10);
 }
 
 #[test]
@@ -500,6 +532,31 @@ fn overwriting() {
 fn overwriting_and_compacting() {
     gate_of(InPlace, Work::Replace);
     gate_of(InPlace, Work::Transact);
+    // Survivors with room.
+    let mut names = names_of(InPlace, Work::Large);
+    names.retain(|name, _| name.starts_with("compact."));
+    assert!(names.contains_key("compact.swapped"), "{names:?}");
+    assert!(gate_at(InPlace, Work::Large, names) > 10);
+}
+
+/// Whoever does again what the dead was overwriting dies in the middle of it; a third one finishes.
+#[test]
+fn redoers_die_too() {
+    for name in [
+        "log.overwrite.noted",
+        "log.overwrite.begun",
+        "log.overwrite.during",
+        "log.overwrite.length",
+    ] {
+        let (memory, model) = abandon(InPlace, Work::Update, name, 100).unwrap();
+        let second = memory.open(2);
+        let outcome = fault::run("log.redo.value", Action::Abandon, 1, move || {
+            second.reap().unwrap();
+        });
+        assert_eq!(outcome, Outcome::Abandoned, "{name}");
+        memory.script.kill(2);
+        finish(&memory, &model, &format!("dead at {name}, its redoer too"));
+    }
 }
 
 #[test]
@@ -549,6 +606,20 @@ fn writers_find_the_dead_by_themselves() {
     }
 }
 
+/// A third participant finishes what a dead one and its dead reaper left.
+fn finish(memory: &Memory, model: &Model, context: &str) {
+    let third = memory.open(3);
+    third.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
+    third.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
+    verify(&third, model, context);
+    go_on(&third, context);
+    assert_eq!(
+        third.check().unwrap().problems,
+        Vec::<String>::new(),
+        "{context}"
+    );
+}
+
 /// The reaper dies too, at every place of the repair; a third one finishes both.
 #[test]
 fn reapers_die_too() {
@@ -567,7 +638,6 @@ fn reapers_die_too() {
             for reap_point in [
                 "log.reap.begin",
                 "log.reap.index",
-                "log.redo.value",
                 "txn.repair.settled",
                 "txn.repair.counted",
                 "txn.repair.unlocked",
@@ -590,16 +660,7 @@ fn reapers_die_too() {
                 died += 1;
                 memory.script.kill(2);
                 let context = format!("{work:?} dead at {name}, its reaper at {reap_point}");
-                let third = memory.open(3);
-                third.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
-                third.reap().unwrap_or_else(|e| panic!("{context}: {e}"));
-                verify(&third, &model, &context);
-                go_on(&third, &context);
-                assert_eq!(
-                    third.check().unwrap().problems,
-                    Vec::<String>::new(),
-                    "{context}"
-                );
+                finish(&memory, &model, &context);
             }
         }
     }

@@ -51,7 +51,7 @@
 //! the default features off.
 
 pub use mneme_log::{
-    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Expiry, GrowError,
+    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Evict, Expiry, GrowError,
     LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport,
     ReadError, Report, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,
     Updated, Value, WriteError,
