@@ -87,12 +87,12 @@ impl Core {
         let Some((first, _worker)) = self.hold_worker(slot, to) else {
             return Ok(false);
         };
-        let Some((frame, old)) = self.claim_victim(slot, node, to) else {
+        let Some((frame, word, old)) = self.claim_victim(slot, node, to) else {
             return Ok(false);
         };
         mneme_sys::fault!("compact.claimed");
         let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
-        self.compact_victim(slot, &lane, frame, None)
+        self.compact_victim(slot, &lane, frame, word, None)
     }
 
     /// Moves a large record behind which much is lost, and what lives behind it: the last resort of
@@ -144,7 +144,7 @@ impl Core {
             return Ok(false);
         }
         mneme_sys::fault!("compact.large.claimed");
-        self.compact_victim(slot, &self.lane(first, node), frame, None)
+        self.compact_victim(slot, &self.lane(first, node), frame, claimed, None)
     }
 
     /// The first head of a worker on `node` that has nothing to do, and the lock that makes it the
@@ -219,7 +219,12 @@ impl Core {
 
     /// Claims the closed segment of greatest benefit on `node`, and says whether its records are
     /// rather old.
-    fn claim_victim(&self, slot: &Slot<'_>, node: NodeId, to: NodeId) -> Option<(Frame, bool)> {
+    fn claim_victim(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        to: NodeId,
+    ) -> Option<(Frame, StateWord, bool)> {
         let mut looked = false;
         loop {
             let (next, mean) = {
@@ -242,7 +247,7 @@ impl Core {
             mneme_sys::fault!("compact.chosen");
             let claimed = word.to(State::Compacting, Some(slot.id()));
             if info.change(word, claimed) {
-                return Some((frame, info.born() < mean));
+                return Some((frame, claimed, info.born() < mean));
             }
         }
     }
@@ -285,6 +290,7 @@ impl Core {
         slot: &Slot<'_>,
         to: &Lane<'_>,
         frame: Frame,
+        claimed: StateWord,
         evict: Option<&mut Cull>,
     ) -> Result<bool, WriteError> {
         let walk = self.move_records(slot, to, frame, evict);
@@ -292,7 +298,12 @@ impl Core {
         // A large record in front may have died meanwhile, and the word tell so.
         if let Ok(Walk::Empty) = walk {
             mneme_sys::fault!("compact.moved");
-            while !self.condemn(frame, info.state()) {}
+            loop {
+                let now = info.state();
+                if now.ordinary() != claimed.ordinary() || self.condemn(frame, now) {
+                    break;
+                }
+            }
             mneme_sys::fault!("compact.condemned");
             return Ok(true);
         }

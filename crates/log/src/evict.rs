@@ -234,10 +234,11 @@ impl Core {
                 if word.large() && self.spare_large(frame, info, policy)? {
                     continue;
                 }
-                if info.change(word, word.to(State::Compacting, Some(slot.id()))) {
+                let claimed = word.to(State::Compacting, Some(slot.id()));
+                if info.change(word, claimed) {
                     mneme_sys::fault!("evict.claimed");
                     let mut walk = Cull { policy, bytes: 0 };
-                    self.compact_victim(slot, &lane, frame, Some(&mut walk))?;
+                    self.compact_victim(slot, &lane, frame, claimed, Some(&mut walk))?;
                     return Ok(if walk.bytes > 0 {
                         Evicted::Some
                     } else {

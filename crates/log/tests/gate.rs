@@ -223,7 +223,7 @@ impl Work {
                     s.put(b"large-1", &value(1, round, 3 << 20));
                     s.put(b"large-2", &value(2, round, 1 << 20));
                     // Behind large records too, where their extents have room.
-                    (0..12).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
+                    (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
                 }
                 s.remove(b"large-1");
                 s.store.compact().unwrap();
@@ -495,6 +495,7 @@ fn updates() {
 
 #[test]
 fn large_values() {
+    assert!(names_of(Append, Work::Large).contains_key("log.large.tail"));
     gate(Work::Large);
 }
 
