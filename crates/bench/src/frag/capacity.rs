@@ -7,13 +7,14 @@ use super::pattern::Churn;
 use super::store::{Ours, Refusal, verify};
 use crate::error::BenchError;
 use mneme_log::{LogStore, MIN_CAPACITY, Stats};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Steps of the search: capacities are multiples of this share of the data.
 pub const STEPS: u64 = 200;
 
 /// No capacity beyond this many times the data is tried.
-const MOST: u64 = 8;
+const MOST: u64 = 4;
 
 /// What a search found.
 #[derive(Debug, Clone)]
@@ -45,17 +46,17 @@ impl Found {
     }
 }
 
-/// Searches, first around `guess` times the data.
+/// Searches, first around `guess` times the data. None: not even a roomy store completes within `patience`.
 ///
 /// # Errors
 /// No memory; a store that loses records, or that refuses for another reason than being full.
-pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Found, BenchError> {
+pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Option<Found>, BenchError> {
     let capacity_of = |step: u64| {
         (churn.data / STEPS * step)
             .next_multiple_of(2 << 20)
             .max(MIN_CAPACITY)
     };
-    let mut given_up = 0;
+    let given_up = Cell::new(0);
     let mut found = None;
     let mut attempt = |step: u64| -> Result<bool, BenchError> {
         let capacity = capacity_of(step);
@@ -65,7 +66,7 @@ pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Found, Be
                 Ok(true)
             }
             Err(late) => {
-                given_up += u32::from(late);
+                given_up.set(given_up.get() + u32::from(late));
                 Ok(false)
             }
         }
@@ -77,6 +78,9 @@ pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Found, Be
         small = enough;
         enough += jump;
         jump *= 2;
+        if enough > MOST * STEPS && given_up.get() > 0 {
+            return Ok(None);
+        }
         if enough > MOST * STEPS {
             return Err(BenchError::Store(format!(
                 "{} does not complete in {MOST} times its data",
@@ -93,12 +97,12 @@ pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Found, Be
         }
     }
     match found {
-        Some((data, capacity, stats)) => Ok(Found {
+        Some((data, capacity, stats)) => Ok(Some(Found {
             data,
             capacity,
             stats,
-            given_up,
-        }),
+            given_up: given_up.get(),
+        })),
         None => unreachable!("the search ends with a capacity that was enough"),
     }
 }
@@ -136,7 +140,7 @@ mod tests {
     fn the_smallest_capacity_is_enough_and_no_smaller_one_is() {
         let churn = Churn::new(of_name("P4").unwrap(), 72 << 20, 1);
         let patience = Duration::from_secs(100);
-        let found = search(&churn, 1.2, patience).unwrap();
+        let found = search(&churn, 1.2, patience).unwrap().unwrap();
         assert!(probe(&churn, found.capacity, patience).unwrap().is_ok());
         let less = found.capacity - (2 << 20);
         assert!(probe(&churn, less, patience).unwrap().is_err());

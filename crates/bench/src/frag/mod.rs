@@ -73,7 +73,7 @@ const QUICK: Scale = Scale {
         ..100 => 32 << 20,
         _ => 64 << 20,
     },
-    patience: Duration::from_secs(2),
+    patience: Duration::from_secs(4),
     budget: Duration::from_secs(24),
     apart: true,
 };
@@ -190,7 +190,15 @@ impl Run<'_> {
             return Ok(None);
         }
         let churn = Churn::new(*pattern, (self.scale.search)(pattern), self.seed);
-        let found = capacity::search(&churn, target(pattern), self.scale.patience)?;
+        let patience = self.scale.patience;
+        let Some(found) = capacity::search(&churn, target(pattern), patience)? else {
+            self.notes.push(format!(
+                "{}: the machine is too busy for runs of {} s",
+                pattern.name,
+                patience.as_secs()
+            ));
+            return Ok(None);
+        };
         if found.given_up > 0 {
             self.notes.push(format!(
                 "{}: {} capacities were counted as too small because they took more than {} s",
