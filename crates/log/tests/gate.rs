@@ -189,8 +189,13 @@ impl Work {
             Work::Begin => (0..300).for_each(|i| s.put(&key(i), &value(i, 1, 100))),
             Work::Insert => (0..4000).for_each(|i| s.put(&key(10_000 + i), &value(i, 1, 600))),
             Work::Replace => {
+                // Of many lengths: else what a frame held before looks like what should be there.
+                let length = |i, round| 600 + ((i * 37 + round * 61) % 600) as usize;
                 for round in 2..12 {
-                    (0..600).for_each(|i| s.put(&key(i), &value(i, round, 900)));
+                    // Some stay, so that compaction has survivors.
+                    (0..600)
+                        .filter(|i| round == 2 + i % 5 || i % 2 == 0)
+                        .for_each(|i| s.put(&key(i), &value(i, round, length(i, round))));
                 }
                 while s.store.compact().unwrap() > 0 {}
             }
@@ -475,6 +480,7 @@ fn inserting() {
 
 #[test]
 fn replacing_and_compacting() {
+    assert!(names_of(Append, Work::Replace).contains_key("compact.swapped"));
     gate(Work::Replace);
 }
 
