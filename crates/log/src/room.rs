@@ -2,7 +2,8 @@
 //!
 //! It frees what is due, moves a victim's records if enough bytes are dead somewhere, and waits for
 //! readers to leave, for a bounded time. If there is nothing to be gained the store is full, and it
-//! says so at once; reads and removals go on, and after removals writes do again.
+//! says so at once; reads and removals go on, and after removals writes do again. A reserve for
+//! compaction is Nibble's too (§3.2); that any writer may help himself is not.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Where every byte of a store is.
+//! Where every byte of a store is, by the table of log segments (Nibble §3.2, figure 6) and the arena.
+//! The paper counts live bytes there; here dead ones are counted, see decision 003.
 
 use std::sync::atomic::Ordering::Relaxed;
 

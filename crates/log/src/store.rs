@@ -98,8 +98,10 @@ impl Builder {
         self
     }
 
-    /// Whether a thread of its own compacts the store ahead of need (it does unless told not to).
-    /// Without it, writers do that work when they need the space.
+    /// Whether threads of its own, one a NUMA node, compact the store ahead of need, remove what has
+    /// expired and reap the dead (they do unless told not to). Without them, writers compact when they
+    /// need the space, and the rest is done by [`LogStore::remove_expired`] and [`LogStore::reap`].
+    /// Dropping the store stops them.
     pub fn maintainer(mut self, start: bool) -> Builder {
         self.maintainer = start;
         self
@@ -166,7 +168,8 @@ impl Builder {
 
     /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
     /// and `control`, of at least [`control_bytes`]. Others may [`open_in`](Builder::open_in) them
-    /// afterwards, at any addresses.
+    /// afterwards, at any addresses. `liveness` says who of them lives: a participant that it calls
+    /// dead is repaired after, and must never touch the regions again.
     ///
     /// # Errors
     /// A region is too small or read-only.
