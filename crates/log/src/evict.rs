@@ -202,7 +202,7 @@ impl Core {
     /// Whether compaction alone could win little.
     fn is_worn_out(&self) -> bool {
         let segment = self.segment_bytes();
-        let mut little = self.mem.region().len() as u64 / LITTLE;
+        let mut little = self.capacity() / LITTLE;
         for (_, info, word, state) in self.segments() {
             let won = match state {
                 State::Condemned => info.capacity(),

@@ -14,8 +14,9 @@ use mneme_sync::Slot;
 
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{ReadError, WriteError};
-use crate::index::Lookup;
-use crate::index::bucket::Entry;
+use crate::index::bucket::{Entry, HomeWord};
+use crate::index::root::Root;
+use crate::index::{Lookup, Place};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::ops::{Decision, Updated};
@@ -159,37 +160,72 @@ impl Core {
         let place = self.place(key);
         let mut wait = Wait::new();
         loop {
-            let Some(segment) = self.mem.index_segment(&root, place)? else {
+            let segment = self.mem.index_segment(&root, place)?;
+            let seen = self.find_seen(&slot, &root, place, segment, key)?;
+            let there = seen
+                .as_ref()
+                .and_then(|s| Some((s.found.as_ref()?, s.home)));
+            let Some((found, home)) = there.filter(|(f, _)| !self.is_expired(&f.record)) else {
                 return Ok(Some(Updated::Absent));
             };
-            let Some(held) = self.lock_home(&slot, segment, place, &mut wait)? else {
-                continue;
+            // Before the bucket is locked: whatever `decide` does, panic even, is its own affair.
+            let now = Expiry::of_word(found.record.expires());
+            let to = match decide(now) {
+                Some(to) if to != now => to,
+                _ => return Ok(Some(Updated::Kept)),
             };
-            let found = self.mem.find_in(segment, place.tag, key);
-            let updated = match &found {
-                Ok(Some(found)) if !self.is_expired(&found.record) => {
-                    let now = Expiry::of_word(found.record.expires());
-                    match (decide(now), found.record.header().has_expiry()) {
-                        (None, _) => Some(Updated::Kept),
-                        (Some(to), _) if to == now => Some(Updated::Kept),
-                        (Some(_), false) => None,
-                        (Some(to), true) => {
-                            found.record.set_expires(to.word());
-                            Some(Updated::Replaced)
-                        }
-                    }
-                }
-                _ => Some(Updated::Absent),
-            };
-            mneme_sys::fault!("log.expiry.set");
-            held.unlock();
-            slot.intent(OPERATION_LANE).clear();
-            found?;
-            if updated == Some(Updated::Replaced) {
-                self.expect_expiries();
+            if !found.record.header().has_expiry() {
+                return Ok(None);
             }
-            return Ok(updated);
+            let expect = Expect::Unchanged(found.entry.loc(), home);
+            if self.set_expiry_if(&slot, &root, place, key, expect, to, &mut wait)? {
+                self.expect_expiries();
+                return Ok(Some(Updated::Replaced));
+            }
         }
+    }
+
+    /// Sets the expiry of a record that has a word for it, if it is as expected.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is one fact of the operation"
+    )]
+    fn set_expiry_if(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        key: &[u8],
+        expect: Expect,
+        to: Expiry,
+        wait: &mut Wait,
+    ) -> Result<bool, WriteError> {
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            return Ok(false);
+        };
+        let Some(held) = self.lock_home(slot, segment, place, wait)? else {
+            return Ok(false);
+        };
+        let found = self.mem.find_in(segment, place.tag, key);
+        let home = HomeWord {
+            at: segment.home_at(place.tag),
+            word: held.word(),
+        };
+        let set = match &found {
+            Ok(Some(found)) if self.is_expected(expect, Some(found), home) => {
+                found.record.set_expires(to.word())
+            }
+            _ => false,
+        };
+        mneme_sys::fault!("log.expiry.set");
+        if set {
+            held.unlock();
+        } else {
+            held.unlock_unchanged();
+        }
+        slot.intent(OPERATION_LANE).clear();
+        found?;
+        Ok(set)
     }
 
     /// Removes a record that has expired, if it is still there; whether it was. `place` is its key's.

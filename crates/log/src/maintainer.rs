@@ -25,6 +25,8 @@ const REAP_EVERY: u32 = 50;
 pub(crate) struct Maintainer {
     stop: Arc<(Mutex<bool>, Condvar)>,
     threads: Vec<JoinHandle<()>>,
+    /// Of forks, see [`mneme_sys::fork`].
+    generation: u32,
 }
 
 impl Maintainer {
@@ -32,6 +34,7 @@ impl Maintainer {
         let mut maintainer = Maintainer {
             stop: Arc::new((Mutex::new(false), Condvar::new())),
             threads: Vec::new(),
+            generation: mneme_sys::fork::generation(),
         };
         for node in (0..core.arena.nodes()).map(NodeId) {
             let (core, stop) = (Arc::clone(&core), Arc::clone(&maintainer.stop));
@@ -47,6 +50,11 @@ impl Maintainer {
 
 impl Drop for Maintainer {
     fn drop(&mut self) {
+        if self.generation != mneme_sys::fork::generation() {
+            // The threads are the parent's; a child has none of them to wait for.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
         *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.1.notify_all();
         for thread in self.threads.drain(..) {

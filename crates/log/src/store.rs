@@ -537,8 +537,7 @@ macro_rules! operations {
             }
 
             /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide` may be
-            /// called more than once, so it must have no effect of its own. It runs while others wait for
-            /// the key: it must not use the store, nor panic.
+            /// called more than once, so it must have no effect of its own.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.

@@ -120,7 +120,7 @@ impl Core {
             // attempts or not at all: it does not compact its own leavings for ever.
             refusals += 1;
             let total = written + wanting;
-            let capacity = self.mem.region().len() as u64;
+            let capacity = self.capacity();
             if self.is_full(total) || refusals > (capacity / total.max(1)).max(4) {
                 return Err(self.out_of_memory(total).into());
             }

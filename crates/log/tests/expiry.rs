@@ -146,3 +146,21 @@ fn an_expiry_set_while_records_move_stays() {
         }
     });
 }
+
+/// A closure that panics, or that uses the store, holds nobody up.
+#[test]
+fn a_closure_that_panics_leaves_nothing_locked() {
+    let (store, _clock) = open(false);
+    store.put_until(b"k", b"v", Expiry::At(5_000)).unwrap();
+    let decide = |_| -> Option<Expiry> { panic!("on purpose") };
+    let run = std::panic::AssertUnwindSafe(|| store.update_expiry(b"k", decide));
+    assert!(std::panic::catch_unwind(run).is_err());
+    store.put_until(b"k", b"w", Expiry::At(6_000)).unwrap();
+    let updated = store.update_expiry(b"k", |now| {
+        assert_eq!(now, store.expiry(b"k").unwrap().unwrap());
+        Some(Expiry::At(7_000))
+    });
+    assert_eq!(updated.unwrap(), Updated::Replaced);
+    assert_eq!(store.expiry(b"k").unwrap(), Some(Expiry::At(7_000)));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
