@@ -22,9 +22,9 @@ use crate::index::Place;
 use crate::index::bucket::TAG_BITS;
 use crate::index::root::Root;
 use crate::index::{Lookup, SegmentRef};
-use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::record::Header;
+use crate::spaces::Space;
 
 /// Bytes at the end of a thread's undo area.
 const RING_BYTES: usize = 2048;
@@ -47,19 +47,19 @@ fn ring(area: UndoArea<'_>) -> Option<&[AtomicU64; RING_BYTES / 8]> {
 const PLACE_BIT: u64 = 1 << 63;
 const SPACE_SHIFT: u32 = TAG_BITS + 16;
 
-fn place_word(space: u8, place: Place) -> u64 {
+fn place_word(space: Space, place: Place) -> u64 {
     PLACE_BIT
-        | u64::from(space) << SPACE_SHIFT
+        | u64::from(space.number()) << SPACE_SHIFT
         | u64::from(place.partition & 0xffff) << TAG_BITS
         | u64::from(place.tag)
 }
 
-fn of_place_word(word: u64) -> (u8, Place) {
+fn of_place_word(word: u64) -> (Space, Place) {
     let place = Place {
         partition: (word >> TAG_BITS) as u32 & 0xffff,
         tag: word as u32 & ((1 << TAG_BITS) - 1),
     };
-    ((word >> SPACE_SHIFT) as u8 % DATABASES as u8, place)
+    (Space::new((word >> SPACE_SHIFT) as u8), place)
 }
 
 impl Core {
@@ -67,7 +67,7 @@ impl Core {
     #[inline]
     pub(crate) fn note_access(&self, slot: &Slot<'_>, root: &Root, place: Place) {
         if self.tables.header().samples.load(Relaxed) != 0 {
-            push(slot.undo(), place_word(root.database, place));
+            push(slot.undo(), place_word(root.space, place));
         }
     }
 
@@ -185,6 +185,7 @@ mod tests {
     #[test]
     fn a_place_survives_its_word() {
         for (space, partition, tag) in [(0, 0, 0), (63, 0xffff, (1 << TAG_BITS) - 1), (5, 77, 12)] {
+            let space = Space::new(space);
             let place = Place { partition, tag };
             assert_eq!(of_place_word(place_word(space, place)), (space, place));
         }

@@ -3,8 +3,6 @@
 //! One lookup costs two cache misses one after the other; a batch has them in flight together. On
 //! the machines measured a batch of 32 does three to six times the work of single calls.
 
-use mneme_sync::Slot;
-
 use crate::core::Core;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::expiry::Expiry;
@@ -14,6 +12,7 @@ use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_KEY};
 use crate::room::Room;
+use crate::spaces::Space;
 
 /// Keys that are in flight together.
 const WIDTH: usize = 32;
@@ -89,8 +88,8 @@ impl Core {
         let slot = self.participants.slot()?;
         let mut copy = Vec::new();
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
-            let _pin = slot.pin();
-            let root = self.root(database)?;
+            let (_pin, space) = self.enter(&slot, database)?;
+            let root = self.root(space)?;
             let flight = match &root {
                 Some(root) => Some((root, self.take_off(root, &some, AHEAD_LINES)?)),
                 None => None,
@@ -162,7 +161,9 @@ impl Core {
         room: &mut Room,
     ) -> Result<(), WriteError> {
         let slot = self.participants.slot()?;
-        room.want(Header::record(pair.0.as_ref().len(), pair.1.as_ref().len(), 0).size());
+        room.want(
+            Header::record(pair.0.as_ref().len(), pair.1.as_ref().len(), Space::new(0)).size(),
+        );
         self.make_room(&slot, room)
     }
 
@@ -174,13 +175,16 @@ impl Core {
     ) -> Result<usize, (usize, WriteError)> {
         let first = |e: WriteError| (0, e);
         let slot = self.participants.slot().map_err(|e| first(e.into()))?;
-        let pin = slot.pin();
-        let Some(root) = self.root_or_create(&slot, database).map_err(first)? else {
+        let (pin, space) = (self.enter(&slot, database)).map_err(|e| first(e.into()))?;
+        let Some(root) = self.root_or_create(&slot, space).map_err(first)? else {
             return Ok(0);
         };
         if self.overwrites() {
+            // Fetches only: each store finds its place again.
+            self.take_off(&root, &KeysOf(pairs), AHEAD_LINES)
+                .map_err(|e| first(e.into()))?;
             drop(pin);
-            return self.overwrite_chunk(&slot, database, &root, pairs);
+            return self.overwrite_chunk(database, pairs);
         }
         let mut headers = [Header(0); WIDTH];
         let mut small = 0;
@@ -191,7 +195,7 @@ impl Core {
                 Err(error) if small == 0 => return Err((0, error)),
                 Err(_) => break,
             }
-            headers[small] = Header::record(key.len(), value.len(), database);
+            headers[small] = Header::record(key.len(), value.len(), space);
             if self.is_large(headers[small].size()) {
                 break;
             }
@@ -251,17 +255,9 @@ impl Core {
     /// Stores up to `WIDTH` pairs in a store that overwrites; all of them, unless it fails.
     fn overwrite_chunk<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        slot: &Slot<'_>,
         database: u8,
-        root: &Root,
         pairs: &[(K, V)],
     ) -> Result<usize, (usize, WriteError)> {
-        {
-            let _pin = slot.pin();
-            // Fetches only: each store finds its place again.
-            self.take_off(root, &KeysOf(pairs), AHEAD_LINES)
-                .map_err(|e| (0, e.into()))?;
-        }
         for (i, (key, value)) in pairs.iter().enumerate() {
             self.put(database, key.as_ref(), value.as_ref(), Expiry::Never)
                 .map_err(|e| (i, e))?;
@@ -284,8 +280,8 @@ impl Core {
                 }
             };
             let slot = self.participants.slot().map_err(|e| at(0)(e.into()))?;
-            let pin = slot.pin();
-            let Some(root) = self.root(database).map_err(|e| at(0)(e.into()))? else {
+            let (pin, space) = (self.enter(&slot, database)).map_err(|e| at(0)(e.into()))?;
+            let Some(root) = self.root(space).map_err(|e| at(0)(e.into()))? else {
                 return Ok(removed);
             };
             let flight = self
@@ -313,14 +309,19 @@ impl Core {
 
     /// Records of `database`, counted by everybody who added and removed them.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
+        let slot = self.participants.slot()?;
+        let (_pin, space) = self.enter(&slot, database)?;
+        self.records_of(space)
+    }
+
+    /// Records of `space`.
+    pub(crate) fn records_of(&self, space: Space) -> Result<u64, ReadError> {
         // The root is in a block that a sweep frees when nobody is pinned.
         let _pin = self.participants.pin()?;
-        let Some(root) = self.root(database)? else {
+        let Some(root) = self.root(space)? else {
             return Ok(0);
         };
-        Ok(self
-            .participants
-            .counters(usize::from(database), root.id)
-            .max(0) as u64)
+        let counted = self.participants.counters(space.index(), root.id);
+        Ok(counted.max(0) as u64)
     }
 }

@@ -18,9 +18,9 @@ use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, SLOTS};
 use crate::index::pool::{Block, UNIT, UNITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Partition, SegmentRef};
-use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
+use crate::spaces::Space;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Report {
 
 /// Stops collecting here: a damaged region would fill the memory with complaints.
 const MOST: usize = 100;
-/// Walks over a database before a wrong count is believed: while one goes on, as many records may
+/// Walks over a space before a wrong count is believed: while one goes on, as many records may
 /// come behind it as go in front of it.
 const WALKS: usize = 3;
 
@@ -81,8 +81,11 @@ impl Core {
         let mut report = Report::default();
         self.check_segments(slot, &mut report);
         self.check_heads(slot, &mut report);
-        for database in 0..DATABASES as u8 {
-            let checked = self.check_database(slot, database, &mut report);
+        if let Some(what) = self.check_spaces(slot)? {
+            report.problem(what);
+        }
+        for space in Space::all() {
+            let checked = self.check_space(slot, space, &mut report);
             report.damage(checked)?;
         }
         {
@@ -105,22 +108,22 @@ impl Core {
         Ok(report)
     }
 
-    /// Every partition of a database, and that it holds as many records as it counts.
-    fn check_database(
+    /// Every partition of a space, and that it holds as many records as it counts.
+    fn check_space(
         &self,
         slot: &Slot<'_>,
-        database: u8,
+        space: Space,
         report: &mut Report,
     ) -> Result<(), WriteError> {
         for walk in 1..=WALKS {
             let mut seen = Report::default();
-            let before = self.len(database)?;
+            let before = self.records_of(space)?;
             let mut first = None;
             let mut cleared = false;
             for partition in 0..self.partitions() as u32 {
                 // The root is looked up under the pin, which keeps its block from being freed.
                 let _pin = slot.pin();
-                let root = self.root(database)?;
+                let root = self.root(space)?;
                 cleared = *first.get_or_insert(root) != root;
                 let (Some(root), false) = (root, cleared) else {
                     break;
@@ -134,11 +137,11 @@ impl Core {
                     Err(corrupt) => seen.problem(corrupt.to_string()),
                 }
             }
-            let right = cleared || seen.records == before || self.len(database)? != before;
+            let right = cleared || seen.records == before || self.records_of(space)? != before;
             if right || walk == WALKS {
                 if !right {
                     seen.problem(format!(
-                        "database {database} counts {before} records and holds {}",
+                        "space {space} counts {before} records and holds {}",
                         seen.records
                     ));
                 }
@@ -164,8 +167,8 @@ impl Core {
                 let bucket = self.mem.bucket(segment, i)?;
                 if let Some(what) = self.wrong_lock(bucket) {
                     report.problem(format!(
-                        "database {}, partition {partition}, bucket {i}: {what}",
-                        root.database
+                        "space {}, partition {partition}, bucket {i}: {what}",
+                        root.space
                     ));
                 }
                 for (at_slot, entry) in (0..SLOTS)
@@ -173,10 +176,7 @@ impl Core {
                     .filter(|(_, e)| !e.is_empty())
                 {
                     records += 1;
-                    let at = format!(
-                        "database {}, partition {partition}, bucket {i}",
-                        root.database
-                    );
+                    let at = format!("space {}, partition {partition}, bucket {i}", root.space);
                     let record = match self.mem.record(entry.loc()) {
                         Ok(record) => record,
                         Err(corrupt) => {
@@ -192,10 +192,10 @@ impl Core {
                     if segment.depth > 0 && entry.tag() >> (22 - segment.depth) != prefix {
                         report.problem(format!("{at}: an entry of another segment"));
                     }
-                    if record.header().database() != root.database {
+                    if record.header().space() != root.space {
                         report.problem(format!(
-                            "{at}: a record of database {}",
-                            record.header().database()
+                            "{at}: a record of space {}",
+                            record.header().space()
                         ));
                     }
                     let home = segment.home(entry.tag());

@@ -24,12 +24,13 @@ use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{Entry, TAG_BITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
-use crate::layout::{DATABASES, SegmentInfo};
+use crate::layout::SegmentInfo;
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, Record};
 use crate::scan::HashOrder;
 use crate::segment::{State, StateWord, frame_byte};
+use crate::spaces::Space;
 
 /// Which records a full store may forget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -360,8 +361,8 @@ impl Core {
         dice: u64,
         sample: &mut Vec<(u64, Root, Entry)>,
     ) -> Result<(), ReadError> {
-        let used = (0..DATABASES as u8)
-            .map(|space| (space.wrapping_add((dice >> 56) as u8)) % DATABASES as u8)
+        let used = Space::all()
+            .map(|space| Space::new(space.number().wrapping_add((dice >> 56) as u8)))
             .find_map(|space| self.root(space).transpose());
         let Some(root) = used.transpose()? else {
             return Ok(());

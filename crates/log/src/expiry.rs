@@ -1,7 +1,7 @@
 //! Expiry: from its time on a record is absent to everybody, whether or not it has been removed.
 //!
 //! Readers only compare its time with the clock. Expired records are removed by whoever changes their
-//! key, by compaction, and by the maintainer's sweep, which goes round all databases in the order of
+//! key, by compaction, and by the maintainer's sweep, which goes round all spaces in the order of
 //! their hashes: slowly while it finds little, faster while much of what it sees has expired. A store
 //! that never held an expiring record is never swept.
 //!
@@ -17,12 +17,12 @@ use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{Entry, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
-use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::ops::{Decision, Updated};
 use crate::publish::{Change, Expect, Published};
 use crate::record::{MAX_KEY, Record};
 use crate::scan::HashOrder;
+use crate::spaces::Space;
 
 /// When a record expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -77,9 +77,9 @@ const STEPS: u32 = 4;
 const LIMIT_NS: u64 = 2_500_000;
 
 /// Where the maintainer's sweep of expired records stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ExpirySweep {
-    database: usize,
+    space: Space,
     at: HashOrder,
 }
 
@@ -112,8 +112,8 @@ impl Core {
             return Ok(None);
         }
         let slot = self.participants.slot()?;
-        let _pin = slot.pin();
-        let Some(root) = self.root(database)? else {
+        let (_pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
             return Ok(None);
         };
         let place = self.place(key);
@@ -153,8 +153,8 @@ impl Core {
         decide: &mut impl FnMut(Expiry) -> Option<Expiry>,
     ) -> Result<Option<Updated>, WriteError> {
         let slot = self.participants.slot()?;
-        let _pin = slot.pin();
-        let Some(root) = self.root(database)? else {
+        let (_pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
             return Ok(Some(Updated::Absent));
         };
         let place = self.place(key);
@@ -294,8 +294,8 @@ impl Core {
         sweep: &mut ExpirySweep,
     ) -> Result<(usize, usize), WriteError> {
         let _pin = slot.pin();
-        let Some(root) = self.root(sweep.database as u8)? else {
-            sweep.next_database();
+        let Some(root) = self.root(sweep.space)? else {
+            sweep.next_space();
             return Ok((0, 0));
         };
         let mut entries: Vec<(u32, Entry)> = Vec::new();
@@ -325,19 +325,28 @@ impl Core {
             }
         }
         if sweep.at.is_over(self.partitions()) {
-            sweep.next_database();
+            sweep.next_space();
         }
         Ok((entries.len(), removed))
     }
 }
 
+impl Default for ExpirySweep {
+    fn default() -> ExpirySweep {
+        ExpirySweep {
+            space: Space::new(0),
+            at: HashOrder::default(),
+        }
+    }
+}
+
 impl ExpirySweep {
     fn is_at_start(&self) -> bool {
-        self.database == 0 && self.at == HashOrder::default()
+        self.space == Space::new(0) && self.at == HashOrder::default()
     }
 
-    fn next_database(&mut self) {
+    fn next_space(&mut self) {
         self.at = HashOrder::default();
-        self.database = (self.database + 1) % DATABASES;
+        self.space = Space::new(self.space.number() + 1);
     }
 }

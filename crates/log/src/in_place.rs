@@ -146,7 +146,7 @@ impl Core {
             intent.set(words::NEW, loc.bits());
             intent.set(words::OLD, value.len() as u64);
             intent.set(words::COUNT, expiry.word());
-            intent.set(words::DATABASE, OVERWRITE);
+            intent.set(words::SPACE, OVERWRITE);
             mneme_sys::fault!("log.overwrite.noted");
             held.begin_overwriting();
             mneme_sys::fault!("log.overwrite.begun");

@@ -16,8 +16,8 @@
 //! [`Geometry`] is computed once from the capacity and stored in the header; every opening checks
 //! that the stored one is whole and fits, and then works with its own copy.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use mneme_arena::{FRAME_BYTES, Frame};
 use mneme_sync::RobustLock;
@@ -27,10 +27,10 @@ use crate::mem::{Loc, Mem};
 use crate::store::UpdatePolicy;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 5;
+pub const FORMAT: u64 = 6;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
-/// Databases of a store: the record header has six bits for their number.
+/// Databases of a store: the record header has six bits for a space.
 pub const DATABASES: usize = 64;
 
 const MIB: u64 = 1 << 20;
@@ -76,8 +76,14 @@ pub(crate) struct LogHeader {
     pub evicted_bytes: AtomicU64,
     /// For choices that should not be foreseen.
     pub dice: AtomicU64,
-    spare: [AtomicU64; 39],
-    /// The location of each database's index root; 0: no record was ever stored there.
+    /// Held by whoever swaps two databases, see `crate::spaces`.
+    pub swap: RobustLock,
+    /// What the lock's holder is doing; 0: nothing.
+    pub swapping: AtomicU64,
+    spare: [AtomicU64; 29],
+    /// Which space is each database's.
+    pub spaces: [AtomicU8; DATABASES],
+    /// The location of each space's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
     /// Roots that were cut off and wait for their sweep, see `index::root`.
     pub dropped: [AtomicU64; 2 * DATABASES],

@@ -25,8 +25,8 @@
 //! # Consistency
 //! Every operation on one key is atomic and linearisable. `get` waits for no writer, no compaction and
 //! no change of the index' shape; only for a [transaction](LogStore::transaction) that is committing
-//! a key of the same bucket, and in a store that [overwrites](UpdatePolicy::InPlace) for the
-//! overwriting of one. A batch is as fast as it is because it is *not* atomic as a whole: other
+//! a key of the same bucket, for a [swap](LogStore::swap_databases) of its database, and in a store
+//! that [overwrites](UpdatePolicy::InPlace) for the overwriting of one. A batch is as fast as it is because it is *not* atomic as a whole: other
 //! threads may see a part of it. A transaction is, over any number of keys.
 //!
 //! # Threads and processes
@@ -65,6 +65,7 @@ mod record;
 mod room;
 mod scan;
 mod segment;
+mod spaces;
 mod stats;
 mod store;
 mod survivors;

@@ -14,6 +14,7 @@ use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
 use crate::room::Room;
+use crate::spaces::Space;
 use crate::store::UpdatePolicy;
 use crate::value::Value;
 
@@ -63,8 +64,8 @@ impl Core {
             return Ok(None);
         }
         let slot = self.participants.slot()?;
-        let pin = slot.pin();
-        let Some(root) = self.root(database)? else {
+        let (pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
             return Ok(None);
         };
         let place = self.place(key);
@@ -96,23 +97,24 @@ impl Core {
         expiry: Expiry,
     ) -> Result<(), WriteError> {
         Self::check_lengths(key, value)?;
-        let header = self.header_for(key, value, expiry, database);
         let slot = self.participants.slot()?;
         let place = self.place(key);
         if self.overwrites() {
-            let _pin = slot.pin();
-            if let Some(root) = self.root(database)?
+            let (_pin, space) = self.enter(&slot, database)?;
+            if let Some(root) = self.root(space)?
                 && let change = Change::removal(root, place, key)
                 && self.overwrite(&slot, &change, value, expiry)?.is_some()
             {
                 return Ok(());
             }
         }
-        let mut room = Room::new(header.size());
+        let mut room = Room::new(0);
         loop {
             {
-                let pin = slot.pin();
-                if let Some(root) = self.root_or_create(&slot, database)?
+                let (pin, space) = self.enter(&slot, database)?;
+                let header = self.header_for(key, value, expiry, space);
+                room.want(header.size());
+                if let Some(root) = self.root_or_create(&slot, space)?
                     && let segment = self.prefetch_bucket(&root, place)?
                     && let Some(loc) = self.write_record(&slot, header, expiry, key, value)?
                 {
@@ -142,8 +144,8 @@ impl Core {
             return Ok(false);
         }
         let slot = self.participants.slot()?;
-        let pin = slot.pin();
-        let Some(root) = self.root(database)? else {
+        let (pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
             return Ok(false);
         };
         let place = self.place(key);
@@ -155,11 +157,16 @@ impl Core {
     pub(crate) fn clear(&self, database: u8) -> Result<(), WriteError> {
         let slot = self.participants.slot()?;
         let mut wait = Wait::new();
-        while !self.drop_root(&slot, database)? {
+        loop {
+            {
+                let (_pin, space) = self.enter(&slot, database)?;
+                if self.drop_root(&slot, space)? {
+                    return Ok(());
+                }
+            }
             self.sweep(&slot)?;
             self.wait_on(&slot, &mut wait, self.oldest_pin(), Holding::Pin)?;
         }
-        Ok(())
     }
 
     /// Decides on `key` by its present value, atomically; `decide` may be called more than once.
@@ -175,8 +182,8 @@ impl Core {
         let mut room = Room::new(0);
         loop {
             let tried = {
-                let pin = slot.pin();
-                match self.root_or_create(&slot, database)? {
+                let (pin, space) = self.enter(&slot, database)?;
+                match self.root_or_create(&slot, space)? {
                     Some(root) => {
                         self.try_update(&slot, &pin, root, place, key, &mut decide, &mut room)?
                     }
@@ -286,7 +293,7 @@ impl Core {
         room: &mut Room,
     ) -> Result<Option<(Loc, u64)>, WriteError> {
         Self::check_lengths(key, value)?;
-        let header = self.header_for(key, value, expiry, root.database);
+        let header = self.header_for(key, value, expiry, root.space);
         room.want(header.size());
         let loc = self.write_record(slot, header, expiry, key, value)?;
         Ok(loc.map(|loc| (loc, header.size())))
@@ -298,12 +305,12 @@ impl Core {
         key: &[u8],
         value: &[u8],
         expiry: Expiry,
-        database: u8,
+        space: Space,
     ) -> Header {
         let header = if self.overwrites() && value.len() <= MAX_IN_PLACE {
-            Header::roomy(key.len(), value.len(), database)
+            Header::roomy(key.len(), value.len(), space)
         } else {
-            Header::record(key.len(), value.len(), database)
+            Header::record(key.len(), value.len(), space)
         };
         match expiry {
             Expiry::Never => header,

@@ -38,14 +38,14 @@ pub(crate) mod words {
     pub const NEW: usize = 1;
     /// The entry it replaces (0: none).
     pub const OLD: usize = 2;
-    /// The database's root id; 0: the number of records does not change.
+    /// The space's root id; 0: the number of records does not change.
     pub const ROOT: usize = 3;
     /// The value of this thread's counter for the root afterwards (two's complement).
     pub const COUNT: usize = 4;
     /// The index segment that the home bucket lies in (a segment word).
     pub const SEGMENT: usize = 5;
-    /// The database, plus [`READY`](super::READY) once the words above are all written.
-    pub const DATABASE: usize = 6;
+    /// The space, plus [`READY`](super::READY) once the words above are all written.
+    pub const SPACE: usize = 6;
 }
 
 /// A change of one key, ready to be published.
@@ -364,7 +364,7 @@ impl Core {
         };
         mneme_sys::fault!("log.published");
         if delta != 0 {
-            slot.count(usize::from(root.database), root.id, delta);
+            slot.count(root.space.index(), root.id, delta);
         }
         mneme_sys::fault!("log.counted");
         held.unlock();
@@ -388,14 +388,14 @@ impl Core {
         intent.set(words::OLD, found.map_or(0, |f| f.entry.0));
         intent.set(words::SEGMENT, segment.word());
         if delta != 0 {
-            let counted = match slot.counted(usize::from(root.database)) {
+            let counted = match slot.counted(root.space.index()) {
                 Some((id, count)) if id == root.id => count,
                 _ => 0,
             };
             intent.set(words::ROOT, root.id);
             intent.set(words::COUNT, counted.wrapping_add(delta) as u64);
         }
-        intent.set(words::DATABASE, u64::from(root.database) | READY);
+        intent.set(words::SPACE, u64::from(root.space.number()) | READY);
     }
 
     /// Settles an operation whose thread died: it happened if its entry is published, else not.
@@ -412,9 +412,9 @@ impl Core {
             // It never had the lock, or gave it back: nothing is half done.
             return Ok(());
         };
-        if intent.words[words::DATABASE] & OVERWRITE != 0 {
+        if intent.words[words::SPACE] & OVERWRITE != 0 {
             self.redo_overwrite(dead, &intent.words)?;
-        } else if intent.words[words::DATABASE] & READY != 0 {
+        } else if intent.words[words::SPACE] & READY != 0 {
             let segment = SegmentRef::of_word(intent.words[words::SEGMENT], home_loc)?;
             let new = Entry(intent.words[words::NEW]);
             let old = Entry(intent.words[words::OLD]);
@@ -428,8 +428,8 @@ impl Core {
             };
             if happened && root_id != 0 {
                 let count = intent.words[words::COUNT] as i64;
-                let database = intent.words[words::DATABASE] & !READY;
-                dead.set_count(database as usize % DATABASES, root_id, count);
+                let space = intent.words[words::SPACE] & !READY;
+                dead.set_count(space as usize % DATABASES, root_id, count);
             }
             if happened && !old.is_empty() {
                 let record = self.mem.record(old.loc())?;

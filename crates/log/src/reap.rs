@@ -1,7 +1,7 @@
 //! Reaping: putting in order what participants left that were killed in the middle of something.
 //!
 //! Idempotent, and safe to run from any number of threads and processes: `sync` gives the slots of a
-//! dead process to one reaper at a time. For each slot the innermost things come last: the shape of
+//! dead process to one reaper at a time. For each slot the innermost things come last: a swap of databases, the shape of
 //! the index, the operation on a bucket, the log segments, and at the end the arena, which takes
 //! back whatever nobody has adopted.
 
@@ -25,6 +25,10 @@ impl Core {
 
     fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         mneme_sys::fault!("log.reap.begin");
+        if self.tables.header().swap.owner() == Some(dead.id()) {
+            self.repair_swap(slot)?;
+        }
+        mneme_sys::fault!("log.reap.swap");
         if let Some(intent) = dead.intent(INDEX_LANE)
             && intent.kind == INTENT_SHARD
             && intent.words[0] < self.tables.geometry.shards

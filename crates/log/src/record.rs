@@ -23,6 +23,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::mem::Mem;
+use crate::spaces::Space;
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = u16::MAX as usize;
@@ -34,7 +35,7 @@ pub(crate) const MAX_IN_PLACE: usize = 4096;
 const ALWAYS_EXPIRY: usize = 64 << 10;
 
 /// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]), expiry 1,
-/// state 2, database 6.
+/// state 2, space 6.
 ///
 /// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +47,7 @@ const MARKS_SHIFT: u32 = 52;
 const MARKS_MASK: u64 = 7 << MARKS_SHIFT;
 const EXPIRY_SHIFT: u32 = 55;
 const STATE_SHIFT: u32 = 56;
-const DATABASE_SHIFT: u32 = 58;
+const SPACE_SHIFT: u32 = 58;
 const STATE_RECORD: u64 = 1;
 const STATE_ROOMY: u64 = 2;
 const ROOM_SHIFT: u32 = VALUE_SHIFT + 15;
@@ -55,23 +56,23 @@ const ROOM_MASK: u64 = (1 << 16) - 1;
 
 impl Header {
     /// A record's header. The lengths are within [`MAX_KEY`] and [`MAX_VALUE`].
-    pub fn record(key_len: usize, value_len: usize, database: u8) -> Header {
-        debug_assert!(key_len <= MAX_KEY && value_len <= MAX_VALUE && database < 64);
+    pub fn record(key_len: usize, value_len: usize, space: Space) -> Header {
+        debug_assert!(key_len <= MAX_KEY && value_len <= MAX_VALUE);
         let expiry = u64::from(value_len > ALWAYS_EXPIRY);
         Header(
             key_len as u64
                 | (value_len as u64) << VALUE_SHIFT
                 | expiry << EXPIRY_SHIFT
                 | STATE_RECORD << STATE_SHIFT
-                | u64::from(database) << DATABASE_SHIFT,
+                | u64::from(space.number()) << SPACE_SHIFT,
         )
     }
 
     /// The header of a record whose value, of at most [`MAX_IN_PLACE`] bytes, has room to be
     /// overwritten by one that fills the record's last word.
-    pub fn roomy(key_len: usize, value_len: usize, database: u8) -> Header {
+    pub fn roomy(key_len: usize, value_len: usize, space: Space) -> Header {
         debug_assert!(value_len <= MAX_IN_PLACE);
-        let plain = Header::record(key_len, 0, database).0 & !(3 << STATE_SHIFT);
+        let plain = Header::record(key_len, 0, space).0 & !(3 << STATE_SHIFT);
         let room = value_len.next_multiple_of(8) as u64;
         Header(plain | STATE_ROOMY << STATE_SHIFT | room << ROOM_SHIFT).with_length(value_len)
     }
@@ -115,8 +116,8 @@ impl Header {
     }
 
     #[inline]
-    pub fn database(self) -> u8 {
-        (self.0 >> DATABASE_SHIFT) as u8
+    pub fn space(self) -> Space {
+        Space::new((self.0 >> SPACE_SHIFT) as u8)
     }
 
     /// Whether this is the header of a record, with lengths in range and no kind of a later format.
@@ -295,8 +296,9 @@ mod tests {
             (16, ALWAYS_EXPIRY),
             (16, ALWAYS_EXPIRY + 1),
         ] {
-            let h = Header::record(k, v, 63);
-            assert_eq!((h.key_len(), h.value_len(), h.database()), (k, v, 63));
+            let last = Space::new(63);
+            let h = Header::record(k, v, last);
+            assert_eq!((h.key_len(), h.value_len(), h.space()), (k, v, last));
             assert!(h.is_record());
             assert_eq!(h.has_expiry(), v > ALWAYS_EXPIRY);
             assert!(h.size() >= (8 + k + v) as u64 && h.size() <= (8 + 8 + k + v + 7) as u64);
@@ -307,7 +309,7 @@ mod tests {
     #[test]
     fn a_record_with_room_keeps_its_size_whatever_its_value() {
         for (k, v) in [(0, 0), (1, 1), (9, 100), (16, MAX_IN_PLACE)] {
-            let h = Header::roomy(k, v, 63);
+            let h = Header::roomy(k, v, Space::new(63));
             let room = h.room().unwrap();
             assert!(h.is_record() && room >= v && room <= v + 7);
             assert_eq!(h.value_offset() % 8, 0);
@@ -315,14 +317,14 @@ mod tests {
                 let now = h.with_length(len);
                 assert_eq!((now.value_len(), now.size()), (len, h.size()));
                 assert_eq!(
-                    (now.key_len(), now.room(), now.database()),
-                    (k, Some(room), 63)
+                    (now.key_len(), now.room(), now.space()),
+                    (k, Some(room), Space::new(63))
                 );
                 assert!(now.is_record());
             }
             assert!(h.size() >= h.with_expiry().size() - 8);
         }
-        assert_eq!(Header::record(3, 100, 0).room(), None);
+        assert_eq!(Header::record(3, 100, Space::new(0)).room(), None);
     }
 
     #[test]

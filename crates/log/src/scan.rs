@@ -100,7 +100,7 @@ impl Core {
     ) -> Result<Cursor, ReadError> {
         let slot = self.participants.slot()?;
         let mut at = HashOrder::of(cursor);
-        let mut visited = 0;
+        let (mut visited, mut from) = (0, None);
         // Empty partitions count a little, so that a step over a sparse table is bounded too.
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut entries = Vec::with_capacity(SLOTS);
@@ -110,8 +110,13 @@ impl Core {
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             budget -= 1;
-            let _pin = slot.pin();
-            let Some(root) = self.root(database)? else {
+            let (_pin, space) = self.enter(&slot, database)?;
+            if visited > 0 && from != Some(space) {
+                // It was swapped since: what is visited in one step is of one instant's database.
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            from = Some(space);
+            let Some(root) = self.root(space)? else {
                 return Ok(Cursor::END);
             };
             entries.clear();

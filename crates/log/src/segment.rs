@@ -462,7 +462,7 @@ impl Core {
         }
         let loc = Loc::of_byte(frame_byte(frame));
         let record = self.mem.record(loc)?;
-        let Some(root) = self.root(record.header().database())? else {
+        let Some(root) = self.root(record.header().space())? else {
             return Ok(false);
         };
         let place = self.place(record.key());

@@ -7,8 +7,8 @@ use mneme_arena::FRAME_BYTES;
 use mneme_sys::PageReport;
 
 use crate::core::Core;
-use crate::layout::DATABASES;
 use crate::segment::State;
+use crate::spaces::Space;
 
 /// The memory of a store on one NUMA node, in bytes.
 ///
@@ -127,8 +127,8 @@ impl Core {
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
             capacity,
-            records: (0..DATABASES as u8)
-                .filter_map(|db| self.len(db).ok())
+            records: Space::all()
+                .filter_map(|space| self.records_of(space).ok())
                 .sum(),
             live_bytes,
             stale_bytes,

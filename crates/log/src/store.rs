@@ -440,6 +440,32 @@ impl LogStore {
         self.core.grow(&slot, bytes)
     }
 
+    /// Exchanges two databases: what one held the other holds, at one instant for all threads of all
+    /// processes. An operation takes place wholly before it or wholly after it.
+    ///
+    /// Costs the same whatever the databases hold. It waits until every operation that is under way
+    /// anywhere in the store is over, and until every [`Value`] that anybody keeps is dropped;
+    /// meanwhile operations on the two databases, and transactions, wait for it.
+    ///
+    /// ```
+    /// # use mneme_log::LogStore;
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"muse", b"Clio")?;
+    /// store.swap_databases(0, 9)?;
+    /// assert!(store.is_empty());
+    /// assert_eq!(store.database(9)?.get(b"muse")?.unwrap(), b"Clio");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Nothing was changed: there is no such database, or the wait took longer than half a second
+    /// ([`WriteError::Stalled`] names whom it waited for; the calling thread, if that keeps a value
+    /// itself). Who waits for a swap waits a second at most.
+    pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
+        let [a, b] = [self.database(a)?, self.database(b)?];
+        self.core.swap_databases(a.number, b.number)
+    }
+
     /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
     ///
     /// # Errors

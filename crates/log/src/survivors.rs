@@ -238,12 +238,12 @@ impl Core {
                 }
                 .into());
             }
-            // One look serves neighbours of one database: under one pin its root stays readable.
+            // One look serves neighbours of one space: under one pin its root stays readable.
             let root = match last {
-                Some(root) if root.database == header.database() => Some(root),
-                _ => self.root(header.database())?,
+                Some(root) if root.space == header.space() => Some(root),
+                _ => self.root(header.space())?,
             };
-            // A database that was cleared since has no entry for its old records.
+            // A space that was cleared since has no entry for its old records.
             if let Some(root) = root {
                 last = Some(root);
                 let place = self.place(record.key());

@@ -24,12 +24,13 @@ use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::record::MAX_KEY;
 use crate::room::Room;
+use crate::spaces::Space;
 
 use commit::Outcome;
 
 /// A key as a transaction has read it.
 struct Read {
-    database: u8,
+    space: Space,
     place: Place,
     key: Box<[u8]>,
     /// The index it was looked for in, if there was one.
@@ -59,7 +60,8 @@ struct Write {
 pub struct Transaction<'a> {
     core: &'a Core,
     slot: &'a Slot<'a>,
-    /// What was read and written stays where it is until the attempt is over.
+    /// What was read and written stays where it is until the attempt is over, and databases keep
+    /// their spaces.
     _pin: Pin<'a>,
     roots: [Option<Option<Root>>; DATABASES],
     reads: Vec<Read>,
@@ -89,7 +91,7 @@ impl Core {
         let mut room = Room::new(0);
         let (mut conflicts, mut refusals) = (0, 0);
         loop {
-            let mut attempt = Transaction::new(self, &slot);
+            let mut attempt = Transaction::new(self, &slot)?;
             let result = body(&mut attempt);
             let written = attempt.bytes();
             let wanting = match attempt.wanting {
@@ -131,17 +133,17 @@ impl Core {
 }
 
 impl<'a> Transaction<'a> {
-    fn new(core: &'a Core, slot: &'a Slot<'a>) -> Transaction<'a> {
-        Transaction {
+    fn new(core: &'a Core, slot: &'a Slot<'a>) -> Result<Transaction<'a>, WriteError> {
+        Ok(Transaction {
             core,
             slot,
-            _pin: slot.pin(),
+            _pin: core.enter_all(slot)?,
             roots: [const { None }; DATABASES],
             reads: Vec::new(),
             writes: Vec::new(),
             written: HashMap::new(),
             wanting: None,
-        }
+        })
     }
 
     /// One of the 64 databases.
@@ -222,7 +224,7 @@ impl<'a> Transaction<'a> {
         if let Some(root) = known {
             return Ok(*root);
         }
-        let root = self.core.root(database)?;
+        let root = self.core.root(self.core.entered_space(database))?;
         *known = Some(root);
         Ok(root)
     }
@@ -232,7 +234,8 @@ impl<'a> Transaction<'a> {
         if let Some(root) = self.root(database)? {
             return Ok(Some(root));
         }
-        let root = self.core.root_or_create(self.slot, database)?;
+        let space = self.core.entered_space(database);
+        let root = self.core.root_or_create(self.slot, space)?;
         if root.is_some() {
             self.roots[usize::from(database)] = Some(root);
         }
@@ -293,7 +296,7 @@ impl TransactionOn<'_, '_> {
             None => None,
         };
         let mut read = Read {
-            database,
+            space: core.entered_space(database),
             place,
             key: key.into(),
             root,
@@ -345,14 +348,15 @@ impl TransactionOn<'_, '_> {
     ) -> Result<(), WriteError> {
         Core::check_lengths(key, value)?;
         let t = &mut *self.transaction;
-        let header = t.core.header_for(key, value, expiry, self.database);
+        let space = t.core.entered_space(self.database);
+        let header = t.core.header_for(key, value, expiry, space);
         let Some(root) = t.root_or_create(self.database)? else {
             return Err(t.no_room(header.size()));
         };
         let Some(loc) = t.core.write_record(t.slot, header, expiry, key, value)? else {
             return Err(t.no_room(header.size()));
         };
-        t.set(root, key, Some((loc, header.size())), expiry)
+        t.set(self.database, root, key, Some((loc, header.size())), expiry)
     }
 
     /// Removes `key`; whether it was there.
@@ -363,7 +367,7 @@ impl TransactionOn<'_, '_> {
         let there = self.read(key, |stored| stored.is_some())?;
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
-            t.set(root, key, None, Expiry::Never)?;
+            t.set(self.database, root, key, None, Expiry::Never)?;
         }
         Ok(there)
     }
@@ -378,6 +382,7 @@ impl Transaction<'_> {
 
     fn set(
         &mut self,
+        database: u8,
         root: Root,
         key: &[u8],
         new: Option<(Loc, u64)>,
@@ -392,7 +397,7 @@ impl Transaction<'_> {
         };
         let at = self
             .written
-            .entry((root.database, key.into()))
+            .entry((database, key.into()))
             .or_insert(self.writes.len());
         if *at == self.writes.len() {
             self.writes.push(write);

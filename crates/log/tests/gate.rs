@@ -20,6 +20,28 @@ use mneme_log::UpdatePolicy::{self, Append, InPlace};
 use mneme_log::{Cursor, Decision, Evict, Expiry, LogStore, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
+/// The database beside database 0 that the work is done in.
+const OTHER: usize = 9;
+/// How the model's keys begin that are in it.
+const IN_OTHER: &[u8] = b"in the other: ";
+
+/// The same key in the other of the two databases.
+fn twin(key: &[u8]) -> Vec<u8> {
+    match key.strip_prefix(IN_OTHER) {
+        Some(key) => key.to_vec(),
+        None => [IN_OTHER, key].concat(),
+    }
+}
+
+fn get(store: &LogStore, key: &[u8]) -> Option<Vec<u8>> {
+    let (db, key) = match key.strip_prefix(IN_OTHER) {
+        Some(key) => (OTHER, key),
+        None => (0, key),
+    };
+    let found = store.database(db).unwrap().get(key).unwrap();
+    found.map(|value| value.to_vec())
+}
+
 /// What the acknowledged operations have made of the store, and the one under way.
 #[derive(Clone, Default)]
 struct Model {
@@ -117,11 +139,21 @@ impl Recorded {
         });
     }
 
-    fn clear(&self) {
-        let keys: Vec<_> = self.model.lock().unwrap().records.keys().cloned().collect();
-        self.around(keys.into_iter().map(|k| (k, None)).collect(), |s| {
-            s.clear().unwrap()
+    /// Exchanges the two databases that the model knows.
+    fn swap(&self) {
+        let model = self.model.lock().unwrap().clone();
+        let keys = model.records.keys().flat_map(|k| [k.clone(), twin(k)]);
+        let changes = keys.map(|k| (k.clone(), model.records.get(&twin(&k)).cloned()));
+        self.around_all(true, changes.collect(), |s| {
+            s.swap_databases(0, OTHER).unwrap()
         });
+    }
+
+    fn clear(&self) {
+        let model = self.model.lock().unwrap().clone();
+        let keys = model.records.into_keys();
+        let keys = keys.filter(|k| !k.starts_with(IN_OTHER));
+        self.around(keys.map(|k| (k, None)).collect(), |s| s.clear().unwrap());
     }
 }
 
@@ -169,9 +201,11 @@ enum Work {
     Expire,
     /// More than the store holds, some of it read.
     Evict,
+    /// Two databases exchanged, again and again.
+    Swap,
 }
 
-const ALL: [Work; 9] = [
+const ALL: [Work; 10] = [
     Work::Insert,
     Work::Replace,
     Work::Remove,
@@ -181,6 +215,7 @@ const ALL: [Work; 9] = [
     Work::Clear,
     Work::Transact,
     Work::Expire,
+    Work::Swap,
 ];
 
 impl Work {
@@ -287,6 +322,13 @@ impl Work {
                     (0..100).for_each(|i| s.put(&key(i), &value(i, 2, 90_000)));
                 }
             }
+            Work::Swap => {
+                for round in 0..6 {
+                    s.swap();
+                    (0..40).for_each(|i| s.put(&key(i * 3 + round), &value(i, 70 + round, 60)));
+                    s.remove(&key(round * 5));
+                }
+            }
             Work::Clear => {
                 s.clear();
                 s.store.compact().unwrap();
@@ -306,18 +348,27 @@ fn prepared(policy: UpdatePolicy, work: Work) -> (Memory, Recorded) {
     };
     let records = if work == Work::Begin { 0 } else { 600 };
     (0..records).for_each(|i| s.put(&key(i), &value(i, 0, 100)));
+    let twins = if work == Work::Swap { 500..650 } else { 0..0 };
+    let other = s.store.database(OTHER).unwrap();
+    for i in twins {
+        other.put(&key(i), &value(i, 1, 30)).unwrap();
+        let mut model = s.model.lock().unwrap();
+        model.records.insert(twin(&key(i)), value(i, 1, 30));
+    }
     (memory, s)
 }
 
 fn scan(store: &LogStore) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
-    let mut cursor = Cursor::START;
-    while cursor != Cursor::END {
-        cursor = store
-            .scan(cursor, 64, |k, v| {
-                found.insert(k.to_vec(), v.to_vec());
-            })
-            .unwrap();
+    for db in [0, OTHER] {
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            let visit = |k: &[u8], v: &[u8]| {
+                let key = if db == 0 { k.to_vec() } else { twin(k) };
+                found.insert(key, v.to_vec());
+            };
+            cursor = store.database(db).unwrap().scan(cursor, 64, visit).unwrap();
+        }
     }
     found
 }
@@ -343,8 +394,8 @@ fn verify(store: &LogStore, model: &Model, context: &str) {
     for key in keys {
         let now = found.get(key);
         assert_eq!(
-            store.get(key).unwrap().as_deref(),
-            now.map(|v| &**v),
+            get(store, key).as_ref(),
+            now,
             "{context}: get and scan agree"
         );
         let before = model.records.get(key);
@@ -358,7 +409,8 @@ fn verify(store: &LogStore, model: &Model, context: &str) {
             String::from_utf8_lossy(key)
         );
     }
-    assert_eq!(store.len(), found.len() as u64, "{context}: the count");
+    let count = store.len() + store.database(OTHER).unwrap().len();
+    assert_eq!(count, found.len() as u64, "{context}: the count");
 }
 
 /// Life goes on: the same keys can be changed, read and removed by the survivor.
@@ -581,6 +633,12 @@ fn evictions() {
 }
 
 #[test]
+fn swaps() {
+    gate(Work::Swap);
+    gate_of(InPlace, Work::Swap);
+}
+
+#[test]
 fn expiries() {
     gate(Work::Expire);
 }
@@ -588,7 +646,14 @@ fn expiries() {
 /// A writer that finds the dead in its way repairs for itself, without being told to reap.
 #[test]
 fn writers_find_the_dead_by_themselves() {
-    for work in [Work::Insert, Work::Replace, Work::Clear, Work::Transact] {
+    let works = [
+        Work::Insert,
+        Work::Replace,
+        Work::Clear,
+        Work::Transact,
+        Work::Swap,
+    ];
+    for work in works {
         for (name, passages) in names_of(Append, work) {
             let Some((memory, model)) = abandon(Append, work, name, passages.div_ceil(2)) else {
                 continue;
@@ -596,7 +661,7 @@ fn writers_find_the_dead_by_themselves() {
             let context = format!("{work:?} dead at {name}, no reaping");
             let survivor = memory.open(2);
             for (key, before) in &model.records {
-                let now = survivor.get(key).unwrap();
+                let now = get(&survivor, key);
                 let after = model.pending.get(key);
                 let right = now.as_deref() == Some(&**before)
                     || after.is_some_and(|after| now.as_deref() == after.as_deref());
@@ -644,6 +709,9 @@ fn reapers_die_too() {
         for (name, passages) in points.into_iter().step_by(5) {
             for reap_point in [
                 "log.reap.begin",
+                "log.swap.unmarked",
+                "log.swap.stored",
+                "log.reap.swap",
                 "log.reap.index",
                 "txn.repair.settled",
                 "txn.repair.counted",

@@ -38,6 +38,7 @@ enum Op {
     Transact(u16, u8, u16),
     Compact,
     Clear,
+    Swap(usize),
 }
 
 /// What a key should hold, and until when.
@@ -90,6 +91,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (key(), 1u8..120, 0u16..300).prop_map(|(k, n, v)| Op::Transact(k, n, v)),
         1 => Just(Op::Compact),
         1 => Just(Op::Clear),
+        2 => (0usize..3).prop_map(Op::Swap),
     ]
 }
 
@@ -252,6 +254,11 @@ proptest! {
                 }
                 Op::Compact => { store.compact().unwrap(); }
                 Op::Clear => { s.clear().unwrap(); m.clear(); }
+                Op::Swap(other) => {
+                    store.swap_databases(db, other).unwrap();
+                    model.swap(db, other);
+                    model[db].forget(now);
+                }
             }
             // What has expired counts until it is removed.
             prop_assert!(s.len() >= model[db].0.len() as u64);

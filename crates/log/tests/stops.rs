@@ -8,7 +8,7 @@ mod memory;
 use memory::{Memory, Stopped};
 use std::collections::HashSet;
 
-use mneme_log::{Cursor, LogStore, WriteError};
+use mneme_log::{Cursor, LogStore, ReadError, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 fn key(i: u32) -> [u8; 4] {
@@ -238,4 +238,42 @@ fn a_scan_visits_nothing_from_before_a_change_of_shape_that_stands_still() {
     }
     stopped.finish();
     sound(&store, "");
+}
+
+/// A swapper that stands still holds up its two databases and transactions, nobody else; what was
+/// refused had no effect, and the swap takes place when it goes on.
+#[test]
+fn a_swap_that_stands_still_holds_up_its_databases_alone() {
+    for (name, nth) in [
+        ("log.swap.marked", 2),
+        ("log.swap.alone", 1),
+        ("log.swap.storing", 1),
+    ] {
+        let (memory, store) = Memory::new();
+        let db = |i| store.database(i).unwrap();
+        for i in 0..3 {
+            db(i).put(b"key", &[i as u8]).unwrap();
+        }
+        let theirs = memory.open(2);
+        let stopped = Stopped::at(name, nth, move || theirs.swap_databases(0, 1));
+        std::thread::scope(|s| {
+            // Each waits for a second.
+            let read = s.spawn(|| db(0).get(b"key").map(|v| v.map(|v| v.to_vec())));
+            let write = s.spawn(|| db(1).put(b"key", b"refused"));
+            // Were it to begin, it would find both databases in one space, or in the other's.
+            let several = s.spawn(|| store.transaction(|t| t.put(b"key", b"refused")));
+            let swap = s.spawn(|| store.swap_databases(1, 2));
+            db(2).put(b"key", &[2]).unwrap();
+            assert_eq!(db(2).get(b"key").unwrap().unwrap(), [2], "{name}");
+            let read = read.join().unwrap();
+            assert!(matches!(read, Err(ReadError::Stalled(_))), "{name}");
+            for refused in [write, several, swap].map(|thread| thread.join().unwrap()) {
+                assert!(matches!(refused, Err(WriteError::Stalled(_))), "{name}");
+            }
+        });
+        stopped.finish().unwrap();
+        let now = [0, 1, 2].map(|i| db(i).get(b"key").unwrap().unwrap()[0]);
+        assert_eq!(now, [1, 0, 2], "{name}");
+        sound(&store, name);
+    }
 }

@@ -1,6 +1,6 @@
-//! Databases: an index each, one log for all. Dropping one costs the same whatever it holds.
+//! Spaces: an index each, one log for all. Dropping one costs the same whatever it holds.
 //!
-//! A database's index hangs from one word of the store's header. Clearing a database moves its root
+//! A space's index hangs from one word of the store's header. Clearing a database moves its space's root
 //! to the list of dropped ones and stores zero there: it is empty from that store on. The blocks and
 //! the records' bytes are given back by a sweep, piece by piece, once nobody can still be writing to
 //! the old index. Until the sweep is over no condemned log segment is freed, so that every location
@@ -18,8 +18,9 @@ use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::spaces::Space;
 
-/// Words before the first partition word: id, database.
+/// Words before the first partition word: id, space.
 const ROOT_WORDS: u64 = 8;
 /// The shard whose lock guards the roots.
 const ROOT_SHARD: u64 = 0;
@@ -31,7 +32,7 @@ pub(crate) struct Root {
     /// Never used for another index of this store.
     pub id: u64,
     /// Whose index it is.
-    pub database: u8,
+    pub space: Space,
 }
 
 impl Root {
@@ -41,7 +42,7 @@ impl Root {
         Root {
             loc,
             id: 1,
-            database: 0,
+            space: Space::new(0),
         }
     }
 
@@ -66,16 +67,16 @@ fn no_root(loc: Loc) -> Corrupt {
 }
 
 impl Core {
-    /// The index of `database`, `None` while it is empty and was never written to.
+    /// The index of `space`, `None` while it is empty and was never written to.
     #[inline]
-    pub(crate) fn root(&self, database: u8) -> Result<Option<Root>, Corrupt> {
+    pub(crate) fn root(&self, space: Space) -> Result<Option<Root>, Corrupt> {
         // SYNC: pairs with the Release store in `publish` that links a new root.
-        let word = self.tables.header().roots[usize::from(database)].load(Acquire);
+        let word = self.tables.header().roots[space.index()].load(Acquire);
         if word == 0 {
             Ok(None)
         } else {
             let root = self.root_at(Loc::of_word(word))?;
-            if root.database != database {
+            if root.space != space {
                 return Err(no_root(root.loc));
             }
             Ok(Some(root))
@@ -84,14 +85,14 @@ impl Core {
 
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
         let words = self.mem.words::<2>(loc)?;
-        let (id, database) = (words[0].load(Relaxed), words[1].load(Relaxed));
-        if id == 0 || database >= DATABASES as u64 {
+        let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
+        if id == 0 || space >= DATABASES as u64 {
             return Err(no_root(loc));
         }
         Ok(Root {
             loc,
             id,
-            database: database as u8,
+            space: Space::new(space as u8),
         })
     }
 
@@ -126,33 +127,33 @@ impl Core {
         1 << self.tables.geometry.partition_bits
     }
 
-    /// The index of `database`, created if need be. `None`: no room.
+    /// The index of `space`, created if need be. `None`: no room.
     pub(crate) fn root_or_create(
         &self,
         slot: &Slot<'_>,
-        database: u8,
+        space: Space,
     ) -> Result<Option<Root>, WriteError> {
-        if let Some(root) = self.root(database)? {
+        if let Some(root) = self.root(space)? {
             return Ok(Some(root));
         }
         let resized = self.with_shard(slot, ROOT_SHARD, |held| {
-            if self.root(database)?.is_some() {
+            if self.root(space)?.is_some() {
                 return Ok(Resized::Done);
             }
-            held.create_root(slot, database)
+            held.create_root(slot, space)
         })?;
         if resized == Resized::NoRoom {
             Ok(None)
         } else {
-            Ok(self.root(database)?)
+            Ok(self.root(space)?)
         }
     }
 
-    /// Empties `database` at once; the sweep follows. False: too many sweeps are due.
-    pub(crate) fn drop_root(&self, slot: &Slot<'_>, database: u8) -> Result<bool, WriteError> {
+    /// Empties `space` at once; the sweep follows. False: too many sweeps are due.
+    pub(crate) fn drop_root(&self, slot: &Slot<'_>, space: Space) -> Result<bool, WriteError> {
         self.with_shard(slot, ROOT_SHARD, |_| {
             let header = self.tables.header();
-            let word = &header.roots[usize::from(database)];
+            let word = &header.roots[space.index()];
             let old = word.load(Acquire);
             if old == 0 {
                 return Ok(true);
@@ -248,7 +249,7 @@ impl Core {
 }
 
 impl HeldShard<'_> {
-    fn create_root(&self, slot: &Slot<'_>, database: u8) -> Result<Resized, WriteError> {
+    fn create_root(&self, slot: &Slot<'_>, space: Space) -> Result<Resized, WriteError> {
         let core = self.core;
         self.note(journal::OLD[0], 0);
         self.note(journal::OLD[1], 0);
@@ -275,8 +276,8 @@ impl HeldShard<'_> {
                 .max(1),
             Relaxed,
         );
-        words[1].store(u64::from(database), Relaxed);
-        let link = core.loc_of(&header.roots[usize::from(database)]);
+        words[1].store(u64::from(space.number()), Relaxed);
+        let link = core.loc_of(&header.roots[space.index()]);
         self.commit(Change::words(link, 1, block.loc.bits()))
     }
 

@@ -17,6 +17,8 @@ use crate::segment::length_word;
 /// What lay in the segment's frame before: no header.
 const GARBAGE: u64 = u64::MAX;
 const WORDS: usize = 8;
+/// Whose the records are.
+const OURS: crate::spaces::Space = crate::spaces::Space::new(0);
 
 struct Head<O> {
     /// Stands for the head's lock, which has models of its own.
@@ -68,7 +70,7 @@ fn append<O: Orders>(head: &Head<O>, headers: &[Header]) -> usize {
 fn append_and_die<O: Orders>(head: &Head<O>) {
     let _held = head.lock.lock().unwrap();
     let at = Loc::of_byte(head.info.used());
-    let longer = Header::record(30, 0, 0);
+    let longer = Header::record(30, 0, OURS);
     head.space.word(at).unwrap().store(longer.0, Relaxed);
 }
 
@@ -76,7 +78,7 @@ fn append_and_die<O: Orders>(head: &Head<O>) {
 fn writers<O: Orders>(append: Append<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let head = Head::<O>::new();
-        let (short, long) = (Header::record(0, 0, 0), Header::record(8, 0, 0));
+        let (short, long) = (Header::record(0, 0, OURS), Header::record(8, 0, OURS));
         let one = {
             let head = head.clone();
             thread::spawn(move || append(&head, &[short, long]))

@@ -158,7 +158,7 @@ impl Transaction<'_> {
     /// Whether there is still no bucket for a key that had none.
     fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
         Ok(match &read.root {
-            None => self.core.root(read.database)?.is_none(),
+            None => self.core.root(read.space)?.is_none(),
             Some(root) => self.core.mem.index_segment(root, read.place)?.is_none(),
         })
     }
@@ -261,7 +261,7 @@ impl Transaction<'_> {
     fn counters(&self) -> Vec<Root> {
         let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
         for write in &self.writes {
-            roots[usize::from(write.root.database)] = Some(write.root);
+            roots[write.root.space.index()] = Some(write.root);
         }
         roots.into_iter().flatten().collect()
     }
@@ -304,17 +304,17 @@ impl Transaction<'_> {
                 }),
             };
             notes.set_write(i, note);
-            deltas[usize::from(write.root.database)] +=
+            deltas[write.root.space.index()] +=
                 i64::from(!note.new.is_empty()) - i64::from(!note.old.is_empty());
             noted.push(note);
         }
         for (i, root) in counters.iter().enumerate() {
-            let counted = match self.slot.counted(usize::from(root.database)) {
+            let counted = match self.slot.counted(root.space.index()) {
                 Some((id, count)) if id == root.id => count,
                 _ => 0,
             };
-            let delta = deltas[usize::from(root.database)];
-            notes.set_count(i, root.database, root.id, counted.wrapping_add(delta));
+            let delta = deltas[root.space.index()];
+            notes.set_count(i, root.space.number(), root.id, counted.wrapping_add(delta));
         }
         let intent = self.slot.intent(LANE);
         intent.set(words::PHASE, Phase::Publishing as u64);
@@ -335,8 +335,8 @@ impl Transaction<'_> {
             mneme_sys::fault!("txn.removed");
         }
         for root in counters {
-            let delta = deltas[usize::from(root.database)];
-            self.slot.count(usize::from(root.database), root.id, delta);
+            let delta = deltas[root.space.index()];
+            self.slot.count(root.space.index(), root.id, delta);
             mneme_sys::fault!("txn.counted");
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {

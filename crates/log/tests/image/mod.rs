@@ -169,9 +169,9 @@ pub fn contents() -> Vec<(usize, Vec<u8>, Vec<u8>)> {
 pub enum Area {
     /// The region's header and the arena's tables.
     Arena,
-    /// The log's header, but for the roots.
+    /// The log's header, but for what leads to the roots.
     Header,
-    /// The words that name roots.
+    /// The words that name roots, and which of them is whose.
     Roots,
     Heads,
     Infos,
@@ -261,6 +261,10 @@ impl Places {
 
     pub fn next_root(&self) -> usize {
         self.header + 13
+    }
+
+    fn spaces(&self) -> usize {
+        self.roots() - 8
     }
 
     pub fn roots(&self) -> usize {
@@ -409,8 +413,8 @@ impl Places {
         };
         match area {
             Area::Arena => (0..self.header).collect(),
-            Area::Header => (self.header..self.roots()).collect(),
-            Area::Roots => (self.roots()..heads).collect(),
+            Area::Header => (self.header..self.spaces()).collect(),
+            Area::Roots => (self.spaces()..heads).collect(),
             Area::Heads => (heads..infos).collect(),
             Area::Infos => (infos..shard).collect(),
             Area::Shards => (0..self.shards)

@@ -1,0 +1,387 @@
+//! Databases and the spaces behind them.
+//!
+//! **Two databases are exchanged at one instant, for all threads of all processes, whoever dies when;
+//! no operation is half in one space and half in the other.** An index, its records and its counters
+//! belong to one of 64 *spaces* for good. A table of 64 bytes says which space is a database's; an
+//! operation pins, looks there once, and stays with what it found until it gives the pin up.
+//!
+//! Swapping, under a lock of its own:
+//!
+//! 1. note: which two databases, and which spaces they have;
+//! 2. mark both bytes: whoever finds a mark gives up its pin and waits;
+//! 3. wait until every pin from before the marks is gone; if that takes too long, undo;
+//! 4. note that the storing begins;
+//! 5. store the two new bytes, which have no mark, and clear the note.
+//!
+//! If the swapper dies, whoever waits for it, or reaps it, gets the lock with the news: it undoes what
+//! was noted in 1 and finishes what was noted in 4, when nobody uses the old spaces any more.
+//!
+//! A transaction must find all its databases as they are at one instant: it begins while no swap is
+//! noted, and a swap that is noted later waits for its pin.
+
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, Stalled, Word};
+
+use crate::core::{Core, Wait};
+use crate::error::{ReadError, WriteError};
+use crate::layout::DATABASES;
+
+/// How long a swap waits for those who are using the two databases. Half of what these wait for the
+/// swap, so that one that gives up fails nobody else.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Set in a database's byte while it is being swapped.
+const MARK: u8 = 1 << 7;
+/// The bits of a byte that say which space.
+const SPACE: u8 = DATABASES as u8 - 1;
+
+/// In the note: both bytes are marked or about to be.
+const MARKING: u64 = 1;
+/// In the note: nobody uses the old spaces any more, and the new bytes are stored.
+const STORING: u64 = 2;
+
+/// What an index, its records and its counters belong to, whichever database that is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) struct Space(u8);
+
+impl Space {
+    /// Space `number`, of which the lowest six bits count.
+    #[inline]
+    pub const fn new(number: u8) -> Space {
+        Space(number & SPACE)
+    }
+
+    pub fn all() -> impl Iterator<Item = Space> {
+        (0..DATABASES as u8).map(Space)
+    }
+
+    #[inline]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// A byte of the table says space XOR database: in zeroed memory each database has its own.
+    #[inline]
+    fn of_byte(byte: u8, database: u8) -> Space {
+        Space::new(byte ^ database)
+    }
+
+    fn byte(self, database: u8) -> u8 {
+        self.0 ^ (database & SPACE)
+    }
+}
+
+impl std::fmt::Display for Space {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A byte of the table.
+pub(crate) trait Byte {
+    fn load(&self, order: Ordering) -> u8;
+    fn store(&self, value: u8, order: Ordering);
+}
+
+impl Byte for AtomicU8 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u8 {
+        self.load(order)
+    }
+
+    fn store(&self, value: u8, order: Ordering) {
+        self.store(value, order);
+    }
+}
+
+/// Two databases, and the spaces that they have before they are swapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Swap {
+    databases: [u8; 2],
+    spaces: [Space; 2],
+}
+
+impl Swap {
+    fn word(self, phase: u64) -> u64 {
+        let [a, b] = self.databases.map(u64::from);
+        let [of_a, of_b] = self.spaces.map(|space| u64::from(space.0));
+        phase | a << 8 | b << 16 | of_a << 24 | of_b << 32
+    }
+
+    fn of_word(word: u64) -> Swap {
+        let number = |shift: u32| (word >> shift) as u8 & SPACE;
+        Swap {
+            databases: [number(8), number(16)],
+            spaces: [Space(number(24)), Space(number(32))],
+        }
+    }
+}
+
+/// The table and the note, in a region or in a model. All but reading is for the lock's holder.
+pub(crate) struct Table<'t, B, W> {
+    pub bytes: &'t [B],
+    pub note: &'t W,
+}
+
+impl<B: Byte, W: Word> Table<'_, B, W> {
+    /// The space of `database`; `None` while it is being swapped. The caller is pinned, and has no
+    /// answer from before that pin.
+    #[inline]
+    pub fn space(&self, database: u8) -> Option<Space> {
+        // SYNC: pairs with the Release stores in `mark` and `set`: who finds the new space sees what
+        // was done there as long as it was another database's.
+        let byte = self.byte(database).load(Acquire);
+        (byte & MARK == 0).then_some(Space::of_byte(byte, database))
+    }
+
+    /// The same, marked or not: for those whose pin is older than any mark.
+    pub fn space_as_pinned(&self, database: u8) -> Space {
+        // SYNC: as in `space`.
+        Space::of_byte(self.byte(database).load(Acquire), database)
+    }
+
+    /// Whether no swap is under way: then none changes anything until the caller's pin is gone.
+    pub fn is_settled(&self) -> bool {
+        // SYNC: pairs with the Release stores of the note: with the last swap's end come its bytes.
+        self.note.load(Acquire) == 0
+    }
+
+    #[inline]
+    fn byte(&self, database: u8) -> &B {
+        &self.bytes[usize::from(database & SPACE)]
+    }
+
+    /// Steps 1 and 2.
+    pub fn mark(&self, databases: [u8; 2]) -> Swap {
+        let swap = Swap {
+            databases,
+            spaces: databases.map(|database| self.space_as_pinned(database)),
+        };
+        // SYNC: pairs with the Acquire loads in `settle` and `is_settled`.
+        self.note.store(swap.word(MARKING), Release);
+        mneme_sys::fault!("log.swap.noted");
+        for (database, space) in databases.into_iter().zip(swap.spaces) {
+            // SYNC: pairs with the Acquire load in `space`; those who do not see it have pinned
+            // before the epoch that step 3 waits for.
+            let byte = self.byte(database);
+            byte.store(space.byte(database) | MARK, Release);
+            mneme_sys::fault!("log.swap.marked");
+        }
+        swap
+    }
+
+    /// Steps 4 and 5.
+    pub fn exchange(&self, swap: Swap) {
+        // SYNC: pairs with the Acquire load in `settle`.
+        self.note.store(swap.word(STORING), Release);
+        mneme_sys::fault!("log.swap.storing");
+        let [a, b] = swap.databases;
+        let [of_a, of_b] = swap.spaces;
+        self.set(a, of_b);
+        mneme_sys::fault!("log.swap.stored");
+        self.set(b, of_a);
+        mneme_sys::fault!("log.swap.stored");
+        self.clear_note();
+    }
+
+    /// Takes the marks back.
+    pub fn undo(&self, swap: Swap) {
+        for (database, space) in swap.databases.into_iter().zip(swap.spaces) {
+            self.set(database, space);
+            mneme_sys::fault!("log.swap.unmarked");
+        }
+        self.clear_note();
+    }
+
+    fn set(&self, database: u8, space: Space) {
+        // SYNC: pairs with the Acquire loads in `space` and `space_as_pinned`.
+        self.byte(database).store(space.byte(database), Release);
+    }
+
+    fn clear_note(&self) {
+        // SYNC: pairs with the Acquire load in `is_settled`.
+        self.note.store(0, Release);
+        mneme_sys::fault!("log.swap.done");
+    }
+
+    /// Ends a swap whose swapper died, one way or the other.
+    pub fn settle(&self) {
+        // SYNC: pairs with the Release stores of the note.
+        let word = self.note.load(Acquire);
+        let swap = Swap::of_word(word);
+        match word & 0xff {
+            0 => {}
+            STORING => self.exchange(swap),
+            _ => self.undo(swap),
+        }
+        // Whoever holds the lock has noted nothing yet: a mark now is damage, and would be waited
+        // for for ever.
+        for byte in self.bytes {
+            let marked = byte.load(Relaxed);
+            if marked & MARK != 0 {
+                byte.store(marked & !MARK, Release);
+            }
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    fn table(&self) -> Table<'_, AtomicU8, std::sync::atomic::AtomicU64> {
+        let header = self.tables.header();
+        Table {
+            bytes: &header.spaces,
+            note: &header.swapping,
+        }
+    }
+
+    /// Pins, and says which space is `database`'s until the pin is given up.
+    #[inline]
+    pub(crate) fn enter<'p>(
+        &'p self,
+        slot: &Slot<'p>,
+        database: u8,
+    ) -> Result<(Pin<'p>, Space), ReadError> {
+        let pin = slot.pin();
+        match self.table().space(database) {
+            Some(space) => Ok((pin, space)),
+            None => {
+                drop(pin);
+                self.enter_after_swap(slot, database)
+            }
+        }
+    }
+
+    #[cold]
+    fn enter_after_swap<'p>(
+        &'p self,
+        slot: &Slot<'p>,
+        database: u8,
+    ) -> Result<(Pin<'p>, Space), ReadError> {
+        let mut wait = Wait::new();
+        loop {
+            self.await_swap(slot, &mut wait)
+                .map_err(WriteError::while_reading)?;
+            let pin = slot.pin();
+            if let Some(space) = self.table().space(database) {
+                return Ok((pin, space));
+            }
+        }
+    }
+
+    /// Pins so that no database gets another space until the pin is given up.
+    pub(crate) fn enter_all<'p>(&'p self, slot: &Slot<'p>) -> Result<Pin<'p>, WriteError> {
+        let mut wait = Wait::new();
+        loop {
+            let pin = slot.pin();
+            if self.table().is_settled() {
+                return Ok(pin);
+            }
+            drop(pin);
+            self.await_swap(slot, &mut wait)?;
+        }
+    }
+
+    /// The space of a database, for those who came in by [`enter_all`](Self::enter_all).
+    pub(crate) fn entered_space(&self, database: u8) -> Space {
+        self.table().space_as_pinned(database)
+    }
+
+    /// One round of waiting for whoever swaps.
+    #[cold]
+    fn await_swap(&self, slot: &Slot<'_>, wait: &mut Wait) -> Result<(), WriteError> {
+        let lock = &self.tables.header().swap;
+        match lock.owner() {
+            Some(swapper) => self.wait_on(slot, wait, swapper, Holding::Lock),
+            None => {
+                if let Some(acquired) = lock.try_lock_free(slot) {
+                    drop(self.settle_swap(acquired));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends what the lock's last owner left, if it died.
+    fn settle_swap<'g>(&self, acquired: Acquired<Guard<'g>>) -> Guard<'g> {
+        let guard = acquired.into_inner();
+        self.table().settle();
+        guard.repaired();
+        guard
+    }
+
+    /// Ends the swap that a dead participant has left.
+    pub(crate) fn repair_swap(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        drop(self.settle_swap(self.tables.header().swap.lock(slot)?));
+        Ok(())
+    }
+
+    /// Exchanges two databases.
+    pub(crate) fn swap_databases(&self, a: u8, b: u8) -> Result<(), WriteError> {
+        let slot = self.participants.slot()?;
+        if a == b {
+            return Ok(());
+        }
+        if slot.is_pinned() {
+            return Err(Stalled {
+                pid: self.participants.pid_of(slot.id()),
+                slot: slot.id(),
+                since: Duration::ZERO,
+                what: Holding::OwnPin,
+            }
+            .into());
+        }
+        let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
+        let table = self.table();
+        let swap = table.mark([a, b]);
+        if let Err(error) = self.await_users(&slot, self.participants.advance()) {
+            table.undo(swap);
+            return Err(error);
+        }
+        mneme_sys::fault!("log.swap.alone");
+        table.exchange(swap);
+        Ok(())
+    }
+
+    /// Waits until all pins from before `epoch` are gone; those of the dead are reaped.
+    fn await_users(&self, slot: &Slot<'_>, epoch: Epoch) -> Result<(), WriteError> {
+        loop {
+            match self.participants.wait_quiescent(epoch, PATIENCE) {
+                Ok(()) => return Ok(()),
+                Err(stalled) if stalled.what == Holding::DeadPin => {
+                    if self.reap(slot)? == 0 {
+                        return Err(stalled.into());
+                    }
+                }
+                Err(stalled) => return Err(stalled.into()),
+            }
+        }
+    }
+
+    /// What is wrong with the table, once no swap is under way.
+    pub(crate) fn check_spaces(&self, slot: &Slot<'_>) -> Result<Option<String>, WriteError> {
+        let _held = self.settle_swap(self.tables.header().swap.lock(slot)?);
+        let mut databases = [None; DATABASES];
+        for database in 0..DATABASES as u8 {
+            let byte = self.tables.header().spaces[usize::from(database)].load(Relaxed);
+            let space = Space::of_byte(byte, database);
+            if byte > SPACE {
+                return Ok(Some(format!("database {database} has no space")));
+            }
+            if let Some(other) = databases[space.index()].replace(database) {
+                return Ok(Some(format!(
+                    "databases {other} and {database} both have space {space}"
+                )));
+            }
+        }
+        Ok(None)
+    }
+}
