@@ -13,6 +13,7 @@
 mod buckets;
 mod heads;
 mod segments;
+mod swaps;
 mod transactions;
 
 use std::marker::PhantomData;

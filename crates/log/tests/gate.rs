@@ -707,10 +707,13 @@ fn reapers_die_too() {
             })
             .collect();
         for (name, passages) in points.into_iter().step_by(5) {
-            for reap_point in [
+            let swapping: &[&str] = match work {
+                Work::Swap => &["log.swap.unmarked", "log.swap.stored", "log.swap.done"],
+                _ => &[],
+            };
+            let settling = swapping.iter().copied();
+            for reap_point in settling.chain([
                 "log.reap.begin",
-                "log.swap.unmarked",
-                "log.swap.stored",
                 "log.reap.swap",
                 "log.reap.index",
                 "txn.repair.settled",
@@ -720,7 +723,7 @@ fn reapers_die_too() {
                 "log.reap.segments",
                 "sync.reap.repaired",
                 "sync.reap.cleared",
-            ] {
+            ]) {
                 let Some((memory, model)) = abandon(Append, work, name, passages.div_ceil(2))
                 else {
                     continue;
