@@ -698,21 +698,20 @@ fn reapers_die_too() {
     let mut died = 0;
     for work in ALL {
         let names = names_of(Append, work);
-        let points: Vec<_> = names
+        // A swap has few places of its own, and all of them matter to who ends it.
+        let (prefixes, step, settling): (&[&str], _, &[_]) = match work {
+            Work::Swap => (
+                &["log.swap."],
+                1,
+                &["log.swap.unmarked", "log.swap.stored", "log.swap.done"],
+            ),
+            _ => (&["index.", "log.", "txn."], 5, &[]),
+        };
+        let points = names
             .iter()
-            .filter(|(name, _)| {
-                ["index.", "log.", "txn."]
-                    .iter()
-                    .any(|p| name.starts_with(p))
-            })
-            .collect();
-        for (name, passages) in points.into_iter().step_by(5) {
-            let swapping: &[&str] = match work {
-                Work::Swap => &["log.swap.unmarked", "log.swap.stored", "log.swap.done"],
-                _ => &[],
-            };
-            let settling = swapping.iter().copied();
-            for reap_point in settling.chain([
+            .filter(|(name, _)| prefixes.iter().any(|p| name.starts_with(p)));
+        for (name, passages) in points.step_by(step) {
+            for reap_point in settling.iter().copied().chain([
                 "log.reap.begin",
                 "log.reap.swap",
                 "log.reap.index",
