@@ -218,3 +218,31 @@ pub(crate) fn stay_on(cpus: impl Iterator<Item = usize>) {
     #[cfg(any(not(target_os = "linux"), miri))]
     drop(cpus);
 }
+
+/// The CPU's counter of time: ticks of a constant rate since some moment, about the same on every CPU
+/// of one machine. Some 10 ns; orders nothing. What [`Clock`](crate::Clock) says has a unit; this has
+/// none.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub fn time_stamp() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The system's counter of time, see the other architecture's.
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[inline]
+pub fn time_stamp() -> u64 {
+    let ticks;
+    // SAFETY: Linux lets programs read the virtual counter; the instruction changes nothing.
+    unsafe {
+        std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags));
+    }
+    ticks
+}
+
+/// Where there is no such counter: the monotonic clock.
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+pub fn time_stamp() -> u64 {
+    crate::Clock::now_ns(&crate::SystemClock)
+}

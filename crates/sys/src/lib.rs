@@ -28,7 +28,7 @@ mod region;
 mod topology;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu};
+pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
 pub use entropy::{boot_id, random_bytes};
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, Taken,

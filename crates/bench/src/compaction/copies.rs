@@ -1,4 +1,5 @@
-//! How bytes are copied (dissertation, fig. 25): the library's copy against the processor's string instruction.
+//! How bytes are copied (dissertation, fig. 25): the library's copy against the one that compaction
+//! uses, which others may race with (`mneme_sys::racy`; the processor's string instruction for long ones).
 //!
 //! Source and destination are at random places of the same huge-page memory, as a compactor's are.
 
@@ -10,7 +11,7 @@ use crate::rounds::{Job, Span, rate};
 use std::time::Instant;
 
 /// The mechanisms, the library's first.
-pub const SYSTEMS: [&str; 2] = ["memcpy", "rep movsb"];
+pub const SYSTEMS: [&str; 2] = ["memcpy", "racy"];
 
 /// Bytes copied between two looks at the clock, roughly.
 const CHUNK: usize = 256 << 10;
@@ -22,10 +23,9 @@ pub fn case(bytes: usize) -> String {
 
 /// Jobs that copy blocks of `bytes` bytes within `memory`: nanoseconds a copy.
 pub fn jobs<'a>(memory: &'a Bare, bytes: usize, span: Span, seed: u64) -> Vec<Job<'a>> {
-    let copies: [Option<Copy>; 2] = [Some(library), string_instruction()];
+    let copies: [Copy; 2] = [library, racy];
     let known = SYSTEMS.into_iter().zip(copies);
     known
-        .filter_map(|(system, copy)| Some((system, copy?)))
         .map(|(system, copy)| Job {
             system: system.to_owned(),
             case: case(bytes),
@@ -73,28 +73,11 @@ unsafe fn library(to: *mut u8, from: *const u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn string_instruction() -> Option<Copy> {
-    /// # Safety
-    /// As for [`library`].
-    unsafe fn rep_movsb(to: *mut u8, from: *const u8, bytes: usize) {
-        // SAFETY: the caller's promise; the direction flag is clear, as the calling convention says.
-        unsafe {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rcx") bytes => _,
-                inout("rdi") to => _,
-                inout("rsi") from => _,
-                options(nostack, preserves_flags)
-            );
-        }
-    }
-    Some(rep_movsb)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn string_instruction() -> Option<Copy> {
-    None
+/// # Safety
+/// As for [`library`]; the words that the ranges touch are readable.
+unsafe fn racy(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { mneme_sys::racy::load(from, std::slice::from_raw_parts_mut(to, bytes)) };
 }
 
 #[cfg(test)]
@@ -106,11 +89,7 @@ mod tests {
     fn every_mechanism_copies_every_byte() {
         let memory = Bare::new(1 << 20, PagePolicy::Small).unwrap();
         let pattern: Vec<u8> = (0..1000).map(|i| i as u8).collect();
-        for (at, copy) in [Some(library as Copy), string_instruction()]
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
+        for (at, copy) in [library as Copy, racy].into_iter().enumerate() {
             let to = 100_000 * (at + 1);
             let mut out = vec![0; 1000];
             // SAFETY: one thread has this memory, and the ranges are apart.

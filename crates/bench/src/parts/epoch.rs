@@ -111,26 +111,6 @@ impl<F: Fn() -> u64 + Sync> Source for Model<F> {
     }
 }
 
-/// The processor's time stamp.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and the kernels we know let programs use it.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// The system counter, which is what comes closest.
-#[cfg(target_arch = "aarch64")]
-#[inline]
-fn time_stamp() -> u64 {
-    let ticks;
-    // SAFETY: the kernel lets programs read the virtual counter; the instruction changes nothing.
-    unsafe {
-        std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags));
-    }
-    ticks
-}
-
 /// Jobs for all three around every kind of work, on records that are there, for these numbers of threads.
 ///
 /// # Errors
@@ -157,7 +137,7 @@ pub fn jobs<'a>(
                 .map_err(|error| BenchError::Store(error.to_string()))?;
             let slots = threads as usize;
             jobs.push(place.job(SYSTEMS[0], Ours(participants)));
-            jobs.push(place.job(SYSTEMS[1], Model::new(slots, time_stamp)));
+            jobs.push(place.job(SYSTEMS[1], Model::new(slots, mneme_sys::time_stamp)));
             let counter = AtomicU64::new(0);
             // The order of bumps among threads is all that a counter gives; the fence behind it does the rest.
             let bump = move || counter.fetch_add(1, Ordering::Relaxed);
@@ -245,7 +225,7 @@ mod tests {
 
     #[test]
     fn time_stamps_go_on() {
-        let first = time_stamp();
-        assert!((0..1000).any(|_| time_stamp() > first));
+        let first = mneme_sys::time_stamp();
+        assert!((0..1000).any(|_| mneme_sys::time_stamp() > first));
     }
 }
