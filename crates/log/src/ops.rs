@@ -362,7 +362,11 @@ impl Core {
         if mneme_sys::fault::ENABLED {
             // With fault points compiled in the copy has a middle at which it can be abandoned.
             // SAFETY: as below.
-            unsafe { address.add(8).write_bytes(0xa5, header.size() as usize / 2) };
+            unsafe {
+                address
+                    .add(header.value_offset())
+                    .write_bytes(0xa5, value.len() / 2)
+            };
             mneme_sys::fault!("log.body.during");
         }
         // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record before
