@@ -99,11 +99,23 @@ impl Core {
         value: &[u8],
         expiry: Expiry,
     ) -> Result<Option<Published>, WriteError> {
-        if value.len() > MAX_IN_PLACE || !slot.undo().write(0, value) {
+        if value.len() > MAX_IN_PLACE {
             return Ok(None);
         }
         let (root, place) = (&change.root, change.place);
-        let mut seen = change.segment;
+        let mut seen = match change.segment {
+            Some(segment) => Some(segment),
+            None => self.mem.index_segment(root, place)?,
+        };
+        // Looked at first, without the lock: what will be appended is not copied for a redo.
+        let found = match seen {
+            Some(segment) => self.mem.find_in(segment, place.tag, change.key)?,
+            None => None,
+        };
+        let fits = found.is_some_and(|found| holds(found.record.header(), value, expiry));
+        if !fits || !slot.undo().write(0, value) {
+            return Ok(None);
+        }
         let mut wait = Wait::new();
         let (held, segment) = loop {
             let segment = match seen.take() {
@@ -124,14 +136,9 @@ impl Core {
         };
         let target = match &found {
             Ok(Some(found)) if self.is_expected(change.expect, Some(found), home) => {
-                let header = found.record.header();
-                let fits = header.room().is_some_and(|room| value.len() <= room);
-                let word = expiry == Expiry::Never || header.has_expiry();
-                let lengths = self.mem.word(found.entry.loc());
-                lengths
-                    .ok()
-                    .filter(|_| fits && word)
-                    .map(|length| (found.entry.loc(), &found.record, length))
+                let fits = holds(found.record.header(), value, expiry);
+                let length = self.mem.word(found.entry.loc()).ok().filter(|_| fits);
+                length.map(|length| (found.entry.loc(), &found.record, length))
             }
             _ => None,
         };
@@ -232,6 +239,12 @@ impl Core {
             _ => false,
         }
     }
+}
+
+/// Whether a record with this header has room for the value and a word for the expiry.
+fn holds(header: Header, value: &[u8], expiry: Expiry) -> bool {
+    let room = header.room().is_some_and(|room| value.len() <= room);
+    room && (expiry == Expiry::Never || header.has_expiry())
 }
 
 /// The value of the record with this header word has `len` bytes from now on. Its bucket is held.

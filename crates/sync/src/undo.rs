@@ -66,11 +66,15 @@ impl<'a> UndoArea<'a> {
         let Some(words) = self.part(at, bytes.len()) else {
             return false;
         };
-        for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+        let (chunks, rest) = bytes.as_chunks::<8>();
+        // Relaxed: the intent's Release store publishes it.
+        for (word, chunk) in words.iter().zip(chunks) {
+            word.store(u64::from_le_bytes(*chunk), Relaxed);
+        }
+        if !rest.is_empty() {
             let mut value = [0; 8];
-            value[..chunk.len()].copy_from_slice(chunk);
-            // Relaxed: the intent's Release store publishes it.
-            word.store(u64::from_le_bytes(value), Relaxed);
+            value[..rest.len()].copy_from_slice(rest);
+            words[chunks.len()].store(u64::from_le_bytes(value), Relaxed);
         }
         true
     }
