@@ -14,7 +14,7 @@ use mneme_sync::Slot;
 
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{ReadError, WriteError};
-use crate::index::bucket::{Entry, HomeWord};
+use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::mem::Loc;
@@ -164,7 +164,7 @@ impl Core {
             let seen = self.find_seen(&slot, &root, place, segment, key)?;
             let there = seen
                 .as_ref()
-                .and_then(|s| Some((s.found.as_ref()?, s.home)));
+                .and_then(|(found, home)| Some((found.as_ref()?, *home)));
             let Some((found, home)) = there.filter(|(f, _)| !self.is_expired(&f.record)) else {
                 return Ok(Some(Updated::Absent));
             };
@@ -207,10 +207,7 @@ impl Core {
             return Ok(false);
         };
         let found = self.mem.find_in(segment, place.tag, key);
-        let home = HomeWord {
-            at: segment.home_at(place.tag),
-            word: held.word(),
-        };
+        let home = segment.home_word(place.tag, held.word());
         let set = match &found {
             Ok(Some(found)) if self.is_expected(expect, Some(found), home) => {
                 found.record.set_expires(to.word())

@@ -49,45 +49,26 @@ impl Core {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Result<Copied, Option<HomeWord>>, ReadError> {
-        let Some(mut segment) = segment else {
-            return Ok(Err(None));
-        };
-        let mut wait = Wait::new();
-        loop {
-            let home = self.mem.bucket(segment, segment.home(place.tag))?;
-            let before = home.word();
-            let mut copied = None;
-            if let Some(found) = self.mem.find_in(segment, place.tag, key)? {
+        let seen = self.look(slot, root, place, segment, |segment, _| {
+            let found = self.mem.find_in(segment, place.tag, key)?;
+            let copied = found.map(|found| {
                 found.record.copy_value(value);
-                copied = Some((found.entry, found.record.expires()));
-            }
+                (found.entry, found.record.expires())
+            });
             // SYNC: pairs with the release fence in `overwrite`: whoever has read a new byte sees
             // the bit, or the unlocking.
             fence(Acquire);
-            let word = home.word();
-            if word.follows_no_transaction(before) {
-                let home = HomeWord {
-                    at: segment.home_at(place.tag),
-                    word,
-                };
-                return Ok(match copied {
-                    None => Err(Some(home)),
-                    Some((entry, expires)) => Ok(Copied {
-                        entry,
-                        home,
-                        expires,
-                    }),
-                });
-            }
-            if word.in_transaction() {
-                self.wait_for(slot, &mut wait, word.holder())
-                    .map_err(WriteError::while_reading)?;
-            }
-            match self.mem.index_segment(root, place)? {
-                Some(now) => segment = now,
-                None => return Ok(Err(None)),
-            }
-        }
+            Ok(copied)
+        })?;
+        Ok(match seen {
+            None => Err(None),
+            Some((None, home)) => Err(Some(home)),
+            Some((Some((entry, expires)), home)) => Ok(Copied {
+                entry,
+                home,
+                expires,
+            }),
+        })
     }
 
     /// Overwrites the value of `change.key`, if it is as expected and fits where the old one lies.
@@ -130,10 +111,7 @@ impl Core {
             }
         };
         let found = self.mem.find_in(segment, place.tag, change.key);
-        let home = HomeWord {
-            at: segment.home_at(place.tag),
-            word: held.word(),
-        };
+        let home = segment.home_word(place.tag, held.word());
         let target = match &found {
             Ok(Some(found)) if self.is_expected(change.expect, Some(found), home) => {
                 let fits = holds(found.record.header(), value, expiry);

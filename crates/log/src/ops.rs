@@ -227,7 +227,7 @@ impl Core {
             let seen = self.find_seen(slot, &root, place, segment, key)?;
             let found = seen
                 .as_ref()
-                .and_then(|s| Some((s.found.as_ref()?, s.home)));
+                .and_then(|(found, home)| Some((found.as_ref()?, *home)));
             let stored = found
                 .filter(|(f, _)| !self.is_expired(&f.record))
                 .map(|(f, _)| Stored::of(&f.record));

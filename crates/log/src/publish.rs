@@ -298,10 +298,7 @@ impl Core {
                 return Err(corrupt.into());
             }
         };
-        let home = HomeWord {
-            at: segment.home_at(place.tag),
-            word: held.word(),
-        };
+        let home = segment.home_word(place.tag, held.word());
         let expected = self.is_expected(change.expect, found.as_ref(), home);
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();

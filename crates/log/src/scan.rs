@@ -13,7 +13,7 @@
 use mneme_sync::Slot;
 
 use crate::core::Core;
-use crate::error::{ReadError, WriteError};
+use crate::error::ReadError;
 use crate::index::bucket::{Entry, MAX_REACH, SLOTS, TAG_BITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef, prefix_tag};
@@ -152,20 +152,12 @@ impl Core {
         mut hand_out: impl FnMut(Entry),
     ) -> Result<(), ReadError> {
         let place = at.place();
-        let Some(segment) = self.mem.index_segment(root, place)? else {
-            at.go_to(1 << TAG_BITS);
-            return Ok(());
-        };
-        let home = segment.home(place.tag);
-        let mut entries: [Entry; SLOTS * (MAX_REACH as usize + 1)];
-        let mut count;
-        let mut wait = crate::core::Wait::new();
-        loop {
-            entries = [Entry(0); SLOTS * (MAX_REACH as usize + 1)];
-            count = 0;
-            let before = self.mem.bucket(segment, home)?.word();
-            let mut distance = 0;
-            loop {
+        let segment = self.mem.index_segment(root, place)?;
+        let mut entries = [Entry(0); SLOTS * (MAX_REACH as usize + 1)];
+        let seen = self.look(slot, root, place, segment, |segment, word| {
+            let (home, mut count) = (segment.home(place.tag), 0);
+            // The reach may grow meanwhile; what comes with it is newer than this step.
+            for distance in 0..=word.reach().min(segment.max_reach()) {
                 let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
                 for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
                     let tag = entry.tag();
@@ -174,21 +166,13 @@ impl Core {
                         count += 1;
                     }
                 }
-                // The reach may have grown since; what came with it is newer than this step.
-                if distance >= before.reach().min(segment.max_reach()) {
-                    break;
-                }
-                distance += 1;
             }
-            let after = self.mem.bucket(segment, home)?.word();
-            if after.follows_no_transaction(before) {
-                break;
-            }
-            if after.in_transaction() {
-                self.wait_for(slot, &mut wait, after.holder())
-                    .map_err(WriteError::while_reading)?;
-            }
-        }
+            Ok((segment, count))
+        })?;
+        let Some(((segment, count), _)) = seen else {
+            at.go_to(1 << TAG_BITS);
+            return Ok(());
+        };
         for &entry in &entries[..count] {
             hand_out(entry);
         }

@@ -319,8 +319,8 @@ impl TransactionOn<'_, '_> {
             return Ok(visit(copied.ok().and_then(|c| c.stored(core, &value))));
         }
         let seen = core.find_seen(t.slot, root, place, segment, key)?;
-        let found = seen.as_ref().and_then(|s| s.found.as_ref());
-        read.seen = seen.as_ref().map(|s| s.home);
+        let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+        read.seen = seen.as_ref().map(|(_, home)| *home);
         read.entry = found.map(|f| f.entry);
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
         t.reads.push(read);

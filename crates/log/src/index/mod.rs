@@ -145,6 +145,15 @@ impl SegmentRef {
         self.bucket_at(self.home(tag))
     }
 
+    /// The home bucket of `tag`, with its word.
+    #[inline]
+    pub fn home_word(self, tag: u32, word: LockWord) -> HomeWord {
+        HomeWord {
+            at: self.home_at(tag),
+            word,
+        }
+    }
+
     /// The first tag whose home is bucket `i`.
     pub fn first_tag(self, prefix: u32, i: u64) -> u32 {
         let below = (i << TAG_BITS).div_ceil(self.buckets) as u32 >> self.depth;
@@ -238,13 +247,6 @@ pub(crate) struct FoundIn<R> {
 /// An entry that was found in a region.
 pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 
-/// What a reader saw of a key.
-pub(crate) struct Seen<R> {
-    pub found: Option<FoundIn<R>>,
-    /// The home bucket's word, the same before and after.
-    pub home: HomeWord,
-}
-
 /// What readers and writers do with the index, whatever memory it lies in.
 pub(crate) trait Lookup: Memory {
     /// Bucket `i` of `segment`.
@@ -314,29 +316,25 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
-    /// The same, with regard to transactions: `Err` with the home's word if one is, or may have been,
-    /// under way.
+    /// What `look` sees in the home bucket of `tag` and behind it, with regard to transactions: `Err`
+    /// with the home's word if one is, or may have been, under way.
     ///
     /// All of a transaction's locks are set before its first publication and kept until its last, or
     /// until it is undone. So whoever has seen a part of it sees its bit now, or did before, or sees
     /// by the version that the bucket was unlocked since.
     #[inline]
-    fn find_settled(
+    fn settled<T>(
         &self,
         segment: SegmentRef,
         tag: u32,
-        key: &[u8],
-    ) -> Result<Result<Seen<Self::Record<'_>>, LockWord>, Corrupt> {
+        look: impl FnOnce(LockWord) -> Result<T, Corrupt>,
+    ) -> Result<Result<(T, HomeWord), LockWord>, Corrupt> {
         let home = self.bucket(segment, segment.home(tag))?;
         let before = home.word();
-        let found = self.find_in(segment, tag, key)?;
+        let seen = look(before)?;
         let word = home.word();
         Ok(if word.follows_no_transaction(before) {
-            let at = segment.home_at(tag);
-            Ok(Seen {
-                found,
-                home: HomeWord { at, word },
-            })
+            Ok((seen, segment.home_word(tag, word)))
         } else {
             Err(word)
         })
@@ -408,7 +406,7 @@ impl Core {
         key: &[u8],
     ) -> Result<Option<Found<'m>>, ReadError> {
         let seen = self.find_seen(slot, root, place, segment, key)?;
-        Ok(seen.and_then(|seen| seen.found))
+        Ok(seen.and_then(|(found, _)| found))
     }
 
     /// The same with the home bucket's word at that time; `None`: there is no bucket.
@@ -420,13 +418,34 @@ impl Core {
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
-    ) -> Result<Option<Seen<Record<'m>>>, ReadError> {
+    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+        self.look(slot, root, place, segment, |segment, _| {
+            self.mem.find_in(segment, place.tag, key)
+        })
+    }
+
+    /// What `look` sees from the home bucket of `place` on, once it belongs to no half-done
+    /// transaction; `look` may be called more than once. `None`: there is no bucket.
+    ///
+    /// The caller is pinned, and has seen `place` lead to `segment` since.
+    #[inline]
+    pub(crate) fn look<T>(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
+    ) -> Result<Option<(T, HomeWord)>, ReadError> {
         let Some(mut segment) = segment else {
             return Ok(None);
         };
         let mut wait = crate::core::Wait::new();
         loop {
-            match self.mem.find_settled(segment, place.tag, key)? {
+            let seen = self
+                .mem
+                .settled(segment, place.tag, |word| look(segment, word))?;
+            match seen {
                 Ok(seen) => return Ok(Some(seen)),
                 Err(word) if word.in_transaction() => self
                     .wait_for(slot, &mut wait, word.holder())

@@ -43,8 +43,9 @@ fn look<O: Orders>(
     place: Place,
     key: u8,
 ) -> Option<Option<u64>> {
-    let seen = space.find_settled(segment, place.tag, &[key]).unwrap();
-    Some(seen.ok()?.found.map(|found| found.record.version))
+    let find = |_| space.find_in(segment, place.tag, &[key]);
+    let (found, _) = space.settled(segment, place.tag, find).unwrap().ok()?;
+    Some(found.map(|found| found.record.version))
 }
 
 /// The twin that looks at the home's word afterwards alone.

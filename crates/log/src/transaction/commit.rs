@@ -137,13 +137,12 @@ impl Transaction<'_> {
                     let segment = self.core.mem.index_segment(root, read.place)?;
                     let now =
                         (self.core).find_seen(self.slot, root, read.place, segment, &read.key)?;
-                    now.is_some_and(|now| {
+                    now.is_some_and(|(found, now)| {
                         // A holder that has not published yet, or that had and not unlocked, may
                         // change what a record says without another entry or version.
-                        let still = now.home.same_version(seen)
-                            && !now.home.word.locked()
-                            && !seen.word.locked();
-                        now.found.map(|f| f.entry) == read.entry && (still || !read.mutable)
+                        let still =
+                            now.same_version(seen) && !now.word.locked() && !seen.word.locked();
+                        found.map(|f| f.entry) == read.entry && (still || !read.mutable)
                     })
                 }
                 _ => self.is_still_nothing(read)?,
