@@ -18,7 +18,6 @@ use mneme_arena::Frame;
 use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
-use crate::compact::gain;
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{Entry, TAG_BITS};
@@ -194,30 +193,20 @@ impl Core {
                 return Ok(evicted);
             }
             // The next walk needs the room that this one has emptied.
-            self.stamp_segments();
-            self.free_condemned(slot)?;
+            self.free_emptied(slot)?;
         }
         Ok(Evicted::Nothing)
     }
 
     /// Whether compaction alone could win little.
     fn is_worn_out(&self) -> bool {
-        let segment = self.segment_bytes();
-        let mut little = self.capacity() / LITTLE;
-        for (_, info, word, state) in self.segments() {
-            let won = match state {
-                State::Condemned => info.capacity(),
-                State::Closed | State::Compacting if !word.large() => {
-                    gain(info, segment).unwrap_or(0)
-                }
-                _ => 0,
-            };
-            if won >= little {
-                return false;
-            }
-            little -= won;
-        }
-        true
+        let mut left = self.capacity() / LITTLE;
+        // Enough to know that it is more.
+        self.gains(false).all(|gain| {
+            let little = gain < left;
+            left = left.saturating_sub(gain);
+            little
+        })
     }
 
     /// Walks a log segment, of the nearest node that has one.

@@ -81,15 +81,13 @@ impl Core {
         if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
             room.vacated += 1;
             if self.vacate(slot, frames)? {
-                self.stamp_segments();
-                self.free_condemned(slot)?;
+                self.free_emptied(slot)?;
                 return Ok(());
             }
         }
         match self.evict(slot)? {
             Evicted::Some => {
-                self.stamp_segments();
-                self.free_condemned(slot)?;
+                self.free_emptied(slot)?;
                 return Ok(());
             }
             Evicted::Busy => {
@@ -100,8 +98,7 @@ impl Core {
         }
         if self.compact(slot)? {
             // Its segment is free after a grace period, which seldom takes longer than this.
-            self.stamp_segments();
-            self.free_condemned(slot)?;
+            self.free_emptied(slot)?;
             return Ok(());
         }
         if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
@@ -169,17 +166,25 @@ impl Core {
         let stats = self.arena.stats();
         let reserve = u64::from(stats.reserved);
         let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;
+        let gains: u64 = self.gains(!self.is_large(wanted)).sum();
+        !self.sweeps_due() && free + gains < wanted.max(self.segment_bytes())
+    }
+
+    /// What each log segment gives back once it is compacted, or is about to; with what lies unused
+    /// behind large records, or without.
+    pub(crate) fn gains(&self, behind_large: bool) -> impl Iterator<Item = u64> {
         let segment = self.segment_bytes();
-        let gains = self.segments().map(|(_, info, word, state)| match state {
-            State::Condemned => info.capacity(),
-            State::Closed | State::Compacting if word.large() && !self.is_large(wanted) => {
-                large_gain(info, segment).unwrap_or(0)
-            }
-            State::Closed | State::Compacting if word.large() => 0,
-            State::Closed | State::Compacting => gain(info, segment).unwrap_or(0),
-            _ => 0,
-        });
-        !self.sweeps_due() && free + gains.sum::<u64>() < wanted.max(segment)
+        self.segments()
+            .map(move |(_, info, word, state)| match state {
+                State::Condemned => info.capacity(),
+                State::Closed | State::Compacting if !word.large() => {
+                    gain(info, segment).unwrap_or(0)
+                }
+                State::Closed | State::Compacting if behind_large => {
+                    large_gain(info, segment).unwrap_or(0)
+                }
+                _ => 0,
+            })
     }
 
     pub(crate) fn out_of_memory(&self, wanted: u64) -> WriteError {
@@ -196,6 +201,11 @@ impl Core {
         if self.sweeps_due() {
             self.sweep(slot)?;
         }
+        self.free_emptied(slot)
+    }
+
+    /// Starts the grace periods that are due and frees what has lived through its own; segments freed.
+    pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.stamp_segments();
         self.free_condemned(slot)
     }

@@ -131,23 +131,35 @@ impl Core {
             }
             mneme_sys::fault!("compact.copied");
             for (survivor, copy) in rest.iter().zip(&copies[..n]) {
-                let Survivor {
-                    root,
-                    place,
-                    segment,
-                    loc,
-                    ..
-                } = *survivor;
-                if self.relocate(slot, &root, place, segment, loc, *copy)? {
-                    *left += survivor.size();
-                } else {
-                    self.record_died(*copy, survivor.size())?;
-                }
+                self.swap(slot, survivor, *copy, left)?;
                 mneme_sys::fault!("compact.swapped");
             }
             rest = &rest[n..];
         }
         Ok(Walk::Empty)
+    }
+
+    /// Leads the index to `copy`, which is whole; if somebody was faster, it is the copy that died.
+    fn swap(
+        &self,
+        slot: &Slot<'_>,
+        survivor: &Survivor<'_>,
+        copy: Loc,
+        left: &mut u64,
+    ) -> Result<(), WriteError> {
+        let Survivor {
+            root,
+            place,
+            segment,
+            loc,
+            ..
+        } = *survivor;
+        if self.relocate(slot, &root, place, segment, loc, copy)? {
+            *left += survivor.size();
+        } else {
+            self.record_died(copy, survivor.size())?;
+        }
+        Ok(())
     }
 
     /// Moves a large record to an extent of its own, the rest of which serves small ones. False:
@@ -169,20 +181,9 @@ impl Core {
         mneme_sys::fault!("compact.large.copied");
         self.close_large(slot, extent.start, bytes)?;
         mneme_sys::fault!("compact.large.closed");
-        let Survivor {
-            root,
-            place,
-            segment,
-            loc,
-            ..
-        } = *survivor;
-        match self.relocate(slot, &root, place, segment, loc, copy) {
-            Ok(true) => *left += bytes,
-            Ok(false) => self.record_died(copy, bytes)?,
-            Err(error) => {
-                self.suspect_lost();
-                return Err(error);
-            }
+        if let Err(error) = self.swap(slot, survivor, copy, left) {
+            self.suspect_lost();
+            return Err(error);
         }
         mneme_sys::fault!("compact.large.swapped");
         Ok(true)
