@@ -381,6 +381,7 @@ fn draw(ledger: &Ledger, directory: &std::path::Path) -> Result<(), BenchError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::common;
     use std::collections::HashSet;
 
     #[test]
@@ -392,7 +393,7 @@ mod tests {
         let scale = Scale {
             bytes: 2 << 20,
             fresh: 0,
-            span: Scale::of(&quick()).span,
+            span: Scale::of(&common()).span,
         };
         let memory = prepare(&scale, PagePolicy::Small).unwrap();
         let lines = chased_lines(&memory);
@@ -406,16 +407,5 @@ mod tests {
             }
         }
         assert_eq!(steps, lines);
-    }
-
-    fn quick() -> Common {
-        Common {
-            quick: true,
-            json: None,
-            svg: None,
-            threads: vec![1],
-            rounds: 1,
-            seed: 1,
-        }
     }
 }

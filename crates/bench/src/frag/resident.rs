@@ -9,6 +9,7 @@ use crate::error::BenchError;
 use crate::machine::resident_bytes;
 use crate::options::Resident;
 use crate::systems::{Hash, hasher, redis::Redis};
+use crate::ycsb::footprint::told_by;
 use dashmap::DashMap;
 use mneme_log::LogStore;
 use std::convert::Infallible;
@@ -55,31 +56,20 @@ pub fn measure_apart(
     churn: &Churn,
     capacity: u64,
 ) -> Result<Residence, BenchError> {
-    let failed = |what: String| BenchError::Footprint {
-        system: system.to_owned(),
-        what,
-    };
-    let output = Command::new(program)
+    let mut child = Command::new(program);
+    child
         .args(["resident", "--system", system])
         .args(["--pattern", churn.pattern.name])
         .args(["--data", &churn.data.to_string()])
         .args(["--capacity", &capacity.to_string()])
-        .args(["--seed", &churn.seed.to_string()])
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(why.trim().to_owned()));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last = text.lines().last().unwrap_or_default();
-    let numbers = last.split_once(' ').and_then(|(resident, data)| {
+        .args(["--seed", &churn.seed.to_string()]);
+    told_by(&mut child, system, |last| {
+        let (resident, data) = last.split_once(' ')?;
         Some(Residence {
             resident: resident.parse().ok()?,
             data: data.parse().ok()?,
         })
-    });
-    numbers.ok_or_else(|| failed(format!("it said `{last}`")))
+    })
 }
 
 /// Runs the pattern in this process and prints what [`measure_apart`] reads.

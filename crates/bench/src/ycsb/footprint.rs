@@ -16,26 +16,39 @@ use std::process::Command;
 /// # Errors
 /// [`BenchError::Footprint`].
 pub fn measure_apart(system: &str, load: Load) -> Result<f64, BenchError> {
+    let program = std::env::current_exe().map_err(|error| BenchError::Footprint {
+        system: system.to_owned(),
+        what: error.to_string(),
+    })?;
+    let mut child = Command::new(program);
+    child
+        .args(["footprint", "--system", system])
+        .args(["--records", &load.records.to_string()])
+        .args(["--value", &load.value.to_string()]);
+    told_by(&mut child, system, |last| last.trim().parse().ok())
+}
+
+/// What a child that measures `system` says in its last line, as `read` understands it.
+///
+/// # Errors
+/// [`BenchError::Footprint`].
+pub fn told_by<T>(
+    child: &mut Command,
+    system: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, BenchError> {
     let failed = |what: String| BenchError::Footprint {
         system: system.to_owned(),
         what,
     };
-    let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let output = Command::new(program)
-        .args(["footprint", "--system", system])
-        .args(["--records", &load.records.to_string()])
-        .args(["--value", &load.value.to_string()])
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
+    let output = child.output().map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
         return Err(failed(why.trim().to_owned()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
-    last.trim()
-        .parse()
-        .map_err(|_| failed(format!("it said `{last}`")))
+    read(last).ok_or_else(|| failed(format!("it said `{last}`")))
 }
 
 /// Loads a system in this process and prints the bytes a record.
