@@ -4,7 +4,8 @@
 
 mod memory;
 
-use memory::{Memory, Stopped};
+use memory::Memory;
+use memory::stopped::Stopped;
 use mneme_log::LogStore;
 use mneme_sys::fault::{self, Action, Outcome};
 

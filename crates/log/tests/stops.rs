@@ -5,7 +5,8 @@
 
 mod memory;
 
-use memory::{Memory, Stopped};
+use memory::Memory;
+use memory::stopped::Stopped;
 use std::collections::HashSet;
 
 use mneme_log::{Cursor, LogStore, ReadError, WriteError};

@@ -7,12 +7,13 @@
     reason = "each test file uses a part; a test fails by panicking"
 )]
 
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
-use mneme_log::{LogStore, UpdatePolicy, control_bytes};
-use mneme_sys::fault::{self, Action};
+use mneme_log::{Builder, LogStore, UpdatePolicy, control_bytes};
 use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+
+#[cfg(feature = "fault")]
+pub mod stopped;
 
 pub const CAPACITY: usize = 64 << 20;
 
@@ -20,6 +21,7 @@ pub const CAPACITY: usize = 64 << 20;
 pub struct Memory {
     pub data: Region,
     control: Region,
+    builder: Builder,
     pub script: ScriptedLiveness,
 }
 
@@ -41,6 +43,11 @@ impl Memory {
 
     /// The same, of memory that may grow to `max`.
     pub fn growing(capacity: usize, max: usize, policy: UpdatePolicy) -> (Memory, LogStore) {
+        Memory::built(capacity, max, LogStore::builder().update_policy(policy))
+    }
+
+    /// The same, of other options, with which it is also opened.
+    pub fn built(capacity: usize, max: usize, builder: Builder) -> (Memory, LogStore) {
         let control_len = control_bytes().next_multiple_of(2 << 20);
         let data = Region::memfd("log-data", capacity, max, PagePolicy::Small).unwrap();
         let control =
@@ -48,12 +55,12 @@ impl Memory {
         let memory = Memory {
             data,
             control,
+            builder: builder.maintainer(false),
             script: ScriptedLiveness::new(),
         };
         let (data, control) = memory.map();
-        let store = LogStore::builder()
-            .maintainer(false)
-            .update_policy(policy)
+        let builder = memory.builder.clone();
+        let store = builder
             .create_in(data, control, Arc::new(memory.script.process(1)))
             .unwrap();
         (memory, store)
@@ -74,53 +81,7 @@ impl Memory {
 
     pub fn try_open(&self, process: u32) -> Result<LogStore, mneme_log::OpenError> {
         let (data, control) = self.map();
-        LogStore::builder().maintainer(false).open_in(
-            data,
-            control,
-            Arc::new(self.script.process(process)),
-        )
-    }
-}
-
-/// A thread that stands still at a named place, alive, until it is told to go on.
-pub struct Stopped<T> {
-    go_on: mpsc::Sender<()>,
-    thread: JoinHandle<T>,
-}
-
-impl<T: Send + 'static> Stopped<T> {
-    /// Runs `work` in a thread of its own up to its `nth` passage of `name`, and leaves it there.
-    pub fn at(name: &'static str, nth: u64, work: impl FnOnce() -> T + Send + 'static) -> Self {
-        Stopped::try_at(name, nth, work)
-            .unwrap_or_else(|| panic!("the place {name} is never reached"))
-    }
-
-    /// The same; `None` if the work ended before.
-    pub fn try_at(
-        name: &'static str,
-        nth: u64,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<Self> {
-        let (arrived, at_place) = mpsc::channel();
-        let (go_on, told) = mpsc::channel::<()>();
-        let told = Mutex::new(told);
-        let thread = std::thread::spawn(move || {
-            let stop = move || {
-                arrived.send(()).unwrap();
-                let _ = told.lock().unwrap().recv();
-            };
-            fault::arm(name, Action::Call(Arc::new(stop)), nth);
-            let result = work();
-            fault::disarm();
-            result
-        });
-        at_place.recv().ok()?;
-        Some(Stopped { go_on, thread })
-    }
-
-    /// Lets it go on, and waits for its result.
-    pub fn finish(self) -> T {
-        self.go_on.send(()).unwrap();
-        self.thread.join().unwrap()
+        let liveness = Arc::new(self.script.process(process));
+        self.builder.clone().open_in(data, control, liveness)
     }
 }

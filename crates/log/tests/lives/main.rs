@@ -1,0 +1,71 @@
+//! Whatever a store goes through, it answers like a plain map: random histories of all operations on a
+//! region that is nearly full, so that it must compact, grows now and then, and is open several times
+//! at once; an opening may be closed, and may die with a value in its hands.
+//!
+//! A store that may forget is held to this: what it does not find it was allowed to forget, and that
+//! stays away until somebody writes it again; what it finds is the last value.
+//!
+//! The short form takes a second or two; `cargo xtask ladder` goes on for as long as it is asked to.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod expected;
+mod history;
+#[path = "../memory/mod.rs"]
+mod memory;
+mod operations;
+
+use std::time::{Duration, Instant};
+
+use history::History;
+use mneme_log::{Evict, UpdatePolicy};
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |s| s.parse().unwrap())
+}
+
+/// Histories for as long as the environment asks, or so many.
+fn histories(few: u64, steps: u64, evict: impl Fn(u64) -> Evict) {
+    let end = std::env::var("MNEME_LADDER_SECS").ok();
+    let end = end.map(|s| Instant::now() + Duration::from_secs(s.parse().unwrap()));
+    let seed = from_environment("MNEME_LADDER_SEED", 1);
+    let (mut moved, mut evicted, mut refused, mut processes) = (0, 0, 0, 0);
+    let mut done = 0;
+    while done < few || end.is_some_and(|end| Instant::now() < end) {
+        let policy = [UpdatePolicy::Append, UpdatePolicy::InPlace][done as usize % 2];
+        let evict = evict(done / 2);
+        let mut history = History::new(seed.wrapping_add(done), evict, policy);
+        history.run(steps);
+        let stats = history.store().stats();
+        moved += stats.moved_bytes;
+        evicted += stats.evicted;
+        refused += history.refused;
+        processes += history.processes;
+        done += 1;
+    }
+    println!(
+        "lives: {done} histories from seed {seed} of {steps} steps, {processes} processes, {moved} bytes moved, \
+         {evicted} records evicted, {refused} writes refused"
+    );
+    assert!(moved > 0, "no history compacts");
+    assert!((evicted > 0) == (evict(0) != Evict::None));
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_comes_back() {
+    histories(2, 1000, |_| Evict::None);
+}
+
+#[test]
+fn what_is_forgotten_stays_away_and_the_rest_is_as_written() {
+    let policies = [
+        Evict::Lru,
+        Evict::ExpiringLru,
+        Evict::Lfu,
+        Evict::ExpiringSoonest,
+        Evict::Random,
+        Evict::ExpiringRandom,
+        Evict::ExpiringLfu,
+    ];
+    histories(3, 800, |i| policies[i as usize % policies.len()]);
+}

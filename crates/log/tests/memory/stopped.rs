@@ -1,0 +1,49 @@
+//! Threads that stand still in the middle of something, alive.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+
+use mneme_sys::fault::{self, Action};
+
+/// A thread that stands still at a named place, alive, until it is told to go on.
+pub struct Stopped<T> {
+    go_on: mpsc::Sender<()>,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Stopped<T> {
+    /// Runs `work` in a thread of its own up to its `nth` passage of `name`, and leaves it there.
+    pub fn at(name: &'static str, nth: u64, work: impl FnOnce() -> T + Send + 'static) -> Self {
+        Stopped::try_at(name, nth, work)
+            .unwrap_or_else(|| panic!("the place {name} is never reached"))
+    }
+
+    /// The same; `None` if the work ended before.
+    pub fn try_at(
+        name: &'static str,
+        nth: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<Self> {
+        let (arrived, at_place) = mpsc::channel();
+        let (go_on, told) = mpsc::channel::<()>();
+        let told = Mutex::new(told);
+        let thread = std::thread::spawn(move || {
+            let stop = move || {
+                arrived.send(()).unwrap();
+                let _ = told.lock().unwrap().recv();
+            };
+            fault::arm(name, Action::Call(Arc::new(stop)), nth);
+            let result = work();
+            fault::disarm();
+            result
+        });
+        at_place.recv().ok()?;
+        Some(Stopped { go_on, thread })
+    }
+
+    /// Lets it go on, and waits for its result.
+    pub fn finish(self) -> T {
+        self.go_on.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
