@@ -4,6 +4,8 @@
 
 mod memory;
 
+use std::sync::Arc;
+
 use memory::Memory;
 use memory::stopped::Stopped;
 use mneme_log::LogStore;
@@ -134,4 +136,95 @@ fn large_records_of_the_dead_are_given_back() {
         assert_eq!(store.stats().free_bytes, before, "{name}");
         sound(&store, name);
     }
+}
+
+/// A frame on its way out of the index' pool when somebody dies comes back, and once.
+#[test]
+fn a_frame_that_leaves_the_pool_is_given_back_once() {
+    const UNLINKED: &str = "index.pool.frame-unlinked";
+    let fill = |store: &LogStore| {
+        let pairs: Vec<_> = (0..250_000).map(|i| (key(i), b"")).collect();
+        pairs
+            .chunks(1000)
+            .for_each(|some| store.put_many(some).unwrap());
+        store.clear().unwrap();
+    };
+    let left = {
+        let (_memory, store) = Memory::new();
+        fill(&store);
+        store.compact().unwrap();
+        store.stats()
+    };
+    for name in [
+        UNLINKED,
+        "arena.release.intent",
+        "arena.release.descriptor",
+        "arena.release.unlocked",
+        "arena.release.cleared",
+    ] {
+        let (memory, store) = Memory::new();
+        fill(&store);
+        let free = store.stats().free_bytes;
+        // Those behind the first are passed on other occasions too.
+        let action = match name {
+            UNLINKED => Action::Abandon,
+            _ => Action::Call(Arc::new(|| fault::arm(name, Action::Abandon, 1))),
+        };
+        let outcome = fault::run(UNLINKED, action, 1, move || store.compact());
+        assert!(matches!(outcome, Outcome::Abandoned), "{name}");
+        memory.script.kill(1);
+        let store = memory.open(2);
+        store.reap().unwrap();
+        store.compact().unwrap();
+        sound(&store, name);
+        let stats = store.stats();
+        assert!(stats.free_bytes > free, "{name}: {free}, then {stats:?}");
+        assert_eq!(stats.index_bytes, left.index_bytes, "{name}");
+    }
+}
+
+/// Whoever repairs a pool after the dead dies in the middle of it: the block is free once.
+#[test]
+fn a_block_that_two_dead_were_freeing_is_freed_once() {
+    for name in ["index.limbo.noted", "index.limbo.struck"] {
+        let (memory, store) = Memory::new();
+        abandon(&memory, 1, name, move || {
+            (0..20_000).for_each(|i| store.put(&key(i), b"v").unwrap());
+        });
+        let second = memory.open(2);
+        abandon(&memory, 2, "index.repair.struck", move || {
+            second.reap().unwrap();
+        });
+        let store = memory.open(3);
+        store.reap().unwrap();
+        sound(&store, name);
+        // Were it given out twice, one's buckets would be the other's.
+        (0..60_000).for_each(|i| store.put(&key(i), b"w").unwrap());
+        for i in 0..60_000 {
+            assert_eq!(store.get(&key(i)).unwrap().unwrap(), b"w", "{name}: {i}");
+        }
+        sound(&store, name);
+    }
+}
+
+/// Whoever looks for a large record that the dead have lost dies too, and has told nobody.
+#[test]
+fn large_records_of_the_dead_are_looked_for_again() {
+    let (memory, store) = Memory::new();
+    store.put(b"small", b"v").unwrap();
+    let before = store.stats().free_bytes;
+    abandon(&memory, 1, "log.large.closed", move || {
+        store.put(b"large", &vec![2; 8 << 20]).unwrap()
+    });
+    let second = memory.open(2);
+    abandon(&memory, 2, "log.lost.taken", move || {
+        second.reap().unwrap();
+        second.compact().unwrap();
+    });
+    let store = memory.open(3);
+    store.reap().unwrap();
+    store.compact().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.stats().free_bytes, before);
+    sound(&store, "");
 }
