@@ -90,7 +90,7 @@ impl HashOrder {
 }
 
 impl Core {
-    /// Visits at least `count` records from `cursor` on, unless the end comes first.
+    /// Visits at least `count` records, and one at least, from `cursor` on, unless the end comes first.
     pub(crate) fn scan(
         &self,
         database: u8,
@@ -99,6 +99,8 @@ impl Core {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cursor, ReadError> {
         let slot = self.participants.slot()?;
+        // Who asks for none and goes on until the end shall come there.
+        let count = count.max(1);
         let mut at = HashOrder::of(cursor);
         let (mut visited, mut from) = (0, None);
         // Empty partitions count a little, so that a step over a sparse table is bounded too.

@@ -147,7 +147,7 @@ impl Builder {
             });
         }
         let max = self.max_capacity.unwrap_or(bytes);
-        let max = max.max(self.capacity).next_multiple_of(FRAME_BYTES);
+        let max = whole_frames(max.max(self.capacity));
         let data = Region::private(bytes as usize, max as usize, self.pages)?;
         let control = Region::private(control_bytes(), control_bytes(), PagePolicy::Small)?;
         self.create_in(data, control, Arc::new(ScriptedLiveness::new().process(0)))
@@ -163,7 +163,7 @@ impl Builder {
                 max,
             });
         }
-        Ok(self.capacity.next_multiple_of(FRAME_BYTES))
+        Ok(whole_frames(self.capacity))
     }
 
     /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
@@ -289,6 +289,12 @@ impl Builder {
             core,
         })
     }
+}
+
+/// So many bytes in whole frames; the greatest numbers, which no memory has, become smaller.
+fn whole_frames(bytes: u64) -> u64 {
+    let frames = bytes.checked_next_multiple_of(FRAME_BYTES);
+    frames.unwrap_or(u64::MAX - (FRAME_BYTES - 1))
 }
 
 /// Bytes that a store's control region needs.
@@ -630,7 +636,7 @@ macro_rules! operations {
                 db.core.update(db.number, key, decide)
             }
 
-            /// Visits about `count` records (key, value) from `cursor` on and says where to go on. From
+            /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says where to go on. From
             /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
             /// visited at least once. The order is that of the keys' hashes. `visit` runs pinned, as
             /// if it held a [`Value`].

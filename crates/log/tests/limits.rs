@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mneme_log::{LogStore, PagePolicy, WriteError};
+use mneme_log::{Cursor, LogStore, OpenError, PagePolicy, WriteError};
 use mneme_sys::{CpuId, SyntheticTopology};
 
 fn open(capacity: u64) -> LogStore {
@@ -174,4 +174,30 @@ fn a_full_store_refuses_at_once_and_recovers() {
     }
     assert!(store.stats().moved_bytes > full.moved_bytes);
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Whoever scans by steps of nothing comes to the end all the same.
+#[test]
+fn a_scan_of_no_records_goes_on() {
+    let store = open(64 << 20);
+    for i in 0..50u32 {
+        store.put(&i.to_le_bytes(), b"v").unwrap();
+    }
+    let (mut at, mut steps) = (Cursor::START, 0);
+    while at != Cursor::END && steps <= 100 {
+        at = store.scan(at, 0, |_, _| {}).unwrap();
+        steps += 1;
+    }
+    assert!(steps <= 51);
+}
+
+/// Sizes that no machine has are refused, not computed with.
+#[test]
+fn the_greatest_numbers_are_refused_as_capacities() {
+    for bytes in [u64::MAX, u64::MAX - (2 << 20) + 2, 1 << 62] {
+        let asked = LogStore::builder().capacity(bytes).open_private();
+        assert!(matches!(asked, Err(OpenError::CapacityTooLarge { .. })));
+        let growing = LogStore::builder().capacity(64 << 20).max_capacity(bytes);
+        assert!(growing.open_private().is_err());
+    }
 }
