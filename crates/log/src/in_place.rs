@@ -52,8 +52,10 @@ impl Core {
         let seen = self.look(slot, root, place, segment, |segment, _| {
             let found = self.mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
-                found.record.copy_value(value);
-                (found.entry, found.record.expires())
+                if found.record.header().room().is_some() {
+                    found.record.copy_value(value);
+                }
+                (found.entry, found.record.expires(), found.record)
             });
             // SYNC: pairs with the release fence in `overwrite`: whoever has read a new byte sees
             // the bit, or the unlocking.
@@ -63,11 +65,18 @@ impl Core {
         Ok(match seen {
             None => Err(None),
             Some((None, home)) => Err(Some(home)),
-            Some((Some((entry, expires)), home)) => Ok(Copied {
-                entry,
-                home,
-                expires,
-            }),
+            Some((Some((entry, expires, record)), home)) => {
+                if record.header().room().is_none() {
+                    // It never changes. To copy one of a GiB while nobody writes to its bucket could
+                    // be to wait for ever.
+                    record.copy_value(value);
+                }
+                Ok(Copied {
+                    entry,
+                    home,
+                    expires,
+                })
+            }
         })
     }
 

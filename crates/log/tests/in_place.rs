@@ -157,3 +157,27 @@ fn an_expiry_comes_and_goes_with_the_value() {
     assert_eq!(store.get(b"plain").unwrap().unwrap(), b"3");
     assert_eq!(store.len(), 2);
 }
+
+/// A long value, which is never overwritten, is copied out whatever is overwritten beside it.
+#[test]
+fn a_long_value_is_read_beside_busy_neighbours() {
+    let store = open();
+    let long = vec![1; 32 << 20];
+    store.put(b"long", &long).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Some in each bucket of the index.
+            for i in (0..2_000u32).cycle() {
+                store.put(&i.to_be_bytes(), b"v").unwrap();
+                if stop.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..3 {
+            assert_eq!(*store.get(b"long").unwrap().unwrap(), *long);
+        }
+        stop.store(true, Relaxed);
+    });
+}
