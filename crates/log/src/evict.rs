@@ -221,7 +221,7 @@ impl Core {
             // Large records that were read are not copied for it: their turn comes again.
             while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
                 let info = self.tables.info(frame);
-                if word.large() && self.spare_large(frame, info, policy)? {
+                if word.large() && self.spare_large(frame, info, word, policy)? {
                     continue;
                 }
                 let claimed = word.to(State::Compacting, Some(slot.id()));
@@ -265,9 +265,14 @@ impl Core {
         &self,
         frame: Frame,
         info: &SegmentInfo,
+        word: StateWord,
         policy: Evict,
     ) -> Result<bool, WriteError> {
         let _pin = self.participants.pin()?;
+        // Seen again under the pin: until it ends the record stays where it is.
+        if info.state() != word {
+            return Ok(false);
+        }
         let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
         let stays = self.spares(&record, policy);
         if stays {

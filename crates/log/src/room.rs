@@ -60,6 +60,10 @@ impl Room {
 impl Core {
     /// Tries to make room; on `Ok` the caller tries its write again. It holds no pin of its own.
     pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
+        if !self.could_hold(room.wanted) {
+            // Nothing that could be moved or forgotten would help.
+            return Err(self.out_of_memory(room.wanted));
+        }
         self.reap(slot)?;
         let now = self.clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*room.began.get_or_insert(now)));
@@ -76,6 +80,9 @@ impl Core {
             } else {
                 self.stalled_by_pin(slot.id(), since)
             });
+        }
+        if self.await_limbo(slot, room)? {
+            return Ok(());
         }
         let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
@@ -120,6 +127,29 @@ impl Core {
         Ok(())
     }
 
+    /// Waits a little for the readers of the index' old blocks where these leave a change of shape no
+    /// room; false: there is room. The caller is not pinned, or would wait for itself.
+    pub(crate) fn await_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
+        let Some(cleared) = self.clear_limbo(slot)? else {
+            return Ok(false);
+        };
+        if slot.is_pinned() && !cleared {
+            // A `Value` of this thread is alive.
+            return Err(self.stalled_by_pin(slot.id(), Duration::ZERO));
+        }
+        if !cleared {
+            let now = self.clock.now_ns();
+            let since = Duration::from_nanos(now.saturating_sub(*room.began.get_or_insert(now)));
+            if since > ROOM_TIMEOUT
+                && let Some(slot) = self.holds_up(room)
+            {
+                return Err(self.stalled_by_pin(slot, since));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(true)
+    }
+
     /// Who has kept one and the same pin while this writer waited; `NONE`: nobody reads, and yet a
     /// sweep does not go on.
     fn holds_up(&self, room: &mut Room) -> Option<SlotId> {
@@ -131,7 +161,7 @@ impl Core {
         (room.pin.replace(seen) == Some(seen)).then_some(oldest.slot)
     }
 
-    fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
+    pub(crate) fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
         let sweeper = self.tables.header().sweep.owner();
         let (slot, what) = match sweeper.filter(|_| slot == SlotId::NONE) {
             // Nobody reads, and yet nothing is freed.
@@ -168,6 +198,13 @@ impl Core {
         let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;
         let gains: u64 = self.gains(!self.is_large(wanted)).sum();
         !self.sweeps_due() && free + gains < wanted.max(self.segment_bytes())
+    }
+
+    /// Whether the store is large enough for so many bytes, were nothing else in it.
+    pub(crate) fn could_hold(&self, bytes: u64) -> bool {
+        let stats = self.arena.stats();
+        let frames = stats.frames.saturating_sub(stats.reserved);
+        bytes <= u64::from(frames) * FRAME_BYTES
     }
 
     /// What each log segment gives back once it is compacted, or is about to; with what lies unused

@@ -16,6 +16,7 @@ use mneme_sync::{Pin, Slot};
 
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
+use crate::evict::Evict;
 use crate::expiry::{Expiry, Stored};
 use crate::index::bucket::{Entry, HomeWord};
 use crate::index::root::Root;
@@ -97,14 +98,14 @@ impl Core {
             let wanting = match attempt.wanting {
                 // Whatever the body made of that error.
                 Some(wanted) => {
-                    attempt.give_up()?;
+                    drop(attempt);
                     wanted
                 }
                 None => {
                     let value = match result {
                         Ok(value) => value,
                         Err(error) => {
-                            attempt.give_up()?;
+                            drop(attempt);
                             return Err(error);
                         }
                     };
@@ -112,6 +113,10 @@ impl Core {
                         Outcome::Committed => return Ok(value),
                         Outcome::Conflict => {
                             self.stand_back(&mut conflicts);
+                            continue;
+                        }
+                        Outcome::LimboFull => {
+                            self.await_limbo(&slot, &mut room)?;
                             continue;
                         }
                         Outcome::NoRoom(wanted) => wanted,
@@ -123,7 +128,9 @@ impl Core {
             refusals += 1;
             let total = written + wanting;
             let capacity = self.capacity();
-            if self.is_full(total) || refusals > (capacity / total.max(1)).max(4) {
+            let full = self.eviction() == Evict::None && self.is_full(total);
+            let hopeless = full || !self.could_hold(total);
+            if hopeless || refusals > (capacity / total.max(1)).max(4) {
                 return Err(self.out_of_memory(total).into());
             }
             room.want(wanting);
@@ -250,15 +257,17 @@ impl<'a> Transaction<'a> {
             .map(|new| new.1)
             .sum()
     }
+}
 
-    /// Counts what was appended as dead.
-    fn give_up(self) -> Result<(), WriteError> {
+impl Drop for Transaction<'_> {
+    /// Counts what was appended as dead, unless it was committed; also if the body panics.
+    fn drop(&mut self) {
         for write in &self.writes {
             if let Some((loc, size)) = write.new {
-                self.core.record_died(loc, size)?;
+                // Where that fails is damage for the check to say.
+                let _ = self.core.record_died(loc, size);
             }
         }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use memory::Memory;
 use memory::stopped::Stopped;
 use std::collections::HashSet;
 
-use mneme_log::{Cursor, LogStore, ReadError, WriteError};
+use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 fn key(i: u32) -> [u8; 4] {
@@ -277,4 +277,45 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
         assert_eq!(now, [1, 0, 2], "{name}");
         sound(&store, name);
     }
+}
+
+/// A transaction that happened is not said to have failed because its notes cannot be given back.
+#[test]
+fn what_is_committed_stays_though_the_arena_is_held_up() {
+    let (memory, store) = Memory::new();
+    let (theirs, holder) = (memory.open(2), memory.open(3));
+    store.put(b"long", &[1; 1 << 20]).unwrap();
+    // So many that their notes need an extent.
+    const MANY: u32 = 500;
+    let committed = Stopped::at("txn.committed", 1, move || {
+        theirs.transaction(|t| {
+            t.put(b"long", &[2; 1 << 20])?;
+            (0..MANY).try_for_each(|i| t.put(&key(i), b"v"))
+        })
+    });
+    let stopped = Stopped::at("arena.claim.refreshed", 1, move || {
+        holder.put(b"other", &[1; 1 << 20])
+    });
+    committed.finish().unwrap();
+    stopped.finish().unwrap();
+    for _ in 0..3 {
+        store.compact().unwrap();
+    }
+    store.put(b"third", &[3; 1 << 20]).unwrap();
+    assert_eq!(*store.get(b"long").unwrap().unwrap(), [2; 1 << 20]);
+    assert_eq!(store.len(), u64::from(MANY) + 3);
+    sound(&store, "");
+}
+
+/// A transaction that only reads waits for a holder that is stopped for a bounded time.
+#[test]
+fn a_reading_transaction_says_who_holds_it_up() {
+    let (memory, store) = Memory::new();
+    store.put_until(b"k", b"v", Expiry::At(u64::MAX)).unwrap();
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("log.bucket.locked", 1, move || theirs.put(b"k", b"w"));
+    let refused = store.transaction(|t| t.get(b"k")).unwrap_err();
+    assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+    stopped.finish().unwrap();
+    assert_eq!(store.transaction(|t| t.get(b"k")).unwrap().unwrap(), b"w");
 }

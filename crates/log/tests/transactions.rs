@@ -358,3 +358,105 @@ fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
         assert_eq!(number_of(&store, b"copy"), u64::from(changes));
     }
 }
+
+/// What is read as absent was so at the same instant as all else, whoever added and removed it
+/// meanwhile.
+#[test]
+fn what_moves_to_and_fro_is_never_seen_to_be_nowhere() {
+    let store = open();
+    store.put(b"here", b"v").unwrap();
+    for i in 0..ACCOUNTS {
+        store.put(&account(i), b"v").unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    let nowhere = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0u64.. {
+                let places = if n % 2 == 0 {
+                    [b"here", b"over"]
+                } else {
+                    [b"over", b"here"]
+                };
+                store
+                    .transaction(|t| {
+                        t.remove(places[0])?;
+                        t.put(places[1], b"v")
+                    })
+                    .unwrap();
+                if n % 256 == 0 {
+                    // Long enough to look at everything.
+                    std::thread::sleep(std::time::Duration::from_micros(500));
+                }
+                if stop.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let look = || {
+            let look = |t: &mut Transaction<'_>| {
+                let mut found = 0;
+                for place in [b"here", b"over"] {
+                    found += u32::from(t.get(place)?.is_some());
+                    // Time enough, between two looks at the same place, for several moves.
+                    for i in 0..8 {
+                        t.get(&account(i))?;
+                    }
+                }
+                Ok::<_, WriteError>(found)
+            };
+            store.transaction(look).unwrap()
+        };
+        let nowhere = (0..3_000).filter(|_| look() != 1).count();
+        stop.store(true, Relaxed);
+        nowhere
+    });
+    assert_eq!(nowhere, 0);
+}
+
+/// A body that panics leaves nothing behind, as one that fails does.
+#[test]
+fn a_body_that_panics_gives_back_what_it_has_written() {
+    let store = open();
+    store.put(b"key", b"v").unwrap();
+    let before = store.stats();
+    for _ in 0..40 {
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.transaction(|t| {
+                t.put(b"long", &vec![1; 8 << 20])?;
+                t.put(b"key", &[2; 100_000])?;
+                panic!("on purpose");
+                #[allow(unreachable_code)]
+                Ok::<(), WriteError>(())
+            })
+        }));
+        assert!(panicked.is_err());
+    }
+    store.compact().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.stats().live_bytes, before.live_bytes);
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+/// A transaction makes the index grow further than may wait for its own pin.
+#[test]
+fn a_transaction_fills_an_empty_index() {
+    let store = open();
+    const MANY: u32 = 20_000;
+    store
+        .transaction(|t| (0..MANY).try_for_each(|i| t.put(&i.to_be_bytes(), b"v")))
+        .unwrap();
+    assert_eq!(store.len(), u64::from(MANY));
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+/// Unless the thread keeps a value besides, which it is told.
+#[test]
+fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
+    let store = open();
+    store.put(b"kept", b"v").unwrap();
+    let kept = store.get(b"kept").unwrap();
+    let put = |n: u32| store.transaction(|t| (0..n).try_for_each(|i| t.put(&i.to_be_bytes(), b"")));
+    assert!(matches!(put(20_000), Err(WriteError::Stalled(_))));
+    drop(kept);
+    put(20_000).unwrap();
+}

@@ -32,6 +32,9 @@ pub(crate) const INTENT_SHARD: u16 = 1;
 /// Retired blocks that start a grace period together.
 const BATCH: usize = 64;
 
+/// Blocks that a change of shape retires at most, and some more.
+const RETIRED: usize = 8;
+
 /// Journal words. The kind is written last when an entry is made and first when it is struck out.
 pub(crate) mod journal {
     /// What is going on: one of the kinds.
@@ -200,6 +203,22 @@ impl Core {
             })?;
         }
         Ok(trimmed)
+    }
+
+    /// Frees what has waited in limbo, wherever a change of shape finds no room there; `None`: nowhere,
+    /// else whether all have room now. The caller is not pinned.
+    pub(crate) fn clear_limbo(&self, slot: &Slot<'_>) -> Result<Option<bool>, WriteError> {
+        let mut cleared = None;
+        for shard in 0..self.tables.geometry.shards {
+            if limbo_is_full(self.tables.shard(shard)) {
+                let room = self.with_shard(slot, shard, |held| {
+                    held.collect(true)?;
+                    Ok(!held.limbo_is_full())
+                })?;
+                cleared = Some(room && cleared != Some(false));
+            }
+        }
+        Ok(cleared)
     }
 
     /// The use of a pool frame as its bitmap has it: units in use, without the bitmap's own.
@@ -419,13 +438,9 @@ impl HeldShard<'_> {
         Ok(trimmed)
     }
 
-    /// Blocks that limbo has room for.
-    pub fn limbo_room(&self) -> usize {
-        self.shard
-            .limbo
-            .iter()
-            .filter(|e| e[0].load(Relaxed) == 0)
-            .count()
+    /// Whether limbo may not have room for all that a change of shape retires.
+    pub fn limbo_is_full(&self) -> bool {
+        limbo_is_full(self.shard)
     }
 
     /// Puts a block that readers may still see into limbo. Idempotent; the caller made sure of room.
@@ -542,6 +557,11 @@ impl HeldShard<'_> {
     pub fn slot(&self) -> SlotId {
         self.slot
     }
+}
+
+fn limbo_is_full(shard: &Shard) -> bool {
+    let room = shard.limbo.iter().filter(|e| e[0].load(Relaxed) == 0);
+    room.count() < RETIRED
 }
 
 /// The first run of `units` zero bits among the words of a bitmap.

@@ -55,11 +55,16 @@ pub(crate) enum Why {
 pub(crate) enum Resized {
     /// The index has another shape now, or needs none: look again.
     Done,
-    /// Somebody holds up a bucket or the limbo, by what he holds: wait for him, then try again.
+    /// Somebody holds up a bucket, by what he holds: wait for him, then try again.
     Busy(SlotId, Holding),
-    /// The arena has no frame for the new blocks.
+    /// The arena has no frame for the new blocks, or the old ones must wait for a place in limbo.
     NoRoom,
 }
+
+/// There is no place in limbo for the blocks that a change of shape retires, until pins are given
+/// up. The caller's own may be among them, so it must not wait before it has given it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LimboFull;
 
 impl Core {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
@@ -74,19 +79,32 @@ impl Core {
         seen: Option<SegmentRef>,
         why: Why,
     ) -> Result<Resized, WriteError> {
+        let resized = self.try_resize(slot, root, place, seen, why)?;
+        Ok(resized.unwrap_or(Resized::NoRoom))
+    }
+
+    /// The same, for those who ask what there is no room in.
+    pub(crate) fn try_resize(
+        &self,
+        slot: &Slot<'_>,
+        root: &Root,
+        place: Place,
+        seen: Option<SegmentRef>,
+        why: Why,
+    ) -> Result<Result<Resized, LimboFull>, WriteError> {
         let shard = root.shard(place.partition, self.tables.geometry.shards);
         let change = |held: &HeldShard<'_>| {
             if self.mem.index_segment(root, place)? != seen {
-                return Ok(Resized::Done);
+                return Ok(Ok(Resized::Done));
             }
             held.collect(false)?;
             let Some(segment) = seen else {
-                return held.first_segment(slot, root, place);
+                return held.first_segment(slot, root, place).map(Ok);
             };
-            if held.limbo_room() < 8 {
+            if held.limbo_is_full() {
                 held.collect(true)?;
-                if held.limbo_room() < 8 {
-                    return Ok(Resized::Busy(self.oldest_pin(), Holding::Pin));
+                if held.limbo_is_full() {
+                    return Ok(Err(LimboFull));
                 }
             }
             let used = self.segment_used(segment)?;
@@ -97,12 +115,13 @@ impl Core {
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
+            .map(Ok)
         };
         if why == Why::Full {
             self.with_shard(slot, shard, change)
         } else {
             let changed = self.try_with_shard(slot, shard, change)?;
-            Ok(changed.unwrap_or(Resized::Done))
+            Ok(changed.unwrap_or(Ok(Resized::Done)))
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::core::{Core, Wait};
 use crate::error::WriteError;
 use crate::expiry::Expiry;
 use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
-use crate::index::resize::{Resized, Why};
+use crate::index::resize::{LimboFull, Resized, Why};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
@@ -32,8 +32,29 @@ use super::{Read, Transaction, Write};
 pub(super) enum Outcome {
     Committed,
     Conflict,
+    /// Blocks of the index wait for pins to be given up, perhaps for the transaction's own.
+    LimboFull,
     /// There is no room for so many bytes.
     NoRoom(u64),
+}
+
+/// What an attempt to make room in the index came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Grown {
+    /// Look again.
+    Yes,
+    LimboFull,
+    NoRoom,
+}
+
+impl From<Grown> for Outcome {
+    fn from(grown: Grown) -> Outcome {
+        match grown {
+            Grown::Yes => Outcome::Conflict,
+            Grown::LimboFull => Outcome::LimboFull,
+            Grown::NoRoom => Outcome::NoRoom(0),
+        }
+    }
 }
 
 /// How one round of locking, checking and publishing ended.
@@ -110,9 +131,12 @@ impl Core {
     }
 }
 
+/// Looks at what was absent before a transaction that only reads runs anew.
+const LOOKS: usize = 64;
+
 impl Transaction<'_> {
     /// Makes it happen, if what it read is still so.
-    pub(super) fn commit(self) -> Result<Outcome, WriteError> {
+    pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
         if self.writes.is_empty() {
             return self.settle_reads();
         }
@@ -122,36 +146,72 @@ impl Transaction<'_> {
             if self.writes.iter().any(expiring) {
                 self.core.expect_expiries();
             }
-        } else {
-            self.give_up()?;
+            self.writes.clear();
         }
         outcome
     }
 
     /// Without writes nothing is locked: if all is as it was when the last key was read, the body saw
     /// it all at that time.
-    fn settle_reads(self) -> Result<Outcome, WriteError> {
-        for read in &self.reads {
-            let same = match (&read.root, read.seen) {
-                (Some(root), Some(seen)) => {
-                    let segment = self.core.mem.index_segment(root, read.place)?;
-                    let now =
-                        (self.core).find_seen(self.slot, root, read.place, segment, &read.key)?;
-                    now.is_some_and(|(found, now)| {
-                        // A holder that has not published yet, or that had and not unlocked, may
-                        // change what a record says without another entry or version.
-                        let still =
-                            now.same_version(seen) && !now.word.locked() && !seen.word.locked();
-                        found.map(|f| f.entry) == read.entry && (still || !read.mutable)
-                    })
+    ///
+    /// A record is never seen at its place again once it was replaced, but what is absent may have
+    /// been there meanwhile. So everything is looked at until the homes of what is absent are found
+    /// twice with the same version: between those two looks all of it was as it was read.
+    fn settle_reads(&self) -> Result<Outcome, WriteError> {
+        let mut wait = Wait::new();
+        let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
+        for _ in 0..LOOKS {
+            let mut settled = true;
+            for (read, before) in self.reads.iter().zip(&mut before) {
+                let Some(now) = self.look_again(read, &mut wait)? else {
+                    return Ok(Outcome::Conflict);
+                };
+                if read.entry.is_none()
+                    && let (Some(now), Some(then)) = (now, *before)
+                {
+                    settled &= now.same_version(then);
                 }
-                _ => self.is_still_nothing(read)?,
-            };
-            if !same {
-                return Ok(Outcome::Conflict);
+                *before = now;
+            }
+            if settled {
+                return Ok(Outcome::Committed);
             }
         }
-        Ok(Outcome::Committed)
+        Ok(Outcome::Conflict)
+    }
+
+    /// The home of a key that is as it was read, if there is one; `None`: it is not.
+    fn look_again(
+        &self,
+        read: &Read,
+        wait: &mut Wait,
+    ) -> Result<Option<Option<HomeWord>>, WriteError> {
+        let (Some(root), Some(seen)) = (&read.root, read.seen) else {
+            return Ok(self.is_still_nothing(read)?.then_some(None));
+        };
+        loop {
+            let segment = self.core.mem.index_segment(root, read.place)?;
+            let looked = (self.core).find_seen(self.slot, root, read.place, segment, &read.key)?;
+            let Some((found, now)) = looked else {
+                return Ok(None);
+            };
+            let same = found.map(|f| f.entry) == read.entry;
+            if !same || !read.mutable {
+                return Ok(same.then_some(Some(now)));
+            }
+            // A holder that has not published yet, or that had and not unlocked, may change what a
+            // record says without another entry or version.
+            let word = now.word;
+            if !now.same_version(seen) || (seen.word.locked() && !word.locked()) {
+                return Ok(None);
+            }
+            if !word.locked() {
+                return Ok(Some(Some(now)));
+            }
+            if !word.retired() {
+                self.core.wait_for(self.slot, wait, word.holder())?;
+            }
+        }
     }
 
     /// Whether there is still no bucket for a key that had none.
@@ -168,8 +228,8 @@ impl Transaction<'_> {
             let mut writes = Vec::with_capacity(self.writes.len());
             for write in &self.writes {
                 match self.home_of(&write.root, write.place, &mut wait)? {
-                    Some(home) => writes.push(home),
-                    None => return Ok(Outcome::NoRoom(0)),
+                    Ok(home) => writes.push(home),
+                    Err(grown) => return Ok(grown.into()),
                 }
             }
             let mut reads = Vec::with_capacity(self.reads.len());
@@ -205,54 +265,62 @@ impl Transaction<'_> {
             homes.unlock();
             intent.clear();
             mneme_sys::fault!("txn.cleared");
-            self.core.drop_notes(self.slot, room)?;
-            match round? {
+            let dropped = self.core.drop_notes(self.slot, room);
+            let round = round?;
+            if !matches!(round, Round::Committed) {
+                // Else it has happened, whether or not the arena could take the notes back.
+                dropped?;
+            }
+            match round {
                 Round::Committed => return Ok(Outcome::Committed),
                 Round::Conflict => return Ok(Outcome::Conflict),
                 Round::Again => {}
                 Round::Full(i) => {
                     let (write, segment) = (&self.writes[i], writes[i].segment);
                     let grown = self.grow(&write.root, write.place, Some(segment), &mut wait)?;
-                    if !grown {
-                        return Ok(Outcome::NoRoom(0));
+                    if grown != Grown::Yes {
+                        return Ok(grown.into());
                     }
                 }
             }
         }
     }
 
-    /// The home bucket of `place`, with a segment made for it if need be. `None`: no room.
+    /// The home bucket of `place`, with a segment made for it if need be, or why there is none.
     fn home_of(
         &self,
         root: &Root,
         place: Place,
         wait: &mut Wait,
-    ) -> Result<Option<Home>, WriteError> {
+    ) -> Result<Result<Home, Grown>, WriteError> {
         loop {
             if let Some(segment) = self.core.mem.index_segment(root, place)? {
-                return Ok(Some(Home::of(segment, place)));
+                return Ok(Ok(Home::of(segment, place)));
             }
-            if !self.grow(root, place, None, wait)? {
-                return Ok(None);
+            let grown = self.grow(root, place, None, wait)?;
+            if grown != Grown::Yes {
+                return Ok(Err(grown));
             }
         }
     }
 
-    /// Makes room in the index around `place`. False: there is none to be had.
+    /// Makes room in the index around `place`.
     fn grow(
         &self,
         root: &Root,
         place: Place,
         seen: Option<SegmentRef>,
         wait: &mut Wait,
-    ) -> Result<bool, WriteError> {
-        match self.core.resize(self.slot, root, place, seen, Why::Full)? {
-            Resized::Done => Ok(true),
-            Resized::NoRoom => Ok(false),
-            Resized::Busy(holder, what) => {
+    ) -> Result<Grown, WriteError> {
+        let resized = (self.core).try_resize(self.slot, root, place, seen, Why::Full)?;
+        match resized {
+            Ok(Resized::Done) => Ok(Grown::Yes),
+            Ok(Resized::NoRoom) => Ok(Grown::NoRoom),
+            Ok(Resized::Busy(holder, what)) => {
                 self.core.wait_on(self.slot, wait, holder, what)?;
-                Ok(true)
+                Ok(Grown::Yes)
             }
+            Err(LimboFull) => Ok(Grown::LimboFull),
         }
     }
 
@@ -330,7 +398,8 @@ impl Transaction<'_> {
         intent.set(words::PHASE, Phase::Committed as u64);
         mneme_sys::fault!("txn.committed");
         for note in &noted {
-            self.core.finish_removal(*note)?;
+            // It was found there a moment ago. It has happened: damage there is for the check to say.
+            let _ = self.core.finish_removal(*note);
             mneme_sys::fault!("txn.removed");
         }
         for root in counters {
@@ -339,9 +408,9 @@ impl Transaction<'_> {
             mneme_sys::fault!("txn.counted");
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
-            let size = self.core.mem.record(note.old.loc())?.header().size();
-            // It has happened: damage there is for the check to say.
-            let _ = self.core.record_died(note.old.loc(), size);
+            if let Ok(old) = self.core.mem.record(note.old.loc()) {
+                let _ = self.core.record_died(note.old.loc(), old.header().size());
+            }
         }
         Ok(Round::Committed)
     }
