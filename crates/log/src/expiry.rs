@@ -259,8 +259,14 @@ impl Core {
                 // Said again by whoever finds or stores an expiring record from here on.
                 // SYNC: pairs with the Release store in `expect_expiries`.
                 expiring.swap(0, AcqRel);
+                mneme_sys::fault!("expiry.sweep.begun");
             }
-            let (seen, removed) = self.sweep_step(slot, sweep)?;
+            let step_taken = self.sweep_step(slot, sweep);
+            if step_taken.is_err() {
+                // Perhaps nobody goes on from here.
+                self.expect_expiries();
+            }
+            let (seen, removed) = step_taken?;
             removed_in_all += removed;
             let plenty =
                 removed * 10 > seen && self.clock.now_ns().saturating_sub(began) < LIMIT_NS;
@@ -269,6 +275,13 @@ impl Core {
             }
         }
         Ok(removed_in_all)
+    }
+
+    /// Leaves a sweep where it is: another one finds what this one has not come to.
+    pub(crate) fn leave_sweep(&self, sweep: &ExpirySweep) {
+        if !sweep.is_at_start() {
+            self.expect_expiries();
+        }
     }
 
     /// Removes every record that has expired; how many there were.

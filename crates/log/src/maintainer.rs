@@ -89,6 +89,7 @@ fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
                 .0;
         }
     }
+    core.leave_sweep(&sweep);
 }
 
 /// What concerns no node in particular.

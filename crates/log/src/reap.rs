@@ -43,6 +43,8 @@ impl Core {
         self.repair_segments(slot, dead.id())?;
         // Before the slot is given back: a reaper that dies here is followed by another.
         self.suspect_lost();
+        // It may have stored a record that expires, or have left off a sweep, without a word.
+        self.expect_expiries();
         mneme_sys::fault!("log.reap.segments");
         match self.arena.repair(dead) {
             Ok(_) => Ok(()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use memory::Memory;
 use memory::stopped::Stopped;
-use mneme_log::LogStore;
+use mneme_log::{Expiry, LogStore, UpdatePolicy};
 use mneme_sys::fault::{self, Action, Outcome};
 
 fn key(i: u32) -> [u8; 4] {
@@ -227,4 +227,47 @@ fn large_records_of_the_dead_are_looked_for_again() {
     store.compact().unwrap();
     assert_eq!(store.stats().free_bytes, before);
     sound(&store, "");
+}
+
+/// A record with an expiry whose writer died before it could say so is found by the sweep.
+#[test]
+fn what_the_dead_let_expire_is_swept() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
+        abandon(&memory, 1, "log.published", move || {
+            store.put_until(b"k", b"v", Expiry::At(1)).unwrap()
+        });
+        let store = memory.open(2);
+        store.reap().unwrap();
+        assert_eq!(store.len(), 1);
+        assert_eq!(store.remove_expired().unwrap(), 1);
+        assert_eq!(store.len(), 0);
+    }
+}
+
+/// A sweep that its thread did not live to end is made by others.
+#[test]
+fn a_sweep_of_the_dead_is_begun_anew() {
+    let (memory, store) = Memory::new();
+    store.put_until(b"k", b"v", Expiry::At(1)).unwrap();
+    abandon(&memory, 1, "expiry.sweep.begun", move || {
+        store.remove_expired().unwrap();
+    });
+    let store = memory.open(2);
+    store.reap().unwrap();
+    assert_eq!(store.remove_expired().unwrap(), 1);
+}
+
+/// A transaction that only reads finds out who holds what it reads, and that he is dead.
+#[test]
+fn a_reading_transaction_passes_the_dead() {
+    let (memory, store) = Memory::new();
+    store.put_until(b"k", b"v", Expiry::At(u64::MAX)).unwrap();
+    abandon(&memory, 1, "log.bucket.locked", move || {
+        store.put(b"k", b"w").unwrap()
+    });
+    let store = memory.open(2);
+    let read = store.transaction(|t| t.get(b"k")).unwrap();
+    assert_eq!(read.as_deref(), Some(&b"v"[..]));
+    sound(&store, "read");
 }
