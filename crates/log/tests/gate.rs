@@ -470,7 +470,8 @@ fn abandon(
         Outcome::Panicked => panic!("{work:?} panicked before {name}"),
     }
     memory.script.kill(1);
-    let model = model.lock().unwrap().clone();
+    // Taken from the abandoned thread, which would keep it for ever.
+    let model = std::mem::take(&mut *model.lock().unwrap());
     Some((memory, model))
 }
 

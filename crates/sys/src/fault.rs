@@ -60,7 +60,7 @@ pub enum Outcome<T> {
 }
 
 #[cfg(feature = "fault")]
-pub use armed::{arm, disarm, names, passed, reach, reached, run};
+pub use armed::{arm, disarm, discard, names, passed, reach, reached, run};
 
 /// The macro's target when the feature is off. Never called.
 #[cfg(not(feature = "fault"))]
@@ -71,6 +71,8 @@ pub fn reach(_name: &'static str) {}
 mod armed {
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeMap;
+    use std::io;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::mpsc::{Sender, channel};
     use std::sync::{Mutex, PoisonError};
 
@@ -181,6 +183,21 @@ mod armed {
         // The signal is on its way.
         loop {
             std::thread::park();
+        }
+    }
+
+    /// Gives the memory of a file to the system, which abandoned threads that map it would keep for
+    /// the life of the process. Its bytes are zero from now on.
+    ///
+    /// # Errors
+    /// The file is none of memory, or larger than a file can be.
+    pub fn discard(file: &OwnedFd, bytes: usize) -> io::Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let bytes = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+        // SAFETY: a system call on an open descriptor; the memory stays mapped and readable.
+        match unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, bytes) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
@@ -298,5 +315,19 @@ mod tests {
             panic!("on purpose")
         });
         assert_eq!(outcome, Outcome::Panicked);
+    }
+
+    #[cfg_attr(miri, ignore)]
+    #[test]
+    fn discarded_memory_is_zero_and_stays_mapped() {
+        use crate::{PagePolicy, Region};
+        let region = Region::memfd("discarded", 1 << 20, 1 << 20, PagePolicy::Small).unwrap();
+        let word: &std::sync::atomic::AtomicU64 = region.at(64).unwrap();
+        word.store(7, Ordering::Relaxed);
+        let file = region.duplicate_fd().unwrap().unwrap();
+        discard(&file, region.max()).unwrap();
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+        word.store(8, Ordering::Relaxed);
+        assert_eq!(word.load(Ordering::Relaxed), 8);
     }
 }

@@ -35,8 +35,8 @@ pub struct History {
     pub steps: u64,
     pub random: Random,
     pub calendar: Arc<Calendar>,
-    pub memory: Memory,
     pub openings: Vec<(u32, Arc<LogStore>)>,
+    pub memory: Memory,
     pub processes: u32,
     pub evict: Evict,
     /// Percents of its room that a store that must not forget is filled to.

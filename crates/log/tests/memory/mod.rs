@@ -17,7 +17,8 @@ pub mod stopped;
 
 pub const CAPACITY: usize = 64 << 20;
 
-/// The regions and the script.
+/// The regions and the script. Whatever was opened has to be closed before this is dropped, but for what
+/// abandoned threads have: those never look at it again, and would keep its memory.
 pub struct Memory {
     pub data: Region,
     control: Region,
@@ -83,5 +84,15 @@ impl Memory {
         let (data, control) = self.map();
         let liveness = Arc::new(self.script.process(process));
         self.builder.clone().open_in(data, control, liveness)
+    }
+}
+
+#[cfg(feature = "fault")]
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for region in [&self.data, &self.control] {
+            let file = region.duplicate_fd().unwrap().unwrap();
+            mneme_sys::fault::discard(&file, region.max()).unwrap();
+        }
     }
 }
