@@ -198,6 +198,19 @@ impl Core {
         Ok(Evicted::Nothing)
     }
 
+    /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else is
+    /// done with it. Of a policy that draws samples the next draw says so itself.
+    pub(crate) fn may_forget_later(&self) -> bool {
+        let policy = self.eviction();
+        policy != Evict::None
+            && !policy.is_choosy()
+            && self.segments().any(|(_, info, _, state)| match state {
+                State::Closed => !self.grace_over(info),
+                State::Compacting | State::Condemned => true,
+                _ => false,
+            })
+    }
+
     /// Whether compaction alone could win little.
     fn is_worn_out(&self) -> bool {
         let mut left = self.capacity() / LITTLE;

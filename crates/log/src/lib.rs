@@ -86,5 +86,5 @@ pub use store::{Builder, Database, LogStore, MIN_CAPACITY, UpdatePolicy, control
 pub use transaction::{Transaction, TransactionOn};
 pub use value::Value;
 
-pub use mneme_sync::{SlotError, Stalled};
+pub use mneme_sync::{Holding, SlotError, Stalled};
 pub use mneme_sys::{PageKind, PagePolicy, PageReport};

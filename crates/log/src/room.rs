@@ -78,7 +78,7 @@ impl Core {
             return Err(if self.is_full(room.wanted) {
                 self.out_of_memory(room.wanted)
             } else {
-                self.stalled_by_pin(slot.id(), since)
+                self.stalled_by_own_pin(slot)
             });
         }
         if self.await_limbo(slot, room)? {
@@ -111,10 +111,12 @@ impl Core {
         if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
             return Ok(());
         }
-        if self.is_full(room.wanted) {
+        let later = self.may_forget_later();
+        if !later && self.is_full(room.wanted) {
             return Err(self.out_of_memory(room.wanted));
         }
-        room.vain = if self.awaits_room() { 0 } else { room.vain + 1 };
+        let awaited = later || self.awaits_room();
+        room.vain = if awaited { 0 } else { room.vain + 1 };
         if room.vain > VAIN {
             return Err(self.out_of_memory(room.wanted));
         }
@@ -135,7 +137,7 @@ impl Core {
         };
         if slot.is_pinned() && !cleared {
             // A `Value` of this thread is alive.
-            return Err(self.stalled_by_pin(slot.id(), Duration::ZERO));
+            return Err(self.stalled_by_own_pin(slot));
         }
         if !cleared {
             let now = self.clock.now_ns();
@@ -161,7 +163,7 @@ impl Core {
         (room.pin.replace(seen) == Some(seen)).then_some(oldest.slot)
     }
 
-    pub(crate) fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
+    fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
         let sweeper = self.tables.header().sweep.owner();
         let (slot, what) = match sweeper.filter(|_| slot == SlotId::NONE) {
             // Nobody reads, and yet nothing is freed.
@@ -173,6 +175,17 @@ impl Core {
             slot,
             since,
             what,
+        }
+        .into()
+    }
+
+    /// Said at once: to wait would be to wait for oneself.
+    pub(crate) fn stalled_by_own_pin(&self, slot: &Slot<'_>) -> WriteError {
+        Stalled {
+            pid: self.participants.pid_of(slot.id()),
+            slot: slot.id(),
+            since: Duration::ZERO,
+            what: Holding::OwnPin,
         }
         .into()
     }

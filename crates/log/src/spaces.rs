@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, Stalled, Word};
+use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, Word};
 
 use crate::core::{Core, Wait};
 use crate::error::{ReadError, WriteError};
@@ -331,13 +331,7 @@ impl Core {
             return Ok(());
         }
         if slot.is_pinned() {
-            return Err(Stalled {
-                pid: self.participants.pid_of(slot.id()),
-                slot: slot.id(),
-                since: Duration::ZERO,
-                what: Holding::OwnPin,
-            }
-            .into());
+            return Err(self.stalled_by_own_pin(&slot));
         }
         let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
         let table = self.table();

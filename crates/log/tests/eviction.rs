@@ -229,3 +229,26 @@ fn transactions_find_room_as_other_writes_do() {
         assert!(store.check().unwrap().problems.is_empty());
     }
 }
+
+/// Writers who find nothing to forget at the moment, for others are at it or are still reading, wait
+/// for them instead of refusing.
+#[test]
+fn several_writers_are_never_refused() {
+    for (policy, maintainer) in [(UpdatePolicy::Append, false), (UpdatePolicy::InPlace, true)] {
+        let store = open_with(Evict::Lfu, policy, maintainer);
+        let value = vec![7; 128 << 10];
+        std::thread::scope(|scope| {
+            for writer in 0..4u32 {
+                let (store, value) = (&store, &value);
+                scope.spawn(move || {
+                    for i in 0..3_000 {
+                        let len = value.len() >> (i % 8);
+                        store.put(&key(i * 4 + writer), &value[..len]).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(store.stats().evicted > 0);
+        assert!(store.check().unwrap().problems.is_empty());
+    }
+}

@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_log::{Cursor, Expiry, LogStore, Stored, Transaction, UpdatePolicy, WriteError};
+use mneme_log::{Cursor, Expiry, Holding, LogStore, Stored, Transaction, UpdatePolicy, WriteError};
 
 fn open() -> LogStore {
     open_with(UpdatePolicy::Append)
@@ -456,7 +456,8 @@ fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
     store.put(b"kept", b"v").unwrap();
     let kept = store.get(b"kept").unwrap();
     let put = |n: u32| store.transaction(|t| (0..n).try_for_each(|i| t.put(&i.to_be_bytes(), b"")));
-    assert!(matches!(put(20_000), Err(WriteError::Stalled(_))));
+    let refused = put(20_000);
+    assert!(matches!(refused, Err(WriteError::Stalled(s)) if s.what == Holding::OwnPin));
     drop(kept);
     put(20_000).unwrap();
 }
