@@ -64,10 +64,18 @@ fn of_place_word(word: u64) -> (Space, Place) {
 
 impl Core {
     /// Notes that the key at `place` was found, if anybody wants to know.
-    #[inline]
-    pub(crate) fn note_access(&self, slot: &Slot<'_>, root: &Root, place: Place) {
+    #[inline(always)]
+    pub(crate) fn note_access(&self, root: Root, place: Place) {
         if self.tables.header().samples.load(Relaxed) != 0 {
-            push(slot.undo(), place_word(root.space, place));
+            self.sample(root, place);
+        }
+    }
+
+    #[inline(never)]
+    fn sample(&self, root: Root, place: Place) {
+        // Whoever reads has a slot.
+        if let Ok(slot) = self.participants.slot() {
+            push(slot.undo(), place_word(root.space(), place));
         }
     }
 
@@ -108,7 +116,7 @@ impl Core {
             let (space, place) = of_place_word(word);
             if u64::from(place.partition) < self.partitions()
                 && let Some(root) = self.root(space)?
-                && let Some(segment) = self.prefetch_bucket(&root, place)?
+                && let Some(segment) = self.prefetch_bucket(root, place)?
             {
                 found.push((segment, place.tag));
             }

@@ -17,12 +17,15 @@ use crate::spaces::Space;
 /// Keys that are in flight together.
 const WIDTH: usize = 32;
 /// Lines of a record fetched ahead at most; the processor's own prefetcher follows behind them.
-const AHEAD_LINES: u64 = 6;
+const AHEAD_LINES: u64 = 3;
+const DISTANCE: usize = 4;
 
 /// Where a batch's keys belong.
 struct Flight {
     places: [Place; WIDTH],
     segments: [Option<SegmentRef>; WIDTH],
+    /// Where their records probably lie.
+    locs: [Option<Loc>; WIDTH],
 }
 
 /// The keys of a batch, whatever stands beside them.
@@ -58,21 +61,22 @@ impl<K: AsRef<[u8]>, V> Keys for KeysOf<'_, K, V> {
 impl Core {
     /// Starts fetching all that a batch of up to `WIDTH` keys will touch.
     #[inline]
-    fn take_off(&self, root: &Root, keys: &impl Keys, lines: u64) -> Result<Flight, ReadError> {
+    fn take_off(&self, root: Root, keys: &impl Keys, lines: u64) -> Result<Flight, ReadError> {
         let mut flight = Flight {
             places: [Place {
                 partition: 0,
                 tag: 0,
             }; WIDTH],
             segments: [None; WIDTH],
+            locs: [None; WIDTH],
         };
         for i in 0..keys.count() {
             flight.places[i] = self.place(keys.key(i));
             flight.segments[i] = self.prefetch_bucket(root, flight.places[i])?;
         }
-        for (place, segment) in flight.places.iter().zip(flight.segments).take(keys.count()) {
-            if let Some(segment) = segment {
-                self.prefetch_record(segment, place.tag, lines)?;
+        for i in 0..keys.count() {
+            if let Some(segment) = flight.segments[i] {
+                flight.locs[i] = self.prefetch_record(segment, flight.places[i].tag, lines)?;
             }
         }
         Ok(flight)
@@ -85,42 +89,34 @@ impl Core {
         keys: &[K],
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), ReadError> {
-        let slot = self.participants.slot()?;
         let mut copy = Vec::new();
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
-            let (_pin, space) = self.enter(&slot, database)?;
-            let root = self.root(space)?;
-            let flight = match &root {
-                Some(root) => Some((root, self.take_off(root, &some, AHEAD_LINES)?)),
-                None => None,
+            let (_pin, space) = self.enter_to_read(database)?;
+            let first = chunk * WIDTH;
+            let Some(root) = self.root(space)? else {
+                (first..first + some.len()).for_each(|i| visit(i, None));
+                continue;
             };
+            let flight = self.take_off(root, &some, AHEAD_LINES)?;
             for (i, key) in some.iter().enumerate() {
-                let key = key.as_ref();
+                if let Some(&Some(loc)) = flight.locs.get(i + DISTANCE) {
+                    self.prefetch_rest(loc, AHEAD_LINES);
+                }
+                let (place, segment, key) = (flight.places[i], flight.segments[i], key.as_ref());
                 if self.overwrites() {
-                    let there = match &flight {
-                        Some((root, flight)) if key.len() <= MAX_KEY => {
-                            let (place, segment) = (flight.places[i], flight.segments[i]);
-                            self.copy_out(&slot, root, place, segment, key, &mut copy)?
-                                .is_ok_and(|copied| !self.has_passed(copied.expires))
-                        }
-                        _ => false,
-                    };
-                    if let (true, Some((root, flight))) = (there, &flight) {
-                        self.note_access(&slot, root, flight.places[i]);
-                    }
-                    visit(chunk * WIDTH + i, there.then_some(&copy));
+                    let there = self.copy_live(root, place, segment, key, &mut copy)?;
+                    visit(first + i, there.then_some(&copy));
                     continue;
                 }
-                let found = match &flight {
-                    Some((root, flight)) if key.len() <= MAX_KEY => self
-                        .find(&slot, root, flight.places[i], flight.segments[i], key)?
-                        .filter(|found| !self.is_expired(&found.record)),
-                    _ => None,
+                let record = match segment {
+                    Some(segment) => self.glimpse_at(root, place, segment, key),
+                    None => None,
                 };
-                if let (true, Some((root, flight))) = (found.is_some(), &flight) {
-                    self.note_access(&slot, root, flight.places[i]);
-                }
-                visit(chunk * WIDTH + i, found.map(|f| f.record.value()));
+                let record = match record {
+                    Some(record) => Some(record),
+                    None => self.find_live(root, place, segment, key)?,
+                };
+                visit(first + i, record.map(|record| record.value()));
             }
         }
         Ok(())
@@ -181,7 +177,7 @@ impl Core {
         };
         if self.overwrites() {
             // Fetches only: each store finds its place again.
-            self.take_off(&root, &KeysOf(pairs), AHEAD_LINES)
+            self.take_off(root, &KeysOf(pairs), AHEAD_LINES)
                 .map_err(|e| first(e.into()))?;
             drop(pin);
             return self.overwrite_chunk(database, pairs);
@@ -211,7 +207,7 @@ impl Core {
         }
         // The line with the key alone: an old value is not read.
         let flight = self
-            .take_off(&root, &KeysOf(&pairs[..small]), 1)
+            .take_off(root, &KeysOf(&pairs[..small]), 1)
             .map_err(|e| first(e.into()))?;
         let mut locs = [Loc::of_byte(0); WIDTH];
         let reserved = self
@@ -284,9 +280,7 @@ impl Core {
             let Some(root) = self.root(space).map_err(|e| at(0)(e.into()))? else {
                 return Ok(removed);
             };
-            let flight = self
-                .take_off(&root, &some, 1)
-                .map_err(|e| at(0)(e.into()))?;
+            let flight = self.take_off(root, &some, 1).map_err(|e| at(0)(e.into()))?;
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 let published = if key.len() > MAX_KEY {
@@ -321,7 +315,9 @@ impl Core {
         let Some(root) = self.root(space)? else {
             return Ok(0);
         };
-        let counted = self.participants.counters(space.index(), root.id);
+        let counted = self
+            .participants
+            .counters(space.index(), self.root_id(root)?);
         Ok(counted.max(0) as u64)
     }
 }

@@ -130,7 +130,7 @@ impl Core {
                 };
                 let shard = root.shard(partition, self.tables.geometry.shards);
                 let walked = self.with_shard(slot, shard, |_| {
-                    Ok(self.check_partition(&root, partition, &mut seen))
+                    Ok(self.check_partition(root, partition, &mut seen))
                 })?;
                 match walked {
                     Ok(n) => seen.records += n,
@@ -155,20 +155,20 @@ impl Core {
     /// Every entry leads to a record of its key, near its home; records in the partition.
     fn check_partition(
         &self,
-        root: &Root,
+        root: Root,
         partition: u32,
         report: &mut Report,
     ) -> Result<u64, Corrupt> {
         let mut records = 0;
         let mut keys: HashMap<&[u8], (&Bucket, usize, Entry)> = HashMap::new();
         for (prefix, segment) in self.partition_segments(root, partition)? {
-            report.slots += segment.buckets * SLOTS as u64;
-            for i in 0..segment.buckets {
+            report.slots += segment.buckets() * SLOTS as u64;
+            for i in 0..segment.buckets() {
                 let bucket = self.mem.bucket(segment, i)?;
                 if let Some(what) = self.wrong_lock(bucket) {
                     report.problem(format!(
                         "space {}, partition {partition}, bucket {i}: {what}",
-                        root.space
+                        root.space()
                     ));
                 }
                 for (at_slot, entry) in (0..SLOTS)
@@ -176,7 +176,7 @@ impl Core {
                     .filter(|(_, e)| !e.is_empty())
                 {
                     records += 1;
-                    let at = format!("space {}, partition {partition}, bucket {i}", root.space);
+                    let at = format!("space {}, partition {partition}, bucket {i}", root.space());
                     let record = match self.mem.record(entry.loc()) {
                         Ok(record) => record,
                         Err(corrupt) => {
@@ -189,17 +189,17 @@ impl Core {
                         report.problem(format!("{at}: an entry leads to a record of another hash"));
                         continue;
                     }
-                    if segment.depth > 0 && entry.tag() >> (22 - segment.depth) != prefix {
+                    if segment.depth() > 0 && entry.tag() >> (22 - segment.depth()) != prefix {
                         report.problem(format!("{at}: an entry of another segment"));
                     }
-                    if record.header().space() != root.space {
+                    if record.header().space() != root.space() {
                         report.problem(format!(
                             "{at}: a record of space {}",
                             record.header().space()
                         ));
                     }
                     let home = segment.home(entry.tag());
-                    let distance = (i + segment.buckets - home) % segment.buckets;
+                    let distance = (i + segment.buckets() - home) % segment.buckets();
                     report.displaced += u64::from(distance > 0);
                     if distance > self.mem.bucket(segment, home)?.word().reach() {
                         report.problem(format!(
@@ -346,10 +346,10 @@ impl Core {
             let loc = Loc::of_byte(frame_byte(frame) + at);
             at += self.mem.record(loc)?.header().size();
             if at > end {
-                return Err(Corrupt {
-                    offset: loc.byte(),
-                    what: "a record that goes beyond its log segment".into(),
-                });
+                return Err(Corrupt::at(
+                    loc.byte(),
+                    "a record that goes beyond its log segment",
+                ));
             }
         }
         Ok(())
@@ -404,7 +404,7 @@ impl Core {
             }
             for root in self.all_roots()? {
                 if shard == 0 {
-                    take(self.root_block(&root), "a root", report);
+                    take(self.root_block(root), "a root", report);
                 }
                 for partition in (0..self.partitions() as u32)
                     .filter(|&p| root.shard(p, self.tables.geometry.shards) == shard)
@@ -412,8 +412,15 @@ impl Core {
                     let at = root.partition(partition);
                     let word = self.mem.word(at)?.load(Acquire);
                     let mut segment = |s: SegmentRef, report: &mut Report| {
-                        let units = (s.buckets * BUCKET_WORDS * 8).div_ceil(UNIT);
-                        take(Block { loc: s.loc, units }, "an index segment", report);
+                        let units = (s.buckets() * BUCKET_WORDS * 8).div_ceil(UNIT);
+                        take(
+                            Block {
+                                loc: s.loc(),
+                                units,
+                            },
+                            "an index segment",
+                            report,
+                        );
                     };
                     match Partition::of_word(word, at)? {
                         Partition::Empty => {}

@@ -64,19 +64,17 @@ impl Core {
                 | ClaimError::Invalid(InvalidClaim::TooMany { .. }),
             ) => Ok(None),
             Err(ClaimError::Stalled(stalled)) => Err(stalled.into()),
-            Err(other) => Err(Corrupt {
-                offset: 0,
-                what: format!("the arena refused a claim: {other}"),
-            }
-            .into()),
+            Err(other) => Err(Corrupt::at(0, format!("the arena refused a claim: {other}")).into()),
         }
     }
 
     /// Makes a claimed extent the log's own.
     pub fn adopt(&self, extent: Extent) -> Result<(), Corrupt> {
-        self.arena.adopt(extent).map_err(|e| Corrupt {
-            offset: extent.offset(),
-            what: format!("the arena refused to hand over an extent: {e}"),
+        self.arena.adopt(extent).map_err(|e| {
+            Corrupt::at(
+                extent.offset(),
+                format!("the arena refused to hand over an extent: {e}"),
+            )
         })
     }
 
@@ -84,10 +82,10 @@ impl Core {
     pub fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), WriteError> {
         self.arena.release(slot, extent).map_err(|e| match e {
             ReleaseError::Stalled(stalled) => stalled.into(),
-            other => Corrupt {
-                offset: extent.offset(),
-                what: format!("the arena refused to take an extent back: {other}"),
-            }
+            other => Corrupt::at(
+                extent.offset(),
+                format!("the arena refused to take an extent back: {other}"),
+            )
             .into(),
         })
     }

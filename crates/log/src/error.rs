@@ -6,15 +6,48 @@ use thiserror::Error;
 use crate::record::{MAX_KEY, MAX_VALUE};
 
 /// The region's bytes contradict themselves.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+///
+/// One word: whatever can meet damage is called at every step of an operation, and hands its result
+/// back in registers.
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error(
-    "damaged region: at byte {offset}: {what}; run check(), then restore or recreate the store"
+    "damaged region: at byte {}: {}; run check(), then restore or recreate the store", .0.offset, .0.what
 )]
-pub struct Corrupt {
+pub struct Corrupt(Box<Damage>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Damage {
+    offset: u64,
+    what: String,
+}
+
+impl Corrupt {
+    #[cold]
+    pub(crate) fn at(offset: u64, what: impl Into<String>) -> Corrupt {
+        let what = what.into();
+        Corrupt(Box::new(Damage { offset, what }))
+    }
+
     /// Bytes from the region's base.
-    pub offset: u64,
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.0.offset
+    }
+
     /// What was found there.
-    pub what: String,
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+}
+
+impl std::fmt::Debug for Corrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Corrupt")
+            .field("offset", &self.0.offset)
+            .field("what", &self.0.what)
+            .finish()
+    }
 }
 
 /// Why a read failed. A key that is absent is not an error.

@@ -307,7 +307,7 @@ impl Core {
     pub(crate) fn forget(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         entry: Entry,
         record: &Record<'_>,
@@ -315,7 +315,7 @@ impl Core {
         let pin = slot.pin();
         let change = Change {
             expect: Expect::At(entry.loc()),
-            ..Change::removal(*root, place, record.key())
+            ..Change::removal(root, place, record.key())
         };
         mneme_sys::fault!("evict.chosen");
         if self.publish(slot, &pin, &change)? != Published::Removed {
@@ -343,14 +343,14 @@ impl Core {
                     .fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
                     .wrapping_mul(0xd134_2543_de82_ef95);
                 vain += 1;
-                self.sample_at(slot, policy, dice ^ dice >> 29, &mut sample)?;
+                self.sample_at(policy, dice ^ dice >> 29, &mut sample)?;
             }
-            let Some((_, root, entry)) = sample.iter().min_by_key(|s| s.0) else {
+            let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) else {
                 break;
             };
             let record = self.mem.record(entry.loc())?;
             let place = self.place(record.key());
-            let gone = self.forget(slot, root, place, *entry, &record)?;
+            let gone = self.forget(slot, root, place, entry, &record)?;
             if gone > 0 {
                 bytes += gone;
                 removed += 1;
@@ -363,7 +363,6 @@ impl Core {
     /// Adds the records with an expiry of one bucket, chosen by `dice`. The caller is pinned.
     fn sample_at(
         &self,
-        slot: &Slot<'_>,
         policy: Evict,
         dice: u64,
         sample: &mut Vec<(u64, Root, Entry)>,
@@ -381,13 +380,13 @@ impl Core {
             partition: partition as u32,
             tag,
         };
-        let Some(segment) = self.mem.index_segment(&root, place)? else {
+        let Some(segment) = self.mem.index_segment(root, place)? else {
             return Ok(());
         };
         // The whole bucket, or its first records were seldom drawn.
         let mut at = HashOrder::at(partition, u64::from(segment.first_of_home(tag)));
         let mut entries = Vec::new();
-        self.entries_here(slot, &root, &mut at, |entry| entries.push(entry))?;
+        self.entries_here(root, &mut at, |entry| entries.push(entry))?;
         for entry in entries {
             let record = self.mem.record(entry.loc())?;
             let expires = record.expires();

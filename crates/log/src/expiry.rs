@@ -117,8 +117,8 @@ impl Core {
             return Ok(None);
         };
         let place = self.place(key);
-        let segment = self.mem.index_segment(&root, place)?;
-        let found = self.find(&slot, &root, place, segment, key)?;
+        let segment = self.mem.index_segment(root, place)?;
+        let found = self.find(root, place, segment, key)?;
         Ok(found
             .filter(|found| !self.is_expired(&found.record))
             .map(|found| Expiry::of_word(found.record.expires())))
@@ -160,8 +160,8 @@ impl Core {
         let place = self.place(key);
         let mut wait = Wait::new();
         loop {
-            let segment = self.mem.index_segment(&root, place)?;
-            let seen = self.find_seen(&slot, &root, place, segment, key)?;
+            let segment = self.mem.index_segment(root, place)?;
+            let seen = self.find_seen(root, place, segment, key)?;
             let there = seen
                 .as_ref()
                 .and_then(|(found, home)| Some((found.as_ref()?, *home)));
@@ -178,7 +178,7 @@ impl Core {
                 return Ok(None);
             }
             let expect = Expect::Unchanged(found.entry.loc(), home);
-            if self.set_expiry_if(&slot, &root, place, key, expect, to, &mut wait)? {
+            if self.set_expiry_if(&slot, root, place, key, expect, to, &mut wait)? {
                 self.expect_expiries();
                 return Ok(Some(Updated::Replaced));
             }
@@ -193,7 +193,7 @@ impl Core {
     fn set_expiry_if(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         key: &[u8],
         expect: Expect,
@@ -314,7 +314,7 @@ impl Core {
                 break;
             }
             let partition = sweep.at.place().partition;
-            self.entries_here(slot, &root, &mut sweep.at, |entry| {
+            self.entries_here(root, &mut sweep.at, |entry| {
                 self.mem.prefetch(entry.loc());
                 entries.push((partition, entry));
             })?;

@@ -323,10 +323,7 @@ impl Core {
 /// What to say of the word at `loc`, by which a head names what it appends to.
 #[cold]
 pub(crate) fn no_head(loc: Loc) -> Corrupt {
-    Corrupt {
-        offset: loc.byte(),
-        what: "a head names no log segment of its own".into(),
-    }
+    Corrupt::at(loc.byte(), "a head names no log segment of its own")
 }
 
 /// How long an operation waits for room before it says `Stalled`.

@@ -42,14 +42,13 @@ impl Core {
     /// not there. The caller is pinned, and has seen `place` lead to `segment` since.
     pub(crate) fn copy_out(
         &self,
-        slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Result<Copied, Option<HomeWord>>, ReadError> {
-        let seen = self.look(slot, root, place, segment, |segment, _| {
+        let seen = self.look(root, place, segment, |segment, _| {
             let found = self.mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
                 if found.record.header().room().is_some() {
@@ -92,7 +91,7 @@ impl Core {
         if value.len() > MAX_IN_PLACE {
             return Ok(None);
         }
-        let (root, place) = (&change.root, change.place);
+        let (root, place) = (change.root, change.place);
         let mut seen = match change.segment {
             Some(segment) => Some(segment),
             None => self.mem.index_segment(root, place)?,
@@ -181,10 +180,10 @@ impl Core {
         let mut value = vec![0; len.min(MAX_IN_PLACE)];
         let fits = record.header().room().is_some_and(|room| len <= room);
         if !fits || !UndoArea::read(&dead.undo(), 0, &mut value) {
-            return Err(Corrupt {
-                offset: loc.byte(),
-                what: "an intent overwrites a record that has no room for it".into(),
-            }
+            return Err(Corrupt::at(
+                loc.byte(),
+                "an intent overwrites a record that has no room for it",
+            )
             .into());
         }
         record.overwrite(&value);

@@ -353,10 +353,7 @@ impl Tables {
 
     /// Reads the geometry of the store whose client area is `client`.
     pub fn open(mem: &Mem, client: std::ops::Range<u64>) -> Result<Tables, OpenError> {
-        let corrupt = |what: &str| Corrupt {
-            offset: client.start,
-            what: what.to_owned(),
-        };
+        let corrupt = |what: &str| Corrupt::at(client.start, what.to_owned());
         if client.end.saturating_sub(client.start) < size_of::<LogHeader>() as u64 {
             return Err(corrupt("the client area is too small for a log header").into());
         }

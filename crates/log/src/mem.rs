@@ -48,7 +48,7 @@ impl Loc {
 
     /// As the low 42 bits of a word.
     #[inline]
-    pub fn bits(self) -> u64 {
+    pub const fn bits(self) -> u64 {
         self.0
     }
 
@@ -82,14 +82,14 @@ pub(crate) trait Memory {
     fn record(&self, loc: Loc) -> Result<Self::Record<'_>, Corrupt>;
 
     /// One word at `loc`.
-    #[inline]
+    #[inline(always)]
     fn word(&self, loc: Loc) -> Result<&Self::Word, Corrupt> {
         Ok(&self.words::<1>(loc)?[0])
     }
 
     /// The header of the record at `loc`, which the caller found published or below the `used` mark
     /// of a log segment.
-    #[inline]
+    #[inline(always)]
     fn header(&self, loc: Loc) -> Result<Header, Corrupt> {
         // SYNC: whoever handed out `loc` acquired it from its publication, which orders the header.
         let header = Header(self.word(loc)?.load(Relaxed));
@@ -103,10 +103,7 @@ pub(crate) trait Memory {
 
 #[cold]
 fn no_header(loc: Loc, header: Header) -> Corrupt {
-    Corrupt {
-        offset: loc.byte(),
-        what: format!("no record header: {:#018x}", header.0),
-    }
+    Corrupt::at(loc.byte(), format!("no record header: {:#018x}", header.0))
 }
 
 /// What an index compares a record by.
@@ -119,12 +116,12 @@ impl Memory for Mem {
     type Word = AtomicU64;
     type Record<'m> = Record<'m>;
 
-    #[inline]
+    #[inline(always)]
     fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
         Mem::words(self, loc)
     }
 
-    #[inline]
+    #[inline(always)]
     fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
         Mem::record(self, loc)
     }
@@ -154,13 +151,13 @@ impl Mem {
 
     #[cold]
     fn outside(&self, loc: Loc, bytes: u64) -> Corrupt {
-        Corrupt {
-            offset: loc.byte(),
-            what: format!(
+        Corrupt::at(
+            loc.byte(),
+            format!(
                 "{bytes} bytes there lie outside the region of {}",
                 self.region.len()
             ),
-        }
+        )
     }
 
     /// Another opening may have grown the region: maps what it has become, and looks again.
@@ -173,7 +170,7 @@ impl Mem {
     }
 
     /// The address of `bytes` bytes at `loc`.
-    #[inline]
+    #[inline(always)]
     pub fn address(&self, loc: Loc, bytes: u64) -> Result<*mut u8, Corrupt> {
         let start = loc.byte();
         // A Loc is below 2^45, so that the sum cannot overflow.
@@ -184,7 +181,7 @@ impl Mem {
     }
 
     /// `N` words at `loc`.
-    #[inline]
+    #[inline(always)]
     pub fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
         let address = self.address(loc, N as u64 * 8)?;
         // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from a
@@ -201,7 +198,7 @@ impl Mem {
     }
 
     /// One word at `loc`.
-    #[inline]
+    #[inline(always)]
     pub fn word(&self, loc: Loc) -> Result<&AtomicU64, Corrupt> {
         Ok(&self.words::<1>(loc)?[0])
     }
@@ -210,7 +207,7 @@ impl Mem {
     ///
     /// The caller is pinned and found `loc` published (or below the `used` mark of a log segment),
     /// so that the bytes are initialised and do not change.
-    #[inline]
+    #[inline(always)]
     pub fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
         let header = Memory::header(self, loc)?;
         let address = self.address(loc, header.size())?;

@@ -9,10 +9,10 @@ use crate::core::{Core, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::root::Root;
-use crate::index::{Lookup, Place};
+use crate::index::{Lookup, Place, SegmentRef};
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
-use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
+use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, Record, write_body};
 use crate::room::Room;
 use crate::spaces::Space;
 use crate::store::UpdatePolicy;
@@ -60,32 +60,99 @@ impl Core {
     /// The value of `key`, kept readable by its pin.
     #[inline]
     pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        if key.len() > MAX_KEY {
-            return Ok(None);
+        let pin = self.participants.pin()?;
+        match self.glimpse(database, key) {
+            Some(record) => Ok(Some(Value::new(record.value(), pin))),
+            None => {
+                drop(pin);
+                self.get_slowly(database, key)
+            }
         }
-        let slot = self.participants.slot()?;
-        let (pin, space) = self.enter(&slot, database)?;
+    }
+
+    /// The record of `key`, if it is found at first sight. The caller is pinned.
+    #[inline(always)]
+    fn glimpse(&self, database: u8, key: &[u8]) -> Option<Record<'_>> {
+        let root = self.root(self.space(database)?).ok()??;
+        let place = self.place(key);
+        let segment = self.mem.index_segment(root, place).ok()??;
+        self.glimpse_at(root, place, segment, key)
+    }
+
+    /// The same of a key that belongs at `place`, which led to `segment` under the caller's pin.
+    #[inline(always)]
+    pub(crate) fn glimpse_at(
+        &self,
+        root: Root,
+        place: Place,
+        segment: SegmentRef,
+        key: &[u8],
+    ) -> Option<Record<'_>> {
+        if self.overwrites() {
+            return None;
+        }
+        let record = self.mem.glimpse(segment, place.tag, key)?;
+        if self.is_expired(&record) {
+            return None;
+        }
+        self.note_access(root, place);
+        Some(record)
+    }
+
+    /// What [`Core::get`] does if anything is unusual.
+    #[inline(never)]
+    fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        let (pin, space) = self.enter_to_read(database)?;
         let Some(root) = self.root(space)? else {
             return Ok(None);
         };
         let place = self.place(key);
-        let segment = self.mem.index_segment(&root, place)?;
+        let segment = self.mem.index_segment(root, place)?;
         if self.overwrites() {
             let mut value = Vec::new();
-            let copied = self.copy_out(&slot, &root, place, segment, key, &mut value)?;
-            let there = copied.is_ok_and(|copied| !self.has_passed(copied.expires));
-            if there {
-                self.note_access(&slot, &root, place);
-            }
+            let there = self.copy_live(root, place, segment, key, &mut value)?;
             return Ok(there.then(|| Value::copied(value)));
         }
-        let found = self
-            .find(&slot, &root, place, segment, key)?
-            .filter(|found| !self.is_expired(&found.record));
-        if found.is_some() {
-            self.note_access(&slot, &root, place);
+        let record = self.find_live(root, place, segment, key)?;
+        Ok(record.map(|record| Value::new(record.value(), pin)))
+    }
+
+    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned, and
+    /// has seen `place` lead to `segment` since.
+    #[inline(never)]
+    pub(crate) fn find_live(
+        &self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+    ) -> Result<Option<Record<'_>>, ReadError> {
+        let found = self.find(root, place, segment, key)?;
+        let live = found
+            .map(|found| found.record)
+            .filter(|record| !self.is_expired(record));
+        if live.is_some() {
+            self.note_access(root, place);
         }
-        Ok(found.map(|found| Value::new(found.record.value(), pin)))
+        Ok(live)
+    }
+
+    /// The same in a store that overwrites: its value is copied to `value`; whether it is there.
+    #[inline(never)]
+    pub(crate) fn copy_live(
+        &self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, ReadError> {
+        let copied = self.copy_out(root, place, segment, key, value)?;
+        let live = copied.is_ok_and(|copied| !self.has_passed(copied.expires));
+        if live {
+            self.note_access(root, place);
+        }
+        Ok(live)
     }
 
     /// Stores `value` under `key`.
@@ -115,7 +182,7 @@ impl Core {
                 let header = self.header_for(key, value, expiry, space);
                 room.want(header.size());
                 if let Some(root) = self.root_or_create(&slot, space)?
-                    && let segment = self.prefetch_bucket(&root, place)?
+                    && let segment = self.prefetch_bucket(root, place)?
                     && let Some(loc) = self.write_record(&slot, header, expiry, key, value)?
                 {
                     let new = Some((loc, header.size()));
@@ -212,19 +279,17 @@ impl Core {
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         room: &mut Room,
     ) -> Result<Tried, WriteError> {
-        let segment = self.mem.index_segment(&root, place)?;
+        let segment = self.mem.index_segment(root, place)?;
         let mut copy = Vec::new();
         let (decision, present, kept, expect);
         if self.overwrites() {
-            let copied = self
-                .copy_out(slot, &root, place, segment, key, &mut copy)?
-                .ok();
+            let copied = self.copy_out(root, place, segment, key, &mut copy)?.ok();
             let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
             expect = copied.map_or(Expect::Absent, |c| Expect::Unchanged(c.entry.loc(), c.home));
         } else {
-            let seen = self.find_seen(slot, &root, place, segment, key)?;
+            let seen = self.find_seen(root, place, segment, key)?;
             let found = seen
                 .as_ref()
                 .and_then(|(found, home)| Some((found.as_ref()?, *home)));
@@ -267,7 +332,7 @@ impl Core {
         }
         let new = match value {
             None => None,
-            Some(value) => match self.write_new(slot, &root, key, value, expiry, room)? {
+            Some(value) => match self.write_new(slot, root, key, value, expiry, room)? {
                 None => return Ok(Tried::NoRoom),
                 new => new,
             },
@@ -286,14 +351,14 @@ impl Core {
     fn write_new(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         key: &[u8],
         value: &[u8],
         expiry: Expiry,
         room: &mut Room,
     ) -> Result<Option<(Loc, u64)>, WriteError> {
         Self::check_lengths(key, value)?;
-        let header = self.header_for(key, value, expiry, root.space);
+        let header = self.header_for(key, value, expiry, root.space());
         room.want(header.size());
         let loc = self.write_record(slot, header, expiry, key, value)?;
         Ok(loc.map(|loc| (loc, header.size())))

@@ -23,6 +23,7 @@ use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::spaces::Space;
 
 /// The intent of a thread that is about to lock a bucket: words as in [`words`].
 pub(crate) const INTENT_BUCKET: u16 = 2;
@@ -129,7 +130,8 @@ impl Core {
     }
 
     fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {
-        let (root, place) = (&change.root, change.place);
+        let (root, place) = (change.root, change.place);
+        let id = self.root_id(root)?;
         let mut seen = change.segment;
         let mut wait = Wait::new();
         loop {
@@ -154,7 +156,7 @@ impl Core {
             let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
                 continue;
             };
-            let outcome = self.publish_held(slot, segment, change, held);
+            let outcome = self.publish_held(slot, segment, change, id, held);
             slot.intent(OPERATION_LANE).clear();
             match outcome? {
                 Outcome::Done {
@@ -207,9 +209,7 @@ impl Core {
         wait: &mut Wait,
     ) -> Result<Option<Held<'c>>, WriteError> {
         let home = self.mem.bucket(segment, segment.home(place.tag))?;
-        let loc = segment
-            .loc
-            .add_words(segment.home(place.tag) * crate::index::bucket::BUCKET_WORDS);
+        let loc = segment.home_at(place.tag);
         slot.intent(OPERATION_LANE)
             .begin(INTENT_BUCKET, &[loc.bits()]);
         mneme_sys::fault!("log.intent");
@@ -244,7 +244,7 @@ impl Core {
     pub(crate) fn relocate(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         mut seen: Option<SegmentRef>,
         old: Loc,
@@ -288,9 +288,10 @@ impl Core {
         slot: &Slot<'_>,
         segment: SegmentRef,
         change: &Change<'_>,
+        id: u64,
         mut held: Held<'_>,
     ) -> Result<Outcome, WriteError> {
-        let (root, place) = (&change.root, change.place);
+        let (root, place) = (change.root, change.place);
         let found = match self.mem.find_in(segment, place.tag, change.key) {
             Ok(found) => found,
             Err(corrupt) => {
@@ -319,7 +320,14 @@ impl Core {
         let delta = i64::from(change.new.is_some()) - i64::from(found.is_some());
         // To its users an expired record is gone already.
         let was_there = found.as_ref().is_some_and(|f| !self.is_expired(&f.record));
-        self.note_operation(slot, root, segment, entry, found.as_ref(), delta);
+        self.note_operation(
+            slot,
+            (root.space(), id),
+            segment,
+            entry,
+            found.as_ref(),
+            delta,
+        );
         let outcome = match found {
             Some(found) => {
                 let bucket = match self.mem.bucket(segment, found.bucket) {
@@ -361,7 +369,7 @@ impl Core {
         };
         mneme_sys::fault!("log.published");
         if delta != 0 {
-            slot.count(root.space.index(), root.id, delta);
+            slot.count(root.space().index(), id, delta);
         }
         mneme_sys::fault!("log.counted");
         held.unlock();
@@ -374,7 +382,7 @@ impl Core {
     fn note_operation(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        (space, id): (Space, u64),
         segment: SegmentRef,
         entry: Entry,
         found: Option<&Found<'_>>,
@@ -385,14 +393,14 @@ impl Core {
         intent.set(words::OLD, found.map_or(0, |f| f.entry.0));
         intent.set(words::SEGMENT, segment.word());
         if delta != 0 {
-            let counted = match slot.counted(root.space.index()) {
-                Some((id, count)) if id == root.id => count,
+            let counted = match slot.counted(space.index()) {
+                Some((of, count)) if of == id => count,
                 _ => 0,
             };
-            intent.set(words::ROOT, root.id);
+            intent.set(words::ROOT, id);
             intent.set(words::COUNT, counted.wrapping_add(delta) as u64);
         }
-        intent.set(words::SPACE, u64::from(root.space.number()) | READY);
+        intent.set(words::SPACE, u64::from(space.number()) | READY);
     }
 
     /// Settles an operation whose thread died: it happened if its entry is published, else not.
@@ -445,12 +453,12 @@ impl Core {
         reach: u64,
         entry: Entry,
     ) -> Result<bool, Corrupt> {
-        let first = home.byte().wrapping_sub(segment.loc.byte()) / (BUCKET_WORDS * 8);
-        if first >= segment.buckets {
-            return Err(Corrupt {
-                offset: home.byte(),
-                what: "an intent names a bucket outside its segment".into(),
-            });
+        let first = home.byte().wrapping_sub(segment.loc().byte()) / (BUCKET_WORDS * 8);
+        if first >= segment.buckets() {
+            return Err(Corrupt::at(
+                home.byte(),
+                "an intent names a bucket outside its segment",
+            ));
         }
         for distance in 0..=reach.min(segment.max_reach()) {
             let bucket = self.mem.bucket(segment, segment.behind(first, distance))?;

@@ -50,11 +50,7 @@ impl Core {
             Ok(_) => Ok(()),
             Err(RepairError::Stalled(stalled)) => Err(stalled.into()),
             Err(RepairError::Slot(error)) => Err(error.into()),
-            Err(other) => Err(Corrupt {
-                offset: 0,
-                what: format!("the arena's repair: {other}"),
-            }
-            .into()),
+            Err(other) => Err(Corrupt::at(0, format!("the arena's repair: {other}")).into()),
         }
     }
 }

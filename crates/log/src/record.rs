@@ -50,6 +50,8 @@ const STATE_SHIFT: u32 = 56;
 const SPACE_SHIFT: u32 = 58;
 const STATE_RECORD: u64 = 1;
 const STATE_ROOMY: u64 = 2;
+const PLAIN: u64 = STATE_RECORD << STATE_SHIFT;
+const ROOMY: u64 = STATE_ROOMY << STATE_SHIFT;
 const ROOM_SHIFT: u32 = VALUE_SHIFT + 15;
 const LENGTH_MASK: u64 = (1 << 15) - 1;
 const ROOM_MASK: u64 = (1 << 16) - 1;
@@ -84,7 +86,7 @@ impl Header {
     }
 
     /// How long a value may be that overwrites this one; `None`: none may.
-    #[inline]
+    #[inline(always)]
     pub fn room(self) -> Option<usize> {
         (self.0 >> STATE_SHIFT & 3 == STATE_ROOMY)
             .then_some((self.0 >> ROOM_SHIFT & ROOM_MASK) as usize)
@@ -100,7 +102,7 @@ impl Header {
         (self.0 & 0xffff) as usize
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn value_len(self) -> usize {
         let bits = self.0 >> VALUE_SHIFT & 0x7fff_ffff;
         if self.room().is_some() {
@@ -121,16 +123,16 @@ impl Header {
     }
 
     /// Whether this is the header of a record, with lengths in range and no kind of a later format.
-    #[inline]
+    #[inline(always)]
     pub fn is_record(self) -> bool {
-        let lengths = match self.0 >> STATE_SHIFT & 3 {
-            STATE_RECORD => self.value_len() <= MAX_VALUE,
-            STATE_ROOMY => self
+        // The kind is zero.
+        match self.0 & (3 << STATE_SHIFT | 0x1f << KIND_SHIFT) {
+            PLAIN => self.value_len() <= MAX_VALUE,
+            ROOMY => self
                 .room()
                 .is_some_and(|room| self.value_len() <= room && room <= MAX_IN_PLACE),
             _ => false,
-        };
-        lengths && self.0 >> KIND_SHIFT & 0x1f == 0
+        }
     }
 
     /// How much it was read lately.
@@ -144,13 +146,13 @@ impl Header {
     }
 
     /// Bytes from the record's start to its key.
-    #[inline]
+    #[inline(always)]
     pub fn key_offset(self) -> usize {
         8 + 8 * usize::from(self.has_expiry())
     }
 
     /// Bytes from the record's start to its value.
-    #[inline]
+    #[inline(always)]
     pub fn value_offset(self) -> usize {
         let key_end = self.key_offset() + self.key_len();
         if self.room().is_some() {
@@ -161,7 +163,7 @@ impl Header {
     }
 
     /// Bytes the record occupies, padding and room included.
-    #[inline]
+    #[inline(always)]
     pub fn size(self) -> u64 {
         let value = self.room().unwrap_or_else(|| self.value_len());
         ((self.value_offset() + value) as u64).next_multiple_of(8)

@@ -10,8 +10,6 @@
 //! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
 //! what lies there may long have changed in the new one, and its old records may be gone.
 
-use mneme_sync::Slot;
-
 use crate::core::Core;
 use crate::error::ReadError;
 use crate::index::bucket::{Entry, MAX_REACH, SLOTS, TAG_BITS};
@@ -122,7 +120,7 @@ impl Core {
                 return Ok(Cursor::END);
             };
             entries.clear();
-            self.entries_here(&slot, &root, &mut at, |entry| entries.push(entry))?;
+            self.entries_here(root, &mut at, |entry| entries.push(entry))?;
             for entry in &entries {
                 let record = self.mem.record(entry.loc())?;
                 if self.is_expired(&record) {
@@ -131,8 +129,8 @@ impl Core {
                 visited += 1;
                 if self.overwrites() {
                     let (place, key) = (self.place(record.key()), record.key());
-                    let segment = self.mem.index_segment(&root, place)?;
-                    let copied = self.copy_out(&slot, &root, place, segment, key, &mut copy)?;
+                    let segment = self.mem.index_segment(root, place)?;
+                    let copied = self.copy_out(root, place, segment, key, &mut copy)?;
                     if copied.is_ok_and(|copied| !self.has_passed(copied.expires)) {
                         visit(key, &copy);
                     }
@@ -148,15 +146,14 @@ impl Core {
     /// caller is pinned.
     pub(crate) fn entries_here(
         &self,
-        slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         at: &mut HashOrder,
         mut hand_out: impl FnMut(Entry),
     ) -> Result<(), ReadError> {
         let place = at.place();
         let segment = self.mem.index_segment(root, place)?;
         let mut entries = [Entry(0); SLOTS * (MAX_REACH as usize + 1)];
-        let seen = self.look(slot, root, place, segment, |segment, word| {
+        let seen = self.look(root, place, segment, |segment, word| {
             let (home, mut count) = (segment.home(place.tag), 0);
             // The reach may grow meanwhile; what comes with it is newer than this step.
             for distance in 0..=word.reach().min(segment.max_reach()) {
@@ -186,9 +183,9 @@ impl Core {
 /// The first tag behind the interval of `tag`'s home bucket; `1 << TAG_BITS`: the partition's end.
 fn next_interval(tag: u32, segment: SegmentRef) -> u64 {
     let (home, prefix) = (segment.home(tag), segment.prefix(tag));
-    if home + 1 < segment.buckets {
+    if home + 1 < segment.buckets() {
         u64::from(segment.first_tag(prefix, home + 1))
     } else {
-        u64::from(prefix_tag(prefix, segment.depth)) + (1 << (TAG_BITS - segment.depth))
+        u64::from(prefix_tag(prefix, segment.depth())) + (1 << (TAG_BITS - segment.depth()))
     }
 }

@@ -51,10 +51,10 @@ fn length(word: u64) -> Option<u64> {
 
 #[cold]
 fn no_length(frame: Frame) -> Corrupt {
-    Corrupt {
-        offset: frame_byte(frame),
-        what: "the lengths of the log segment there are damaged".into(),
-    }
+    Corrupt::at(
+        frame_byte(frame),
+        "the lengths of the log segment there are damaged",
+    )
 }
 
 /// Of the word that says how old a closed segment is: when it was closed, in 4 us (44 bits: two
@@ -391,10 +391,10 @@ impl Core {
                 return Ok(start);
             }
         }
-        Err(Corrupt {
-            offset: loc.byte(),
-            what: "a record's location outside every log segment".into(),
-        })
+        Err(Corrupt::at(
+            loc.byte(),
+            "a record's location outside every log segment",
+        ))
     }
 
     /// Marks an empty segment for freeing once its readers have left.
@@ -466,7 +466,7 @@ impl Core {
             return Ok(false);
         };
         let place = self.place(record.key());
-        let Some(segment) = self.mem.index_segment(&root, place)? else {
+        let Some(segment) = self.mem.index_segment(root, place)? else {
             return Ok(false);
         };
         let entry = Entry::new(place.tag, loc);

@@ -244,7 +244,7 @@ impl Core {
     }
 
     /// Pins, and says which space is `database`'s until the pin is given up.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter<'p>(
         &'p self,
         slot: &Slot<'p>,
@@ -258,6 +258,24 @@ impl Core {
                 self.enter_after_swap(slot, database)
             }
         }
+    }
+
+    /// The same for readers, who need no slot until they have to wait.
+    pub(crate) fn enter_to_read(&self, database: u8) -> Result<(Pin<'_>, Space), ReadError> {
+        let pin = self.participants.pin()?;
+        match self.space(database) {
+            Some(space) => Ok((pin, space)),
+            None => {
+                drop(pin);
+                self.enter_after_swap(&self.participants.slot()?, database)
+            }
+        }
+    }
+
+    /// The space of `database` until the caller's pin is given up; `None` while it is being swapped.
+    #[inline(always)]
+    pub(crate) fn space(&self, database: u8) -> Option<Space> {
+        self.table().space(database)
     }
 
     #[cold]

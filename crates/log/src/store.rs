@@ -248,13 +248,13 @@ impl Builder {
         let frames = arena.stats();
         let most = u64::from(frames.own) + u64::from(frames.frames) + u64::from(frames.growable);
         if most > tables.geometry.max_frames {
-            return Err(Corrupt {
-                offset: arena.client().start,
-                what: format!(
+            return Err(Corrupt::at(
+                arena.client().start,
+                format!(
                     "the log's tables are for {} frames, and the arena has {most}",
                     tables.geometry.max_frames
                 ),
-            }
+            )
             .into());
         }
         self.start(mem, tables, arena, participants, topology)

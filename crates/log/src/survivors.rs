@@ -154,7 +154,7 @@ impl Core {
             loc,
             ..
         } = *survivor;
-        if self.relocate(slot, &root, place, segment, loc, copy)? {
+        if self.relocate(slot, root, place, segment, loc, copy)? {
             *left += survivor.size();
         } else {
             self.record_died(copy, survivor.size())?;
@@ -201,7 +201,7 @@ impl Core {
             let stays = self.spares(&s.record, cull.policy);
             if !stays && error.is_none() {
                 let entry = Entry::new(s.place.tag, s.loc);
-                match self.forget(slot, &s.root, s.place, entry, &s.record) {
+                match self.forget(slot, s.root, s.place, entry, &s.record) {
                     Ok(bytes) => cull.bytes += bytes,
                     Err(e) => error = Some(e),
                 }
@@ -233,15 +233,13 @@ impl Core {
                 .prefetch(Loc::of_byte(loc.byte() + size.min(1 << 20) * AHEAD));
             *at += size;
             if *at > end {
-                return Err(Corrupt {
-                    offset: loc.byte(),
-                    what: "a record that goes beyond its log segment".into(),
-                }
-                .into());
+                return Err(
+                    Corrupt::at(loc.byte(), "a record that goes beyond its log segment").into(),
+                );
             }
             // One look serves neighbours of one space: under one pin its root stays readable.
             let root = match last {
-                Some(root) if root.space == header.space() => Some(root),
+                Some(root) if root.space() == header.space() => Some(root),
                 _ => self.root(header.space())?,
             };
             // A space that was cleared since has no entry for its old records.
@@ -259,7 +257,7 @@ impl Core {
             }
         }
         for survivor in &mut chunk {
-            survivor.segment = self.prefetch_bucket(&survivor.root, survivor.place)?;
+            survivor.segment = self.prefetch_bucket(survivor.root, survivor.place)?;
         }
         let mut error = None;
         chunk.retain(|s| {
@@ -332,10 +330,10 @@ impl Core {
         let source = self.mem.address(from, bytes)?;
         let target = self.mem.address(to, bytes)?;
         if from.byte().abs_diff(to.byte()) < bytes {
-            return Err(Corrupt {
-                offset: to.byte(),
-                what: "a log segment that overlaps another".into(),
-            });
+            return Err(Corrupt::at(
+                to.byte(),
+                "a log segment that overlaps another",
+            ));
         }
         // SAFETY: both ranges are mapped, and do not overlap. The target lies behind the `used` mark
         // of a segment whose head this thread holds, so that nobody else accesses it. What others

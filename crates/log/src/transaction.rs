@@ -300,7 +300,7 @@ impl TransactionOn<'_, '_> {
             });
         }
         let (core, root, place) = (t.core, t.root(database)?, t.core.place(key));
-        let segment = match &root {
+        let segment = match root {
             Some(root) => core.mem.index_segment(root, place)?,
             None => None,
         };
@@ -313,13 +313,13 @@ impl TransactionOn<'_, '_> {
             entry: None,
             mutable: core.overwrites(),
         };
-        let (Some(root), true) = (&root, segment.is_some()) else {
+        let (Some(root), true) = (root, segment.is_some()) else {
             t.reads.push(read);
             return Ok(visit(None));
         };
         if core.overwrites() {
             let mut value = Vec::new();
-            let copied = core.copy_out(t.slot, root, place, segment, key, &mut value)?;
+            let copied = core.copy_out(root, place, segment, key, &mut value)?;
             match &copied {
                 Ok(copied) => (read.seen, read.entry) = (Some(copied.home), Some(copied.entry)),
                 Err(word) => read.seen = *word,
@@ -327,7 +327,7 @@ impl TransactionOn<'_, '_> {
             t.reads.push(read);
             return Ok(visit(copied.ok().and_then(|c| c.stored(core, &value))));
         }
-        let seen = core.find_seen(t.slot, root, place, segment, key)?;
+        let seen = core.find_seen(root, place, segment, key)?;
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         read.seen = seen.as_ref().map(|(_, home)| *home);
         read.entry = found.map(|f| f.entry);

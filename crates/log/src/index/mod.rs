@@ -28,15 +28,16 @@ pub(crate) mod resize;
 pub(crate) mod root;
 pub(crate) mod tags;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use bucket::{BUCKET_WORDS, BucketOf, Entry, Held, HomeWord, LockWord, SLOTS, TAG_BITS};
-use mneme_sync::{Slot, Word};
+use mneme_sync::Word;
 
-use crate::core::Core;
+use crate::core::{Core, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::mem::{Keyed, LOC_BITS, Loc, Memory};
-use crate::record::Record;
+use crate::record::{Header, Record};
 use root::Root;
 
 /// Where a key belongs in an index.
@@ -64,6 +65,9 @@ pub(crate) const MAX_DEPTH: u32 = 12;
 /// Sizes of an index segment, in buckets.
 pub(crate) const SIZES: [u64; 10] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
 
+/// Lines of a record, behind its first ones, that are fetched ahead at most.
+const MAX_REST: u64 = 32;
+
 const BUCKETS_SHIFT: u32 = LOC_BITS;
 const DEPTH_SHIFT: u32 = 48;
 const PRESENT: u64 = 1 << 63;
@@ -76,7 +80,7 @@ const SEAL: u64 = ((1 << 10) - 1) << SEAL_SHIFT;
 /// words of others that look like a bucket; to take it for another, to say that keys are absent. Every
 /// change of one bit breaks the seal, and any other does but for one in a thousand.
 #[inline]
-fn sealed(word: u64) -> u64 {
+const fn sealed(word: u64) -> u64 {
     let rest = word & !SEAL;
     let sum = rest.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - 10);
     rest | sum << SEAL_SHIFT
@@ -84,59 +88,83 @@ fn sealed(word: u64) -> u64 {
 
 #[cold]
 fn not_sealed(loc: Loc) -> Corrupt {
-    Corrupt {
-        offset: loc.byte(),
-        what: "an index word that names no segment and no directory".into(),
-    }
+    Corrupt::at(
+        loc.byte(),
+        "an index word that names no segment and no directory",
+    )
 }
 
-/// An index segment: the contents of a partition or directory word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SegmentRef {
-    pub loc: Loc,
-    pub buckets: u64,
-    /// Leading bits of the tag that all its entries share.
-    pub depth: u32,
-}
+/// An index segment: the contents of a partition or directory word, whose seal was seen whole.
+///
+/// The word itself, as are a [`Root`] and a [`Loc`]: what every lookup carries from one step to the next
+/// stays in registers. A value of several words goes through memory at calls, and one that is read
+/// back in other pieces than it was stored in waits until every instruction before it is done, and
+/// with it the fetches of the next operation: single lookups at half their speed (measured).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentRef(NonZeroU64);
 
 impl SegmentRef {
-    /// The segment that `word`, found at `at`, names.
+    /// The segment of `buckets` buckets at `loc`, whose entries share the first `depth` bits of their
+    /// tags.
     #[inline]
+    pub const fn new(loc: Loc, buckets: u64, depth: u32) -> SegmentRef {
+        let rest = loc.bits() | buckets << BUCKETS_SHIFT | (depth as u64) << DEPTH_SHIFT;
+        match NonZeroU64::new(sealed(rest | PRESENT)) {
+            Some(word) => SegmentRef(word),
+            None => unreachable!(),
+        }
+    }
+
+    /// The segment that `word`, found at `at`, names.
+    #[inline(always)]
     pub fn of_word(word: u64, at: Loc) -> Result<SegmentRef, Corrupt> {
-        let segment = SegmentRef {
-            loc: Loc::of_word(word),
-            buckets: word >> BUCKETS_SHIFT & 63,
-            depth: (word >> DEPTH_SHIFT & 15) as u32,
-        };
-        let whole = sealed(word) == word && word >> 62 == PRESENT >> 62;
-        if whole && segment.buckets > 0 && segment.depth <= MAX_DEPTH {
+        if sealed(word) == word
+            && word >> 62 == PRESENT >> 62
+            && let Some(word) = NonZeroU64::new(word)
+            && let segment = SegmentRef(word)
+            && segment.buckets() > 0
+            && segment.depth() <= MAX_DEPTH
+        {
             Ok(segment)
         } else {
             Err(not_sealed(at))
         }
     }
 
+    /// Where it begins.
     #[inline]
-    pub fn word(self) -> u64 {
-        sealed(
-            self.loc.bits()
-                | self.buckets << BUCKETS_SHIFT
-                | u64::from(self.depth) << DEPTH_SHIFT
-                | PRESENT,
-        )
+    pub fn loc(self) -> Loc {
+        Loc::of_word(self.word())
+    }
+
+    /// How many buckets it has.
+    #[inline]
+    pub const fn buckets(self) -> u64 {
+        self.word() >> BUCKETS_SHIFT & 63
+    }
+
+    /// Leading bits of the tag that all its entries share.
+    #[inline]
+    pub const fn depth(self) -> u32 {
+        (self.word() >> DEPTH_SHIFT & 15) as u32
+    }
+
+    #[inline]
+    pub const fn word(self) -> u64 {
+        self.0.get()
     }
 
     /// The number of the bucket that is `tag`'s home.
     #[inline]
     pub fn home(self, tag: u32) -> u64 {
-        let below = u64::from(tag) << self.depth & ((1 << TAG_BITS) - 1);
-        (below * self.buckets) >> TAG_BITS
+        let below = u64::from(tag) << self.depth() & ((1 << TAG_BITS) - 1);
+        (below * self.buckets()) >> TAG_BITS
     }
 
     /// Where bucket `i` lies.
     #[inline]
     pub fn bucket_at(self, i: u64) -> Loc {
-        self.loc.add_words(i * BUCKET_WORDS)
+        self.loc().add_words(i * BUCKET_WORDS)
     }
 
     /// Where the home bucket of `tag` lies.
@@ -156,17 +184,18 @@ impl SegmentRef {
 
     /// The first tag whose home is bucket `i`.
     pub fn first_tag(self, prefix: u32, i: u64) -> u32 {
-        let below = (i << TAG_BITS).div_ceil(self.buckets) as u32 >> self.depth;
-        let rounded = (i << TAG_BITS).div_ceil(self.buckets) as u32 & ((1 << self.depth) - 1) != 0;
-        prefix_tag(prefix, self.depth) + below + u32::from(rounded)
+        let below = (i << TAG_BITS).div_ceil(self.buckets()) as u32 >> self.depth();
+        let rounded =
+            (i << TAG_BITS).div_ceil(self.buckets()) as u32 & ((1 << self.depth()) - 1) != 0;
+        prefix_tag(prefix, self.depth()) + below + u32::from(rounded)
     }
 
     /// The bits that all tags of this segment begin with, of which `tag` is one.
     pub fn prefix(self, tag: u32) -> u32 {
-        if self.depth == 0 {
+        if self.depth() == 0 {
             0
         } else {
-            tag >> (TAG_BITS - self.depth)
+            tag >> (TAG_BITS - self.depth())
         }
     }
 
@@ -179,8 +208,8 @@ impl SegmentRef {
     #[inline]
     pub fn behind(self, home: u64, distance: u64) -> u64 {
         let i = home + distance;
-        if i >= self.buckets {
-            i - self.buckets
+        if i >= self.buckets() {
+            i - self.buckets()
         } else {
             i
         }
@@ -188,7 +217,14 @@ impl SegmentRef {
 
     /// How far behind its home an entry may lie in this segment.
     pub fn max_reach(self) -> u64 {
-        bucket::MAX_REACH.min(self.buckets - 1)
+        bucket::MAX_REACH.min(self.buckets() - 1)
+    }
+}
+
+impl std::fmt::Debug for SegmentRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (buckets, depth, at) = (self.buckets(), self.depth(), self.loc().byte());
+        write!(f, "{buckets} buckets of depth {depth} at byte {at}")
     }
 }
 
@@ -213,7 +249,7 @@ pub(crate) enum Partition {
 
 impl Partition {
     /// What `word`, found at `at`, says.
-    #[inline]
+    #[inline(always)]
     pub fn of_word(word: u64, at: Loc) -> Result<Partition, Corrupt> {
         if word == 0 {
             Ok(Partition::Empty)
@@ -236,6 +272,28 @@ impl Partition {
     }
 }
 
+/// Whether two keys are the same. Most are short, and not worth a call; and the words that somebody
+/// has just made one of come back faster one by one than in a wide load.
+#[inline(always)]
+fn same_key(a: &[u8], b: &[u8]) -> bool {
+    let len = a.len();
+    if len != b.len() {
+        return false;
+    }
+    if !(8..=64).contains(&len) {
+        return a == b;
+    }
+    let differ = |at: usize| a[at..at + 8] != b[at..at + 8];
+    let mut at = 0;
+    while at + 8 < len {
+        if differ(at) {
+            return false;
+        }
+        at += 8;
+    }
+    !differ(len - 8)
+}
+
 /// An entry that was found, and where.
 pub(crate) struct FoundIn<R> {
     pub bucket: u64,
@@ -250,15 +308,15 @@ pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 /// What readers and writers do with the index, whatever memory it lies in.
 pub(crate) trait Lookup: Memory {
     /// Bucket `i` of `segment`.
-    #[inline]
+    #[inline(always)]
     fn bucket(&self, segment: SegmentRef, i: u64) -> Result<&BucketOf<Self::Word>, Corrupt> {
-        debug_assert!(i < segment.buckets);
+        debug_assert!(i < segment.buckets());
         Ok(BucketOf::of_words(self.words(segment.bucket_at(i))?))
     }
 
     /// The index segment that `place` falls into, `None` if there is none yet.
-    #[inline]
-    fn index_segment(&self, root: &Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {
+    #[inline(always)]
+    fn index_segment(&self, root: Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {
         // SYNC: pairs with the Release stores of `resize::publish`: what the word names is filled.
         let at = root.partition(place.partition);
         match Partition::of_word(self.word(at)?.load(Acquire), at)? {
@@ -272,8 +330,34 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
+    /// The record of `key`, if it lies in its home bucket and nothing there is unusual. `None` says
+    /// nothing: look again by [`Core::find`], which waits for transactions, follows entries that lie
+    /// behind their home, and tells damage from absence.
+    ///
+    /// This is how almost every lookup that finds something ends. It has no results but what a register
+    /// holds, and little enough to do that a processor is at the next lookup's misses meanwhile.
+    #[inline(always)]
+    fn glimpse(&self, segment: SegmentRef, tag: u32, key: &[u8]) -> Option<Self::Record<'_>> {
+        let home = self.bucket(segment, segment.home(tag)).ok()?;
+        let before = home.word();
+        let mut matches = home.matches(tag);
+        while matches != 0 {
+            let entry = home.entry(matches.trailing_zeros() as usize);
+            matches &= matches - 1;
+            if entry.is_empty() || entry.tag() != tag {
+                continue;
+            }
+            let record = self.record(entry.loc()).ok()?;
+            if same_key(record.key(), key) {
+                // As in `settled`.
+                return home.word().follows_no_transaction(before).then_some(record);
+            }
+        }
+        None
+    }
+
     /// Looks for `key` from its home bucket on, without regard to locks.
-    #[inline]
+    #[inline(always)]
     fn find_in(
         &self,
         segment: SegmentRef,
@@ -281,39 +365,65 @@ pub(crate) trait Lookup: Memory {
         key: &[u8],
     ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
         let home = segment.home(tag);
-        let mut distance = 0;
-        let mut reach = 0;
-        loop {
-            let i = segment.behind(home, distance);
-            let bucket = self.bucket(segment, i)?;
-            let mut matches = bucket.matches(tag);
-            while matches != 0 {
-                let slot = matches.trailing_zeros() as usize;
-                matches &= matches - 1;
-                let entry = bucket.entry(slot);
-                if entry.is_empty() || entry.tag() != tag {
-                    continue;
-                }
-                let record = self.record(entry.loc())?;
-                if record.key() == key {
-                    return Ok(Some(FoundIn {
-                        bucket: i,
-                        slot,
-                        entry,
-                        record,
-                    }));
-                }
-            }
-            if distance == 0 {
-                // Loaded after the slots: an entry published behind this bucket later than that
-                // was not there when this search began, or is an answer no reader was promised.
-                reach = bucket.word().reach().min(segment.max_reach());
-            }
-            if distance == reach {
-                return Ok(None);
-            }
-            distance += 1;
+        let bucket = self.bucket(segment, home)?;
+        if let Some(found) = self.find_in_bucket(bucket, home, tag, key)? {
+            return Ok(Some(found));
         }
+        // Loaded after the slots: an entry published behind this bucket later than that was not
+        // there when this search began, or is an answer no reader was promised.
+        match bucket.word().reach() {
+            0 => Ok(None),
+            reach => self.find_behind(segment, tag, key, reach),
+        }
+    }
+
+    /// The same in the `reach` buckets behind the home.
+    #[inline(never)]
+    fn find_behind(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+        reach: u64,
+    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
+        for distance in 1..=reach.min(segment.max_reach()) {
+            let i = segment.behind(segment.home(tag), distance);
+            let found = self.find_in_bucket(self.bucket(segment, i)?, i, tag, key)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same in `bucket`, which is number `number` of its segment.
+    #[inline(always)]
+    fn find_in_bucket(
+        &self,
+        bucket: &BucketOf<Self::Word>,
+        number: u64,
+        tag: u32,
+        key: &[u8],
+    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
+        let mut matches = bucket.matches(tag);
+        while matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            matches &= matches - 1;
+            let entry = bucket.entry(slot);
+            if entry.is_empty() || entry.tag() != tag {
+                continue;
+            }
+            let record = self.record(entry.loc())?;
+            if same_key(record.key(), key) {
+                return Ok(Some(FoundIn {
+                    bucket: number,
+                    slot,
+                    entry,
+                    record,
+                }));
+            }
+        }
+        Ok(None)
     }
 
     /// What `look` sees in the home bucket of `tag` and behind it, with regard to transactions: `Err`
@@ -322,7 +432,7 @@ pub(crate) trait Lookup: Memory {
     /// All of a transaction's locks are set before its first publication and kept until its last, or
     /// until it is undone. So whoever has seen a part of it sees its bit now, or did before, or sees
     /// by the version that the bucket was unlocked since.
-    #[inline]
+    #[inline(always)]
     fn settled<T>(
         &self,
         segment: SegmentRef,
@@ -388,7 +498,7 @@ impl<M: Memory> Lookup for M {}
 
 impl Core {
     /// The place of `key` in the indexes of this store.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place(&self, key: &[u8]) -> Place {
         Place::of_hash(self.hash(key), self.tables.geometry.partition_bits as u32)
     }
@@ -396,30 +506,28 @@ impl Core {
     /// Looks `key` up as a reader: past plain locks, not past a transaction's.
     ///
     /// The caller is pinned, and has seen `place` lead to `segment` since.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find<'m>(
         &'m self,
-        slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
     ) -> Result<Option<Found<'m>>, ReadError> {
-        let seen = self.find_seen(slot, root, place, segment, key)?;
+        let seen = self.find_seen(root, place, segment, key)?;
         Ok(seen.and_then(|(found, _)| found))
     }
 
     /// The same with the home bucket's word at that time; `None`: there is no bucket.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_seen<'m>(
         &'m self,
-        slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
     ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
-        self.look(slot, root, place, segment, |segment, _| {
+        self.look(root, place, segment, |segment, _| {
             self.mem.find_in(segment, place.tag, key)
         })
     }
@@ -428,42 +536,61 @@ impl Core {
     /// transaction; `look` may be called more than once. `None`: there is no bucket.
     ///
     /// The caller is pinned, and has seen `place` lead to `segment` since.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look<T>(
         &self,
-        slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         segment: Option<SegmentRef>,
         mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
     ) -> Result<Option<(T, HomeWord)>, ReadError> {
-        let Some(mut segment) = segment else {
+        let Some(segment) = segment else {
             return Ok(None);
         };
-        let mut wait = crate::core::Wait::new();
+        let seen = self
+            .mem
+            .settled(segment, place.tag, |word| look(segment, word))?;
+        match seen {
+            Ok(seen) => Ok(Some(seen)),
+            Err(word) => self.look_again(root, place, word, &mut look),
+        }
+    }
+
+    /// The rest of [`Core::look`], once it saw `word` where a transaction is or was under way.
+    #[cold]
+    #[inline(never)]
+    fn look_again<T>(
+        &self,
+        root: Root,
+        place: Place,
+        mut word: LockWord,
+        look: &mut impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
+    ) -> Result<Option<(T, HomeWord)>, ReadError> {
+        let slot = self.participants.slot()?;
+        let mut wait = Wait::new();
         loop {
+            if word.in_transaction() {
+                self.wait_for(&slot, &mut wait, word.holder())
+                    .map_err(WriteError::while_reading)?;
+            }
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(None);
+            };
             let seen = self
                 .mem
                 .settled(segment, place.tag, |word| look(segment, word))?;
             match seen {
                 Ok(seen) => return Ok(Some(seen)),
-                Err(word) if word.in_transaction() => self
-                    .wait_for(slot, &mut wait, word.holder())
-                    .map_err(WriteError::while_reading)?,
-                Err(_) => {}
-            }
-            match self.mem.index_segment(root, place)? {
-                Some(now) => segment = now,
-                None => return Ok(None),
+                Err(now) => word = now,
             }
         }
     }
 
     /// Fetches the lines of `place`'s home bucket ahead of use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch_bucket(
         &self,
-        root: &Root,
+        root: Root,
         place: Place,
     ) -> Result<Option<SegmentRef>, Corrupt> {
         let segment = self.mem.index_segment(root, place)?;
@@ -475,31 +602,45 @@ impl Core {
         Ok(segment)
     }
 
-    /// Fetches the first lines of the record that `place`'s home bucket probably names.
-    #[inline]
+    /// Fetches the first lines of the record that `place`'s home bucket probably names, and says where
+    /// it lies.
+    #[inline(always)]
     pub(crate) fn prefetch_record(
         &self,
         segment: SegmentRef,
         tag: u32,
         lines: u64,
-    ) -> Result<(), Corrupt> {
+    ) -> Result<Option<Loc>, Corrupt> {
         let bucket = self.mem.bucket(segment, segment.home(tag))?;
         let matches = bucket.matches(tag);
-        if matches != 0 {
-            let entry = bucket.entry(matches.trailing_zeros() as usize);
-            if !entry.is_empty() {
-                for line in 0..lines {
-                    self.mem.prefetch(entry.loc().add_words(8 * line));
-                }
+        if matches == 0 {
+            return Ok(None);
+        }
+        let entry = bucket.entry(matches.trailing_zeros() as usize);
+        if entry.is_empty() {
+            return Ok(None);
+        }
+        for line in 0..lines {
+            self.mem.prefetch(entry.loc().add_words(8 * line));
+        }
+        Ok(Some(entry.loc()))
+    }
+
+    /// Fetches what is behind the first `lines` lines of the record at `loc`, whose header has come.
+    #[inline(always)]
+    pub(crate) fn prefetch_rest(&self, loc: Loc, lines: u64) {
+        if let Ok(word) = self.mem.word(loc) {
+            let bytes = Header(word.load(Relaxed)).size();
+            for line in lines..bytes.div_ceil(64).min(lines + MAX_REST) {
+                self.mem.prefetch(loc.add_words(8 * line));
             }
         }
-        Ok(())
     }
 
     /// All index segments of a partition, in hash order, with the prefix of the tags in each.
     pub(crate) fn partition_segments(
         &self,
-        root: &Root,
+        root: Root,
         partition: u32,
     ) -> Result<Vec<(u32, SegmentRef)>, Corrupt> {
         let at = root.partition(partition);
@@ -513,11 +654,11 @@ impl Core {
                     while i < 1u64 << depth {
                         let at = loc.add_words(i);
                         let segment = SegmentRef::of_word(self.mem.word(at)?.load(Acquire), at)?;
-                        if segment.depth > depth {
+                        if segment.depth() > depth {
                             return Err(not_sealed(at));
                         }
-                        segments.push(((i >> (depth - segment.depth)) as u32, segment));
-                        i += 1 << (depth - segment.depth);
+                        segments.push(((i >> (depth - segment.depth())) as u32, segment));
+                        i += 1 << (depth - segment.depth());
                     }
                     segments
                 }
@@ -529,7 +670,7 @@ impl Core {
     pub(crate) fn segment_used(&self, segment: SegmentRef) -> Result<u64, Corrupt> {
         let words = self
             .mem
-            .word_slice(segment.loc, (segment.buckets * BUCKET_WORDS) as usize)?;
+            .word_slice(segment.loc(), (segment.buckets() * BUCKET_WORDS) as usize)?;
         let used = words
             .iter()
             .enumerate()
@@ -546,14 +687,10 @@ mod tests {
     fn homes_are_in_hash_order_and_cover_every_bucket() {
         for buckets in SIZES {
             for depth in [0, 1, 5, MAX_DEPTH] {
-                let segment = SegmentRef {
-                    loc: Loc::of_byte(1 << 21),
-                    buckets,
-                    depth,
-                };
+                let segment = SegmentRef::new(Loc::of_byte(1 << 21), buckets, depth);
                 let at = Loc::of_byte(64);
                 assert_eq!(SegmentRef::of_word(segment.word(), at), Ok(segment));
-                let directory = Partition::directory_word(segment.loc, depth.max(1));
+                let directory = Partition::directory_word(segment.loc(), depth.max(1));
                 assert!(Partition::of_word(directory, at).is_ok());
                 for bit in 0..64 {
                     let damaged = [segment.word() ^ 1 << bit, directory ^ 1 << bit];

@@ -257,10 +257,10 @@ impl Core {
     ) -> Result<&[std::sync::atomic::AtomicU64; MAP_WORDS], Corrupt> {
         let loc = Loc::of_byte(frame_byte(frame));
         if !self.is_index(loc) {
-            return Err(Corrupt {
-                offset: loc.byte(),
-                what: "a pool's frame that is not the index'".into(),
-            });
+            return Err(Corrupt::at(
+                loc.byte(),
+                "a pool's frame that is not the index'",
+            ));
         }
         self.mem.words(loc)
     }
@@ -327,10 +327,10 @@ impl HeldShard<'_> {
             return Ok(None);
         };
         if first < MAP_UNITS {
-            return Err(Corrupt {
-                offset: frame_byte(frame),
-                what: "a bitmap that does not count itself".into(),
-            });
+            return Err(Corrupt::at(
+                frame_byte(frame),
+                "a bitmap that does not count itself",
+            ));
         }
         let block = Block {
             loc: Loc::of_byte(frame_byte(frame) + first * UNIT),
@@ -353,10 +353,10 @@ impl HeldShard<'_> {
             .iter()
             .position(|w| PoolEntry(w.load(Relaxed)).frame() == Some(frame));
         let (Some(at), true) = (at, first >= MAP_UNITS && first + block.units <= UNITS) else {
-            return Err(Corrupt {
-                offset: block.loc.byte(),
-                what: "not a block of this shard's pool".into(),
-            });
+            return Err(Corrupt::at(
+                block.loc.byte(),
+                "not a block of this shard's pool",
+            ));
         };
         let map = self.core.bitmap(frame)?;
         for_range(first, block.units, |word, mask| {

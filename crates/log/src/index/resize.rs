@@ -74,7 +74,7 @@ impl Core {
     pub(crate) fn resize(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         seen: Option<SegmentRef>,
         why: Why,
@@ -87,7 +87,7 @@ impl Core {
     pub(crate) fn try_resize(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         seen: Option<SegmentRef>,
         why: Why,
@@ -108,7 +108,7 @@ impl Core {
                 }
             }
             let used = self.segment_used(segment)?;
-            let slots = segment.buckets * SLOTS as u64;
+            let slots = segment.buckets() * SLOTS as u64;
             match why {
                 Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
                 Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
@@ -142,7 +142,7 @@ impl HeldShard<'_> {
     fn first_segment(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
     ) -> Result<Resized, WriteError> {
         self.prepare(&[]);
@@ -159,19 +159,19 @@ impl HeldShard<'_> {
     fn grow(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         old: SegmentRef,
         used: u64,
     ) -> Result<Resized, WriteError> {
-        if let Some(size) = size_for(used, old.buckets) {
-            return self.replace(slot, root, place, &[old], old.depth, size);
+        if let Some(size) = size_for(used, old.buckets()) {
+            return self.replace(slot, root, place, &[old], old.depth(), size);
         }
-        if old.depth < MAX_DEPTH {
+        if old.depth() < MAX_DEPTH {
             return self.split(slot, root, place, old);
         }
-        match LAST_RESORT.into_iter().find(|&n| n > old.buckets) {
-            Some(size) => self.replace(slot, root, place, &[old], old.depth, size),
+        match LAST_RESORT.into_iter().find(|&n| n > old.buckets()) {
+            Some(size) => self.replace(slot, root, place, &[old], old.depth(), size),
             None => Ok(Resized::NoRoom),
         }
     }
@@ -179,7 +179,7 @@ impl HeldShard<'_> {
     fn shrink(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         old: SegmentRef,
         used: u64,
@@ -187,14 +187,14 @@ impl HeldShard<'_> {
         if let Some(buddy) = self.buddy(root, place, old)? {
             let both = used + self.core.segment_used(buddy)?;
             if let Some(size) = size_for(both, 0) {
-                let low = place.tag >> (TAG_BITS - old.depth) & 1 == 0;
+                let low = place.tag >> (TAG_BITS - old.depth()) & 1 == 0;
                 let pair = if low { [old, buddy] } else { [buddy, old] };
-                return self.replace(slot, root, place, &pair, old.depth - 1, size);
+                return self.replace(slot, root, place, &pair, old.depth() - 1, size);
             }
         }
         match size_for(used, 0) {
-            Some(size) if size < old.buckets => {
-                self.replace(slot, root, place, &[old], old.depth, size)
+            Some(size) if size < old.buckets() => {
+                self.replace(slot, root, place, &[old], old.depth(), size)
             }
             _ => Ok(Resized::Done),
         }
@@ -203,23 +203,23 @@ impl HeldShard<'_> {
     /// The segment whose tags differ from `old`'s in the last bit of the prefix alone.
     fn buddy(
         &self,
-        root: &Root,
+        root: Root,
         place: Place,
         old: SegmentRef,
     ) -> Result<Option<SegmentRef>, Corrupt> {
-        if old.depth == 0 {
+        if old.depth() == 0 {
             return Ok(None);
         }
-        let tag = place.tag ^ 1 << (TAG_BITS - old.depth);
+        let tag = place.tag ^ 1 << (TAG_BITS - old.depth());
         let buddy = self.core.mem.index_segment(root, Place { tag, ..place })?;
-        Ok(buddy.filter(|b| b.depth == old.depth))
+        Ok(buddy.filter(|b| b.depth() == old.depth()))
     }
 
     /// Replaces `old` (one segment, or two buddies) by one segment.
     fn replace(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         old: &[SegmentRef],
         depth: u32,
@@ -252,11 +252,11 @@ impl HeldShard<'_> {
     fn split(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         old: SegmentRef,
     ) -> Result<Resized, WriteError> {
-        let depth = old.depth + 1;
+        let depth = old.depth() + 1;
         let mut extra = 0;
         loop {
             self.prepare(&[old]);
@@ -298,7 +298,7 @@ impl HeldShard<'_> {
     fn split_change(
         &self,
         slot: &Slot<'_>,
-        root: &Root,
+        root: Root,
         place: Place,
         old: SegmentRef,
         new: [SegmentRef; 2],
@@ -307,8 +307,8 @@ impl HeldShard<'_> {
         let partition = root.partition(place.partition);
         let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire), partition)?
         {
-            Partition::Directory { loc, depth } if depth > old.depth => {
-                let (address, count) = self.words_of(root, place, old.depth)?;
+            Partition::Directory { loc, depth } if depth > old.depth() => {
+                let (address, count) = self.words_of(root, place, old.depth())?;
                 let _ = (loc, depth);
                 return Ok(Some(Change {
                     second: new[1].word(),
@@ -319,11 +319,7 @@ impl HeldShard<'_> {
             Partition::Directory { loc, depth } => (Some(loc), depth),
             Partition::One(_) => (None, 0),
             Partition::Empty => {
-                return Err(Corrupt {
-                    offset: partition.byte(),
-                    what: "a partition lost its segment".into(),
-                }
-                .into());
+                return Err(Corrupt::at(partition.byte(), "a partition lost its segment").into());
             }
         };
         let words = 2u64 << depth;
@@ -355,7 +351,7 @@ impl HeldShard<'_> {
     }
 
     /// Where the words are that name the segment of `place` at `depth`, and how many.
-    fn words_of(&self, root: &Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
+    fn words_of(&self, root: Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
         let partition = root.partition(place.partition);
         match Partition::of_word(self.core.mem.word(partition)?.load(Acquire), partition)? {
             Partition::Directory { loc, depth: all } if depth <= all => {
@@ -408,11 +404,7 @@ impl HeldShard<'_> {
         {
             word.store(0, Relaxed);
         }
-        Ok(Some(SegmentRef {
-            loc: block.loc,
-            buckets,
-            depth,
-        }))
+        Ok(Some(SegmentRef::new(block.loc, buckets, depth)))
     }
 
     /// Locks every bucket of `old` and collects the entries, or says who does not let go of one.
@@ -449,7 +441,7 @@ impl HeldShard<'_> {
     pub(super) fn undo(&self) -> Result<(), WriteError> {
         let owner = SlotId(self.journal(journal::OWNER) as u16);
         for segment in self.noted_segments()?.into_iter().flatten() {
-            for i in 0..segment.buckets {
+            for i in 0..segment.buckets() {
                 if let Some(held) = self.core.mem.bucket(segment, i)?.inherit(owner) {
                     held.unlock();
                 }
@@ -498,10 +490,10 @@ impl HeldShard<'_> {
         let core = self.core;
         let in_header = core.tables.in_header(address) && count == 1;
         if !in_header && (count > 1 << MAX_DEPTH || !core.is_index(address)) {
-            return Err(Corrupt {
-                offset: address.byte(),
-                what: format!("a journal names {count} words there, which are not the index'"),
-            });
+            return Err(Corrupt::at(
+                address.byte(),
+                format!("a journal names {count} words there, which are not the index'"),
+            ));
         }
         Ok((address, count))
     }
@@ -528,8 +520,8 @@ impl HeldShard<'_> {
             |segment| {
                 mneme_sys::fault!("index.resize.retired");
                 self.retire(Block {
-                    loc: segment.loc,
-                    units: segment_units(segment.buckets),
+                    loc: segment.loc(),
+                    units: segment_units(segment.buckets()),
                 });
             },
         )?;
@@ -545,10 +537,7 @@ impl HeldShard<'_> {
 /// What to say of an index word that names a segment that was replaced.
 #[cold]
 pub(crate) fn retired(segment: SegmentRef) -> Corrupt {
-    Corrupt {
-        offset: segment.loc.byte(),
-        what: "a retired index segment is in use".into(),
-    }
+    Corrupt::at(segment.loc().byte(), "a retired index segment is in use")
 }
 
 /// Locks every bucket of `segment`, or says which holder did not let go before `wait`, which gets
@@ -559,7 +548,7 @@ pub(crate) fn freeze<M: Memory>(
     slot: SlotId,
     mut wait: impl FnMut(u32) -> bool,
 ) -> Result<Option<SlotId>, Corrupt> {
-    for i in 0..segment.buckets {
+    for i in 0..segment.buckets() {
         let bucket = mem.bucket(segment, i)?;
         let mut tries = 0;
         loop {
@@ -586,7 +575,7 @@ pub(crate) fn collect<M: Memory>(
     segment: SegmentRef,
     entries: &mut Vec<Entry>,
 ) -> Result<(), Corrupt> {
-    for i in 0..segment.buckets {
+    for i in 0..segment.buckets() {
         let bucket = mem.bucket(segment, i)?;
         entries.extend(
             (0..SLOTS)
@@ -638,7 +627,7 @@ pub(crate) fn replace<M: Memory>(
         stored();
     }
     for segment in old {
-        for i in 0..segment.buckets {
+        for i in 0..segment.buckets() {
             if let Some(held) = mem.bucket(segment, i)?.inherit(owner) {
                 held.retire();
             }

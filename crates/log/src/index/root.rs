@@ -6,6 +6,7 @@
 //! the old index. Until the sweep is over no condemned log segment is freed, so that every location
 //! in the dropped index still leads to the record it named.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_sync::{Epoch, Slot};
@@ -17,7 +18,7 @@ use super::{Lookup, Partition, SegmentRef};
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::layout::DATABASES;
-use crate::mem::Loc;
+use crate::mem::{LOC_BITS, Loc};
 use crate::spaces::Space;
 
 /// Words before the first partition word: id, space.
@@ -25,50 +26,57 @@ const ROOT_WORDS: u64 = 8;
 /// The shard whose lock guards the roots.
 const ROOT_SHARD: u64 = 0;
 
-/// An index, as one operation sees it.
+/// An index, as one operation sees it: where its root lies, and whose index it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Root {
-    loc: Loc,
-    /// Never used for another index of this store.
-    pub id: u64,
-    /// Whose index it is.
-    pub space: Space,
-}
+pub(crate) struct Root(NonZeroU64);
 
 impl Root {
+    /// The root of `space` at `loc`, which is not the region's first byte.
+    #[inline]
+    fn new(loc: Loc, space: Space) -> Option<Root> {
+        NonZeroU64::new(loc.bits() | u64::from(space.number()) << LOC_BITS).map(Root)
+    }
+
     /// The root at `loc`, whatever it says of itself.
     #[cfg(test)]
     pub fn at(loc: Loc) -> Root {
-        Root {
-            loc,
-            id: 1,
-            space: Space::new(0),
-        }
+        Root::new(loc, Space::new(0)).unwrap()
+    }
+
+    #[inline]
+    fn loc(self) -> Loc {
+        Loc::of_word(self.0.get())
+    }
+
+    /// Whose index it is.
+    #[inline]
+    pub fn space(self) -> Space {
+        Space::new((self.0.get() >> LOC_BITS) as u8)
     }
 
     /// Where the word of a partition is.
     #[inline]
-    pub fn partition(&self, i: u32) -> Loc {
-        self.loc.add_words(ROOT_WORDS + u64::from(i))
+    pub fn partition(self, i: u32) -> Loc {
+        self.loc().add_words(ROOT_WORDS + u64::from(i))
     }
 
     /// The shard that a partition belongs to.
-    pub fn shard(&self, partition: u32, shards: u64) -> u64 {
+    pub fn shard(self, partition: u32, shards: u64) -> u64 {
         u64::from(partition) % shards
     }
 }
 
 #[cold]
 fn no_root(loc: Loc) -> Corrupt {
-    Corrupt {
-        offset: loc.byte(),
-        what: "not the root of the index that is said to be there".into(),
-    }
+    Corrupt::at(
+        loc.byte(),
+        "not the root of the index that is said to be there",
+    )
 }
 
 impl Core {
     /// The index of `space`, `None` while it is empty and was never written to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn root(&self, space: Space) -> Result<Option<Root>, Corrupt> {
         // SYNC: pairs with the Release store in `publish` that links a new root.
         let word = self.tables.header().roots[space.index()].load(Acquire);
@@ -76,24 +84,33 @@ impl Core {
             Ok(None)
         } else {
             let root = self.root_at(Loc::of_word(word))?;
-            if root.space != space {
-                return Err(no_root(root.loc));
+            if root.space() == space {
+                Ok(Some(root))
+            } else {
+                Err(no_root(root.loc()))
             }
-            Ok(Some(root))
         }
     }
 
+    #[inline(always)]
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
-        let words = self.mem.words::<2>(loc)?;
-        let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
-        if id == 0 || space >= DATABASES as u64 {
-            return Err(no_root(loc));
+        let space = self.mem.words::<2>(loc)?[1].load(Relaxed);
+        if space < DATABASES as u64
+            && let Some(root) = Root::new(loc, Space::new(space as u8))
+        {
+            Ok(root)
+        } else {
+            Err(no_root(loc))
         }
-        Ok(Root {
-            loc,
-            id,
-            space: Space::new(space as u8),
-        })
+    }
+
+    /// A number that no other index of this store has or had. The caller is pinned since it saw `root`.
+    #[inline]
+    pub(crate) fn root_id(&self, root: Root) -> Result<u64, Corrupt> {
+        match self.mem.word(root.loc())?.load(Relaxed) {
+            0 => Err(no_root(root.loc())),
+            id => Ok(id),
+        }
     }
 
     fn root_units(&self) -> u64 {
@@ -101,9 +118,9 @@ impl Core {
     }
 
     /// The block that holds a root.
-    pub(crate) fn root_block(&self, root: &Root) -> Block {
+    pub(crate) fn root_block(&self, root: Root) -> Block {
         Block {
-            loc: root.loc,
+            loc: root.loc(),
             units: self.root_units(),
         }
     }
@@ -205,13 +222,13 @@ impl Core {
             };
             for partition in 0..self.partitions() as u32 {
                 let shard = root.shard(partition, self.tables.geometry.shards);
-                self.with_shard(slot, shard, |held| held.sweep_partition(&root, partition))?;
+                self.with_shard(slot, shard, |held| held.sweep_partition(root, partition))?;
                 mneme_sys::fault!("index.sweep.partition");
             }
             self.with_shard(slot, ROOT_SHARD, |held| {
                 let place = &self.tables.header().dropped[2 * i];
-                if place.load(Acquire) == root.loc.bits() {
-                    held.strike(self.root_block(&root), self.loc_of(place), 1)?;
+                if place.load(Acquire) == root.loc().bits() {
+                    held.strike(self.root_block(root), self.loc_of(place), 1)?;
                 }
                 Ok(())
             })?;
@@ -283,7 +300,7 @@ impl HeldShard<'_> {
 
     /// Gives back the index segments of one partition of a dropped root, and counts their records
     /// as dead. What was done before a death in the middle is not done again.
-    fn sweep_partition(&self, root: &Root, partition: u32) -> Result<(), WriteError> {
+    fn sweep_partition(&self, root: Root, partition: u32) -> Result<(), WriteError> {
         let mem = &self.core.mem;
         let at = root.partition(partition);
         match Partition::of_word(mem.word(at)?.load(Acquire), at)? {
@@ -299,7 +316,7 @@ impl HeldShard<'_> {
                         continue;
                     }
                     let segment = SegmentRef::of_word(word, loc.add_words(i as u64))?;
-                    let count = 1usize << (depth.saturating_sub(segment.depth));
+                    let count = 1usize << (depth.saturating_sub(segment.depth()));
                     let count = count.min(words.len() - i);
                     self.sweep_segment(segment, loc.add_words(i as u64), count as u64)?;
                     i += count;
@@ -321,7 +338,7 @@ impl HeldShard<'_> {
         count: u64,
     ) -> Result<(), WriteError> {
         let core = self.core;
-        for i in 0..segment.buckets {
+        for i in 0..segment.buckets() {
             let bucket = core.mem.bucket(segment, i)?;
             for entry in (0..SLOTS)
                 .map(|s| bucket.entry(s))
@@ -334,10 +351,10 @@ impl HeldShard<'_> {
                 }
             }
         }
-        let units = (segment.buckets * BUCKET_WORDS * 8).div_ceil(UNIT);
+        let units = (segment.buckets() * BUCKET_WORDS * 8).div_ceil(UNIT);
         self.strike(
             Block {
-                loc: segment.loc,
+                loc: segment.loc(),
                 units,
             },
             address,

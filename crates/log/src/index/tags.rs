@@ -22,7 +22,7 @@ pub(crate) trait Tagged: Word + Sized {
 }
 
 impl Tagged for AtomicU64 {
-    #[inline]
+    #[inline(always)]
     fn matching(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -49,7 +49,7 @@ fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
 /// # Safety
 /// The processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
+#[inline(always)]
 unsafe fn avx2(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
     let (a, b, c, d): (u32, u32, u32, u32);
     // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX2 by the caller's promise.

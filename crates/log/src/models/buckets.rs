@@ -27,11 +27,7 @@ const NEW: SegmentRef = segment(64, 3);
 const WORDS: u64 = 128;
 
 const fn segment(at: u64, buckets: u64) -> SegmentRef {
-    SegmentRef {
-        loc: Loc::at_word(at),
-        buckets,
-        depth: 0,
-    }
+    SegmentRef::new(Loc::at_word(at), buckets, 0)
 }
 
 /// The key in question; its home is bucket 0 in both shapes.
@@ -87,11 +83,11 @@ impl Scene {
         };
         let key = Entry::new(TAG, record_loc(FIRST)).0;
         let words = (0..WORDS).map(|at| {
-            let of_old = at.checked_sub(OLD.loc.bits()).filter(|i| *i < 32);
+            let of_old = at.checked_sub(OLD.loc().bits()).filter(|i| *i < 32);
             let (bucket, word) = of_old.map_or((0, 0), |i| (i as usize / 16, i as usize % 16));
             match (of_old, word) {
                 _ if at == PARTITION => Model::new(OLD.word()),
-                (None, _) if at < NEW.loc.bits() => Model::still(0),
+                (None, _) if at < NEW.loc().bits() => Model::still(0),
                 // A reach of one for the home bucket.
                 (Some(_), 0) if bucket == 0 && self.key && behind == 1 => Model::new(1 << 2),
                 (Some(_), n) if n > 0 && n <= self.fillers[bucket] => {
@@ -121,7 +117,7 @@ pub(super) fn root() -> Root {
 
 /// The version a reader finds.
 fn read<O: Orders>(space: &Space<O>, place: Place, key: u8) -> Option<u64> {
-    let segment = space.index_segment(&root(), place).unwrap().unwrap();
+    let segment = space.index_segment(root(), place).unwrap().unwrap();
     let found = space.find_in(segment, place.tag, &[key]).unwrap();
     found.map(|found| found.record.version)
 }
@@ -133,7 +129,7 @@ pub(super) fn put<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, l
 
 fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: Entry) {
     loop {
-        let segment = space.index_segment(&root(), place).unwrap().unwrap();
+        let segment = space.index_segment(root(), place).unwrap().unwrap();
         let home = space.bucket(segment, segment.home(place.tag)).unwrap();
         let mut held = match home.try_lock(SlotId(me)) {
             TryLock::Held(held) => held,
@@ -144,7 +140,7 @@ fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: En
             TryLock::Retired => {
                 // As `Core::lock_home`, which takes anything else for damage.
                 assert!(home.word().retired());
-                let now = space.index_segment(&root(), place).unwrap();
+                let now = space.index_segment(root(), place).unwrap();
                 assert_ne!(now, Some(segment), "a retired segment is in use");
                 continue;
             }
@@ -193,7 +189,7 @@ fn publish<O: Orders>(space: &Space<O>, me: SlotId) {
 
 /// Entries that lead to `key`, in the segment that is in use.
 fn entries_of<O: Orders>(space: &Space<O>, place: Place, key: u8) -> usize {
-    let segment = space.index_segment(&root(), place).unwrap().unwrap();
+    let segment = space.index_segment(root(), place).unwrap().unwrap();
     let mut entries = Vec::new();
     resize::collect(space, segment, &mut entries).unwrap();
     entries
@@ -278,7 +274,7 @@ fn an_old_segment_unlocked_and_not_retired_takes_a_write_that_nobody_finds() {
         fill(space);
         let word = space.word(Loc::at_word(PARTITION)).unwrap();
         word.store(NEW.word(), Release);
-        for i in 0..OLD.buckets {
+        for i in 0..OLD.buckets() {
             space.bucket(OLD, i).unwrap().inherit(me).unwrap().unlock();
         }
     };
@@ -481,7 +477,7 @@ fn moves(relocate: fn(&Space<Sound>, Loc, Loc)) -> impl Fn() + Send + Sync + 'st
 /// As `Core::relocate`.
 fn relocate(space: &Space<Sound>, old: Loc, new: Loc) {
     loop {
-        let segment = space.index_segment(&root(), PLACE).unwrap().unwrap();
+        let segment = space.index_segment(root(), PLACE).unwrap().unwrap();
         let home = space.bucket(segment, segment.home(TAG)).unwrap();
         let TryLock::Held(held) = home.try_lock(SlotId(3)) else {
             thread::yield_now();

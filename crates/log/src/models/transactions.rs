@@ -28,7 +28,7 @@ type Look<O> = fn(&Space<O>, SegmentRef, Place, u8) -> Option<Option<u64>>;
 /// The version a reader finds, once it may believe it.
 fn read<O: Orders>(space: &Space<O>, place: Place, key: u8, look: Look<O>) -> Option<u64> {
     loop {
-        let segment = space.index_segment(&root(), place).unwrap().unwrap();
+        let segment = space.index_segment(root(), place).unwrap().unwrap();
         if let Some(found) = look(space, segment, place, key) {
             return found;
         }
@@ -65,7 +65,7 @@ fn lock<O: Orders>(
     place: Place,
     transaction: bool,
 ) -> (SegmentRef, Held<'_, super::Model<O>>) {
-    let segment = space.index_segment(&root(), place).unwrap().unwrap();
+    let segment = space.index_segment(root(), place).unwrap().unwrap();
     let home = space.bucket(segment, segment.home(place.tag)).unwrap();
     loop {
         let lock = if transaction {

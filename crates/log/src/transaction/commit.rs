@@ -15,7 +15,7 @@
 //! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
 
 use crate::core::{Core, Wait};
-use crate::error::WriteError;
+use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
 use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
 use crate::index::resize::{LimboFull, Resized, Why};
@@ -186,12 +186,12 @@ impl Transaction<'_> {
         read: &Read,
         wait: &mut Wait,
     ) -> Result<Option<Option<HomeWord>>, WriteError> {
-        let (Some(root), Some(seen)) = (&read.root, read.seen) else {
+        let (Some(root), Some(seen)) = (read.root, read.seen) else {
             return Ok(self.is_still_nothing(read)?.then_some(None));
         };
         loop {
             let segment = self.core.mem.index_segment(root, read.place)?;
-            let looked = (self.core).find_seen(self.slot, root, read.place, segment, &read.key)?;
+            let looked = (self.core).find_seen(root, read.place, segment, &read.key)?;
             let Some((found, now)) = looked else {
                 return Ok(None);
             };
@@ -216,7 +216,7 @@ impl Transaction<'_> {
 
     /// Whether there is still no bucket for a key that had none.
     fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
-        Ok(match &read.root {
+        Ok(match read.root {
             None => self.core.root(read.space)?.is_none(),
             Some(root) => self.core.mem.index_segment(root, read.place)?.is_none(),
         })
@@ -227,14 +227,14 @@ impl Transaction<'_> {
         loop {
             let mut writes = Vec::with_capacity(self.writes.len());
             for write in &self.writes {
-                match self.home_of(&write.root, write.place, &mut wait)? {
+                match self.home_of(write.root, write.place, &mut wait)? {
                     Ok(home) => writes.push(home),
                     Err(grown) => return Ok(grown.into()),
                 }
             }
             let mut reads = Vec::with_capacity(self.reads.len());
             for read in &self.reads {
-                let segment = match (&read.root, read.seen) {
+                let segment = match (read.root, read.seen) {
                     (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
                     _ => None,
                 };
@@ -242,7 +242,7 @@ impl Transaction<'_> {
             }
             let all = writes.iter().chain(reads.iter().flatten());
             let mut homes = Homes::of(all.map(|home| home.loc));
-            let counters = self.counters();
+            let counters = self.counters()?;
             let counts = Counts {
                 homes: homes.locs.len(),
                 writes: writes.len(),
@@ -277,7 +277,7 @@ impl Transaction<'_> {
                 Round::Again => {}
                 Round::Full(i) => {
                     let (write, segment) = (&self.writes[i], writes[i].segment);
-                    let grown = self.grow(&write.root, write.place, Some(segment), &mut wait)?;
+                    let grown = self.grow(write.root, write.place, Some(segment), &mut wait)?;
                     if grown != Grown::Yes {
                         return Ok(grown.into());
                     }
@@ -289,7 +289,7 @@ impl Transaction<'_> {
     /// The home bucket of `place`, with a segment made for it if need be, or why there is none.
     fn home_of(
         &self,
-        root: &Root,
+        root: Root,
         place: Place,
         wait: &mut Wait,
     ) -> Result<Result<Home, Grown>, WriteError> {
@@ -307,7 +307,7 @@ impl Transaction<'_> {
     /// Makes room in the index around `place`.
     fn grow(
         &self,
-        root: &Root,
+        root: Root,
         place: Place,
         seen: Option<SegmentRef>,
         wait: &mut Wait,
@@ -324,13 +324,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// The roots that are written to.
-    fn counters(&self) -> Vec<Root> {
+    /// The roots that are written to, with their ids.
+    fn counters(&self) -> Result<Vec<(Root, u64)>, Corrupt> {
         let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
         for write in &self.writes {
-            roots[write.root.space.index()] = Some(write.root);
+            roots[write.root.space().index()] = Some(write.root);
         }
-        roots.into_iter().flatten().collect()
+        let roots = roots.into_iter().flatten();
+        roots
+            .map(|root| Ok((root, self.core.root_id(root)?)))
+            .collect()
     }
 
     /// Steps 2 to 5, but for the unlocking.
@@ -340,7 +343,7 @@ impl Transaction<'_> {
         writes: &[Home],
         reads: &[Option<Home>],
         notes: &Notes<'_>,
-        counters: &[Root],
+        counters: &[(Root, u64)],
         wait: &mut Wait,
     ) -> Result<Round, WriteError> {
         if !self.lock(homes, wait)? {
@@ -371,17 +374,17 @@ impl Transaction<'_> {
                 }),
             };
             notes.set_write(i, note);
-            deltas[write.root.space.index()] +=
+            deltas[write.root.space().index()] +=
                 i64::from(!note.new.is_empty()) - i64::from(!note.old.is_empty());
             noted.push(note);
         }
-        for (i, root) in counters.iter().enumerate() {
-            let counted = match self.slot.counted(root.space.index()) {
-                Some((id, count)) if id == root.id => count,
+        for (i, &(root, id)) in counters.iter().enumerate() {
+            let counted = match self.slot.counted(root.space().index()) {
+                Some((of, count)) if of == id => count,
                 _ => 0,
             };
-            let delta = deltas[root.space.index()];
-            notes.set_count(i, root.space.number(), root.id, counted.wrapping_add(delta));
+            let delta = deltas[root.space().index()];
+            notes.set_count(i, root.space().number(), id, counted.wrapping_add(delta));
         }
         let intent = self.slot.intent(LANE);
         intent.set(words::PHASE, Phase::Publishing as u64);
@@ -402,9 +405,9 @@ impl Transaction<'_> {
             let _ = self.core.finish_removal(*note);
             mneme_sys::fault!("txn.removed");
         }
-        for root in counters {
-            let delta = deltas[root.space.index()];
-            self.slot.count(root.space.index(), root.id, delta);
+        for &(root, id) in counters {
+            let delta = deltas[root.space().index()];
+            self.slot.count(root.space().index(), id, delta);
             mneme_sys::fault!("txn.counted");
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {

@@ -213,9 +213,11 @@ impl Core {
         } else {
             self.mem.word_slice(Loc::of_byte(at & !7), counts.words())?
         };
-        Notes::new(words, counts).ok_or_else(|| Corrupt {
-            offset: at,
-            what: "a transaction's intent names more notes than there is room for".into(),
+        Notes::new(words, counts).ok_or_else(|| {
+            Corrupt::at(
+                at,
+                "a transaction's intent names more notes than there is room for",
+            )
         })
     }
 
