@@ -9,6 +9,9 @@ use std::process::Command;
 /// The other architecture that the library crates must compile for.
 const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 
+/// What is built for AddressSanitizer.
+const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// Seconds that each fuzz target runs.
 const FUZZ_SECONDS: u64 = 60;
 
@@ -28,6 +31,7 @@ const STEPS: &[Step] = &[
     ("deny", deny),
     ("interleavings", interleavings),
     ("miri", miri),
+    ("addresses", addresses),
     ("fuzz", fuzz),
 ];
 
@@ -278,6 +282,35 @@ fn miri(workspace: &Workspace) -> Outcome {
             command
         },
     )
+}
+
+fn addresses(workspace: &Workspace) -> Outcome {
+    if !has_sanitizer(workspace) {
+        return missing("`rustup toolchain install nightly` first");
+    }
+    listed(
+        workspace,
+        |proof| proof.addresses,
+        |item| sanitized(workspace, &item.package, &item.arguments[0]),
+    )
+}
+
+/// Whether there is a toolchain that takes `-Zsanitizer`.
+pub fn has_sanitizer(workspace: &Workspace) -> bool {
+    succeeds(&mut nightly(workspace, &["--version"]))
+}
+
+/// `cargo test` of a package under AddressSanitizer. It is told a target, so that what runs while it
+/// builds is built without.
+pub fn sanitized(workspace: &Workspace, package: &str, arguments: &str) -> Command {
+    let mut command = nightly(workspace, &["test", "-p", package]);
+    command.args(["--target", SANITIZED_TARGET]);
+    command.args(arguments.split_whitespace());
+    command.env("RUSTFLAGS", "-Zsanitizer=address");
+    // Who dies in a test gives nothing back.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    command.env("CARGO_TARGET_DIR", workspace.root.join("target/asan"));
+    command
 }
 
 fn fuzz(workspace: &Workspace) -> Outcome {

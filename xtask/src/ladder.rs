@@ -8,6 +8,7 @@ use crate::ci;
 use crate::proof::{Item, Proof};
 use crate::steps::{Outcome, Steps, run};
 use crate::workspace::Workspace;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How long and from which seed.
@@ -63,17 +64,24 @@ impl Options {
 /// # Errors
 /// In words, when `docs/proof.md` cannot be read or nothing in it matches.
 pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String> {
-    let mut items = Proof::read(&workspace.root)?.ladder;
+    let Proof {
+        ladder: mut items,
+        mut addresses,
+        ..
+    } = Proof::read(&workspace.root)?;
     let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
     items.retain(|item| wanted(&name_of(item)));
+    let sanitized = |item: &Item| format!("{} under AddressSanitizer", item.package);
+    addresses.retain(|item| wanted(&sanitized(item)));
     let fuzz = wanted("fuzz");
-    if items.is_empty() && !fuzz {
+    if items.is_empty() && addresses.is_empty() && !fuzz {
         return Err("there is no such long run; see --list".to_owned());
     }
     if options.list {
         for name in items
             .iter()
             .map(name_of)
+            .chain(addresses.iter().map(sanitized))
             .chain(fuzz.then(|| "fuzz".to_owned()))
         {
             println!("{name}");
@@ -84,26 +92,37 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
     let mut steps = Steps::default();
     for item in &items {
         steps.run(&name_of(item), || {
-            let mut command = item.test(&workspace.root);
-            if !item.arguments[1]
-                .split_whitespace()
-                .any(|word| word == "--")
-            {
-                command.arg("--");
+            long(item.test(&workspace.root), &item.arguments[1], options)
+        });
+    }
+    for item in &addresses {
+        steps.run(&sanitized(item), || {
+            if !ci::has_sanitizer(workspace) {
+                return Outcome::Skipped("`rustup toolchain install nightly` first".to_owned());
             }
-            command.args(["--include-ignored", "--nocapture"]);
-            command.env("MNEME_LADDER_SECS", options.seconds.to_string());
-            command.env("MNEME_LADDER_SEED", options.seed.to_string());
-            match run(&mut command) {
-                Outcome::Failed(why) => Outcome::Failed(format!("{why}; seed {}", options.seed)),
-                other => other,
-            }
+            let arguments = &item.arguments[1];
+            let command = ci::sanitized(workspace, &item.package, arguments);
+            long(command, arguments, options)
         });
     }
     if fuzz {
         steps.run("fuzz", || ci::fuzz_for(workspace, options.seconds));
     }
     Ok(steps.summary())
+}
+
+/// Runs a command of `cargo test` in its long form.
+fn long(mut command: Command, arguments: &str, options: &Options) -> Outcome {
+    if !arguments.split_whitespace().any(|word| word == "--") {
+        command.arg("--");
+    }
+    command.args(["--include-ignored", "--nocapture"]);
+    command.env("MNEME_LADDER_SECS", options.seconds.to_string());
+    command.env("MNEME_LADDER_SEED", options.seed.to_string());
+    match run(&mut command) {
+        Outcome::Failed(why) => Outcome::Failed(format!("{why}; seed {}", options.seed)),
+        other => other,
+    }
 }
 
 /// What `--only` is compared with.

@@ -23,6 +23,8 @@ pub struct Proof {
     pub interleavings: Vec<Item>,
     /// `## Undefined behaviour`: package, arguments of `cargo miri test`.
     pub miri: Vec<Item>,
+    /// `## Addresses`: package, arguments of `cargo test` for `ci`, those for `ladder`.
+    pub addresses: Vec<Item>,
     /// `## Long runs`: package, cfg, arguments of `cargo test`.
     pub ladder: Vec<Item>,
 }
@@ -51,6 +53,7 @@ impl Proof {
                 section = match title.trim() {
                     "Interleavings" => Some((&mut proof.interleavings, 3)),
                     "Undefined behaviour" => Some((&mut proof.miri, 2)),
+                    "Addresses" => Some((&mut proof.addresses, 3)),
                     "Long runs" => Some((&mut proof.ladder, 3)),
                     _ => None,
                 };
@@ -119,7 +122,12 @@ mod tests {
     fn the_page_names_packages_of_this_workspace() {
         let workspace = Workspace::load().unwrap();
         let proof = Proof::read(&workspace.root).unwrap();
-        let lists = [&proof.interleavings, &proof.miri, &proof.ladder];
+        let lists = [
+            &proof.interleavings,
+            &proof.miri,
+            &proof.addresses,
+            &proof.ladder,
+        ];
         for item in lists.into_iter().flatten() {
             assert!(
                 workspace.packages.iter().any(|p| p.name == item.package),
