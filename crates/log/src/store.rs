@@ -334,6 +334,11 @@ impl LogStore {
         Builder::default()
     }
 
+    #[cfg(all(test, feature = "fault"))]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// One of the 64 databases: each has keys of its own, all share the log and the capacity.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
-use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
+use mneme_arena::{Class, Extent, ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 
 use crate::core::{Core, INDEX_LANE};
@@ -55,7 +55,7 @@ pub(crate) mod journal {
     pub const OLD_BLOCK: usize = 9;
     /// Blocks allocated for the change (block words), given back if it is undone.
     pub const NEW: [usize; 3] = [10, 11, 12];
-    /// A frame, plus one, on its way into the pool table.
+    /// A frame, plus one, on its way into or out of the pool table, and in the high half its generation in the arena.
     pub const FRAME: usize = 13;
     /// A block on its way out of limbo.
     pub const FREE: usize = 14;
@@ -287,6 +287,17 @@ impl HeldShard<'_> {
         compiler_fence(SeqCst);
     }
 
+    /// Notes that a frame of the index is on its way into the pool table or out of it, in its present life.
+    fn note_frame(&self, frame: Frame) -> Result<(), Corrupt> {
+        let Some(info) = self.core.arena.extent_of(frame) else {
+            let why = "a frame of the index that nobody has claimed";
+            return Err(Corrupt::at(frame_byte(frame), why));
+        };
+        let word = (u64::from(frame.0) + 1) | u64::from(info.generation) << 32;
+        self.note(journal::FRAME, word);
+        Ok(())
+    }
+
     /// Allocates a block and notes it in journal word `note`; `None`: the arena has no frame to give.
     /// The bytes are those of an earlier use.
     pub fn allocate(
@@ -387,7 +398,7 @@ impl HeldShard<'_> {
             return Ok(None);
         };
         let frame = extent.start;
-        self.note(journal::FRAME, u64::from(frame.0) + 1);
+        self.note_frame(frame)?;
         mneme_sys::fault!("index.pool.frame-noted");
         let map = core.bitmap(frame)?;
         for word in map {
@@ -419,7 +430,7 @@ impl HeldShard<'_> {
             {
                 continue;
             }
-            self.note(journal::FRAME, u64::from(frame.0) + 1);
+            self.note_frame(frame)?;
             word.store(0, Relaxed);
             mneme_sys::fault!("index.pool.frame-unlinked");
             let extent = Extent {
@@ -493,11 +504,11 @@ impl HeldShard<'_> {
 
     /// Finishes or undoes what the lock's dead holder was doing.
     fn repair(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        let frame = self.journal(journal::FRAME);
-        if frame != 0 {
+        let noted = self.journal(journal::FRAME);
+        if noted != 0 {
             // One that no arena can have is damage, and nothing was done with it.
-            if let Ok(frame) = u32::try_from(frame - 1) {
-                self.repair_frame(slot, Frame(frame))?;
+            if let Some(frame) = (noted as u32).checked_sub(1) {
+                self.repair_frame(slot, Frame(frame), (noted >> 32) as u32)?;
             }
             self.note(journal::FRAME, 0);
         }
@@ -529,26 +540,32 @@ impl HeldShard<'_> {
     }
 
     /// A frame was on its way into the table (adopt it, if it got there) or out of it (release it).
-    fn repair_frame(&self, slot: &Slot<'_>, frame: Frame) -> Result<(), WriteError> {
+    fn repair_frame(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        generation: u32,
+    ) -> Result<(), WriteError> {
         let extent = Extent {
             start: frame,
             frames: 1,
         };
-        // A frame is linked before it is adopted: one that is adopted and in no shard's table was on
-        // its way out of this one, and was not given to anybody since.
-        let linked_here = self.core.pool_frames(self.index).any(|f| f == frame);
-        let linked = linked_here
-            || (0..self.core.tables.geometry.shards)
-                .any(|i| self.core.pool_frames(i).any(|f| f == frame));
         let Some(info) = self.core.arena.extent_of(frame) else {
             return Ok(());
         };
-        let mine = info.extent == extent && info.tag == TAG_INDEX;
-        let adopted = info.state == mneme_arena::ExtentState::Held;
-        if mine && linked_here && !adopted {
-            self.core.adopt(extent)?;
-        } else if mine && !linked && adopted {
-            self.core.release(slot, extent)?;
+        // In another life it is of somebody who has claimed it since, and who may be linking or releasing it right now.
+        // In this one it is this shard's, and changes its state under this shard's lock alone: until the dead one's
+        // slot is given back, and whoever does that takes the lock first.
+        if (info.extent, info.tag, info.generation) != (extent, TAG_INDEX, generation) {
+            return Ok(());
+        }
+        let linked = self.core.pool_frames(self.index).any(|f| f == frame);
+        // It is linked before it is adopted: one that is adopted and not linked was on its way out. One that is neither
+        // was on its way in, and is taken back with all that the dead one had claimed.
+        match info.state {
+            ExtentState::Claimed(_) if linked => self.core.adopt(extent)?,
+            ExtentState::Held if !linked => self.core.release(slot, extent)?,
+            _ => {}
         }
         Ok(())
     }
@@ -605,6 +622,8 @@ fn for_range(first: u64, units: u64, mut change: impl FnMut(usize, u64)) {
     }
 }
 
+#[cfg(all(test, feature = "fault"))]
+mod passage;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,119 @@
+//! A frame on its way out of a pool, whose bearer died, is given back once: also where another shard has had it since.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use mneme_sys::fault::{self, Action, Outcome};
+use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+
+use super::*;
+use crate::store::LogStore;
+use crate::{Builder, control_bytes};
+
+/// Bytes at first, and those that it takes to have two shards.
+const CAPACITY: usize = 64 << 20;
+const MAX: usize = 1 << 30;
+
+struct World {
+    data: Region,
+    control: Region,
+    script: ScriptedLiveness,
+}
+
+fn builder() -> Builder {
+    LogStore::builder().maintainer(false)
+}
+
+impl World {
+    /// A store of two shards that process 1 created.
+    fn new() -> (World, LogStore) {
+        let control = control_bytes().next_multiple_of(2 << 20);
+        let [data, control] = [("data", CAPACITY, MAX), ("control", control, control)]
+            .map(|(name, len, max)| Region::memfd(name, len, max, PagePolicy::Small).unwrap());
+        let script = ScriptedLiveness::new();
+        let world = World {
+            data,
+            control,
+            script,
+        };
+        let [data, control] = world.map();
+        let store = builder()
+            .create_in(data, control, Arc::new(world.script.process(1)))
+            .unwrap();
+        assert_eq!(store.core().tables.geometry.shards, 2);
+        (world, store)
+    }
+
+    fn map(&self) -> [Region; 2] {
+        [&self.data, &self.control].map(|region| {
+            let file = region.duplicate_fd().unwrap().unwrap();
+            Region::map(file, Access::ReadWrite, region.max(), PagePolicy::Small).unwrap()
+        })
+    }
+
+    fn open(&self, process: u32) -> LogStore {
+        let [data, control] = self.map();
+        let liveness = Arc::new(self.script.process(process));
+        builder().open_in(data, control, liveness).unwrap()
+    }
+}
+
+/// A block that leaves no room for another one in its frame.
+fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
+    let block = held.allocate(slot, UNITS - MAP_UNITS - 1, journal::NEW[0]);
+    block.unwrap().unwrap()
+}
+
+/// The frame that a thread of `store` gives back from shard 0, and dies after the arena has it and before the journal
+/// says so.
+fn dies_in_trim(world: &World, store: LogStore) -> Frame {
+    let dying = Arc::clone(store.core());
+    let outcome = fault::run("arena.release.cleared", Action::Abandon, 1, move || {
+        let slot = dying.participants.slot().unwrap();
+        dying.with_shard(&slot, 0, |held| {
+            let blocks = [fill(held, &slot), fill(held, &slot)];
+            blocks.iter().try_for_each(|block| held.free(*block))?;
+            held.trim(&slot)
+        })
+    });
+    assert!(matches!(outcome, Outcome::Abandoned));
+    world.script.kill(1);
+    let noted = store.core().tables.shard(0).journal[journal::FRAME].load(Acquire);
+    Frame(noted as u32 - 1)
+}
+
+#[test]
+fn a_frame_that_another_shard_has_since_is_left_to_it() {
+    for place in [
+        "index.pool.frame-noted",
+        "index.pool.frame-linked",
+        "index.pool.frame-unlinked",
+    ] {
+        let (world, first) = World::new();
+        let second = world.open(2);
+        let core = second.core();
+        let slot = core.participants.slot().unwrap();
+        let kept = core
+            .with_shard(&slot, 1, |held| Ok(fill(held, &slot)))
+            .unwrap();
+
+        let frame = dies_in_trim(&world, first);
+        let third = world.open(3);
+        let repair = move || assert_eq!(third.reap().unwrap(), 1, "{place}");
+        fault::arm(place, Action::Call(Arc::new(repair)), 1);
+        let before = fault::reached();
+        let trimmed = core.with_shard(&slot, 1, |held| {
+            let again = fill(held, &slot);
+            assert_eq!(again.frame(), frame, "the same frame, in another life");
+            held.free(again)?;
+            held.free(kept)?;
+            held.trim(&slot)
+        });
+        assert_eq!(fault::reached(), before + 1, "{place}");
+        assert_eq!(trimmed.unwrap(), 1, "{place}");
+        assert_eq!(core.arena.extent_of(frame), None, "{place}");
+        let problems = second.check().unwrap().problems;
+        assert_eq!(problems, Vec::<String>::new(), "{place}");
+    }
+}
