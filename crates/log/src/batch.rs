@@ -16,8 +16,9 @@ use crate::spaces::Space;
 
 /// Keys that are in flight together.
 const WIDTH: usize = 32;
-/// Lines of a record fetched ahead at most; the processor's own prefetcher follows behind them.
+/// Lines of a record fetched ahead at most, before its header has come; the rest follow by what it says.
 const AHEAD_LINES: u64 = 3;
+/// How many records before its own turn the rest of one is fetched.
 const DISTANCE: usize = 4;
 
 /// Where a batch's keys belong.
@@ -108,15 +109,15 @@ impl Core {
                     visit(first + i, there.then_some(&copy));
                     continue;
                 }
-                let record = match segment {
+                let at_sight = match segment {
                     Some(segment) => self.glimpse_at(root, place, segment, key),
                     None => None,
                 };
-                let record = match record {
-                    Some(record) => Some(record),
-                    None => self.find_live(root, place, segment, key)?,
+                let value = match at_sight {
+                    Some(value) => Some(value),
+                    None => (self.find_live(root, place, segment, key)?).map(|r| r.value()),
                 };
-                visit(first + i, record.map(|record| record.value()));
+                visit(first + i, value);
             }
         }
         Ok(())

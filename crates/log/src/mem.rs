@@ -81,6 +81,12 @@ pub(crate) trait Memory {
     /// The record at `loc`, which the caller found published.
     fn record(&self, loc: Loc) -> Result<Self::Record<'_>, Corrupt>;
 
+    /// The same, if nothing about it is unusual and it has no room to be overwritten in.
+    #[inline(always)]
+    fn plain_record(&self, loc: Loc) -> Option<Self::Record<'_>> {
+        self.record(loc).ok()
+    }
+
     /// One word at `loc`.
     #[inline(always)]
     fn word(&self, loc: Loc) -> Result<&Self::Word, Corrupt> {
@@ -124,6 +130,15 @@ impl Memory for Mem {
     #[inline(always)]
     fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
         Mem::record(self, loc)
+    }
+
+    #[inline(always)]
+    fn plain_record(&self, loc: Loc) -> Option<Record<'_>> {
+        let header = Header(Mem::word(self, loc).ok()?.load(Relaxed));
+        let end = header.plain_end()?;
+        // The padding behind the end is of the same word.
+        let address = self.address(loc, end as u64).ok()?;
+        Some(Record::new(header, address))
     }
 }
 

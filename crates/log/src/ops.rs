@@ -62,7 +62,7 @@ impl Core {
     pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         let pin = self.participants.pin()?;
         match self.glimpse(database, key) {
-            Some(record) => Ok(Some(Value::new(record.value(), pin))),
+            Some(value) => Ok(Some(Value::new(value, pin))),
             None => {
                 drop(pin);
                 self.get_slowly(database, key)
@@ -70,9 +70,9 @@ impl Core {
         }
     }
 
-    /// The record of `key`, if it is found at first sight. The caller is pinned.
+    /// The value of `key`, if it is found at first sight. The caller is pinned.
     #[inline(always)]
-    fn glimpse(&self, database: u8, key: &[u8]) -> Option<Record<'_>> {
+    fn glimpse(&self, database: u8, key: &[u8]) -> Option<&[u8]> {
         let root = self.root(self.space(database)?).ok()??;
         let place = self.place(key);
         let segment = self.mem.index_segment(root, place).ok()??;
@@ -87,7 +87,7 @@ impl Core {
         place: Place,
         segment: SegmentRef,
         key: &[u8],
-    ) -> Option<Record<'_>> {
+    ) -> Option<&[u8]> {
         if self.overwrites() {
             return None;
         }
@@ -96,7 +96,7 @@ impl Core {
             return None;
         }
         self.note_access(root, place);
-        Some(record)
+        Some(record.plain_value())
     }
 
     /// What [`Core::get`] does if anything is unusual.

@@ -135,6 +135,19 @@ impl Header {
         }
     }
 
+    /// Bytes from the record's start to its value's end, if this is the header of a record without
+    /// room. The length may still be more than a value's.
+    #[inline(always)]
+    pub fn plain_end(self) -> Option<usize> {
+        let plain = self.0 & (3 << STATE_SHIFT | 0x1f << KIND_SHIFT) == PLAIN;
+        plain.then_some(self.key_offset() + self.key_len() + self.plain_len())
+    }
+
+    #[inline(always)]
+    fn plain_len(self) -> usize {
+        (self.0 >> VALUE_SHIFT & 0x7fff_ffff) as usize
+    }
+
     /// How much it was read lately.
     pub fn marks(self) -> u64 {
         (self.0 & MARKS_MASK) >> MARKS_SHIFT
@@ -210,6 +223,20 @@ impl<'m> Record<'m> {
     pub fn value(&self) -> &'m [u8] {
         // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them.
         unsafe { std::slice::from_raw_parts(self.value_address(), self.header.value_len()) }
+    }
+
+    /// The value of a record that is known to have no room.
+    #[inline(always)]
+    pub fn plain_value(&self) -> &'m [u8] {
+        let header = self.header;
+        debug_assert!(header.room().is_none());
+        // SAFETY: as in `key`.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.address.add(header.key_offset() + header.key_len()),
+                header.plain_len(),
+            )
+        }
     }
 
     /// Where the value begins.

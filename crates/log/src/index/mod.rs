@@ -280,18 +280,12 @@ fn same_key(a: &[u8], b: &[u8]) -> bool {
     if len != b.len() {
         return false;
     }
-    if !(8..=64).contains(&len) {
-        return a == b;
-    }
     let differ = |at: usize| a[at..at + 8] != b[at..at + 8];
-    let mut at = 0;
-    while at + 8 < len {
-        if differ(at) {
-            return false;
-        }
-        at += 8;
+    match len {
+        8..=16 => !(differ(0) | differ(len - 8)),
+        17..=32 => !(differ(0) | differ(8) | differ(len - 16) | differ(len - 8)),
+        _ => a == b,
     }
-    !differ(len - 8)
 }
 
 /// An entry that was found, and where.
@@ -330,8 +324,8 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
-    /// The record of `key`, if it lies in its home bucket and nothing there is unusual. `None` says
-    /// nothing: look again by [`Core::find`], which waits for transactions, follows entries that lie
+    /// The record of `key`, if it lies in its home bucket, without room, and nothing there is unusual.
+    /// `None` says nothing: look again by [`Core::find`], which waits for transactions, follows entries that lie
     /// behind their home, and tells damage from absence.
     ///
     /// This is how almost every lookup that finds something ends. It has no results but what a register
@@ -347,7 +341,7 @@ pub(crate) trait Lookup: Memory {
             if entry.is_empty() || entry.tag() != tag {
                 continue;
             }
-            let record = self.record(entry.loc()).ok()?;
+            let record = self.plain_record(entry.loc())?;
             if same_key(record.key(), key) {
                 // As in `settled`.
                 return home.word().follows_no_transaction(before).then_some(record);
