@@ -24,6 +24,49 @@ const SHAPE: Shape = Shape {
     client_bytes: 4096,
 };
 
+/// Where a claim can die; a test insists that it does, at each.
+const CLAIM: [&str; 6] = [
+    "arena.claim.intent",
+    "arena.claim.descriptor",
+    "arena.claim.summary",
+    "arena.claim.refreshed",
+    "arena.claim.unlocked",
+    "arena.claim.cleared",
+];
+/// Where a release can die; a test insists that it does, at each.
+const RELEASE: [&str; 6] = [
+    "arena.release.intent",
+    "arena.release.descriptor",
+    "arena.release.summary",
+    "arena.release.refreshed",
+    "arena.release.unlocked",
+    "arena.release.cleared",
+];
+/// Where an adoption can die; a test insists that it does, at each.
+const ADOPT: [&str; 2] = ["arena.adopt.begin", "arena.adopt.done"];
+/// Where a growth can die; a test insists that it does, at each.
+const GROW: [&str; 7] = [
+    "arena.grow.region",
+    "arena.grow.intent",
+    "arena.grow.descriptor",
+    "arena.grow.zones",
+    "arena.grow.end",
+    "arena.grow.summary",
+    "arena.grow.unlocked",
+];
+/// Where a repair can die; a test insists that it does, at each.
+const REPAIR: [&str; 9] = [
+    "arena.repair.locked",
+    "arena.repair.intent",
+    "arena.repair.descriptor",
+    "arena.repair.summary",
+    "arena.repair.unlocked",
+    "arena.restore.begin",
+    "arena.restore.descriptor",
+    "arena.restore.zones",
+    "arena.restore.summary",
+];
+
 /// What the victim had before it began to die.
 struct Scene {
     world: World,
@@ -142,14 +185,7 @@ fn at_every_point(
 #[test]
 fn a_claim_that_was_not_answered_leaves_nothing() {
     at_every_point(
-        &[
-            "arena.claim.intent",
-            "arena.claim.descriptor",
-            "arena.claim.summary",
-            "arena.claim.refreshed",
-            "arena.claim.unlocked",
-            "arena.claim.cleared",
-        ],
+        &CLAIM,
         |_| None,
         |victim, _| {
             let _ = victim.claim_as(70, 2, NODE, Class::Ordinary, 9);
@@ -164,14 +200,7 @@ fn a_claim_that_was_not_answered_leaves_nothing() {
 #[test]
 fn a_release_that_had_begun_is_finished() {
     at_every_point(
-        &[
-            "arena.release.intent",
-            "arena.release.descriptor",
-            "arena.release.summary",
-            "arena.release.refreshed",
-            "arena.release.unlocked",
-            "arena.release.cleared",
-        ],
+        &RELEASE,
         |scene| Some(scene.held),
         |victim, held| {
             let _ = victim.release(held.unwrap());
@@ -183,7 +212,7 @@ fn a_release_that_had_begun_is_finished() {
 #[test]
 fn an_adoption_is_there_or_is_not() {
     at_every_point(
-        &["arena.adopt.begin", "arena.adopt.done"],
+        &ADOPT,
         |scene| Some(scene.victim.claim(66).unwrap()),
         |victim, claimed| {
             let _ = victim.arena.adopt(claimed.unwrap());
@@ -199,15 +228,7 @@ fn an_adoption_is_there_or_is_not() {
 #[test]
 fn a_growth_took_effect_or_did_not() {
     at_every_point(
-        &[
-            "arena.grow.region",
-            "arena.grow.intent",
-            "arena.grow.descriptor",
-            "arena.grow.zones",
-            "arena.grow.end",
-            "arena.grow.summary",
-            "arena.grow.unlocked",
-        ],
+        &GROW,
         |_| None,
         |victim, _| {
             let _ = victim.grow(400);
@@ -234,20 +255,9 @@ fn repairs_survive_their_own_death() {
         "arena.release.descriptor",
         "arena.grow.zones",
     ];
-    let second_deaths = [
-        "arena.repair.locked",
-        "arena.repair.intent",
-        "arena.repair.descriptor",
-        "arena.repair.summary",
-        "arena.repair.unlocked",
-        "arena.restore.begin",
-        "arena.restore.descriptor",
-        "arena.restore.zones",
-        "arena.restore.summary",
-    ];
     let mut died_at = BTreeSet::new();
     for first in first_deaths {
-        for second in second_deaths {
+        for second in REPAIR {
             for nth in [1, 2, 3, 40] {
                 let scene = scene();
                 let (held, unadopted) = (scene.held, scene.victim.claim(4).unwrap());
@@ -288,7 +298,7 @@ fn repairs_survive_their_own_death() {
             }
         }
     }
-    assert_eq!(died_at.len(), second_deaths.len(), "{died_at:?}");
+    assert_eq!(died_at, REPAIR.into());
 }
 
 /// An intent may be found long after what it announced was settled by another.
@@ -324,4 +334,13 @@ fn a_late_repair_does_not_touch_what_others_claimed_since() {
     scene.survivor.hold(1);
     fault::disarm();
     assert_eq!(fault::reached(), before);
+}
+
+/// Every name in the source is one at which a test here kills.
+#[test]
+fn somebody_dies_at_every_name() {
+    let killed = [&CLAIM[..], &RELEASE, &ADOPT, &GROW, &REPAIR].concat();
+    let killed: BTreeSet<_> = killed.into_iter().map(str::to_owned).collect();
+    let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    assert_eq!(named, killed);
 }

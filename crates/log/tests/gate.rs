@@ -706,20 +706,7 @@ fn somebody_dies_at_every_name() {
     let quoted = deaths.flat_map(|line| line.split('"').skip(1).step_by(2));
     killed.extend(quoted.map(str::to_owned));
 
-    let mut named = BTreeSet::new();
-    let mut directories = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/src").into()];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir::<std::path::PathBuf>(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                directories.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(path).unwrap();
-            let places = text.split("fault!(\"").skip(1);
-            named.extend(places.map(|rest| rest.split('"').next().unwrap().to_owned()));
-        }
-    }
+    let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     assert!(named.len() > 80, "{named:?}");
     let spared: BTreeSet<String> = SPARED.map(|(name, _)| name.to_owned()).into();
     let unharmed: BTreeSet<_> = named.difference(&killed).cloned().collect();

@@ -60,7 +60,7 @@ pub enum Outcome<T> {
 }
 
 #[cfg(feature = "fault")]
-pub use armed::{arm, disarm, discard, names, passed, reach, reached, run};
+pub use armed::{arm, disarm, discard, named_in, names, passed, reach, reached, run};
 
 /// The macro's target when the feature is off. Never called.
 #[cfg(not(feature = "fault"))]
@@ -70,11 +70,12 @@ pub fn reach(_name: &'static str) {}
 #[cfg(feature = "fault")]
 mod armed {
     use std::cell::{Cell, RefCell};
-    use std::collections::BTreeMap;
-    use std::io;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::os::fd::{AsRawFd, OwnedFd};
+    use std::path::{Path, PathBuf};
     use std::sync::mpsc::{Sender, channel};
     use std::sync::{Mutex, PoisonError};
+    use std::{fs, io};
 
     use super::{Action, Outcome};
 
@@ -128,6 +129,28 @@ mod armed {
     /// All names the calling thread has reached so far, sorted, each with how often.
     pub fn passed() -> Vec<(&'static str, u64)> {
         PASSED.with_borrow(|passed| passed.iter().map(|(name, n)| (*name, *n)).collect())
+    }
+
+    /// The names that are marked in a folder of sources, at any depth: what a census holds its tests to.
+    ///
+    /// # Errors
+    /// Something there cannot be read, or is not text.
+    pub fn named_in(sources: impl AsRef<Path>) -> io::Result<BTreeSet<String>> {
+        let mut named = BTreeSet::new();
+        let mut folders: Vec<PathBuf> = vec![sources.as_ref().into()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = fs::read_to_string(path)?;
+                let places = text.split("fault!(\"").skip(1);
+                named.extend(places.filter_map(|rest| rest.split('"').next().map(str::to_owned)));
+            }
+        }
+        Ok(named)
     }
 
     /// The macro's target.
@@ -307,6 +330,15 @@ mod tests {
         let other = std::thread::spawn(|| work(&AtomicU32::new(0)));
         assert_eq!(other.join().unwrap(), 7);
         disarm();
+    }
+
+    // Miri has no folders.
+    #[cfg_attr(miri, ignore)]
+    #[test]
+    fn a_census_finds_every_name_once() {
+        let named = named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+        let step = named.iter().filter(|name| **name == "sys.test.step");
+        assert_eq!(step.count(), 1, "{named:?}");
     }
 
     #[test]
