@@ -94,10 +94,11 @@ impl Core {
         locs: &mut [Loc],
     ) -> Result<usize, WriteError> {
         let heads = self.tables.geometry.heads;
-        let first = u64::from(self.topology.current_cpu().0) % heads;
+        let first = self.number_of_head();
         for round in 0..64 {
             for i in 0..heads {
-                let index = (first + i) % heads;
+                let index = first + i;
+                let index = if index < heads { index } else { index - heads };
                 let head = self.tables.head(index);
                 if let Some(held) = head.lock.try_lock_free(slot) {
                     return self.append(slot, head, held, headers, locs);
@@ -124,7 +125,7 @@ impl Core {
     ) -> Result<usize, WriteError> {
         mneme_sys::fault!("log.head.locked");
         let _guard = self.inherit_head(head, held);
-        let claim = self.ordinary_claim();
+        let claim = || self.ordinary_claim();
         let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), claim)? else {
             return Ok(0);
         };
@@ -154,14 +155,14 @@ impl Core {
     }
 
     /// The log segment of the held `head`, with room for a record of `bytes` bytes: the present one
-    /// or a fresh one. `None`: no room.
+    /// or a fresh one, claimed as `claim` says. `None`: no room.
     #[inline]
     pub(crate) fn segment_for(
         &self,
         slot: &Slot<'_>,
         head: &Head,
         bytes: u64,
-        claim: Claim,
+        claim: impl FnOnce() -> Claim,
     ) -> Result<Option<(Frame, &SegmentInfo)>, WriteError> {
         let old = self.head_segment(head)?;
         if let Some((frame, info)) = old
@@ -169,7 +170,7 @@ impl Core {
         {
             return Ok(old);
         }
-        if !self.open_segment(slot, head, old, claim)? {
+        if !self.open_segment(slot, head, old, claim())? {
             return Ok(None);
         }
         Ok(self.head_segment(head)?)
@@ -279,9 +280,19 @@ impl Core {
         Ok(())
     }
 
+    /// The number of the head of the CPU that runs this.
+    #[inline]
+    fn number_of_head(&self) -> u64 {
+        let (cpu, heads) = (
+            u64::from(self.topology.current_cpu().0),
+            self.tables.geometry.heads,
+        );
+        // As a rule there is one for each CPU, and a division costs as much as the rest.
+        if cpu < heads { cpu } else { cpu % heads }
+    }
+
     fn head_of_cpu(&self) -> &Head {
-        let cpu = u64::from(self.topology.current_cpu().0);
-        self.tables.head(cpu % self.tables.geometry.heads)
+        self.tables.head(self.number_of_head())
     }
 
     /// Bytes that this CPU's head has left in its log segment; a moment later it may be fewer.

@@ -183,8 +183,14 @@ impl Core {
                 room.want(header.size());
                 if let Some(root) = self.root_or_create(&slot, space)?
                     && let segment = self.prefetch_bucket(root, place)?
-                    && let Some(loc) = self.write_record(&slot, header, expiry, key, value)?
+                    && let Some(loc) = self.reserve_one(&slot, header)?
                 {
+                    // Its key is fetched, for comparison, while the new record is copied.
+                    if let Some(segment) = segment {
+                        self.prefetch_record(segment, place.tag, 1)?;
+                    }
+                    self.copy_body(loc, header, expiry, key, value)?;
+
                     let new = Some((loc, header.size()));
                     let change = Change {
                         root,
@@ -398,20 +404,21 @@ impl Core {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Loc>, WriteError> {
-        let loc = if self.is_large(header.size()) {
-            match self.reserve_large(slot, header)? {
-                Some(loc) => loc,
-                None => return Ok(None),
-            }
-        } else {
-            let mut locs = [Loc::of_byte(0)];
-            if self.reserve(slot, &[header], &mut locs)? == 0 {
-                return Ok(None);
-            }
-            locs[0]
+        let Some(loc) = self.reserve_one(slot, header)? else {
+            return Ok(None);
         };
         self.copy_body(loc, header, expiry, key, value)?;
         Ok(Some(loc))
+    }
+
+    /// Reserves space for a record and writes its header there; `None`: no room. The caller is pinned.
+    fn reserve_one(&self, slot: &Slot<'_>, header: Header) -> Result<Option<Loc>, WriteError> {
+        if self.is_large(header.size()) {
+            return self.reserve_large(slot, header);
+        }
+        let mut loc = Loc::of_byte(0);
+        let reserved = self.reserve(slot, &[header], std::slice::from_mut(&mut loc))?;
+        Ok((reserved > 0).then_some(loc))
     }
 
     /// Copies key and value to a reserved record.

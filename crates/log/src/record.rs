@@ -104,11 +104,10 @@ impl Header {
 
     #[inline(always)]
     pub fn value_len(self) -> usize {
-        let bits = self.0 >> VALUE_SHIFT & 0x7fff_ffff;
         if self.room().is_some() {
-            (bits & LENGTH_MASK) as usize
+            self.plain_len() & LENGTH_MASK as usize
         } else {
-            bits as usize
+            self.plain_len()
         }
     }
 
@@ -169,7 +168,7 @@ impl Header {
     pub fn value_offset(self) -> usize {
         let key_end = self.key_offset() + self.key_len();
         if self.room().is_some() {
-            key_end.next_multiple_of(8)
+            whole_words(key_end)
         } else {
             key_end
         }
@@ -178,9 +177,19 @@ impl Header {
     /// Bytes the record occupies, padding and room included.
     #[inline(always)]
     pub fn size(self) -> u64 {
-        let value = self.room().unwrap_or_else(|| self.value_len());
-        ((self.value_offset() + value) as u64).next_multiple_of(8)
+        let key_end = self.key_offset() + self.key_len();
+        let bytes = match self.room() {
+            None => key_end + self.plain_len(),
+            Some(room) => whole_words(key_end) + room,
+        };
+        whole_words(bytes) as u64
     }
+}
+
+/// So many bytes rounded up to whole words. (They are far from overflowing.)
+#[inline(always)]
+const fn whole_words(bytes: usize) -> usize {
+    (bytes + 7) & !7
 }
 
 /// A published record's bytes.

@@ -293,7 +293,7 @@ impl Core {
         copies: &mut [Loc; CHUNK],
     ) -> Result<usize, WriteError> {
         let Some((frame, info)) =
-            self.segment_for(slot, lane.head, survivors[0].size(), lane.claim)?
+            self.segment_for(slot, lane.head, survivors[0].size(), || lane.claim)?
         else {
             return Ok(0);
         };
