@@ -235,12 +235,13 @@ impl Core {
                 expect: Expect::Anything,
             };
             let published = self.publish(&slot, &pin, &change);
-            let error = match published {
-                Ok(Published::NoRoom) => None,
+            let (error, first_dead) = match published {
+                Ok(Published::NoRoom) => (None, i),
                 Ok(_) => continue,
-                Err(error) => Some(error),
+                // The one that failed is counted.
+                Err(error) => (Some(error), i + 1),
             };
-            for j in i..reserved {
+            for j in first_dead..reserved {
                 self.record_died(locs[j], headers[j].size())
                     .map_err(|e| (i, e.into()))?;
             }

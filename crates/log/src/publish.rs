@@ -113,6 +113,9 @@ pub(crate) enum Published {
 impl Core {
     /// Publishes a record, or a removal, if what is there is as expected.
     ///
+    /// On `Err` nothing was published, and the new record is counted as dead, as after a `Conflict`;
+    /// after `NoRoom` that is left to the caller.
+    ///
     /// `_pin` shows that the caller is pinned, since before the record's space was reserved and
     /// since before it saw `change.segment`.
     #[inline]
@@ -123,10 +126,19 @@ impl Core {
         change: &Change<'_>,
     ) -> Result<Published, WriteError> {
         let published = self.try_publish(slot, change);
-        if published.is_err() && change.new.is_some_and(|(_, size)| self.is_large(size)) {
-            self.suspect_lost();
+        if published.is_err() {
+            self.give_up(change);
         }
         published
+    }
+
+    /// The new record of a change that failed is dead: whatever fails does so before it is published.
+    #[cold]
+    fn give_up(&self, change: &Change<'_>) {
+        if let Some((loc, size)) = change.new {
+            // If the segment that it is counted in is damaged, that is for the check to say.
+            let _ = self.record_died(loc, size);
+        }
     }
 
     fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {

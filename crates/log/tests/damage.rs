@@ -21,7 +21,7 @@ use image::{
     Area, Change, DATABASES, Damage, FRAME, Image, KEYS, Memory, NOBODYS_LOCK, Op, Places,
     contents, inflict, key, operate, survive, value,
 };
-use mneme_log::{LogStore, OpenError, WriteError};
+use mneme_log::{Decision, LogStore, OpenError, WriteError};
 
 /// A copy of the store, open.
 fn scene() -> (Memory, LogStore, &'static Places) {
@@ -426,4 +426,30 @@ fn counters_at_their_end_go_round() {
     memory.set(places.shard() + 2, u64::MAX);
     store.database(9).unwrap().put(b"k", b"v").unwrap();
     try_everything(&store);
+}
+
+/// What a refused write has appended is dead, and counted so once: compaction wins it back.
+#[test]
+fn a_refused_write_leaves_nothing_behind_that_counts_as_live() {
+    let (memory, store, places) = scene();
+    let live = || store.stats().live_bytes;
+    store.put(b"another", b"so that there is a head").unwrap();
+    for at in places.all(Area::Locks) {
+        memory.set(*at, memory.word(*at) | 1 | 9999 << 48);
+    }
+    let before = live();
+    for _ in 0..20 {
+        store.put(&key(1), &[1; 3000]).unwrap_err();
+        assert_eq!(live(), before);
+    }
+    let pairs = [
+        (key(1), [1; 3000]),
+        (key(2), [2; 3000]),
+        (key(4), [4; 3000]),
+    ];
+    store.put_many(&pairs).unwrap_err();
+    assert_eq!(live(), before);
+    let updated = store.update(&key(1), |_| Decision::Replace(vec![3; 3000]));
+    updated.unwrap_err();
+    assert_eq!(live(), before);
 }
