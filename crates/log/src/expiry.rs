@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use mneme_sync::Slot;
 
 use crate::core::{Core, OPERATION_LANE, Wait};
-use crate::error::{ReadError, WriteError};
+use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
@@ -241,7 +241,8 @@ impl Core {
         Ok(self.publish(slot, &pin, &change)? == Published::Absent)
     }
 
-    /// One round of the sweep; how many records it removed.
+    /// One round of the sweep; how many records it removed. If it meets damage it says so in the end:
+    /// it has gone on behind it, and so does the next round.
     pub(crate) fn sweep_expired(
         &self,
         slot: &Slot<'_>,
@@ -253,7 +254,7 @@ impl Core {
             return Ok(0);
         }
         let began = self.clock.now_ns();
-        let mut removed_in_all = 0;
+        let (mut removed_in_all, mut damage) = (0, None);
         for step in 1.. {
             if sweep.is_at_start() {
                 // Said again by whoever finds or stores an expiring record from here on.
@@ -261,12 +262,18 @@ impl Core {
                 expiring.swap(0, AcqRel);
                 mneme_sys::fault!("expiry.sweep.begun");
             }
-            let step_taken = self.sweep_step(slot, sweep);
-            if step_taken.is_err() {
-                // Perhaps nobody goes on from here.
-                self.expect_expiries();
-            }
-            let (seen, removed) = step_taken?;
+            let (seen, removed) = match self.sweep_step(slot, sweep) {
+                Ok(step) => step,
+                Err(WriteError::Corrupt(corrupt)) => {
+                    damage.get_or_insert(corrupt);
+                    (0, 0)
+                }
+                Err(error) => {
+                    // What was passed by is looked at again.
+                    self.expect_expiries();
+                    return Err(error);
+                }
+            };
             removed_in_all += removed;
             let plenty =
                 removed * 10 > seen && self.clock.now_ns().saturating_sub(began) < LIMIT_NS;
@@ -274,7 +281,7 @@ impl Core {
                 break;
             }
         }
-        Ok(removed_in_all)
+        damage.map_or(Ok(removed_in_all), |corrupt| Err(corrupt.into()))
     }
 
     /// Leaves a sweep where it is: another one finds what this one has not come to.
@@ -284,60 +291,95 @@ impl Core {
         }
     }
 
-    /// Removes every record that has expired; how many there were.
+    /// Removes every record that has expired; how many there were. Damage is passed by, and said
+    /// afterwards.
     pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
         let slot = self.participants.slot()?;
         let mut sweep = ExpirySweep::default();
-        let mut removed = 0;
+        let (mut removed, mut damage) = (0, None);
         loop {
-            removed += self.sweep_expired(&slot, &mut sweep)?;
+            match self.sweep_expired(&slot, &mut sweep) {
+                Ok(some) => removed += some,
+                Err(WriteError::Corrupt(corrupt)) => {
+                    damage.get_or_insert(corrupt);
+                }
+                Err(error) => return Err(error),
+            }
             if sweep.is_at_start() {
-                return Ok(removed);
+                return damage.map_or(Ok(removed), |corrupt| Err(corrupt.into()));
             }
         }
     }
 
     /// Looks at the next few buckets: how many records there were, and how many of them it removed.
+    ///
+    /// Whatever fails, the sweep stands behind it. Past damage the step goes on, and says the first of
+    /// it in the end.
     fn sweep_step(
         &self,
         slot: &Slot<'_>,
         sweep: &mut ExpirySweep,
     ) -> Result<(usize, usize), WriteError> {
         let _pin = slot.pin();
-        let Some(root) = self.root(sweep.space)? else {
-            sweep.next_space();
-            return Ok((0, 0));
+        let root = match self.root(sweep.space) {
+            Ok(Some(root)) => root,
+            none => {
+                sweep.next_space();
+                return none.map(|_| (0, 0)).map_err(Into::into);
+            }
         };
+        let mut damage = None;
         let mut entries: Vec<(u32, Entry)> = Vec::new();
         for _ in 0..STEP {
             if sweep.at.is_over(self.partitions()) {
                 break;
             }
             let partition = sweep.at.place().partition;
-            self.entries_here(root, &mut sweep.at, |entry| {
+            let handed_out = self.entries_here(root, &mut sweep.at, |entry| {
                 self.mem.prefetch(entry.loc());
                 entries.push((partition, entry));
-            })?;
+            });
+            if let Err(error) = handed_out {
+                self.pass_by(root, &mut sweep.at);
+                note(&mut damage, error.into())?;
+            }
         }
         let mut removed = 0;
         for &(partition, entry) in &entries {
-            let record = self.mem.record(entry.loc())?;
-            if record.expires() == 0 {
-                continue;
-            }
+            let record = match self.mem.record(entry.loc()) {
+                Ok(record) if record.expires() != 0 => record,
+                Ok(_) => continue,
+                Err(corrupt) => {
+                    damage.get_or_insert(corrupt);
+                    continue;
+                }
+            };
             self.expect_expiries();
             if self.is_expired(&record) {
                 let mut place = self.place(record.key());
-                debug_assert_eq!(place.partition, partition);
                 place.partition = partition;
                 let change = Change::removal(root, place, record.key());
-                removed += usize::from(self.remove_expired(slot, change, entry.loc())?);
+                match self.remove_expired(slot, change, entry.loc()) {
+                    Ok(gone) => removed += usize::from(gone),
+                    Err(error) => note(&mut damage, error)?,
+                }
             }
         }
         if sweep.at.is_over(self.partitions()) {
             sweep.next_space();
         }
-        Ok((entries.len(), removed))
+        damage.map_or(Ok((entries.len(), removed)), |corrupt| Err(corrupt.into()))
+    }
+}
+
+/// Keeps the first damage that is met; any other error ends the work.
+fn note(damage: &mut Option<Corrupt>, error: WriteError) -> Result<(), WriteError> {
+    match error {
+        WriteError::Corrupt(corrupt) => {
+            damage.get_or_insert(corrupt);
+            Ok(())
+        }
+        error => Err(error),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
 use crate::core::Core;
@@ -73,14 +74,14 @@ fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
         drop(stopped);
         looks += 1;
         let stopped_now = || *stop.lock().unwrap_or_else(PoisonError::into_inner);
-        // What fails here (a stalled lock, a damaged segment) fails again, with its error, for the
-        // writer who needs it.
-        let _ = if node == NodeId(0) {
-            look_round(core, &mut sweep, looks % REAP_EVERY == 0)
-        } else {
-            Ok(())
+        if let Ok(slot) = core.participants.slot() {
+            // What fails here (a stalled lock, a damaged segment) fails again, with its error, for the
+            // writer who needs it. No part depends on another's success.
+            if node == NodeId(0) {
+                look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
+            }
+            let _ = keep_room(core, &slot, node, &stopped_now);
         }
-        .and_then(|()| keep_room(core, node, &stopped_now));
         stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
         if !*stopped {
             stopped = signal
@@ -92,30 +93,35 @@ fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
     core.leave_sweep(&sweep);
 }
 
-/// What concerns no node in particular.
-fn look_round(core: &Core, sweep: &mut ExpirySweep, reap: bool) -> Result<(), WriteError> {
-    let slot = core.participants.slot()?;
+/// What concerns no node in particular; each part whatever became of those before it.
+fn look_round(core: &Core, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool) {
     if reap {
-        core.reap(&slot)?;
+        let _ = core.reap(slot);
     }
-    core.sweep_expired(&slot, sweep)?;
-    core.fold_accesses(&slot)?;
+    let _ = core.sweep_expired(slot, sweep);
+    let _ = core.fold_accesses(slot);
     if core.wants_compaction() || core.sweeps_due() {
-        core.maintain(&slot)?;
-        core.condemn_lost(&slot)?;
+        let _ = core.maintain(slot);
+        let _ = core.condemn_lost(slot);
     }
-    Ok(())
 }
 
 /// Compacts until the node has frames in stock.
-fn keep_room(core: &Core, node: NodeId, stopped: &dyn Fn() -> bool) -> Result<(), WriteError> {
-    let slot = core.participants.slot()?;
+fn keep_room(
+    core: &Core,
+    slot: &Slot<'_>,
+    node: NodeId,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(), WriteError> {
     while core.node_wants_compaction(node) && !stopped() {
-        core.maintain(&slot)?;
-        if core.evict(&slot)? != Evicted::Some && core.compact_batch(&slot, node)? == 0 {
+        // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
+        let _ = core.maintain(slot);
+        let evicted = matches!(core.evict(slot), Ok(Evicted::Some));
+        if !evicted && core.compact_batch(slot, node)? == 0 {
             break;
         }
-        core.maintain(&slot)?;
+        // While nothing can be given back, one batch a look is enough.
+        core.maintain(slot)?;
     }
     Ok(())
 }

@@ -180,6 +180,21 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Goes on from `at` to the next bucket that can be found, past what cannot be followed here. The
+    /// caller is pinned.
+    #[cold]
+    pub(crate) fn pass_by(&self, root: Root, at: &mut HashOrder) {
+        let place = at.place();
+        let next = match self.mem.index_segment(root, place) {
+            Ok(Some(segment)) => next_interval(place.tag, segment).max(at.tag + 1),
+            // What is damaged is the way to the segment.
+            _ => 1 << TAG_BITS,
+        };
+        at.go_to(next);
+    }
+}
+
 /// The first tag behind the interval of `tag`'s home bucket; `1 << TAG_BITS`: the partition's end.
 fn next_interval(tag: u32, segment: SegmentRef) -> u64 {
     let (home, prefix) = (segment.home(tag), segment.prefix(tag));

@@ -21,7 +21,7 @@ use image::{
     Area, Change, DATABASES, Damage, FRAME, Image, KEYS, Memory, NOBODYS_LOCK, Op, Places,
     contents, inflict, key, operate, survive, value,
 };
-use mneme_log::{Decision, LogStore, OpenError, WriteError};
+use mneme_log::{Decision, Expiry, LogStore, OpenError, WriteError};
 
 /// A copy of the store, open.
 fn scene() -> (Memory, LogStore, &'static Places) {
@@ -452,4 +452,26 @@ fn a_refused_write_leaves_nothing_behind_that_counts_as_live() {
     let updated = store.update(&key(1), |_| Decision::Replace(vec![3; 3000]));
     updated.unwrap_err();
     assert_eq!(live(), before);
+}
+
+/// A sweep says what is damaged, and goes on behind it.
+#[test]
+fn what_is_damaged_keeps_no_other_record_from_expiring() {
+    // Entries that lead nowhere, and buckets that no index segment has.
+    for (area, word) in [(Area::Entries, (1 << 42) - 8), (Area::Partitions, u64::MAX)] {
+        let (memory, store, places) = scene();
+        let behind = store.database(9).unwrap();
+        for i in 0..KEYS {
+            behind.put_until(&key(i), b"v", Expiry::At(1)).unwrap();
+        }
+        for at in places.used(area) {
+            memory.set(*at, memory.word(*at) | word);
+        }
+        let refused = store.remove_expired();
+        assert!(
+            matches!(refused, Err(WriteError::Corrupt(_))),
+            "{refused:?}"
+        );
+        assert_eq!(behind.len(), 0, "{area:?}");
+    }
 }
