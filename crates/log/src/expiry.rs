@@ -162,14 +162,14 @@ impl Core {
         loop {
             let segment = self.mem.index_segment(root, place)?;
             let seen = self.find_seen(root, place, segment, key)?;
-            let there = seen
-                .as_ref()
-                .and_then(|(found, home)| Some((found.as_ref()?, *home)));
-            let Some((found, home)) = there.filter(|(f, _)| !self.is_expired(&f.record)) else {
+            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+            // Read once: it may change where it lies.
+            let there = found.map(|found| (found, found.record.expires()));
+            let Some((found, expires)) = there.filter(|(_, e)| !self.has_passed(*e)) else {
                 return Ok(Some(Updated::Absent));
             };
             // Before the bucket is locked: whatever `decide` does, panic even, is its own affair.
-            let now = Expiry::of_word(found.record.expires());
+            let now = Expiry::of_word(expires);
             let to = match decide(now) {
                 Some(to) if to != now => to,
                 _ => return Ok(Some(Updated::Kept)),
@@ -177,7 +177,7 @@ impl Core {
             if !found.record.header().has_expiry() {
                 return Ok(None);
             }
-            let expect = Expect::Unchanged(found.entry.loc(), home);
+            let expect = Expect::Expiring(found.entry.loc(), expires);
             if self.set_expiry_if(&slot, root, place, key, expect, to, &mut wait)? {
                 self.expect_expiries();
                 return Ok(Some(Updated::Replaced));
@@ -196,7 +196,7 @@ impl Core {
         root: Root,
         place: Place,
         key: &[u8],
-        expect: Expect,
+        expect: Expect<'_>,
         to: Expiry,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
@@ -207,9 +207,8 @@ impl Core {
             return Ok(false);
         };
         let found = self.mem.find_in(segment, place.tag, key);
-        let home = segment.home_word(place.tag, held.word());
         let set = match &found {
-            Ok(Some(found)) if self.is_expected(expect, Some(found), home) => {
+            Ok(Some(found)) if self.is_expected(expect, Some(found)) => {
                 found.record.set_expires(to.word())
             }
             _ => false,

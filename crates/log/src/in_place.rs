@@ -35,6 +35,7 @@ pub(crate) struct Copied {
     pub entry: Entry,
     pub home: HomeWord,
     pub expires: u64,
+    header: Header,
 }
 
 impl Core {
@@ -74,6 +75,7 @@ impl Core {
                     entry,
                     home,
                     expires,
+                    header: record.header(),
                 })
             }
         })
@@ -119,9 +121,8 @@ impl Core {
             }
         };
         let found = self.mem.find_in(segment, place.tag, change.key);
-        let home = segment.home_word(place.tag, held.word());
         let target = match &found {
-            Ok(Some(found)) if self.is_expected(change.expect, Some(found), home) => {
+            Ok(Some(found)) if self.is_expected(change.expect, Some(found)) => {
                 let fits = holds(found.record.header(), value, expiry);
                 let length = self.mem.word(found.entry.loc()).ok().filter(|_| fits);
                 length.map(|length| (found.entry.loc(), &found.record, length))
@@ -156,7 +157,7 @@ impl Core {
         if published.is_some() {
             held.unlock();
         } else {
-            // The caller goes on to publish, and expects the version that it saw.
+            // Nothing happened, as those who read by the version need not doubt.
             held.unlock_unchanged();
         }
         mneme_sys::fault!("log.overwrite.unlocked");
@@ -206,18 +207,21 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the home, which is held, and what was found there are as a change expects.
-    pub(crate) fn is_expected(
-        &self,
-        expect: Expect,
-        found: Option<&Found<'_>>,
-        home: HomeWord,
-    ) -> bool {
+    /// Whether what was found at a key's home, which is held, is as a change expects.
+    ///
+    /// What others did in the bucket makes no difference, or a change of one key would begin anew
+    /// for ever beside busy neighbours. While a caller is pinned no location is used again.
+    pub(crate) fn is_expected(&self, expect: Expect<'_>, found: Option<&Found<'_>>) -> bool {
         match (expect, found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
             (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
-            (Expect::Unchanged(loc, seen), Some(found)) => {
-                found.entry.loc() == loc && home.same_version(seen)
+            (Expect::Expiring(loc, expires), Some(found)) => {
+                found.entry.loc() == loc && found.record.expires() == expires
+            }
+            (Expect::Value(loc, expires, value), Some(found)) => {
+                found.entry.loc() == loc
+                    && found.record.expires() == expires
+                    && found.record.value() == value
             }
             (Expect::ExpiredAt(loc), Some(found)) => {
                 found.entry.loc() == loc && self.is_expired(&found.record)
@@ -241,6 +245,18 @@ fn set_length(header: &AtomicU64, len: usize) {
 }
 
 impl Copied {
+    /// What a change expects that was decided on when the record was so, with this value.
+    pub fn expect<'v>(&self, value: &'v [u8]) -> Expect<'v> {
+        let loc = self.entry.loc();
+        if self.header.room().is_some() {
+            Expect::Value(loc, self.expires, value)
+        } else if self.header.has_expiry() {
+            Expect::Expiring(loc, self.expires)
+        } else {
+            Expect::At(loc)
+        }
+    }
+
     /// What is stored, if it has not expired.
     pub fn stored<'v>(&self, core: &Core, value: &'v [u8]) -> Option<Stored<'v>> {
         (!core.has_passed(self.expires)).then(|| Stored {

@@ -253,6 +253,7 @@ impl Core {
         let slot = self.participants.slot()?;
         let place = self.place(key);
         let mut room = Room::new(0);
+        let mut conflicts = 0;
         loop {
             let tried = {
                 let (pin, space) = self.enter(&slot, database)?;
@@ -265,7 +266,7 @@ impl Core {
             };
             match tried {
                 Tried::Done(updated) => return Ok(updated),
-                Tried::Conflict => {}
+                Tried::Conflict => self.stand_back(&mut conflicts),
                 Tried::NoRoom => self.make_room(&slot, &mut room)?,
             }
         }
@@ -293,22 +294,25 @@ impl Core {
             let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
-            expect = copied.map_or(Expect::Absent, |c| Expect::Unchanged(c.entry.loc(), c.home));
+            expect = copied.map_or(Expect::Absent, |c| c.expect(&copy));
         } else {
             let seen = self.find_seen(root, place, segment, key)?;
-            let found = seen
-                .as_ref()
-                .and_then(|(found, home)| Some((found.as_ref()?, *home)));
-            let stored = found
-                .filter(|(f, _)| !self.is_expired(&f.record))
-                .map(|(f, _)| Stored::of(&f.record));
+            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+            // Read once: it may change where it lies.
+            let there = found.map(|f| (f, f.record.expires()));
+            let stored =
+                there
+                    .filter(|(_, expires)| !self.has_passed(*expires))
+                    .map(|(f, expires)| Stored {
+                        value: f.record.value(),
+                        expiry: Expiry::of_word(expires),
+                    });
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
-            expect = match found {
+            expect = match there {
                 None => Expect::Absent,
-                // Its expiry may change where it lies.
-                Some((f, home)) if f.record.header().has_expiry() => {
-                    Expect::Unchanged(f.entry.loc(), home)
+                Some((f, expires)) if f.record.header().has_expiry() => {
+                    Expect::Expiring(f.entry.loc(), expires)
                 }
                 Some((f, _)) => Expect::At(f.entry.loc()),
             };

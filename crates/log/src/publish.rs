@@ -17,7 +17,7 @@ use mneme_sync::{DeadSlot, Pin, Slot};
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::error::{Corrupt, WriteError};
 use crate::in_place::OVERWRITE;
-use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, HomeWord, SLOTS, TryLock};
+use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
@@ -60,7 +60,7 @@ pub(crate) struct Change<'k> {
     pub new: Option<(Loc, u64)>,
     /// Whether that record has an expiry.
     pub expiring: bool,
-    pub expect: Expect,
+    pub expect: Expect<'k>,
 }
 
 impl<'k> Change<'k> {
@@ -80,15 +80,18 @@ impl<'k> Change<'k> {
 
 /// What [`Core::publish`] is to do with the entry it finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Expect {
+pub(crate) enum Expect<'k> {
     /// Whatever is there.
     Anything,
     /// No entry.
     Absent,
     /// Exactly this location.
     At(Loc),
-    /// Exactly this location, in a bucket that was not unlocked since its word was this.
-    Unchanged(Loc, HomeWord),
+    /// Exactly this location, of a record that still expires as this word says.
+    Expiring(Loc, u64),
+    /// The same, of a record that still has this value. It may be overwritten where it lies, so that
+    /// it is no longer than `MAX_IN_PLACE`.
+    Value(Loc, u64, &'k [u8]),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
 }
@@ -152,7 +155,7 @@ impl Core {
                 None => match self.mem.index_segment(root, place)? {
                     Some(segment) => segment,
                     None if change.new.is_none() => return Ok(Published::Absent),
-                    None if matches!(change.expect, Expect::At(_) | Expect::Unchanged(..)) => {
+                    None if !matches!(change.expect, Expect::Anything | Expect::Absent) => {
                         return self.conflict(change);
                     }
                     None => match self.resize(slot, root, place, None, Why::Full)? {
@@ -311,8 +314,7 @@ impl Core {
                 return Err(corrupt.into());
             }
         };
-        let home = segment.home_word(place.tag, held.word());
-        let expected = self.is_expected(change.expect, found.as_ref(), home);
+        let expected = self.is_expected(change.expect, found.as_ref());
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();
             let published = if expected {

@@ -181,3 +181,63 @@ fn a_long_value_is_read_beside_busy_neighbours() {
         stop.store(true, Relaxed);
     });
 }
+
+/// An update is decided anew only if its own key has changed, whatever goes on beside it.
+#[test]
+fn what_others_do_in_the_bucket_makes_no_update_begin_anew() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .update_policy(policy)
+            .maintainer(false)
+            .open_private()
+            .unwrap();
+        let later = Expiry::At(u64::MAX);
+        // One with and one without room, each with and without an expiry.
+        for (key, len, expiry) in [
+            (b"a", 10, Expiry::Never),
+            (b"b", 10, later),
+            (b"c", 9_000, Expiry::Never),
+            (b"d", 9_000, later),
+        ] {
+            store.put_until(key, &vec![1; len], expiry).unwrap();
+            for new in [len, 20_000] {
+                let mut decisions = 0;
+                let updated = store.update_stored(key, |_| {
+                    decisions += 1;
+                    assert!(decisions < 5, "{policy:?} {len} {expiry:?}");
+                    // Something changes in every bucket there is.
+                    std::thread::scope(|s| {
+                        s.spawn(|| {
+                            for i in 0..5_000u32 {
+                                store.put(&i.to_be_bytes(), b"beside").unwrap();
+                            }
+                        });
+                    });
+                    Decision::Replace(vec![2; new])
+                });
+                updated.unwrap();
+                assert_eq!(decisions, 1, "{policy:?} {len} {expiry:?}");
+                assert_eq!(store.get(key).unwrap().unwrap(), vec![2; new]);
+            }
+        }
+    }
+}
+
+/// An update that sees a value which somebody overwrites meanwhile is decided anew.
+#[test]
+fn a_value_overwritten_meanwhile_is_decided_on_anew() {
+    let store = open();
+    store.put(b"k", &[1; 100]).unwrap();
+    let mut seen = Vec::new();
+    let updated = store.update(b"k", |old| {
+        seen.push(old.unwrap()[0]);
+        if seen.len() == 1 {
+            store.put(b"k", &[7; 100]).unwrap();
+        }
+        Decision::Replace(vec![seen[seen.len() - 1] + 1; 100])
+    });
+    updated.unwrap();
+    assert_eq!(seen, [1, 7]);
+    assert_eq!(store.get(b"k").unwrap().unwrap(), [8; 100]);
+}

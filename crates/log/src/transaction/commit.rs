@@ -120,7 +120,7 @@ impl<'c> Homes<'c> {
 impl Core {
     /// Waits a little after a conflict; longer after many.
     #[cold]
-    pub(super) fn stand_back(&self, rounds: &mut u32) {
+    pub(crate) fn stand_back(&self, rounds: &mut u32) {
         *rounds += 1;
         if *rounds < 16 {
             std::thread::yield_now();
