@@ -11,6 +11,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::compact::Candidates;
 use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::LockWord;
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
 
@@ -96,19 +97,21 @@ impl Core {
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
     }
 
-    /// One round of waiting for `holder`'s lock: repairs what it left if it is dead, gives up on it
-    /// after a second if it is not.
+    /// One round of waiting for whoever holds the bucket whose word is `word`: repairs what it left if
+    /// it is dead, gives up on it after a second if it is not.
     #[cold]
     pub fn wait_for(
         &self,
         slot: &Slot<'_>,
         wait: &mut Wait,
-        holder: SlotId,
+        word: LockWord,
     ) -> Result<(), WriteError> {
-        self.wait_on(slot, wait, holder, Holding::Lock)
+        wait.look_at(Some(word), word.holder());
+        self.wait_on(slot, wait, word.holder(), Holding::Lock)
     }
 
-    /// The same for whatever `holder` holds.
+    /// The same for whatever `holder` holds. The second is that of one holder: who is always
+    /// overtaken has waited for nobody so long.
     #[cold]
     pub fn wait_on(
         &self,
@@ -120,7 +123,7 @@ impl Core {
         wait.rounds += 1;
         // Time counts from the first round on: what the caller does between two may itself take long.
         let now = self.clock.now_ns();
-        let began = *wait.began.get_or_insert(now);
+        let began = *wait.since(holder, what).get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
         if wait.rounds < 128 && since <= PATIENCE {
             if wait.rounds < 64 {
@@ -167,7 +170,12 @@ impl Core {
 #[derive(Debug, Default)]
 pub(crate) struct Wait {
     rounds: u32,
+    /// When the wait for the present holder of a lock began.
     began: Option<u64>,
+    /// Who that is, and the lock's word, if it is one that counts how often it was given back.
+    held: Option<(SlotId, Option<LockWord>)>,
+    /// When the first wait for somebody's pin began: who it is that pins changes all the time.
+    pinned: Option<u64>,
     retired: u64,
 }
 
@@ -176,9 +184,59 @@ impl Wait {
         Wait::default()
     }
 
+    /// Begins anew if another holds the lock, or the same one again.
+    fn look_at(&mut self, word: Option<LockWord>, holder: SlotId) {
+        let now = Some((holder, word));
+        if self.held != now {
+            (self.held, self.began) = (now, None);
+        }
+    }
+
+    /// When the wait for `holder` began, if it has.
+    fn since(&mut self, holder: SlotId, what: Holding) -> &mut Option<u64> {
+        if what != Holding::Lock {
+            return &mut self.pinned;
+        }
+        if self.held.is_none_or(|(before, _)| before != holder) {
+            self.look_at(None, holder);
+        }
+        &mut self.began
+    }
+
     /// Notes that the index segment of this word was found retired; false: it was the one before
     /// too.
     pub fn found_retired(&mut self, segment: u64) -> bool {
         std::mem::replace(&mut self.retired, segment) != segment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(holder: u64, version: u64) -> LockWord {
+        LockWord(holder << 48 | version << 5 | 1)
+    }
+
+    /// Who is overtaken again and again on a busy bucket waits for nobody in particular for long.
+    #[test]
+    fn a_wait_counts_for_one_holding_alone() {
+        let mut wait = Wait::new();
+        let mut look = |word: LockWord, now: u64| {
+            wait.look_at(Some(word), word.holder());
+            *wait.since(word.holder(), Holding::Lock).get_or_insert(now)
+        };
+        assert_eq!(look(word(1, 1), 10), 10);
+        assert_eq!(look(word(1, 1), 20), 10);
+        // The same holder, who gave it back meanwhile.
+        assert_eq!(look(word(1, 2), 30), 30);
+        assert_eq!(look(word(2, 2), 40), 40);
+        assert_eq!(look(word(2, 2), 50), 40);
+        let mut on = |holder, what, now| *wait.since(SlotId(holder), what).get_or_insert(now);
+        assert_eq!(on(3, Holding::Lock, 60), 60);
+        // Pins come and go: what is waited for is that none is in the way.
+        assert_eq!(on(4, Holding::Pin, 70), 70);
+        assert_eq!(on(5, Holding::Pin, 80), 70);
+        assert_eq!(on(3, Holding::Lock, 90), 60);
     }
 }

@@ -247,7 +247,7 @@ impl Core {
             }
             TryLock::Busy(word) => {
                 slot.intent(OPERATION_LANE).clear();
-                self.wait_for(slot, wait, word.holder())?;
+                self.wait_for(slot, wait, word)?;
                 Ok(None)
             }
         }

@@ -564,7 +564,7 @@ impl Core {
         let mut wait = Wait::new();
         loop {
             if word.in_transaction() {
-                self.wait_for(&slot, &mut wait, word.holder())
+                self.wait_for(&slot, &mut wait, word)
                     .map_err(WriteError::while_reading)?;
             }
             let Some(segment) = self.mem.index_segment(root, place)? else {

@@ -209,7 +209,7 @@ impl Transaction<'_> {
                 return Ok(Some(Some(now)));
             }
             if !word.retired() {
-                self.core.wait_for(self.slot, wait, word.holder())?;
+                self.core.wait_for(self.slot, wait, word)?;
             }
         }
     }
@@ -431,7 +431,7 @@ impl Transaction<'_> {
                     }
                     TryLock::Retired => return Ok(false),
                     TryLock::Busy(word) => {
-                        self.core.wait_for(self.slot, wait, word.holder())?;
+                        self.core.wait_for(self.slot, wait, word)?;
                     }
                 }
             }
