@@ -319,3 +319,18 @@ fn a_reading_transaction_says_who_holds_it_up() {
     stopped.finish().unwrap();
     assert_eq!(store.transaction(|t| t.get(b"k")).unwrap().unwrap(), b"w");
 }
+
+/// A transaction of many new keys locks them a few times, not once for every index segment that grows.
+#[test]
+fn a_transaction_makes_room_for_all_its_keys_at_once() {
+    let (_memory, store) = Memory::new();
+    let many = Stopped::try_at("txn.locked", 40, move || {
+        let keys = || (0..5_000).map(key);
+        store
+            .transaction(|t| keys().try_for_each(|key| t.put(&key, b"v")))
+            .unwrap();
+        assert_eq!(store.len(), 5_000);
+        sound(&store, "");
+    });
+    assert!(many.is_none(), "it is locked more than 40 times");
+}

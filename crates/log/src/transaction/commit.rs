@@ -6,13 +6,15 @@
 //!    one, so no two transactions wait for each other. A change of the index' shape gives up its
 //!    locks when it cannot have all of them.
 //! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict.
-//! 4. Insertions and replacements are published. If one finds no slot, all are taken back, the
-//!    segment grows, and it begins anew at 1.
+//! 4. Insertions and replacements are published. If some find no slot, all are taken back, their
+//!    segments grow, and it begins anew at 1.
 //! 5. One store of the intent's phase commits. Removals are carried out, records counted, and the
 //!    homes unlocked.
 //!
 //! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
 //! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
+
+use std::collections::HashSet;
 
 use crate::core::{Core, Wait};
 use crate::error::{Corrupt, WriteError};
@@ -63,8 +65,8 @@ enum Round {
     Conflict,
     /// The index changed its shape: look again.
     Again,
-    /// The segment of this write is full.
-    Full(usize),
+    /// The segments of these writes are full, each named once.
+    Full(Vec<usize>),
 }
 
 /// Where a key lives, this round.
@@ -275,11 +277,13 @@ impl Transaction<'_> {
                 Round::Committed => return Ok(Outcome::Committed),
                 Round::Conflict => return Ok(Outcome::Conflict),
                 Round::Again => {}
-                Round::Full(i) => {
-                    let (write, segment) = (&self.writes[i], writes[i].segment);
-                    let grown = self.grow(write.root, write.place, Some(segment), &mut wait)?;
-                    if grown != Grown::Yes {
-                        return Ok(grown.into());
+                Round::Full(full) => {
+                    for i in full {
+                        let (write, segment) = (&self.writes[i], writes[i].segment);
+                        let grown = self.grow(write.root, write.place, Some(segment), &mut wait)?;
+                        if grown != Grown::Yes {
+                            return Ok(grown.into());
+                        }
                     }
                 }
             }
@@ -390,13 +394,13 @@ impl Transaction<'_> {
         intent.set(words::PHASE, Phase::Publishing as u64);
         mneme_sys::fault!("txn.noted");
         let published = self.publish(homes, writes, &noted);
-        if !matches!(published, Ok(None)) {
+        if !matches!(&published, Ok(full) if full.is_empty()) {
             for note in &noted {
                 self.core.take_back(*note)?;
                 mneme_sys::fault!("txn.taken_back");
             }
             intent.set(words::PHASE, Phase::Locking as u64);
-            return Ok(published?.map_or(Round::Again, Round::Full));
+            return published.map(Round::Full);
         }
         intent.set(words::PHASE, Phase::Committed as u64);
         mneme_sys::fault!("txn.committed");
@@ -463,22 +467,32 @@ impl Transaction<'_> {
         Ok(!read.mutable && found.map(|f| f.entry) == read.entry)
     }
 
-    /// Publishes insertions and replacements; the first that found no slot, if one did.
+    /// Publishes insertions and replacements; those that found no slot, one for each segment.
+    ///
+    /// It goes on past the first of them, so that all segments that are too small grow before all is
+    /// locked anew: the rounds are as many as the doublings of one segment, not of all.
     fn publish(
         &self,
         homes: &mut Homes<'_>,
         writes: &[Home],
         noted: &[Noted],
-    ) -> Result<Option<usize>, WriteError> {
+    ) -> Result<Vec<usize>, WriteError> {
+        let mut full = Vec::new();
+        let mut segments = HashSet::new();
         for (i, (note, home)) in noted.iter().zip(writes).enumerate() {
             if note.new.is_empty() {
                 continue;
             }
             if note.old.is_empty() {
+                if segments.contains(&home.segment.word()) {
+                    continue;
+                }
                 let held = homes.lock_of(*home);
                 let distance = self.core.mem.insert_entry(home.segment, held, note.new)?;
                 if distance.is_none() {
-                    return Ok(Some(i));
+                    segments.insert(home.segment.word());
+                    full.push(i);
+                    continue;
                 }
             } else {
                 // SYNC: pairs with the Acquire load in `Bucket::entry`.
@@ -487,6 +501,6 @@ impl Transaction<'_> {
             }
             mneme_sys::fault!("txn.published");
         }
-        Ok(None)
+        Ok(full)
     }
 }
