@@ -257,6 +257,12 @@ impl Core {
         loop {
             let tried = {
                 let (pin, space) = self.enter(&slot, database)?;
+                // A decision to store nothing needs no index. Any other is made again with one.
+                if self.root(space)?.is_none()
+                    && matches!(decide(None), Decision::Keep | Decision::Remove)
+                {
+                    return Ok(Updated::Absent);
+                }
                 match self.root_or_create(&slot, space)? {
                     Some(root) => {
                         self.try_update(&slot, &pin, root, place, key, &mut decide, &mut room)?

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mneme_log::{Cursor, LogStore, OpenError, PagePolicy, WriteError};
+use mneme_log::{Cursor, Decision, LogStore, OpenError, PagePolicy, Updated, WriteError};
 use mneme_sys::{CpuId, SyntheticTopology};
 
 fn open(capacity: u64) -> LogStore {
@@ -199,5 +199,18 @@ fn the_greatest_numbers_are_refused_as_capacities() {
         assert!(matches!(asked, Err(OpenError::CapacityTooLarge { .. })));
         let growing = LogStore::builder().capacity(64 << 20).max_capacity(bytes);
         assert!(growing.open_private().is_err());
+    }
+}
+
+/// To look at a database that was never written to takes no room, and needs none.
+#[test]
+fn an_update_that_stores_nothing_makes_no_index() {
+    let store = open(64 << 20);
+    let database = store.database(5).unwrap();
+    let before = store.stats().index_used_bytes;
+    for decision in [Decision::Keep, Decision::Remove] {
+        let updated = database.update(b"k", |_| decision.clone()).unwrap();
+        assert_eq!(updated, Updated::Absent);
+        assert_eq!(store.stats().index_used_bytes, before);
     }
 }
