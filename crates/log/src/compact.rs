@@ -64,7 +64,7 @@ impl Core {
                 return Ok(true);
             }
         }
-        Ok(self.condemn_lost(slot)? > 0)
+        Ok(self.condemn_lost(slot) > 0)
     }
 
     /// Moves the records of up to a batch of `node`'s victims; how many.

@@ -222,13 +222,7 @@ pub enum OpenError {
     /// The control region could not be laid out or opened.
     #[error("control region: {0}")]
     Control(String),
-    /// This thread cannot become a participant.
-    #[error(transparent)]
-    Slot(#[from] SlotError),
     /// The maintainer thread could not be started.
     #[error("the maintainer thread could not be started: {0}")]
     Maintainer(#[source] std::io::Error),
-    /// What the dead left could not be repaired.
-    #[error("repair: {0}")]
-    Repair(Box<WriteError>),
 }

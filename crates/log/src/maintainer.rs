@@ -102,7 +102,7 @@ fn look_round(core: &Core, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool)
     let _ = core.fold_accesses(slot);
     if core.wants_compaction() || core.sweeps_due() {
         let _ = core.maintain(slot);
-        let _ = core.condemn_lost(slot);
+        core.condemn_lost(slot);
     }
 }
 

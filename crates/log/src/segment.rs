@@ -417,11 +417,11 @@ impl Core {
     }
 
     /// Condemns the large records that are lost; how many.
-    pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+    pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> usize {
         // Taken first: who loses one from here on asks for another look.
         // SYNC: pairs with the Release store in `suspect_lost`.
         if self.tables.header().lost.swap(0, AcqRel) == 0 {
-            return Ok(0);
+            return 0;
         }
         mneme_sys::fault!("log.lost.taken");
         let mut condemned = 0;
@@ -435,23 +435,32 @@ impl Core {
                 continue;
             }
             let _pin = slot.pin();
-            // Seen again under the pin: until it ends the record stays where it is.
-            if info.state() == word && !self.is_found(frame, info)? {
-                let bytes = match info.used() {
-                    0 => 0,
-                    _ => self
-                        .mem
-                        .record(Loc::of_byte(frame_byte(frame)))?
-                        .header()
-                        .size(),
-                };
+            // Seen again under the pin: until it ends the record stays where it is. What is damaged is
+            // kept, for the check to say, and keeps no other from being found.
+            if info.state() == word
+                && let Ok(Some(bytes)) = self.lost_bytes(frame, info)
+            {
                 // Perhaps it was counted already.
                 info.dead.fetch_max(bytes, Relaxed);
                 self.large_died(frame, bytes);
                 condemned += 1;
             }
         }
-        Ok(condemned)
+        condemned
+    }
+
+    /// Bytes of the large record at `frame` if the index does not lead to it. The caller is pinned.
+    fn lost_bytes(&self, frame: Frame, info: &SegmentInfo) -> Result<Option<u64>, Corrupt> {
+        if self.is_found(frame, info)? {
+            return Ok(None);
+        }
+        Ok(Some(match info.used() {
+            0 => 0,
+            _ => {
+                let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
+                record.header().size()
+            }
+        }))
     }
 
     /// Whether the index leads to the large record at `frame`. The caller is pinned.
@@ -606,9 +615,11 @@ impl Core {
             }
         }
         // A head that moved on and died before it closed the old segment.
-        for (frame, _, _, state) in self.segments() {
-            if state == State::Head && !self.is_some_heads(frame) {
-                self.close_segment(frame);
+        for (frame, info, word, state) in self.segments() {
+            if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
+                info.close(self.clock.now_ns());
+                // In the life in which it was seen, and no later one.
+                info.change(word, word.to(State::Closed, None));
             }
         }
         Ok(())
