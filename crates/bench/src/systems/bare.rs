@@ -13,6 +13,9 @@ use std::cell::Cell;
 /// Its name in reports.
 pub const NAME: &str = "bare";
 
+/// Places behind the last record, one for each thread that there may be.
+const BEYOND: usize = 1024;
+
 thread_local! {
     /// This thread's number and of how many, where threads write; `(0, 1)` where it may use every record.
     static SHARE: Cell<(u32, u32)> = const { Cell::new((0, 1)) };
@@ -36,10 +39,18 @@ impl BareRecords {
     /// [`BenchError::Memory`].
     pub fn new(load: Load) -> Result<Self, BenchError> {
         let stride = stride(load.value);
-        // Every thread's share of the last few records exists, too.
-        let records = load.records as usize + 1024;
+        // Every thread's share of the last few records exists, too, and is stamped as if it were loaded.
+        let records = load.records as usize + BEYOND;
         let memory = Bare::new(stride * records, PagePolicy::Huge)?;
-        Ok(Self { memory, stride })
+        let bare = Self { memory, stride };
+        for own in records - BEYOND..records {
+            // SAFETY: nobody else has this memory yet.
+            unsafe {
+                bare.memory
+                    .copy_in(bare.place(own as u32), &(own as u64).to_le_bytes())
+            };
+        }
+        Ok(bare)
     }
 
     /// The record of this thread's share that stands for `id`.
@@ -75,7 +86,7 @@ impl System for BareRecords {
         unsafe { self.memory.copy_out(self.place(own), into) };
         std::hint::black_box(&mut *into);
         // The stamp is its own or, where threads keep to their shares, that of a record beside it.
-        stamp_of(into).abs_diff(u64::from(own)) < 1024
+        stamp_of(into).abs_diff(u64::from(own)) < BEYOND as u64
     }
 
     #[inline]
@@ -94,5 +105,33 @@ impl System for BareRecords {
 
     fn remove(&self, _: u32) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_has_a_share_of_the_last_record() {
+        let load = Load {
+            records: 3,
+            value: 100,
+        };
+        let bare = BareRecords::new(load).unwrap();
+        for thread in 0..2 {
+            bare.enter(Entry {
+                thread,
+                threads: 2,
+                writers: true,
+            });
+            let mut value = [0; 100];
+            crate::generate::keys::stamp(&mut value, 2);
+            // The first thread's is the record itself, which loading stores.
+            if thread == 0 {
+                bare.write(2, &value);
+            }
+            assert!(bare.read(2, &mut value), "thread {thread}");
+        }
     }
 }
