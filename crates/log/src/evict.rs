@@ -186,7 +186,7 @@ impl Core {
                 _ => Evicted::Some,
             });
         }
-        // After one walk over each segment nothing is marked any more.
+        // One walk over each segment takes a mark off each record.
         for _ in 0..2 * self.segments().count() {
             let evicted = self.evict_oldest(slot, policy)?;
             if evicted != Evicted::Nothing {
@@ -201,14 +201,18 @@ impl Core {
     /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else is
     /// done with it. Of a policy that draws samples the next draw says so itself.
     pub(crate) fn may_forget_later(&self) -> bool {
-        let policy = self.eviction();
-        policy != Evict::None
-            && !policy.is_choosy()
+        self.may_forget_any()
             && self.segments().any(|(_, info, _, state)| match state {
                 State::Closed => !self.grace_over(info),
                 State::Compacting | State::Condemned => true,
                 _ => false,
             })
+    }
+
+    /// Whether any record may be forgotten, sooner or later.
+    pub(crate) fn may_forget_any(&self) -> bool {
+        let policy = self.eviction();
+        policy != Evict::None && !policy.is_choosy()
     }
 
     /// Whether compaction alone could win little.

@@ -112,10 +112,13 @@ impl Core {
             return Ok(());
         }
         let later = self.may_forget_later();
-        if !later && self.is_full(room.wanted) {
+        let full = !later && self.is_full(room.wanted);
+        if full && !self.may_forget_any() {
             return Err(self.out_of_memory(room.wanted));
         }
-        let awaited = later || self.awaits_room();
+        // A store that may forget is full only after several looks: what others fill meanwhile, and
+        // what was read often, can be forgotten at the next.
+        let awaited = later || (!full && self.awaits_room());
         room.vain = if awaited { 0 } else { room.vain + 1 };
         if room.vain > VAIN {
             return Err(self.out_of_memory(room.wanted));
