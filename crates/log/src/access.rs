@@ -126,13 +126,8 @@ impl Core {
         }
         for (segment, tag) in found {
             let bucket = self.mem.bucket(segment, segment.home(tag))?;
-            let mut matches = bucket.matches(tag);
-            while matches != 0 {
-                let entry = bucket.entry(matches.trailing_zeros() as usize);
-                matches &= matches - 1;
-                if !entry.is_empty() && entry.tag() == tag {
-                    self.mark(entry.loc(), policy)?;
-                }
+            for (_, entry) in bucket.entries_of(tag) {
+                self.mark(entry.loc(), policy)?;
             }
         }
         Ok(())

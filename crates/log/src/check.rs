@@ -14,8 +14,9 @@ use mneme_sync::Slot;
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::head::no_head;
-use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, SLOTS};
+use crate::index::bucket::{Bucket, Entry, SLOTS};
 use crate::index::pool::{Block, UNIT, UNITS};
+use crate::index::resize::block_of;
 use crate::index::root::Root;
 use crate::index::{Lookup, Partition, SegmentRef};
 use crate::mem::Loc;
@@ -412,15 +413,7 @@ impl Core {
                     let at = root.partition(partition);
                     let word = self.mem.word(at)?.load(Acquire);
                     let mut segment = |s: SegmentRef, report: &mut Report| {
-                        let units = (s.buckets() * BUCKET_WORDS * 8).div_ceil(UNIT);
-                        take(
-                            Block {
-                                loc: s.loc(),
-                                units,
-                            },
-                            "an index segment",
-                            report,
-                        );
+                        take(block_of(s), "an index segment", report);
                     };
                     match Partition::of_word(word, at)? {
                         Partition::Empty => {}

@@ -299,10 +299,7 @@ impl Core {
         loop {
             match self.sweep_expired(&slot, &mut sweep) {
                 Ok(some) => removed += some,
-                Err(WriteError::Corrupt(corrupt)) => {
-                    damage.get_or_insert(corrupt);
-                }
-                Err(error) => return Err(error),
+                Err(error) => note(&mut damage, error)?,
             }
             if sweep.is_at_start() {
                 return damage.map_or(Ok(removed), |corrupt| Err(corrupt.into()));

@@ -257,13 +257,15 @@ impl Core {
         loop {
             let tried = {
                 let (pin, space) = self.enter(&slot, database)?;
-                // A decision to store nothing needs no index. Any other is made again with one.
-                if self.root(space)?.is_none()
-                    && matches!(decide(None), Decision::Keep | Decision::Remove)
-                {
-                    return Ok(Updated::Absent);
-                }
-                match self.root_or_create(&slot, space)? {
+                let root = match self.root(space)? {
+                    Some(root) => Some(root),
+                    // A decision to store nothing needs no index. Any other is made again with one.
+                    None if matches!(decide(None), Decision::Keep | Decision::Remove) => {
+                        return Ok(Updated::Absent);
+                    }
+                    None => self.root_or_create(&slot, space)?,
+                };
+                match root {
                     Some(root) => {
                         self.try_update(&slot, &pin, root, place, key, &mut decide, &mut room)?
                     }

@@ -151,6 +151,23 @@ impl<W: Tagged> BucketOf<W> {
     pub fn matches(&self, tag: u32) -> u32 {
         W::matching(&self.0, tag)
     }
+
+    /// The entries that carry `tag`, each with its slot, as they are when it is their turn.
+    #[inline(always)]
+    pub fn entries_of(&self, tag: u32) -> impl Iterator<Item = (usize, Entry)> {
+        let mut matches = self.matches(tag);
+        std::iter::from_fn(move || {
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                matches &= matches - 1;
+                let entry = self.entry(slot);
+                if !entry.is_empty() && entry.tag() == tag {
+                    return Some((slot, entry));
+                }
+            }
+            None
+        })
+    }
 }
 
 impl<W: Word> BucketOf<W> {

@@ -334,13 +334,7 @@ pub(crate) trait Lookup: Memory {
     fn glimpse(&self, segment: SegmentRef, tag: u32, key: &[u8]) -> Option<Self::Record<'_>> {
         let home = self.bucket(segment, segment.home(tag)).ok()?;
         let before = home.word();
-        let mut matches = home.matches(tag);
-        while matches != 0 {
-            let entry = home.entry(matches.trailing_zeros() as usize);
-            matches &= matches - 1;
-            if entry.is_empty() || entry.tag() != tag {
-                continue;
-            }
+        for (_, entry) in home.entries_of(tag) {
             let record = self.plain_record(entry.loc())?;
             if same_key(record.key(), key) {
                 // As in `settled`.
@@ -399,14 +393,7 @@ pub(crate) trait Lookup: Memory {
         tag: u32,
         key: &[u8],
     ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
-        let mut matches = bucket.matches(tag);
-        while matches != 0 {
-            let slot = matches.trailing_zeros() as usize;
-            matches &= matches - 1;
-            let entry = bucket.entry(slot);
-            if entry.is_empty() || entry.tag() != tag {
-                continue;
-            }
+        for (slot, entry) in bucket.entries_of(tag) {
             let record = self.record(entry.loc())?;
             if same_key(record.key(), key) {
                 return Ok(Some(FoundIn {

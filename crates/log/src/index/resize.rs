@@ -138,6 +138,14 @@ fn segment_units(buckets: u64) -> u64 {
     (buckets * BUCKET_WORDS * 8).div_ceil(UNIT)
 }
 
+/// The block that an index segment lies in.
+pub(crate) fn block_of(segment: SegmentRef) -> Block {
+    Block {
+        loc: segment.loc(),
+        units: segment_units(segment.buckets()),
+    }
+}
+
 impl HeldShard<'_> {
     fn first_segment(
         &self,
@@ -519,10 +527,7 @@ impl HeldShard<'_> {
             SlotId(self.journal(journal::OWNER) as u16),
             |segment| {
                 mneme_sys::fault!("index.resize.retired");
-                self.retire(Block {
-                    loc: segment.loc(),
-                    units: segment_units(segment.buckets()),
-                });
+                self.retire(block_of(segment));
             },
         )?;
         if let Some(block) = Block::of_word(self.journal(journal::OLD_BLOCK)) {

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_sync::{Epoch, Slot};
 
-use super::bucket::{BUCKET_WORDS, SLOTS};
+use super::bucket::SLOTS;
 use super::pool::{Block, HeldShard, UNIT, journal};
-use super::resize::{Change, Resized};
+use super::resize::{Change, Resized, block_of};
 use super::{Lookup, Partition, SegmentRef};
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
@@ -351,15 +351,7 @@ impl HeldShard<'_> {
                 }
             }
         }
-        let units = (segment.buckets() * BUCKET_WORDS * 8).div_ceil(UNIT);
-        self.strike(
-            Block {
-                loc: segment.loc(),
-                units,
-            },
-            address,
-            count,
-        )
+        self.strike(block_of(segment), address, count)
     }
 
     /// Clears the `count` words from `address` on, which name `block`, and frees it.
