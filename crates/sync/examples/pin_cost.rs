@@ -68,6 +68,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     time("BigReader::shared", || {
         let _ = black_box(gate.shared(&slot));
     });
+    let fenced = participants.fenced_gate(1).ok_or("no gate")?;
+    time("FencedGate::shared", || {
+        let _ = black_box(fenced.shared(&slot));
+    });
+    time("FencedGate::sole", || {
+        let _ = black_box(fenced.sole(&slot));
+    });
     let lock = mneme_sync::RobustLock::new();
     time("RobustLock::lock, unlock", || {
         let _ = black_box(lock.lock(&slot));

@@ -12,7 +12,7 @@ use crate::patience::Patience;
 use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 use crate::word::Barrier;
 use crate::{Holding, Slot, SlotId, Stalled, gate};
-use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// One of the control region's gates, below [`GATES`].
 #[derive(Clone)]
@@ -67,58 +67,9 @@ impl BigReader {
     /// [`GateError::OwnerDied`] at once if he is dead.
     #[inline]
     pub fn shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
-        if slot.local().opening != self.inner().opening() {
-            return Err(GateError::Foreign);
-        }
-        let nested = &slot.local().inside[self.index];
-        let depth = nested.get();
-        if depth == 0 {
-            if slot.local().is_forked() {
-                return Err(GateError::Forked);
-            }
-            let gate = self.lock().word();
-            let inside = &slot.lines().inside;
-            let bit = 1 << self.index;
-            if gate::enter(inside, bit, gate, &slot.inner().barrier()).is_err() {
-                self.wait_and_enter(slot, inside, bit)?;
-            }
-        }
-        nested.set(depth + 1);
-        Ok(OpPin {
-            slot: slot.clone(),
-            index: self.index,
-        })
-    }
-
-    #[cold]
-    fn wait_and_enter(
-        &self,
-        slot: &Slot<'_>,
-        inside: &AtomicU64,
-        bit: u64,
-    ) -> Result<(), GateError> {
-        let inner = slot.inner();
-        let mut patience = Patience::new(inner.now(), LOCK_PATIENCE);
-        loop {
-            let Err(seen) = gate::enter(inside, bit, self.lock().word(), &inner.barrier()) else {
-                return Ok(());
-            };
-            let Some(owner) = seen.owner() else {
-                return Err(GateError::OwnerDied);
-            };
-            if owner.slot == slot.id() && owner.tenancy == slot.tenancy() {
-                return Err(inner
-                    .stalled(owner.slot, Default::default(), Holding::OwnLock)
-                    .into());
-            }
-            if patience.is_tried() && inner.is_owner_dead(owner.slot, owner.tenancy) {
-                return Err(GateError::OwnerDied);
-            }
-            if !patience.wait(|| inner.now()) {
-                let waited = patience.elapsed(inner.now());
-                return Err(inner.stalled(owner.slot, waited, Holding::Gate).into());
-            }
-        }
+        let barrier = slot.inner().barrier();
+        let (opening, limit) = (self.inner().opening(), Some(LOCK_PATIENCE));
+        enter_or_wait(opening, self.index, self.lock(), slot, &barrier, limit)
     }
 
     /// Raises the gate and waits until everybody is outside, at most a second.
@@ -180,6 +131,72 @@ impl BigReader {
         } else {
             Acquired::Clean(exclusive)
         })
+    }
+}
+
+/// Enters gate `index` of the opening, whose lock is `lock`; waits at most `limit`, if one is given.
+#[inline]
+pub(crate) fn enter_or_wait<'a>(
+    opening: u64,
+    index: usize,
+    lock: &RobustLock,
+    slot: &Slot<'a>,
+    barrier: &impl Barrier,
+    limit: Option<Duration>,
+) -> Result<OpPin<'a>, GateError> {
+    if slot.local().opening != opening {
+        return Err(GateError::Foreign);
+    }
+    let nested = &slot.local().inside[index];
+    let depth = nested.get();
+    if depth == 0 {
+        if slot.local().is_forked() {
+            return Err(GateError::Forked);
+        }
+        let inside = &slot.lines().inside;
+        let bit = 1 << index;
+        if gate::enter(inside, bit, lock.word(), barrier).is_err() {
+            wait_and_enter(lock, slot, bit, barrier, limit)?;
+        }
+    }
+    nested.set(depth + 1);
+    Ok(OpPin {
+        slot: slot.clone(),
+        index,
+    })
+}
+
+#[cold]
+fn wait_and_enter(
+    lock: &RobustLock,
+    slot: &Slot<'_>,
+    bit: u64,
+    barrier: &impl Barrier,
+    limit: Option<Duration>,
+) -> Result<(), GateError> {
+    let inner = slot.inner();
+    let inside = &slot.lines().inside;
+    let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
+    loop {
+        let Err(seen) = gate::enter(inside, bit, lock.word(), barrier) else {
+            return Ok(());
+        };
+        let Some(owner) = seen.owner() else {
+            return Err(GateError::OwnerDied);
+        };
+        if owner.slot == slot.id() && owner.tenancy == slot.tenancy() {
+            return Err(inner
+                .stalled(owner.slot, Default::default(), Holding::OwnLock)
+                .into());
+        }
+        let ask = patience.is_tried() || limit.is_none();
+        if ask && inner.is_owner_dead(owner.slot, owner.tenancy) {
+            return Err(GateError::OwnerDied);
+        }
+        if limit.is_none() || !patience.wait(|| inner.now()) {
+            let waited = patience.elapsed(inner.now());
+            return Err(inner.stalled(owner.slot, waited, Holding::Gate).into());
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! dead, as the kernel drops its liveness lock.
 
 mod epochs;
+mod fenced;
 mod gates;
 mod intents;
 mod locks;

@@ -19,9 +19,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Where a participant comes by in its life; a test insists that one dies at each.
-const LIVING: [&str; 19] = [
+const LIVING: [&str; 21] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
+    "sync.fenced.empty",
+    "sync.fenced.raised",
     "sync.fold.base",
     "sync.fold.intent",
     "sync.fold.open",
@@ -187,6 +189,9 @@ impl World {
         let gate = p.big_reader(2).unwrap();
         gate.exclude(&slot).expect(story).into_inner().repaired();
         drop(gate.shared(&slot).expect(story));
+        let fenced = p.fenced_gate(6).unwrap();
+        fenced.sole(&slot).expect(story).into_inner().repaired();
+        drop(fenced.shared(&slot).expect(story));
         // A newcomer gets what the dead had.
         let number = self.number();
         let newcomer = self.attach(number);
@@ -218,6 +223,9 @@ impl World {
         let gate = p.big_reader(2).unwrap();
         gate.exclude(&slot).unwrap().into_inner().repaired();
         drop(gate.shared(&slot).unwrap());
+        let fenced = p.fenced_gate(6).unwrap();
+        fenced.sole(&slot).unwrap().into_inner().repaired();
+        drop(fenced.shared(&slot).unwrap());
         line.clear();
         self.count(&p, -2);
     }

@@ -1,0 +1,261 @@
+//! [`FencedGate`]: a lock for many readers or one writer, quick for both.
+//!
+//! **While a [`Sole`] exists, no [`OpPin`] of its gate does**, in any thread of any attached
+//! process, and both cost tens of nanoseconds. It is the fenced form of
+//! [`BigReader`](crate::BigReader): the same gate word, the same marks in the slots, the same
+//! protocol (`gate`), but both sides pass a full fence. A reader pays for it at each entry; a
+//! writer is spared the system call that interrupts all others, which costs it microseconds.
+//! Readers write no line that another reader writes.
+//!
+//! It differs in one more thing: those inside *only read*. One that dies there leaves nothing half
+//! done, so its death is no news; a writer's is.
+//!
+//! A gate is used in one form by all: the asymmetric form's entrants pass no fence that a `Sole`'s
+//! would meet.
+
+use crate::big_reader::{OpPin, enter_or_wait};
+use crate::layout::GATES;
+use crate::opening::Inner;
+use crate::participants::Participants;
+use crate::patience::Patience;
+use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
+use crate::word::Barrier;
+use crate::{GateError, Holding, Slot, SlotId, Stalled, gate};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+/// One of the control region's gates, below [`GATES`], in its fenced form.
+#[derive(Clone)]
+pub struct FencedGate {
+    participants: Participants,
+    index: usize,
+}
+
+/// The fenced form's barrier: a full fence on either side.
+#[derive(Clone, Copy)]
+pub(crate) struct Fence;
+
+impl Barrier for Fence {
+    #[inline(always)]
+    fn light(&self) {
+        // SYNC: pairs with the fence in `heavy`.
+        std::sync::atomic::fence(SeqCst);
+    }
+
+    #[inline(always)]
+    fn heavy(&self) {
+        // SYNC: pairs with the fence in `light`.
+        std::sync::atomic::fence(SeqCst);
+    }
+}
+
+impl Participants {
+    /// The gate of that number, below 16, in its fenced form; `None` beyond. Nobody may use the
+    /// same gate as a [`BigReader`](crate::BigReader).
+    #[must_use]
+    pub fn fenced_gate(&self, index: usize) -> Option<FencedGate> {
+        (index < GATES).then(|| FencedGate {
+            participants: self.clone(),
+            index,
+        })
+    }
+}
+
+impl FencedGate {
+    fn inner(&self) -> &Inner {
+        self.participants.inner()
+    }
+
+    fn lock(&self) -> &RobustLock {
+        &self.inner().map().header().gates[self.index].lock
+    }
+
+    /// Enters beside other readers, waiting at most a second for a writer. Nests: a thread that is
+    /// inside enters again even while somebody waits to have it alone.
+    ///
+    /// # Errors
+    /// [`GateError::Stalled`] behind a writer that lives and does not leave;
+    /// [`GateError::OwnerDied`] at once if he is dead, until somebody has declared what the gate
+    /// guards [`repaired`](Sole::repaired).
+    #[inline]
+    pub fn shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
+        self.shared_within(slot, LOCK_PATIENCE)
+    }
+
+    /// The same, waiting at most `limit`.
+    ///
+    /// # Errors
+    /// As [`shared`](Self::shared).
+    #[inline]
+    pub fn shared_within<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        limit: Duration,
+    ) -> Result<OpPin<'a>, GateError> {
+        let opening = self.inner().opening();
+        enter_or_wait(opening, self.index, self.lock(), slot, &Fence, Some(limit))
+    }
+
+    /// The same, without waiting.
+    ///
+    /// # Errors
+    /// As [`shared`](Self::shared); `Stalled` names the writer that is inside.
+    #[inline]
+    pub fn try_shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
+        let opening = self.inner().opening();
+        enter_or_wait(opening, self.index, self.lock(), slot, &Fence, None)
+    }
+
+    /// Enters alone: nobody else is inside, or comes in, until the result is dropped. Waits at most
+    /// a second.
+    ///
+    /// The news that may come with it is that a writer has died inside and nobody has repaired
+    /// since.
+    ///
+    /// # Errors
+    /// [`Stalled`] names the writer, or one of the readers, that lives and does not leave; then the
+    /// gate is as it was before.
+    #[inline]
+    pub fn sole<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Sole<'a>>, Stalled> {
+        self.sole_or_wait(slot, Some(LOCK_PATIENCE))
+    }
+
+    /// The same, waiting at most `limit`.
+    ///
+    /// # Errors
+    /// As [`sole`](Self::sole).
+    #[inline]
+    pub fn sole_within<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        limit: Duration,
+    ) -> Result<Acquired<Sole<'a>>, Stalled> {
+        self.sole_or_wait(slot, Some(limit))
+    }
+
+    /// The same, without waiting for anybody alive.
+    ///
+    /// # Errors
+    /// As [`sole`](Self::sole).
+    #[inline]
+    pub fn try_sole<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Sole<'a>>, Stalled> {
+        self.sole_or_wait(slot, None)
+    }
+
+    /// Waits at most `limit`, if one is given.
+    #[inline]
+    fn sole_or_wait<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        limit: Option<Duration>,
+    ) -> Result<Acquired<Sole<'a>>, Stalled> {
+        let local = slot.local();
+        if local.is_forked() {
+            return Err(Stalled::nobody(Holding::Forked));
+        }
+        if local.opening != self.inner().opening() {
+            return Err(Stalled::nobody(Holding::Foreign));
+        }
+        if local.inside[self.index].get() != 0 {
+            return Err(self.stalled(slot.id(), Duration::ZERO, Holding::OwnInside));
+        }
+        let (guard, limit) = match self.lock().try_lock_free(slot) {
+            Some(acquired) => (acquired.into_inner(), limit),
+            None => self.wait_for_writer(slot, limit)?,
+        };
+        mneme_sys::fault!("sync.fenced.raised");
+        Fence.heavy();
+        let me = slot.id();
+        let mut others = self.inner().map().slots();
+        let bit = 1 << self.index;
+        if others.any(|(id, lines)| id != me && gate::is_inside(&lines.inside, bit)) {
+            // On failure the guard opens the gate again.
+            self.wait_for_readers(me, limit)?;
+        }
+        mneme_sys::fault!("sync.fenced.empty");
+        let news = guard.has_news();
+        let sole = Sole { guard };
+        Ok(if news {
+            Acquired::OwnerDied(sole)
+        } else {
+            Acquired::Clean(sole)
+        })
+    }
+
+    /// Takes the gate's lock from a dead writer, or when a living one leaves; says how much of the
+    /// limit is left.
+    #[cold]
+    fn wait_for_writer<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        limit: Option<Duration>,
+    ) -> Result<(Guard<'a>, Option<Duration>), Stalled> {
+        let Some(limit) = limit else {
+            let acquired = self.lock().try_lock(slot).ok_or_else(|| {
+                let holder = self.lock().owner().unwrap_or(SlotId::NONE);
+                self.stalled(holder, Duration::ZERO, Holding::Gate)
+            })?;
+            return Ok((acquired.into_inner(), None));
+        };
+        let began = self.inner().now();
+        let acquired = self.lock().acquire(slot, limit, Holding::Gate)?;
+        let waited = self.inner().now().saturating_sub(began);
+        Ok((acquired.into_inner(), Some(limit.saturating_sub(waited))))
+    }
+
+    /// With the gate raised: waits until nobody who lives is inside.
+    #[cold]
+    fn wait_for_readers(&self, me: SlotId, limit: Option<Duration>) -> Result<(), Stalled> {
+        let inner = self.inner();
+        let bit = 1 << self.index;
+        // Slots found empty stay empty: only those still inside are looked at again.
+        let mut inside: Vec<SlotId> = inner.map().slots().map(|(id, _)| id).collect();
+        let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
+        loop {
+            inside.retain(|id| {
+                *id != me
+                    && inner
+                        .map()
+                        .slot(*id)
+                        .is_some_and(|lines| gate::is_inside(&lines.inside, bit))
+            });
+            if patience.is_tried() || limit.is_none() {
+                // What the dead have read is nobody's business.
+                inside.retain(|id| !inner.is_dead(*id));
+            }
+            let Some(first) = inside.first() else {
+                return Ok(());
+            };
+            if limit.is_none() || !patience.wait(|| inner.now()) {
+                let waited = patience.elapsed(inner.now());
+                return Err(self.stalled(*first, waited, Holding::Inside));
+            }
+        }
+    }
+
+    fn stalled(&self, who: SlotId, since: Duration, what: Holding) -> Stalled {
+        self.inner().stalled(who, since, what)
+    }
+}
+
+impl std::fmt::Debug for FencedGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FencedGate")
+            .field("gate", &self.index)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A [`FencedGate`]'s inside, for one alone. Dropping it leaves.
+#[derive(Debug)]
+#[must_use = "dropping it leaves at once"]
+pub struct Sole<'a> {
+    guard: Guard<'a>,
+}
+
+impl Sole<'_> {
+    /// Declares what the gate guards whole again: others may enter once this is dropped.
+    pub fn repaired(&self) {
+        self.guard.repaired();
+    }
+}

@@ -1,0 +1,174 @@
+//! A fenced gate lets many read or one write, and says who is in the way.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{Pair, private};
+use mneme_sync::{Acquired, FencedGate, GateError, Holding, Stalled};
+use std::cell::UnsafeCell;
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(2);
+
+fn gates(pair: &Pair) -> (FencedGate, FencedGate) {
+    (
+        pair.a.fenced_gate(0).unwrap(),
+        pair.b.fenced_gate(0).unwrap(),
+    )
+}
+
+fn holding(error: GateError) -> Holding {
+    match error {
+        GateError::Stalled(stalled) => stalled.what,
+        other => panic!("{other}"),
+    }
+}
+
+/// Two words that are equal whenever nobody is alone inside.
+struct Guarded(UnsafeCell<[u64; 2]>);
+
+// SAFETY: the gate under test orders all accesses.
+unsafe impl Sync for Guarded {}
+
+#[test]
+fn one_writes_or_many_read() {
+    let p = private(common::options());
+    let gate = p.fenced_gate(5).unwrap();
+    let guarded = Guarded(UnsafeCell::new([0, 0]));
+    let place = &guarded;
+    let rounds = if cfg!(miri) { 20 } else { 20_000 };
+    std::thread::scope(|scope| {
+        for writes in [true, true, false, false] {
+            let (p, gate) = (&p, &gate);
+            scope.spawn(move || {
+                let slot = p.slot().unwrap();
+                for _ in 0..rounds {
+                    // A stall is a busy machine's, not a fault's.
+                    if writes {
+                        let Ok(got) = gate.sole(&slot) else { continue };
+                        assert!(!got.owner_died());
+                        // SAFETY: everybody else is outside.
+                        let words = unsafe { &mut *place.0.get() };
+                        words[0] += 1;
+                        words[1] += 1;
+                    } else if let Ok(_inside) = gate.shared(&slot) {
+                        // SAFETY: no writer is inside.
+                        let words = unsafe { *place.0.get() };
+                        assert_eq!(words[0], words[1]);
+                    }
+                }
+            });
+        }
+    });
+    let [a, b] = guarded.0.into_inner();
+    assert_eq!(a, b);
+    assert!(a > 0);
+}
+
+#[test]
+fn who_is_in_the_way_is_named_and_the_gate_is_as_before() {
+    let pair = Pair::new();
+    let (one, two) = gates(&pair);
+    let (a, b) = (pair.a.slot().unwrap(), pair.b.slot().unwrap());
+
+    let inside = one.shared(&a).unwrap();
+    let beside = two.try_shared(&b).unwrap();
+    drop(beside);
+    let tried = two.try_sole(&b).unwrap_err();
+    assert_eq!((tried.slot, tried.what), (a.id(), Holding::Inside));
+    let waited = two.sole_within(&b, SHORT).unwrap_err();
+    assert_eq!((waited.slot, waited.what), (a.id(), Holding::Inside));
+    assert!(waited.since >= SHORT);
+    // The gate is open again, for others too.
+    drop(two.try_shared(&b).unwrap());
+    assert_eq!(one.sole(&a).unwrap_err().what, Holding::OwnInside);
+    drop(inside);
+
+    let sole = one.sole(&a).unwrap();
+    assert!(matches!(sole, Acquired::Clean(_)));
+    assert_eq!(holding(two.try_shared(&b).unwrap_err()), Holding::Gate);
+    assert_eq!(
+        holding(two.shared_within(&b, SHORT).unwrap_err()),
+        Holding::Gate
+    );
+    assert_eq!(two.try_sole(&b).unwrap_err().what, Holding::Gate);
+    let waited = two.sole_within(&b, SHORT).unwrap_err();
+    assert_eq!((waited.slot, waited.what), (a.id(), Holding::Gate));
+    // Oneself is never waited for.
+    assert_eq!(holding(one.shared(&a).unwrap_err()), Holding::OwnLock);
+    assert_eq!(one.sole(&a).unwrap_err().what, Holding::OwnLock);
+    drop(sole);
+    drop(two.try_sole(&b).unwrap());
+    drop(one.try_shared(&a).unwrap());
+
+    // A slot of another region says nothing here.
+    assert_eq!(one.shared(&b).unwrap_err(), GateError::Foreign);
+    assert_eq!(one.try_sole(&b).unwrap_err().what, Holding::Foreign);
+    assert_eq!(pair.a.check(), Vec::<String>::new());
+}
+
+#[test]
+fn a_wait_ends_when_the_other_leaves() {
+    let pair = Pair::new();
+    let (one, two) = gates(&pair);
+    for (first, second) in [(true, true), (true, false), (false, true)] {
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let (one, p) = (&one, &pair.a);
+            scope.spawn(move || {
+                let slot = p.slot().unwrap();
+                let sole = first.then(|| one.sole(&slot).unwrap());
+                let inside = (!first).then(|| one.shared(&slot).unwrap());
+                tell.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+                drop((sole, inside));
+            });
+            told.recv().unwrap();
+            let slot = pair.b.slot().unwrap();
+            let long = Duration::from_secs(60);
+            if second {
+                drop(two.sole_within(&slot, long).unwrap());
+            } else {
+                drop(two.shared_within(&slot, long).unwrap());
+            }
+        });
+    }
+}
+
+#[test]
+fn a_dead_writer_is_followed_by_one_who_knows_and_a_dead_reader_is_nobody() {
+    let pair = Pair::new();
+    let (one, two) = gates(&pair);
+    let b = pair.b.slot().unwrap();
+    {
+        let a = pair.a.slot().unwrap();
+        std::mem::forget(one.shared(&a).unwrap());
+    }
+    assert!(matches!(two.try_sole(&b), Err(Stalled { .. })), "it lives");
+    pair.script.kill(1);
+    for _ in 0..2 {
+        assert!(!two.try_sole(&b).unwrap().owner_died());
+        assert!(!two.sole(&b).unwrap().owner_died());
+    }
+
+    let pair = Pair::new();
+    let (one, two) = gates(&pair);
+    let b = pair.b.slot().unwrap();
+    {
+        let a = pair.a.slot().unwrap();
+        std::mem::forget(one.sole(&a).unwrap());
+    }
+    pair.script.kill(1);
+    // Readers are refused, waiting or not, until somebody has repaired.
+    assert_eq!(two.try_shared(&b).unwrap_err(), GateError::OwnerDied);
+    assert_eq!(two.shared(&b).unwrap_err(), GateError::OwnerDied);
+    assert!(two.try_sole(&b).unwrap().owner_died());
+    assert_eq!(two.shared(&b).unwrap_err(), GateError::OwnerDied);
+    let Acquired::OwnerDied(sole) = two.sole(&b).unwrap() else {
+        panic!("no news")
+    };
+    sole.repaired();
+    drop(sole);
+    drop(two.shared(&b).unwrap());
+    assert!(!two.sole(&b).unwrap().owner_died());
+}
