@@ -173,8 +173,8 @@ pub(crate) struct Geometry {
     pub segment_frames: u64,
     /// Heads of the CPUs.
     pub heads: u64,
-    /// Heads of the compaction workers, behind the others: if their number is even, each worker has
-    /// one for young records and one for old ones.
+    /// Heads of the compaction workers, behind the others: from four on each worker has one for young
+    /// records and one for old ones.
     pub survivors: u64,
     /// Shards of the index.
     pub shards: u64,
@@ -199,18 +199,22 @@ impl Geometry {
             1
         };
         let segment = segment_frames * FRAME_BYTES;
-        // A worker a node, and at least two where they are cheap; a worker's two heads and its share
-        // of the reserve take at most a 24th of the capacity.
-        let most = capacity / (24 * (AGES + 2) * segment);
-        let workers = most.clamp(1, (nodes as u64).max(2));
-        let survivors = if most > 0 { workers * AGES } else { 1 };
+        // A worker a node, and at least two: with one, writers wait while a processor idles (at 0.90 live
+        // that cost a quarter of the throughput). The young and the old lie apart where two heads a worker
+        // and its share of the reserve take at most a 24th of the capacity.
+        let wanted = (nodes as u64).max(2);
+        let (workers, ages) = match capacity / (24 * (AGES + 2) * segment) {
+            0 => (1, 1),
+            1 => (2, 1),
+            most => (most.min(wanted), AGES),
+        };
         let shards = (max_frames / 256).next_power_of_two().clamp(1, 64);
         Geometry {
             max_frames,
             segment_frames,
             // All heads together take at most 2 % of the capacity.
             heads: (capacity / 50 / segment).clamp(1, cpus.max(1) as u64),
-            survivors,
+            survivors: workers * ages,
             shards,
             // Shards fill evenly (they share out a keyed hash): twice the mean, were the region all index.
             shard_frames: (2 * max_frames / shards).max(16),
@@ -239,11 +243,7 @@ impl Geometry {
 
     /// Heads of one compaction worker, by the age of what is written there.
     pub fn ages(&self) -> u64 {
-        if self.survivors.is_multiple_of(AGES) {
-            AGES
-        } else {
-            1
-        }
+        if self.survivors >= 2 * AGES { AGES } else { 1 }
     }
 
     /// Compaction workers that may be at work at once.
