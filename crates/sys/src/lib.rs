@@ -37,6 +37,6 @@ pub use memory::total_memory;
 pub use prefetch::prefetch;
 pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
-    RegionHeader, Reserve, Shared,
+    RegionHeader, Reserve, Shared, Window, WindowError,
 };
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};

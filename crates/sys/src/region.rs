@@ -10,6 +10,7 @@ mod backing;
 mod error;
 mod header;
 mod pages;
+mod window;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -21,6 +22,7 @@ pub use access::Shared;
 pub use error::RegionError;
 pub use header::{HEADER_LEN, HeaderError, RegionHeader};
 pub use pages::{PageKind, PagePolicy, PageReport};
+pub use window::{Window, WindowError};
 
 /// The unit of a region's size and of its base's alignment: 2 MiB.
 pub const FRAME: usize = 2 << 20;
@@ -49,12 +51,13 @@ pub enum Reserve {
 ///
 /// It reserves [`max`](Self::max) bytes of address space once, without memory, and commits a
 /// prefix of it. [`grow`](Self::grow) commits more behind the old end: **no pointer into the
-/// region ever becomes invalid while the region lives**. Three kinds:
+/// region ever becomes invalid while the region lives**. Four kinds:
 ///
 /// * [`Region::private`]: anonymous memory of this process;
 /// * [`Region::memfd`]: anonymous memory with a descriptor, which another process, or a test,
 ///   opens a second time at another address ([`Region::duplicate_fd`], [`Region::map`]);
-/// * [`Region::map`]: an existing file: a memfd, a file on tmpfs, hugetlbfs or a disk.
+/// * [`Region::map`]: an existing file: a memfd, a file on tmpfs, hugetlbfs or a disk;
+/// * [`Region::map_at`]: the same at an address of the caller's choice in a [`Window`].
 ///
 /// Memory comes on first touch; [`Region::prefault`] brings it earlier, and turns a lack of it
 /// into an error there. Which pages back it is asked by [`PagePolicy`] and told, honestly, by
@@ -181,7 +184,8 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (backing, len) = backing::Backing::file(file, access, reserve)?;
         let (_, max) = sizes(1, max.max(len))?;
-        let region = Self::build(backing, access, max, policy)?;
+        let place = backing::Reservation::new(max)?;
+        let region = Self::build(place, backing, access, max, policy);
         region.follow(&mut region.lock(), len)?;
         Ok(region)
     }
@@ -194,30 +198,32 @@ impl Region {
         policy: PagePolicy,
     ) -> Result<Self, RegionError> {
         let (len, max) = sizes(len, max)?;
-        let region = Self::build(backing, access, max, policy)?;
+        let place = backing::Reservation::new(max)?;
+        let region = Self::build(place, backing, access, max, policy);
         region.grow(len)?;
         Ok(region)
     }
 
     fn build(
+        place: backing::Reservation,
         backing: backing::Backing,
         access: Access,
         max: usize,
         policy: PagePolicy,
-    ) -> Result<Self, RegionError> {
-        Ok(Self {
-            place: backing::Reservation::new(max)?,
+    ) -> Self {
+        Self {
+            place,
             backing,
             access,
             policy,
             max,
             len: AtomicUsize::new(0),
             growing: Mutex::new(PageKind::HugeTlb),
-        })
+        }
     }
 
     /// The first byte. Aligned to 2 MiB; constant for the life of the region, and different in
-    /// each opening.
+    /// each opening, unless it was chosen ([`Region::map_at`]).
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.place.base()

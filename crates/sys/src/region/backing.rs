@@ -11,6 +11,7 @@ mod file;
 mod mapping;
 mod reservation;
 mod settings;
+mod window;
 
 use std::fs::File;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use crate::NodeId;
 
 use file::{Medium, allocate};
 pub(super) use reservation::Reservation;
+pub(super) use window::WindowRange;
 
 /// The size of a page in bytes: 4096, or up to 65536 on aarch64.
 pub(super) fn page_size() -> usize {

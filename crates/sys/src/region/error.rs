@@ -66,6 +66,16 @@ pub enum RegionError {
         /// The alignment that the type needs, in bytes.
         align: usize,
     },
+    /// The region may not lie at that address.
+    #[error("no place for {bytes} bytes at {address:#x}: {why}")]
+    Place {
+        /// The first address asked for.
+        address: usize,
+        /// Bytes to reserve.
+        bytes: usize,
+        /// What forbids it.
+        why: &'static str,
+    },
     /// The region was opened for reading only.
     #[error("the region is mapped read-only")]
     ReadOnly,

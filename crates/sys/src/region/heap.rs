@@ -8,7 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve};
+use super::window::Claim;
+use super::{Access, FRAME, PageKind, PagePolicy, PageReport, RegionError, Reserve, WindowError};
 use crate::NodeId;
 
 pub(super) fn page_size() -> usize {
@@ -40,6 +41,14 @@ impl Reservation {
         Ok(Self { base, layout })
     }
 
+    /// Never called: no window can be reserved. The place is the claim's, without memory.
+    pub(super) fn inside(claim: Claim, _max: usize) -> Self {
+        Self {
+            base: claim.start(),
+            layout: Layout::new::<()>(),
+        }
+    }
+
     #[inline]
     pub(super) fn base(&self) -> *mut u8 {
         self.base
@@ -48,8 +57,27 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and the region that lent references is gone.
-        unsafe { dealloc(self.base, self.layout) };
+        if self.layout.size() > 0 {
+            // SAFETY: allocated with this layout, and the region that lent references is gone.
+            unsafe { dealloc(self.base, self.layout) };
+        }
+    }
+}
+
+/// Fixed addresses do not exist here.
+pub(super) enum WindowRange {}
+
+impl WindowRange {
+    pub(super) fn new(_base: usize, _len: usize) -> Result<Self, WindowError> {
+        Err(WindowError::Unsupported)
+    }
+
+    pub(super) fn start(&self) -> *mut u8 {
+        match *self {}
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match *self {}
     }
 }
 

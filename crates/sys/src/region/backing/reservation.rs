@@ -2,14 +2,22 @@
 
 use std::{io, ptr};
 
+use super::super::window::Claim;
 use super::super::{FRAME, RegionError};
+use super::window::refill;
 
-/// An inaccessible address range, with a guard of at least a page on either side so that it
-/// never merges with a neighbour and an overrun is caught.
+/// An inaccessible address range: where the kernel likes, with a guard of at least a page on either
+/// side so that it never merges with a neighbour and an overrun is caught, or a place in a window.
 pub(in super::super) struct Reservation {
     base: *mut u8,
-    start: *mut u8,
-    total: usize,
+    home: Home,
+}
+
+enum Home {
+    /// A mapping of its own, guards included.
+    Own { start: *mut u8, total: usize },
+    /// A place in a window; `None` once it is to be given back no more.
+    Window { claim: Option<Claim>, max: usize },
 }
 
 // SAFETY: an address range, unmapped by the one owner; the pointers are never dereferenced here.
@@ -43,9 +51,19 @@ impl Reservation {
         let skip = FRAME - start.addr() % FRAME;
         Ok(Self {
             base: start.wrapping_add(skip),
-            start,
-            total,
+            home: Home::Own { start, total },
         })
+    }
+
+    /// The `max` bytes that the claim is for.
+    pub(in super::super) fn inside(claim: Claim, max: usize) -> Self {
+        Self {
+            base: claim.start(),
+            home: Home::Window {
+                claim: Some(claim),
+                max,
+            },
+        }
     }
 
     #[inline]
@@ -61,7 +79,18 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and the region that lent references into it is gone.
-        unsafe { libc::munmap(self.start.cast(), self.total) };
+        match &mut self.home {
+            Home::Own { start, total } => {
+                // SAFETY: the range is ours, and the region that lent references into it is gone.
+                unsafe { libc::munmap(start.cast(), *total) };
+            }
+            Home::Window { claim, max } => {
+                // SAFETY: as above; the claim says that the range is ours.
+                if !unsafe { refill(self.base, *max) } {
+                    // Too many mappings: what was mapped stays, and nobody else gets the place.
+                    std::mem::forget(claim.take());
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,13 @@
+//! Named segments: ranges of memory that outlive every process, with a fixed place in the address
+//! space, so that pointers between their parts stay true for whoever visits.
+//!
+//! The design is SpaceJMP's (El Hajj et al., ASPLOS 2016; §3 to §5), on a stock kernel: names live in
+//! the file system, fixed addresses in a window that each process reserves once.
+
+mod error;
+mod name;
+mod uuid;
+
+pub use error::NameError;
+pub use name::Name;
+pub use uuid::Uuid;

@@ -1,0 +1,113 @@
+//! Names: what a segment or a space is called, and what its directory is called.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::NameError;
+
+/// A segment's or a space's name: 1 to 200 bytes of UTF-8 without slashes and control characters,
+/// not beginning with a dot.
+///
+/// It is a directory's name too, and nothing else: whatever it says, it cannot lead out of its
+/// registry. The 55 bytes that file systems allow beyond 200 are for suffixes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+impl Name {
+    /// Bytes that a name may have.
+    pub const MAX: usize = 200;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// One variant for each rule.
+    ///
+    /// ```
+    /// use mneme_space::{Name, NameError};
+    /// assert_eq!(Name::new("genome@2026")?.as_str(), "genome@2026");
+    /// assert!(matches!(Name::new("../etc"), Err(NameError::Hidden { .. })));
+    /// assert!(matches!(Name::new("a/b"), Err(NameError::Character { found: '/', .. })));
+    /// # Ok::<(), NameError>(())
+    /// ```
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if name.len() > Self::MAX {
+            return Err(NameError::TooLong {
+                len: name.len(),
+                max: Self::MAX,
+            });
+        }
+        let name = name.to_owned();
+        if name.starts_with('.') {
+            return Err(NameError::Hidden { name });
+        }
+        if let Some(found) = name.chars().find(|c| *c == '/' || c.is_control()) {
+            return Err(NameError::Character { name, found });
+        }
+        Ok(Self(name))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<Path> for Name {
+    fn as_ref(&self) -> &Path {
+        self.0.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_name_says_it_is_one_component_of_a_path() {
+        for good in [
+            "a",
+            "genome@2026-11-20",
+            "with space",
+            "naïve-Ω",
+            "a..b",
+            &"x".repeat(200),
+        ] {
+            assert_eq!(Name::new(good).map(|n| n.0), Ok(good.to_owned()));
+        }
+        assert_eq!(Name::new(""), Err(NameError::Empty));
+        let long = Name::new(&"x".repeat(300));
+        assert_eq!(long, Err(NameError::TooLong { len: 300, max: 200 }));
+        // Bytes count, not characters.
+        assert!(matches!(
+            Name::new(&"Ω".repeat(101)),
+            Err(NameError::TooLong { len: 202, .. })
+        ));
+        for hidden in [".", "..", ".x", "../../etc"] {
+            assert!(
+                matches!(Name::new(hidden), Err(NameError::Hidden { .. })),
+                "{hidden}"
+            );
+        }
+        for (bad, found) in [
+            ("a/b", '/'),
+            ("/", '/'),
+            ("a\0b", '\0'),
+            ("a\nb", '\n'),
+            ("\u{85}", '\u{85}'),
+        ] {
+            let refused = Name::new(bad);
+            let name = bad.to_owned();
+            assert_eq!(refused, Err(NameError::Character { name, found }));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The system calls behind a window of fixed addresses.
+
+use std::{fs, io, ptr};
+
+use super::super::WindowError;
+
+/// An inaccessible range at an address of the caller's choice.
+pub(in super::super) struct WindowRange {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address range, unmapped by the one owner; the pointer is never dereferenced here.
+unsafe impl Send for WindowRange {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for WindowRange {}
+
+/// Reserved: no memory, no accounting, no access.
+const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+impl WindowRange {
+    pub(in super::super) fn new(base: usize, len: usize) -> Result<Self, WindowError> {
+        let wanted = ptr::without_provenance_mut(base);
+        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing, and an older kernel takes the address for a
+        // hint.
+        let got = unsafe {
+            libc::mmap(
+                wanted,
+                len,
+                libc::PROT_NONE,
+                RESERVED | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        if got == libc::MAP_FAILED {
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::EEXIST) => WindowError::Conflict {
+                    base,
+                    len,
+                    what: in_the_way(base, base + len),
+                },
+                _ => WindowError::Reserve { base, len, source },
+            });
+        }
+        if got != wanted {
+            // SAFETY: made by the call above, and nobody knows of it.
+            unsafe { libc::munmap(got, len) };
+            return Err(WindowError::Unsupported);
+        }
+        Ok(Self {
+            start: got.cast(),
+            len,
+        })
+    }
+
+    pub(in super::super) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub(in super::super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for WindowRange {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and every region inside kept the window alive.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+/// Puts the reservation back over a place of a window; says whether that was possible.
+///
+/// # Safety
+/// The range lies in a window, belongs to the caller, and nobody refers to it any more.
+pub(super) unsafe fn refill(start: *mut u8, len: usize) -> bool {
+    // SAFETY: as above; one call, so that there is no moment with a hole.
+    let got = unsafe {
+        libc::mmap(
+            start.cast(),
+            len,
+            libc::PROT_NONE,
+            RESERVED | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    got != libc::MAP_FAILED
+}
+
+/// What lies between the two addresses, as the kernel words it.
+fn in_the_way(start: usize, end: usize) -> String {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines()
+        .find(|line| bounds(line).is_some_and(|(from, to)| from < end && start < to))
+        .map_or_else(|| "what, is gone by now".to_owned(), str::to_owned)
+}
+
+/// The addresses at the beginning of a line of `maps`.
+fn bounds(line: &str) -> Option<(usize, usize)> {
+    let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+    Some((
+        usize::from_str_radix(from, 16).ok()?,
+        usize::from_str_radix(to, 16).ok()?,
+    ))
+}

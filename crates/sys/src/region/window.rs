@@ -1,0 +1,193 @@
+//! A range of fixed addresses that a process keeps free, and regions mapped at places inside it.
+//!
+//! **Nothing but regions mapped by [`Region::map_at`] ever lies in a window, and no two of them
+//! overlap.** The range is reserved in one piece without memory (`PROT_NONE`), so that neither the
+//! allocator nor a library's `mmap` falls into it; a region that is dropped leaves the reservation
+//! behind, never a hole. SpaceJMP keeps its segments in address ranges disjoint from the process'
+//! own in the same way (§4.1).
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+use super::{Access, FRAME, PagePolicy, Region, RegionError, Reserve, backing, sizes};
+
+/// Why a window could not be reserved. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum WindowError {
+    /// The bounds are not whole frames of 2 MiB, or empty, or beyond what user space has.
+    #[error("a window of {len:#x} bytes at {base:#x} is impossible")]
+    Bounds {
+        /// The first address.
+        base: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Something of this process lies in the range already: a window reserved before, or a library,
+    /// a sanitizer's shadow, a mapping at a fixed address.
+    #[error("the addresses {base:#x} to {end:#x} are not free in this process: {what}", end = base + len)]
+    Conflict {
+        /// The first address of the window.
+        base: usize,
+        /// Bytes of the window.
+        len: usize,
+        /// The line of `/proc/self/maps` that is in the way.
+        what: String,
+    },
+    /// The kernel refused the address space.
+    #[error(
+        "cannot reserve {len} bytes of address space at {base:#x} (is there a limit, `ulimit -v`?)"
+    )]
+    Reserve {
+        /// The first address.
+        base: usize,
+        /// Bytes.
+        len: usize,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel (before Linux 4.17) or the interpreter cannot reserve a given range.
+    #[error("fixed addresses cannot be reserved here")]
+    Unsupported,
+}
+
+/// A process' reservation of the addresses `base..base + len`, for [`Region::map_at`].
+///
+/// A clone is another handle to the same reservation, which ends when the last handle and the last
+/// region inside are gone. `Send + Sync`. A forked child has the reservation too.
+#[derive(Clone)]
+pub struct Window(Arc<Held>);
+
+struct Held {
+    range: backing::WindowRange,
+    /// What is taken: a place's first address and its bytes.
+    taken: Mutex<BTreeMap<usize, usize>>,
+}
+
+impl Held {
+    /// Each change of the table is one step: a panic cannot leave it half done.
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window")
+            .field("base", &format_args!("{:#x}", self.base()))
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Window {
+    /// Reserves the `len` bytes from `base`, both multiples of 2 MiB, `len` at most 2^46. Takes no
+    /// memory; microseconds.
+    ///
+    /// # Errors
+    /// [`WindowError::Conflict`] if anything of this process lies there, another window included.
+    pub fn reserve(base: usize, len: usize) -> Result<Self, WindowError> {
+        let whole = base.is_multiple_of(FRAME) && len.is_multiple_of(FRAME);
+        let possible = base > 0 && len > 0 && len <= 1 << 46 && base.checked_add(len).is_some();
+        if !(whole && possible) {
+            return Err(WindowError::Bounds { base, len });
+        }
+        Ok(Self(Arc::new(Held {
+            range: backing::WindowRange::new(base, len)?,
+            taken: Mutex::default(),
+        })))
+    }
+
+    /// The first address.
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.0.range.start().addr()
+    }
+
+    /// Bytes reserved.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a window is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.range.len()
+    }
+
+    /// Marks a place as taken.
+    fn claim(&self, address: usize, bytes: usize) -> Result<Claim, RegionError> {
+        let refused = |why| RegionError::Place {
+            address,
+            bytes,
+            why,
+        };
+        let offset = address.checked_sub(self.base());
+        let inside = offset.is_some_and(|at| at <= self.len() && bytes <= self.len() - at);
+        let Some(offset) = offset.filter(|_| inside) else {
+            return Err(refused("it is not inside the window"));
+        };
+        if !address.is_multiple_of(FRAME) {
+            return Err(refused("it is not a multiple of 2 MiB"));
+        }
+        let mut taken = self.0.taken();
+        // Places do not overlap one another, so that the last before the end tells.
+        let before = taken.range(..address + bytes).next_back();
+        if before.is_some_and(|(start, len)| start + len > address) {
+            return Err(refused("another region lies there"));
+        }
+        taken.insert(address, bytes);
+        drop(taken);
+        Ok(Claim {
+            start: self.0.range.start().wrapping_add(offset),
+            window: Arc::clone(&self.0),
+        })
+    }
+}
+
+/// A place inside a window that one region owns; dropping it gives the place back.
+pub(super) struct Claim {
+    window: Arc<Held>,
+    start: *mut u8,
+}
+
+// SAFETY: an address of a range that nobody else uses; it is never dereferenced here.
+unsafe impl Send for Claim {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for Claim {}
+
+impl Claim {
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.window.taken().remove(&self.start.addr());
+    }
+}
+
+impl Region {
+    /// Maps an existing file as [`Region::map_with`] does, with its first byte at `address`, a
+    /// multiple of 2 MiB, and the `max` bytes reserved for it inside `window`. There is no guard
+    /// page behind them. Dropping the region leaves the range reserved.
+    ///
+    /// # Errors
+    /// [`RegionError::Place`] if the range leaves the window or another region lies there; as
+    /// [`Region::map_with`].
+    pub fn map_at(
+        file: OwnedFd,
+        access: Access,
+        max: usize,
+        policy: PagePolicy,
+        reserve: Reserve,
+        window: &Window,
+        address: usize,
+    ) -> Result<Self, RegionError> {
+        let (backing, len) = backing::Backing::file(file, access, reserve)?;
+        let (_, max) = sizes(1, max.max(len))?;
+        let place = backing::Reservation::inside(window.claim(address, max)?, max);
+        let region = Self::build(place, backing, access, max, policy);
+        region.follow(&mut region.lock(), len)?;
+        Ok(region)
+    }
+}
