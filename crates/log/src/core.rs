@@ -11,6 +11,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::compact::Candidates;
 use crate::error::{Corrupt, WriteError};
+use crate::fresh::Claimed;
 use crate::index::bucket::LockWord;
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     pub secrets: RapidSecrets,
     /// Victims that this process has in view, by node.
     pub candidates: Vec<Mutex<Candidates>>,
+    /// How far the frames have been claimed.
+    pub claimed: Claimed,
 }
 
 impl Core {
@@ -58,7 +61,11 @@ impl Core {
             1
         };
         match self.arena.claim(slot, frames, align, node, class, tag) {
-            Ok(extent) => Ok(Some(extent)),
+            Ok(extent) => {
+                let node = self.arena.node_of(extent.start);
+                self.claimed.note(node, extent);
+                Ok(Some(extent))
+            }
             Err(
                 ClaimError::OutOfMemory { .. }
                 | ClaimError::NoContiguousRun { .. }

@@ -49,6 +49,7 @@ mod core;
 mod error;
 mod evict;
 mod expiry;
+mod fresh;
 mod grow;
 mod head;
 mod in_place;

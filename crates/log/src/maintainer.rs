@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evicted;
 use crate::expiry::ExpirySweep;
+use crate::fresh::Populated;
 
 /// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
 /// not run out between two looks, long enough to cost nothing when idle.
@@ -69,6 +70,7 @@ fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
     core.topology.stay_on(node);
     let mut looks = 0;
     let mut sweep = ExpirySweep::default();
+    let mut populated = Populated::new(node);
     let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stopped {
         drop(stopped);
@@ -82,6 +84,7 @@ fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
             }
             let _ = keep_room(core, &slot, node, &stopped_now);
         }
+        core.populate(&mut populated, &stopped_now);
         stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
         if !*stopped {
             stopped = signal

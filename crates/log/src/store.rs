@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 use crate::evict::Evict;
 use crate::expiry::{Expiry, Stored};
+use crate::fresh::Claimed;
 use crate::layout::{DATABASES, Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
@@ -270,6 +271,7 @@ impl Builder {
     ) -> Result<LogStore, OpenError> {
         let secrets = RapidSecrets::seed(tables.seed);
         let candidates = (0..arena.nodes()).map(|_| Mutex::default()).collect();
+        let claimed = Claimed::new(arena.nodes());
         let core = Arc::new(Core {
             mem,
             tables,
@@ -279,6 +281,7 @@ impl Builder {
             clock: self.clock,
             secrets,
             candidates,
+            claimed,
         });
         let maintainer = match self.maintainer {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
@@ -334,7 +337,7 @@ impl LogStore {
         Builder::default()
     }
 
-    #[cfg(all(test, feature = "fault"))]
+    #[cfg(test)]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
