@@ -2,6 +2,7 @@
 
 mod banner;
 mod descriptors;
+mod doctor;
 mod serve;
 mod size;
 
@@ -35,6 +36,8 @@ struct Arguments {
 enum Action {
     /// Serve Redis clients from memory until SIGTERM or Ctrl-C.
     Serve(serve::Arguments),
+    /// Look for what about this machine costs memory, speed or data, and say what to do about it.
+    Doctor(doctor::Arguments),
 }
 
 /// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2 when it makes no
@@ -50,6 +53,10 @@ pub fn run() -> ExitCode {
         .init();
     let done = match action {
         Action::Serve(arguments) => serve::run(arguments),
+        Action::Doctor(arguments) => {
+            doctor::run(&arguments);
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
