@@ -44,6 +44,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme",
         ],
     ),
+    // An example: it may use segments, as any embedder may, and nothing knows it.
+    (
+        "mneme-genomics",
+        &["mneme-sys", "mneme-sync", "mneme-space"],
+    ),
     ("xtask", &[]),
 ];
 
