@@ -6,7 +6,7 @@
 
 use crate::error::OutOfMemory;
 use crate::memory::boxed;
-use allocator_api2::alloc::Allocator;
+use allocator_api2::alloc::{Allocator, Global};
 use allocator_api2::boxed::Box;
 
 /// The flag of a read that is not aligned.
@@ -53,6 +53,8 @@ pub struct Fields<'a> {
 #[derive(Debug)]
 pub struct Alignment<A: Allocator> {
     position: i64,
+    /// Follows from the rest; kept because indexing and viewing would touch the box of every alignment for it.
+    end: i64,
     mate_position: i64,
     reference: i32,
     mate_reference: i32,
@@ -66,12 +68,21 @@ pub struct Alignment<A: Allocator> {
     parts: Box<[u8], A>,
 }
 
+// A cache line, where the allocator has no state.
+const _: () = assert!(size_of::<Alignment<Global>>() == 64);
+
 impl<A: Allocator> Alignment<A> {
     /// Copies `fields` into one allocation of `memory`.
     pub(crate) fn new_in(fields: &Fields<'_>, memory: A) -> Result<Self, OutOfMemory> {
         debug_assert!(fields.name.len() <= MAX_NAME && fields.cigar.len().is_multiple_of(4));
+        let span = if fields.flags & UNMAPPED != 0 {
+            0
+        } else {
+            span(fields.cigar).reference
+        };
         Ok(Self {
             position: fields.position,
+            end: fields.position.saturating_add_unsigned(span.max(1)),
             mate_position: fields.mate_position,
             reference: fields.reference,
             mate_reference: fields.mate_reference,
@@ -139,14 +150,7 @@ impl<A: Allocator> Alignment<A> {
 
     /// The position behind the last one it covers; an unmapped read covers one.
     pub fn end(&self) -> i64 {
-        let cigar_at = usize::from(self.name_len);
-        let cigar = &self.parts[cigar_at..cigar_at + self.cigar_len as usize];
-        let span = if self.flags & UNMAPPED != 0 {
-            0
-        } else {
-            span(cigar).reference
-        };
-        self.position + span.max(1) as i64
+        self.end
     }
 }
 

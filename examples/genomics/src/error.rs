@@ -130,12 +130,15 @@ pub enum RecordError {
     /// QUAL holds a byte outside `!` to `~`.
     #[error("QUAL holds a byte that stands for no quality")]
     Quality,
+    /// CIGAR or SEQ is longer than what can be stored.
+    #[error("CIGAR or SEQ takes more than 2 GiB")]
+    TooLong,
+    /// A length in a record of BAM points beyond it.
+    #[error("it is damaged: its lengths point beyond its end")]
+    Damaged,
     /// A tag cannot be read.
     #[error("the tag \"{0}\" cannot be read")]
     Tag(String),
-    /// A length in the record points beyond it.
-    #[error("its lengths point beyond its end")]
-    Damaged,
 }
 
 /// Why a store could not be sorted.

@@ -1,11 +1,12 @@
 //! The header: its text as it was read, and the dictionary of reference sequences.
 
-use crate::error::{HeaderError, LoadError, OutOfMemory};
-use crate::memory::{boxed, push, with_room};
+mod read;
+
+use crate::error::OutOfMemory;
+use crate::memory::with_room;
 use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
-use std::collections::HashSet;
 
 /// A reference sequence: a line `@SQ`.
 #[derive(Debug)]
@@ -44,40 +45,13 @@ pub struct Header<A: Allocator> {
 }
 
 impl<A: Allocator + Copy> Header<A> {
-    /// Reads header lines. `dictionary` is the list of names and lengths that a BAM file has beside its text: it decides
-    /// the numbers of the references, and those without a line get one.
-    pub(crate) fn read(
-        text: &[u8],
-        dictionary: &[(std::vec::Vec<u8>, u64)],
-        memory: A,
-    ) -> Result<Self, LoadError> {
-        let mut header = Self {
+    /// No lines, no references.
+    pub(crate) fn empty(memory: A) -> Self {
+        Self {
             text: Vec::new_in(memory),
             references: Vec::new_in(memory),
             names: Vec::new_in(memory),
-        };
-        for (name, length) in dictionary {
-            header.add_reference(name, *length)?;
         }
-        let mut seen = HashSet::new();
-        // A BAM file may pad its text with zeros.
-        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-        for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            header.read_line(line, &mut seen).map_err(|why| match why {
-                Refused::Line(source) => LoadError::Header {
-                    line: number,
-                    source,
-                },
-                Refused::Memory(full) => full.into(),
-            })?;
-        }
-        for at in 0..dictionary.len() {
-            if !seen.contains(&(at as u32)) {
-                header.add_line_of(at)?;
-            }
-        }
-        Ok(header)
     }
 
     /// The text: whole lines.
@@ -144,123 +118,6 @@ impl<A: Allocator + Copy> Header<A> {
         self.text = text;
         Ok(())
     }
-
-    fn read_line(&mut self, line: &[u8], seen: &mut HashSet<u32>) -> Result<(), Refused> {
-        let (kind, rest) = match line {
-            [b'@', a, b, rest @ ..] if a.is_ascii_alphabetic() && b.is_ascii_alphabetic() => {
-                (&line[1..3], rest)
-            }
-            _ => return Err(HeaderError::Kind.into()),
-        };
-        if rest.is_empty() {
-            return Ok(self.keep(line)?);
-        }
-        let Some(rest) = rest.strip_prefix(b"\t") else {
-            return Err(HeaderError::Tab.into());
-        };
-        if kind != b"CO" {
-            for field in rest.split(|byte| *byte == b'\t') {
-                if field.len() < 3 || field[2] != b':' {
-                    return Err(HeaderError::Field(lossy(field)).into());
-                }
-            }
-        }
-        let value = |tag: &[u8; 3]| {
-            let mut fields = rest.split(|byte| *byte == b'\t');
-            fields.find_map(|field| field.strip_prefix(tag))
-        };
-        let missing = |kind, field| Refused::from(HeaderError::Missing { kind, field });
-        match kind {
-            b"SQ" => {
-                let name = value(b"SN:").ok_or(missing("SQ", "SN"))?;
-                let length = value(b"LN:").ok_or(missing("SQ", "LN"))?;
-                let number = std::str::from_utf8(length).ok();
-                let number = number.and_then(|text| text.parse().ok());
-                let number = number.ok_or_else(|| HeaderError::Length(lossy(length)))?;
-                let reference = match self.reference(name) {
-                    // Of the dictionary, and its line comes only now.
-                    Some(known) if *self.references[known as usize].name == *name => known,
-                    _ => self.add_reference(name, number)?,
-                };
-                if !seen.insert(reference) {
-                    return Err(HeaderError::Duplicate(lossy(name)).into());
-                }
-                for alternative in value(b"AN:")
-                    .unwrap_or_default()
-                    .split(|byte| *byte == b',')
-                {
-                    if !alternative.is_empty() && self.reference(alternative).is_none() {
-                        self.add_name(alternative, reference)?;
-                    }
-                }
-            }
-            b"RG" => drop(value(b"ID:").ok_or(missing("RG", "ID"))?),
-            b"PG" => drop(value(b"ID:").ok_or(missing("PG", "ID"))?),
-            _ => {}
-        }
-        Ok(self.keep(line)?)
-    }
-
-    fn keep(&mut self, line: &[u8]) -> Result<(), OutOfMemory> {
-        append(&mut self.text, line)?;
-        append(&mut self.text, b"\n")
-    }
-
-    fn add_reference(&mut self, name: &[u8], length: u64) -> Result<u32, OutOfMemory> {
-        let memory = *self.text.allocator();
-        let number = self.references.len() as u32;
-        let reference = Reference {
-            name: boxed(&[name], memory)?,
-            length,
-        };
-        push(&mut self.references, reference)?;
-        self.add_name(name, number)?;
-        Ok(number)
-    }
-
-    /// A name given later wins over an alternative name of another.
-    fn add_name(&mut self, name: &[u8], reference: u32) -> Result<(), OutOfMemory> {
-        match self.names.binary_search_by(|known| (*known.name).cmp(name)) {
-            Ok(at) => self.names[at].reference = reference,
-            Err(at) => {
-                let name = boxed(&[name], *self.text.allocator())?;
-                self.names.try_reserve(1).map_err(|_| OutOfMemory)?;
-                self.names.insert(at, Name { name, reference });
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the line that a reference of the dictionary lacks.
-    fn add_line_of(&mut self, reference: usize) -> Result<(), OutOfMemory> {
-        let Reference { name, length } = &self.references[reference];
-        append(&mut self.text, b"@SQ\tSN:")?;
-        append(&mut self.text, name)?;
-        append(&mut self.text, b"\tLN:")?;
-        append(
-            &mut self.text,
-            itoa::Buffer::new().format(*length).as_bytes(),
-        )?;
-        append(&mut self.text, b"\n")
-    }
-}
-
-/// Why a line was not taken.
-enum Refused {
-    Line(HeaderError),
-    Memory(OutOfMemory),
-}
-
-impl From<HeaderError> for Refused {
-    fn from(error: HeaderError) -> Self {
-        Self::Line(error)
-    }
-}
-
-impl From<OutOfMemory> for Refused {
-    fn from(error: OutOfMemory) -> Self {
-        Self::Memory(error)
-    }
 }
 
 /// The lines of a text without their newlines.
@@ -273,10 +130,6 @@ fn append<A: Allocator>(to: &mut Vec<u8, A>, bytes: &[u8]) -> Result<(), OutOfMe
     to.try_reserve(bytes.len()).map_err(|_| OutOfMemory)?;
     to.extend_from_slice(bytes);
     Ok(())
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -304,38 +157,5 @@ mod tests {
             sorted("@CO\tx\n@HD\tVN:1.0\n"),
             "@HD\tVN:1.0\tSO:coordinate\n@CO\tx\n"
         );
-    }
-
-    #[test]
-    fn a_dictionary_numbers_the_references_and_gets_the_lines_it_lacks() {
-        let dictionary = [(b"b".to_vec(), 7), (b"a".to_vec(), 9)];
-        let header = Header::read(b"@SQ\tSN:a\tLN:9\tAN:x,b\n\0\0", &dictionary, Global).unwrap();
-        assert_eq!(header.text(), b"@SQ\tSN:a\tLN:9\tAN:x,b\n@SQ\tSN:b\tLN:7\n");
-        let number = |name: &str| header.reference(name.as_bytes());
-        assert_eq!(number("b"), Some(0));
-        assert_eq!(number("a"), Some(1));
-        assert_eq!(number("x"), Some(1));
-        assert_eq!(number("y"), None);
-    }
-
-    #[test]
-    fn every_wrong_line_is_named() {
-        let error = |text: &str| match Header::read(text.as_bytes(), &[], Global) {
-            Err(LoadError::Header { line, source }) => (line, source),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(error("@CO\tx\nSQ\n"), (2, HeaderError::Kind));
-        assert_eq!(error("@CO x\n"), (1, HeaderError::Tab));
-        assert_eq!(error("@RG\tID\n").1, HeaderError::Field("ID".into()));
-        assert_eq!(
-            error("@SQ\tSN:a\tLN:many\n").1,
-            HeaderError::Length("many".into())
-        );
-        assert_eq!(
-            error("@SQ\tSN:a\tLN:1\n@SQ\tSN:a\tLN:1\n"),
-            (2, HeaderError::Duplicate("a".into()))
-        );
-        let (kind, field) = ("PG", "ID");
-        assert_eq!(error("@PG\tPN:x\n").1, HeaderError::Missing { kind, field });
     }
 }

@@ -126,6 +126,9 @@ impl<A: Allocator + Copy> Intake<A> {
     }
 
     fn push(&mut self, fields: &Fields<'_>) -> Result<(), LoadError> {
+        if fields.cigar.len().max(fields.bases as usize) > i32::MAX as usize {
+            return Err(self.wrong(RecordError::TooLong));
+        }
         self.store.push(fields)?;
         self.summary.alignments += 1;
         Ok(())

@@ -8,6 +8,8 @@ mod name;
 use crate::Alignment;
 use crate::alignment::REVERSE;
 use allocator_api2::alloc::Allocator;
+use name::Names;
+use std::cmp::Ordering;
 use std::fmt;
 
 /// In which order the alignments of a store stand.
@@ -55,32 +57,33 @@ pub fn coordinate_key<A: Allocator>(alignment: &Alignment<A>, rank: u32) -> u128
 
 /// The ranks of `keys` in order. See [`coordinate_key`].
 pub fn by_coordinate(mut keys: Vec<u128>, threads: usize) -> impl Iterator<Item = u32> {
-    sort(&mut keys, threads);
+    sort(&mut keys, threads, u128::cmp);
     keys.into_iter().map(|key| key as u32)
 }
 
 /// The ranks of reads in order, by names and flags.
-pub fn by_name(names: &[(&[u8], u16)], threads: usize) -> impl Iterator<Item = u32> {
-    let mut keys = name::keys(names);
-    sort(&mut keys, threads);
+pub fn by_name(reads: &[(&[u8], u16)], threads: usize) -> impl Iterator<Item = u32> {
+    let names = Names::new(reads);
+    let mut keys = names.keys();
+    sort(&mut keys, threads, |a, b| names.compare(a, b));
     keys.into_iter().map(|key| key.rank)
 }
 
-/// Sorts with that many threads: each a part, and the parts, now sorted runs, by the standard library's stable sort,
-/// which finds runs and merges them.
-fn sort<K: Ord + Send>(keys: &mut [K], threads: usize) {
+/// Sorts keys of which no two are equal, with that many threads: each a part, and the parts, now sorted runs, by the
+/// standard library's stable sort, which finds runs and merges them.
+fn sort<K: Send>(keys: &mut [K], threads: usize, compare: impl Fn(&K, &K) -> Ordering + Sync) {
     /// Below that many keys a thread costs more than it saves.
     const WORTH_A_THREAD: usize = 1 << 14;
     let threads = threads.min(keys.len() / WORTH_A_THREAD).max(1);
     if threads == 1 {
-        return keys.sort_unstable();
+        return keys.sort_unstable_by(&compare);
     }
     std::thread::scope(|scope| {
         for part in keys.chunks_mut(keys.len().div_ceil(threads)) {
-            scope.spawn(|| part.sort_unstable());
+            scope.spawn(|| part.sort_unstable_by(&compare));
         }
     });
-    keys.sort();
+    keys.sort_by(&compare);
 }
 
 #[cfg(test)]

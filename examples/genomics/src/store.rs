@@ -33,6 +33,11 @@ pub struct Store<A: Allocator> {
 }
 
 impl<A: Allocator + Copy> Store<A> {
+    /// A store of nothing; [`load`](crate::load) makes others.
+    pub fn new_in(memory: A) -> Self {
+        Self::new(Header::empty(memory), memory)
+    }
+
     /// A store without alignments.
     pub(crate) fn new(header: Header<A>, memory: A) -> Self {
         Self {
@@ -95,7 +100,7 @@ impl<A: Allocator + Copy> Store<A> {
     /// Brings the alignments in order, with that many threads; equal ones stay as they stood. `@HD` says so from now on.
     /// An index of the former order is given up. [`Order::AsRead`] is where they came from.
     ///
-    /// Alignments do not move; the cost is that of sorting 16 bytes (coordinate) or 48 (name) for each.
+    /// Alignments do not move; the cost is that of sorting 16 bytes (coordinate) or 32 (name) for each.
     ///
     /// # Errors
     /// [`SortError::OutOfMemory`] if the header's new line has no room; the order is unchanged then.

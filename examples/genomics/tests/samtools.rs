@@ -282,3 +282,21 @@ fn sorting_by_name_and_then_by_coordinate_leaves_equals_by_name() {
     store.sort(Order::Coordinate, 1).unwrap();
     assert_eq!(difference(&whole(&store), &theirs), None);
 }
+
+#[test]
+fn a_cigar_too_long_for_its_field_comes_back_from_its_tag() {
+    if !is_there() {
+        return;
+    }
+    let scratch = synthetic::Scratch::new("long-cigar");
+    let file = scratch.path().join("long.sam");
+    let operations = 70_000;
+    let cigar = "1M1I".repeat(operations / 2);
+    let bases = "A".repeat(operations);
+    let line = format!("r\t0\ta\t5\t60\t{cigar}\t*\t0\t0\t{bases}\t*\tNM:i:1\tXX:Z:after");
+    std::fs::write(&file, format!("@SQ\tSN:a\tLN:99999\n{line}\n")).unwrap();
+    let mut compared = 0;
+    let complaints = compare(&file, scratch.path(), &mut compared);
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert!(compared > 5, "{compared}");
+}

@@ -18,10 +18,14 @@ fn load(sam: &str) -> Store<Global> {
     from_reader(sam.as_bytes(), Global).unwrap().0
 }
 
-fn text<A: Allocator + Copy>(store: &Store<A>) -> String {
+fn text_of<A: Allocator + Copy>(store: &Store<A>) -> Vec<u8> {
     let mut text = store.header().text().to_vec();
     store.write(store.alignments(), &mut text).unwrap();
-    String::from_utf8(text).unwrap()
+    text
+}
+
+fn text<A: Allocator + Copy>(store: &Store<A>) -> String {
+    String::from_utf8(text_of(store)).unwrap()
 }
 
 /// Names and flags tell an alignment of the file from the others.
@@ -184,6 +188,19 @@ fn a_place_that_cannot_be_is_repaired_as_samtools_does() {
 }
 
 #[test]
+fn a_cigar_kept_in_a_tag_is_put_back() {
+    let line = |cigar: &str, tags: &str| {
+        format!("@SQ\tSN:a\tLN:99\nr\t0\ta\t5\t60\t{cigar}\t*\t0\t0\tACGT\tIIII{tags}\n")
+    };
+    // 1M1I1M1S, as words of BAM.
+    let kept = line("4S2N", "\tNM:i:1\tCG:B:I,16,17,16,20\tXX:i:2");
+    assert_eq!(text(&load(&kept)), line("1M1I1M1S", "\tNM:i:1\tXX:i:2"));
+    // A clip of another length says nothing of a tag.
+    let other = line("1S3M", "\tCG:B:I,16,17,16,20");
+    assert_eq!(text(&load(&other)), other);
+}
+
+#[test]
 fn a_malformed_line_is_named_with_what_is_wrong() {
     let good = ["r", "0", "a", "5", "60", "2M", "*", "0", "0", "AC", "II"];
     let wrong = |field: usize, value: &str| {
@@ -310,8 +327,38 @@ fn a_damaged_bam_is_an_error_wherever_it_ends() {
         Err(LoadError::Record { number: 1, source }) => source,
         other => panic!("{other:?}"),
     };
+    assert_eq!(wrong(b""), RecordError::Damaged);
+    assert_eq!(wrong(&record(0, b"")[..40]), RecordError::Damaged);
     assert_eq!(wrong(&record(1, b"")), RecordError::Reference(1));
     assert_eq!(wrong(&record(0, b"NMZabc")), RecordError::Tag("NM".into()));
+}
+
+#[test]
+fn a_byte_changed_anywhere_is_an_error_or_another_file_and_never_a_panic() {
+    let compressed = {
+        let mut writer = noodles_bgzf::io::Writer::new(Vec::new());
+        writer.write_all(SMALL.as_bytes()).unwrap();
+        writer.finish().unwrap()
+    };
+    let files = [
+        SMALL.as_bytes().to_vec(),
+        compressed,
+        bam(&record(0, b"NMC\x07XXBs\x01\0\0\0ab")),
+    ];
+    for mut file in files {
+        for at in 0..file.len() {
+            let was = file[at];
+            for byte in [0, 1, b'\t', b'\n', b'9', 0x7f, 0x80, 0xff, was ^ 1] {
+                file[at] = byte;
+                if let Ok((mut store, _)) = from_reader(&*file, Global) {
+                    let _ = text_of(&store);
+                    store.sort(Order::Coordinate, 1).unwrap();
+                    store.index().unwrap();
+                }
+            }
+            file[at] = was;
+        }
+    }
 }
 
 #[test]

@@ -17,25 +17,53 @@ pub fn load<A: Allocator + Copy>(
     let header = header(&mut reader, memory)?;
     let references = header.references().len();
     let mut intake = Intake::new(Store::new(header, memory));
-    let mut record = bam::Record::default();
+    let input = reader.get_mut();
+    let mut bytes = Vec::new();
     let mut buffers = Buffers::default();
-    while reader
-        .read_record(&mut record)
-        .map_err(|error| intake.unread(error))?
-        != 0
-    {
-        let fields = fields(&record, references, &mut buffers);
-        let fields = fields.map_err(|error| intake.wrong(error))?;
-        intake.push(&fields)?;
+    while next(input, &mut bytes).map_err(|error| intake.unread(error))? {
+        let fields = whole(&bytes).and_then(|record| fields(record, references, &mut buffers));
+        intake.push(&fields.map_err(|error| intake.wrong(error))?)?;
     }
     Ok((intake.store, intake.summary))
+}
+
+/// Reads the next record's bytes; false at the end. The buffer grows as bytes arrive, so that a damaged length takes no
+/// memory.
+fn next(input: &mut impl Read, record: &mut Vec<u8>) -> io::Result<bool> {
+    record.clear();
+    input.take(4).read_to_end(record)?;
+    let Ok(len) = <[u8; 4]>::try_from(&**record) else {
+        return match record.len() {
+            0 => Ok(false),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+    };
+    let len = u64::from(u32::from_le_bytes(len));
+    record.clear();
+    if (input.take(len).read_to_end(record)? as u64) < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(true)
+}
+
+/// A record whose lengths have been checked, which noodles leaves to us.
+fn whole(bytes: &[u8]) -> Result<bam::RecordRef<'_>, RecordError> {
+    const FIXED: usize = 32;
+    let record = bam::RecordRef::new(bytes).ok_or(RecordError::Damaged)?;
+    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte])) as usize;
+    let (name, operations, bases) = (word(8) & 0xff, word(12) & 0xffff, word(16));
+    let needed = FIXED + name + 4 * operations + bases.div_ceil(2) + bases;
+    if name == 0 || needed > bytes.len() {
+        return Err(RecordError::Damaged);
+    }
+    Ok(record)
 }
 
 fn header<A: Allocator + Copy>(
     reader: &mut bam::io::Reader<&mut impl Read>,
     memory: A,
 ) -> Result<Header<A>, LoadError> {
-    let read = || -> io::Result<_> {
+    let mut read = || -> io::Result<_> {
         let mut reader = reader.header_reader();
         reader.read_magic_number()?;
         let mut text = Vec::new();
@@ -44,7 +72,6 @@ fn header<A: Allocator + Copy>(
         lines.discard_to_end()?;
         Ok((text, reader.read_reference_sequences()?))
     };
-    let mut read = read;
     let (text, references) = read().map_err(|source| LoadError::Read { records: 0, source })?;
     let references = references.iter();
     let dictionary: Vec<(Vec<u8>, u64)> = references
@@ -61,7 +88,7 @@ struct Buffers {
 }
 
 fn fields<'a>(
-    record: &'a bam::Record,
+    record: bam::RecordRef<'a>,
     references: usize,
     buffers: &'a mut Buffers,
 ) -> Result<Fields<'a>, RecordError> {
@@ -77,7 +104,7 @@ fn fields<'a>(
     };
     let flags = record.flags().bits();
     let cigar = record.cigar().as_bytes();
-    let bases = u32::try_from(record.sequence().len()).map_err(|_| RecordError::Damaged)?;
+    let bases = u32::try_from(record.sequence().len()).map_err(|_| RecordError::TooLong)?;
     if flags & UNMAPPED == 0 {
         check_lengths(cigar, bases)?;
     }

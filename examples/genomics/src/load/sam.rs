@@ -114,7 +114,7 @@ impl Draft {
             flags |= UNMAPPED;
         }
         self.encode_bases(record.sequence().as_ref(), record.quality_scores().as_ref())?;
-        let bases = self.qualities.len() as u32;
+        let bases = u32::try_from(self.qualities.len()).map_err(|_| RecordError::TooLong)?;
         check_lengths(&self.cigar, bases)?;
         self.tags.clear();
         tags::encode(record.data().as_ref(), &mut self.tags)?;

@@ -8,53 +8,58 @@ use std::cmp::{Ordering, Reverse};
 /// Flags that say which read of its template it is.
 const WHICH: u16 = 0xc0;
 
-/// What orders a read by name; the rank makes every key unique.
+/// What orders a read by name.
 #[derive(Debug, Clone, Copy)]
-pub struct Key<'a> {
+pub struct Key {
     /// The beginning of the name, such that comparing it as a number compares the names; zeros where the name ends.
     start: u128,
-    name: &'a [u8],
+    /// Which read of the template it is.
     which: u16,
-    /// The rank before sorting.
+    /// The rank before sorting, which makes every key unique.
     pub rank: u32,
 }
 
-impl Ord for Key<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.start
-            .cmp(&other.start)
-            .then_with(|| compare(self.name, other.name))
-            .then(self.which.cmp(&other.which))
-            .then(self.rank.cmp(&other.rank))
-    }
+/// Reads to be sorted, by rank: names and flags.
+#[derive(Debug)]
+pub struct Names<'a> {
+    reads: &'a [(&'a [u8], u16)],
+    /// What all names begin with is left out of the keys, or their first bytes would tell nothing.
+    common: usize,
 }
 
-impl PartialOrd for Key<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl<'a> Names<'a> {
+    /// Looks at all names.
+    pub fn new(reads: &'a [(&'a [u8], u16)]) -> Self {
+        let common = common(reads.iter().map(|(name, _)| *name));
+        Self { reads, common }
     }
-}
 
-impl PartialEq for Key<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
+    /// A key for every read.
+    pub fn keys(&self) -> Vec<Key> {
+        (0..)
+            .zip(self.reads)
+            .map(|(rank, (name, flags))| Key {
+                start: start(&name[self.common..]),
+                which: flags & WHICH,
+                rank,
+            })
+            .collect()
     }
-}
 
-impl Eq for Key<'_> {}
-
-/// The keys of reads, by names and flags. What all names begin with is left out, or the first bytes would tell nothing.
-pub fn keys<'a>(reads: &[(&'a [u8], u16)]) -> Vec<Key<'a>> {
-    let common = common(reads.iter().map(|(name, _)| *name));
-    (0..)
-        .zip(reads)
-        .map(|(rank, (name, flags))| Key {
-            start: start(&name[common..]),
-            name: &name[common..],
-            which: flags & WHICH,
-            rank,
-        })
-        .collect()
+    /// The order of two reads by their keys; where they begin alike, by their names.
+    pub fn compare(&self, a: &Key, b: &Key) -> Ordering {
+        let name = |key: &Key| &self.reads[key.rank as usize].0[self.common..];
+        let by_name = || match (name(a), name(b)) {
+            // Reads of one template: most of what begins alike.
+            (a, b) if a == b => Ordering::Equal,
+            (a, b) => compare(a, b),
+        };
+        a.start
+            .cmp(&b.start)
+            .then_with(by_name)
+            .then(a.which.cmp(&b.which))
+            .then(a.rank.cmp(&b.rank))
+    }
 }
 
 /// How many bytes all names begin with; never ends within a number.
@@ -170,8 +175,9 @@ mod tests {
         #[test]
         fn keys_order_as_names_do(names in prop::collection::vec("(same)?[01]{0,3}[a:]?[0-9]{0,20}[b9/]{0,3}", 2..20)) {
             let reads: Vec<(&[u8], u16)> = names.iter().map(|name| (name.as_bytes(), 0)).collect();
-            let mut keys = keys(&reads);
-            keys.sort();
+            let reads = Names::new(&reads);
+            let mut keys = reads.keys();
+            keys.sort_by(|a, b| reads.compare(a, b));
             let by_keys: Vec<&str> = keys.iter().map(|key| &*names[key.rank as usize]).collect();
             let mut by_names: Vec<&str> = names.iter().map(|name| &**name).collect();
             by_names.sort_by(|a, b| compare(a.as_bytes(), b.as_bytes()));
