@@ -1,5 +1,13 @@
 //! What can go wrong, one enum for each family of operations.
 
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mneme_sys::{HeaderError, LivenessError, RegionError, WindowError};
+
+use crate::Uuid;
+
 /// Why a text is no name of a segment or a space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -28,4 +36,350 @@ pub enum NameError {
         /// The first such character.
         found: char,
     },
+}
+
+/// The file system refused something.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {}", path.display())]
+pub struct FileError {
+    /// What was tried.
+    pub what: &'static str,
+    /// With which file or directory.
+    pub path: PathBuf,
+    /// The kernel's answer.
+    #[source]
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`.
+    pub(crate) fn at(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self { what, path, source }
+    }
+}
+
+/// A file that describes something is not what this build writes.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// It cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It is of another version of the format.
+    #[error("{} has format {found}, this build reads format {expected}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The version in it.
+        found: u64,
+        /// The version asked for.
+        expected: u32,
+    },
+    /// It is truncated, damaged, or contradicts itself.
+    #[error("{} is damaged: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why a registry could not be opened or worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The file system refused something.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file `registry` is not usable.
+    #[error("the registry's description is not usable")]
+    Description(#[source] DescriptionError),
+    /// A directory with a name that anybody could have taken belongs to another user.
+    #[error("{} belongs to user {owner}, not to this process' user: it is not used", path.display())]
+    NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// Another process holds the registry's lock and does not get on.
+    #[error("{} was not free within {waited:?}; its holder is alive: is it stopped?", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The kernel's lock on a file failed.
+    #[error("the kernel's lock on {} failed", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: LivenessError,
+    },
+    /// The bounds asked for the window of addresses are impossible.
+    #[error(
+        "a window of {slots} slots at {base:#x} is impossible: it begins at a multiple of 1 GiB and ends below 2^47"
+    )]
+    Window {
+        /// Its first address.
+        base: usize,
+        /// Slots of 1 GiB.
+        slots: usize,
+    },
+    /// The kernel has no randomness for an identity.
+    #[error("no randomness for an identity")]
+    Random(#[source] io::Error),
+}
+
+/// Why a segment could not be made. Nothing of it exists then.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// There is a segment of that name; of two who create it at once, the second gets this.
+    #[error("there is a segment {name:?} already")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// The sizes make no sense.
+    #[error("a segment of {size} bytes growing to {max} is impossible")]
+    Size {
+        /// Bytes to begin with.
+        size: usize,
+        /// Bytes it may grow to.
+        max: usize,
+    },
+    /// The address asked for cannot be had.
+    #[error("a segment of at most {max} bytes cannot lie at {base:#x}: {why}")]
+    Base {
+        /// The address.
+        base: usize,
+        /// Bytes it may grow to.
+        max: usize,
+        /// What forbids it.
+        why: &'static str,
+    },
+    /// No run of free slots is as long as the segment needs.
+    #[error(
+        "no {slots} slots of 1 GiB in a row are free in the registry's window; widen it or remove segments"
+    )]
+    NoSlot {
+        /// Slots needed.
+        slots: usize,
+    },
+    /// The machine does not have that backing.
+    #[error("the backing cannot be had: {why}")]
+    Backing {
+        /// What is missing and what to do.
+        why: String,
+    },
+    /// The registry cannot be worked on.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The file system refused something.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The data could not be given their memory or space.
+    #[error("no data file {}", path.display())]
+    Data {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: RegionError,
+    },
+    /// The control region could not be made.
+    #[error("no control file {}", path.display())]
+    Control {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: mneme_sync::CreateError,
+    },
+}
+
+/// Why a segment could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// There is no segment of that name.
+    #[error("there is no segment {name:?} in {}", registry.display())]
+    NotFound {
+        /// The name.
+        name: String,
+        /// The registry's directory.
+        registry: PathBuf,
+    },
+    /// Its description is not usable.
+    #[error("the segment's description is not usable")]
+    Description(#[from] DescriptionError),
+    /// The file system refused something.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Its data file does not exist: memory does not survive a reboot, a disk may not be mounted.
+    #[error("the segment's data file {} is gone", path.display())]
+    DataGone {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its data file does not begin as a segment does.
+    #[error("{} is no usable segment", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: HeaderError,
+    },
+    /// Its parts do not belong together.
+    #[error("{} does not fit the segment's description: {why}", path.display())]
+    Mismatch {
+        /// The data file.
+        path: PathBuf,
+        /// What contradicts what.
+        why: &'static str,
+    },
+    /// Its data file is shorter than what was committed: it lost content.
+    #[error("{} has {len} bytes, {committed} were committed", path.display())]
+    Truncated {
+        /// The data file.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: u64,
+        /// Bytes that the header records.
+        committed: u64,
+    },
+}
+
+/// Why a segment could not be mapped into this process.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The data or the control file may not be opened so, or is gone.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The segment is no longer what it was when it was opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The registry's window of addresses is not free in this process.
+    #[error("the window of fixed addresses cannot be reserved")]
+    Window(#[from] WindowError),
+    /// Another segment lies at these addresses: a clone, its original, or one of another registry.
+    #[error("the segment belongs at {base:#x}, where segment {by} is mapped in this process")]
+    Occupied {
+        /// The segment's address.
+        base: usize,
+        /// Whose addresses overlap.
+        by: Uuid,
+    },
+    /// The data cannot be mapped.
+    #[error("the segment's data cannot be mapped")]
+    Region(#[from] RegionError),
+    /// This process cannot be a participant of the segment.
+    #[error("the control file {} is not usable", path.display())]
+    Control {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: mneme_sync::OpenError,
+    },
+    /// The control file cannot be locked, for instance because it may not be written: visitors that
+    /// only read need that too.
+    #[error("this process cannot take part in {}", path.display())]
+    Liveness {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: LivenessError,
+    },
+    /// The file may be read, but not written: the segment can be mapped for reading only.
+    #[error("{} may not be written by this process", path.display())]
+    NotWritable {
+        /// The data file.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a segment could not grow. It is as large as before.
+#[derive(Debug, thiserror::Error)]
+pub enum GrowError {
+    /// No segment is mapped at that address in this process.
+    #[error("no segment is mapped at {base:#x} in this process")]
+    NotMapped {
+        /// The address.
+        base: usize,
+    },
+    /// The segment could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// It has its greatest size, or the memory or space is not there.
+    #[error("the segment cannot grow")]
+    Region(#[from] RegionError),
+}
+
+/// Why a segment could not be cloned. Nothing of the clone exists then.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneError {
+    /// The clone could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The original could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// Somebody is inside the original and does not leave.
+    #[error("the segment could not be had for the clone alone")]
+    Stalled(#[from] mneme_sync::Stalled),
+    /// This process has no slot in the original's control region.
+    #[error("no thread slot in the segment's control region")]
+    Slot(#[from] mneme_sync::SlotError),
+    /// Somebody died while changing the original: what it holds may be half changed.
+    #[error("segment {name:?} was being changed by somebody who died; recover it first")]
+    Poisoned {
+        /// The original's name.
+        name: String,
+    },
+    /// The file system failed while copying.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why a segment could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// The name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// There is no segment of that name.
+    #[error("there is no segment {name:?}")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// A process has it mapped.
+    #[error("segment {name:?} is mapped by a living process")]
+    InUse {
+        /// The name.
+        name: String,
+    },
+    /// The registry cannot be worked on.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The file system refused something. If the name is gone, cleaning removes the rest.
+    #[error(transparent)]
+    File(#[from] FileError),
 }

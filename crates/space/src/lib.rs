@@ -6,8 +6,17 @@
 
 mod error;
 mod name;
+mod registry;
+mod segment;
 mod uuid;
+mod window;
 
-pub use error::NameError;
+pub use error::{
+    CloneError, CreateError, DescriptionError, FileError, GrowError, MapError, NameError,
+    OpenError, RegistryError, RemoveError,
+};
 pub use name::Name;
+pub use registry::{Finding, Registry, RegistryOptions};
+pub use segment::{Backing, Segment, SegmentBuilder, SegmentInfo};
 pub use uuid::Uuid;
+pub use window::Mapping;

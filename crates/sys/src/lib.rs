@@ -19,6 +19,7 @@ mod clock;
 mod cpu;
 mod entropy;
 pub mod fault;
+pub mod files;
 pub mod fork;
 mod liveness;
 mod memory;
@@ -37,6 +38,6 @@ pub use memory::total_memory;
 pub use prefetch::prefetch;
 pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
-    RegionHeader, Reserve, Shared, Window, WindowError,
+    RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,
 };
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};

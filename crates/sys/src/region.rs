@@ -14,7 +14,7 @@ mod window;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
@@ -26,6 +26,12 @@ pub use window::{Window, WindowError};
 
 /// The unit of a region's size and of its base's alignment: 2 MiB.
 pub const FRAME: usize = 2 << 20;
+
+/// Bytes of 2 MiB pages that the hugetlb pool could still promise; 0 where there is none.
+#[must_use]
+pub fn huge_pool_free() -> usize {
+    backing::hugetlb_free()
+}
 
 /// How a file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +75,8 @@ pub enum Reserve {
 pub struct Region {
     place: backing::Reservation,
     backing: backing::Backing,
-    access: Access,
+    /// Whether stores are allowed: from the start, or since [`Region::permit_writes`].
+    writable: AtomicBool,
     policy: PagePolicy,
     max: usize,
     /// Committed bytes; only ever grows.
@@ -84,7 +91,7 @@ impl fmt::Debug for Region {
             .field("base", &self.base())
             .field("len", &self.len())
             .field("max", &self.max)
-            .field("access", &self.access)
+            .field("access", &self.access())
             .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
@@ -214,7 +221,7 @@ impl Region {
         Self {
             place,
             backing,
-            access,
+            writable: AtomicBool::new(access == Access::ReadWrite),
             policy,
             max,
             len: AtomicUsize::new(0),
@@ -250,7 +257,28 @@ impl Region {
     /// How the region is mapped.
     #[inline]
     pub fn access(&self) -> Access {
-        self.access
+        // SYNC: pairs with the Release store in `permit_writes`: who sees it may store.
+        if self.writable.load(Ordering::Acquire) {
+            Access::ReadWrite
+        } else {
+            Access::ReadOnly
+        }
+    }
+
+    /// Allows stores to a region that was mapped read-only, in place; no pointer changes. The
+    /// descriptor that it was mapped through must have been opened for writing. Does nothing if they
+    /// are allowed already.
+    ///
+    /// # Errors
+    /// [`RegionError::Os`] if the descriptor does not allow it; the region is as before then.
+    pub fn permit_writes(&self) -> Result<(), RegionError> {
+        let _growing = self.lock();
+        if self.access() == Access::ReadOnly {
+            self.backing.permit_writes(&self.place, self.len())?;
+            // SYNC: pairs with the Acquire load in `access`.
+            self.writable.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Whether it is memory of this process alone, which no other can map.
@@ -288,7 +316,7 @@ impl Region {
         if wanted <= self.len() {
             return Ok(());
         }
-        if self.access == Access::ReadOnly {
+        if self.access() == Access::ReadOnly {
             return Err(RegionError::ReadOnly);
         }
         self.backing.extend(self.len(), wanted)?;
@@ -318,7 +346,7 @@ impl Region {
         if to > from {
             let kind = self
                 .backing
-                .commit(&self.place, from..to, self.access, self.policy)?;
+                .commit(&self.place, from..to, self.access(), self.policy)?;
             *weakest = (*weakest).min(kind);
             // SYNC: pairs with the Acquire load in `len`.
             self.len.store(to, Ordering::Release);
@@ -345,7 +373,7 @@ impl Region {
     pub fn prefault(&self, range: Range<usize>) -> Result<(), RegionError> {
         let range = self.pages_of(range)?;
         self.backing
-            .prefault(&self.place, range, self.access, self.policy)
+            .prefault(&self.place, range, self.access(), self.policy)
     }
 
     /// Asks that the bytes of `range`, widened to whole pages, be placed on `node`: a preference

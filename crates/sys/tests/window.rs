@@ -160,3 +160,21 @@ fn impossible_windows_are_refused() {
     let refused = Window::reserve(1 << 62, FRAME).unwrap_err();
     assert!(matches!(refused, WindowError::Reserve { .. }), "{refused}");
 }
+
+#[test]
+fn a_reader_that_may_write_becomes_a_writer_in_place() {
+    let window = window(4);
+    let memory = memory();
+    let here = map(&memory, Access::ReadOnly, &window, window.base()).unwrap();
+    assert!(matches!(
+        here.at::<AtomicU64>(0),
+        Err(RegionError::ReadOnly)
+    ));
+    assert!(matches!(here.grow(GIB), Err(RegionError::ReadOnly)));
+    here.permit_writes().unwrap();
+    here.at::<AtomicU64>(0).unwrap().store(3, Ordering::Relaxed);
+    here.grow(2 * FRAME).unwrap();
+    let end = here.at::<AtomicU64>(2 * FRAME as u64 - 8).unwrap();
+    end.store(4, Ordering::Relaxed);
+    assert_eq!(memory.load_u64(0).unwrap(), 3);
+}

@@ -24,6 +24,7 @@ use crate::NodeId;
 
 use file::{Medium, allocate};
 pub(super) use reservation::Reservation;
+pub(super) use settings::hugetlb_free;
 pub(super) use window::WindowRange;
 
 /// The size of a page in bytes: 4096, or up to 65536 on aarch64.
@@ -190,6 +191,16 @@ impl Backing {
             self.advise_dont_fork(place, &range)?;
         }
         Ok(kind)
+    }
+
+    /// Makes the committed `len` bytes of a file writable.
+    pub(super) fn permit_writes(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the range is mapped and ours; more is allowed than before, nothing less.
+        if len > 0 && unsafe { libc::mprotect(place.at(0), len, protection) } != 0 {
+            return Err(os("make the region writable", len));
+        }
+        Ok(())
     }
 
     pub(super) fn sync(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {

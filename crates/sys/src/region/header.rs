@@ -181,6 +181,12 @@ impl RegionHeader {
         Ok(zerocopy::transmute!(values))
     }
 
+    /// The header that the first bytes of a file are, unchecked.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
+        zerocopy::transmute!(*bytes)
+    }
+
     /// Checks a header's fields against what the caller can read.
     ///
     /// # Errors

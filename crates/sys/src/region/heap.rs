@@ -16,6 +16,10 @@ pub(super) fn page_size() -> usize {
     4096
 }
 
+pub(super) fn hugetlb_free() -> usize {
+    0
+}
+
 pub(super) struct Reservation {
     base: *mut u8,
     layout: Layout,
@@ -134,6 +138,14 @@ impl Backing {
         _policy: PagePolicy,
     ) -> Result<PageKind, RegionError> {
         Ok(PageKind::Small)
+    }
+
+    pub(super) fn permit_writes(
+        &self,
+        _place: &Reservation,
+        _len: usize,
+    ) -> Result<(), RegionError> {
+        Ok(())
     }
 
     pub(super) fn sync(&self, _place: &Reservation, _len: usize) -> Result<(), RegionError> {

@@ -7,7 +7,7 @@ use super::super::pages::{Resident, chosen};
 use super::super::{FRAME, PageKind};
 
 /// Bytes that the hugetlb pool of 2 MiB pages could still promise.
-pub(super) fn hugetlb_free() -> usize {
+pub(in super::super) fn hugetlb_free() -> usize {
     let read = |name: &str| -> usize {
         fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"))
             .ok()

@@ -1,0 +1,249 @@
+//! What the dead left, told in words, and removed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use mneme_sys::files;
+
+use super::lock::Lock;
+use super::making::{gone, take_apart};
+use super::{Registry, entries};
+use crate::segment::data;
+use crate::segment::meta::{Meta, data_file_of, registry_in};
+use crate::{Name, OpenError, RegistryError, Uuid};
+
+/// Something in a registry that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+    /// What [`Registry::clean`] does about it; `None`: nothing, for data may be lost by it.
+    pub cleaning: Option<&'static str>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cleaning = self.cleaning.unwrap_or("cleaning leaves it alone");
+        write!(f, "{}: {}; {cleaning}", self.path.display(), self.what)
+    }
+}
+
+impl Registry {
+    /// Looks at everything in the registry and says what is wrong; changes nothing.
+    ///
+    /// # Errors
+    /// The registry cannot be locked or read.
+    pub fn check(&self) -> Result<Vec<Finding>, RegistryError> {
+        Walk::over(self, false)
+    }
+
+    /// Removes what the dead left: what was never named, what has lost its name, data that nothing
+    /// names, and memory's segments whose memory is gone. Returns all that was found, what it left
+    /// alone included.
+    ///
+    /// # Errors
+    /// The registry cannot be locked or read, or something cannot be removed; the rest remains for
+    /// the next time.
+    pub fn clean(&self) -> Result<Vec<Finding>, RegistryError> {
+        Walk::over(self, true)
+    }
+
+    /// Removes what dead makers and removers left; for those who create, whose name or address it
+    /// might have.
+    pub(crate) fn clear_leftovers(&self, lock: &Lock) -> Result<(), RegistryError> {
+        let mut walk = Walk {
+            registry: self,
+            act: true,
+            found: Vec::new(),
+            named: BTreeSet::new(),
+        };
+        walk.making(lock)?;
+        walk.dying()
+    }
+}
+
+struct Walk<'a> {
+    registry: &'a Registry,
+    act: bool,
+    found: Vec<Finding>,
+    /// Data files that something names.
+    named: BTreeSet<PathBuf>,
+}
+
+const REMOVES: &str = "cleaning removes it";
+
+impl Walk<'_> {
+    fn over(registry: &Registry, act: bool) -> Result<Vec<Finding>, RegistryError> {
+        let lock = registry.lock()?;
+        let mut walk = Walk {
+            registry,
+            act,
+            found: Vec::new(),
+            named: BTreeSet::new(),
+        };
+        // Data files first: what names one stood before it, and moves on in the order of this walk.
+        let mut stray = walk.data_files()?;
+        walk.making(&lock)?;
+        walk.segments()?;
+        walk.dying()?;
+        stray.retain(|file| !walk.named.contains(file));
+        for file in stray {
+            if walk.finds(
+                &file,
+                "data that no segment names".to_owned(),
+                Some(REMOVES),
+            ) {
+                gone(&file, std::fs::remove_file(&file))?;
+            }
+        }
+        Ok(walk.found)
+    }
+
+    /// Notes something; says whether to do something about it now.
+    fn finds(&mut self, path: &Path, what: String, cleaning: Option<&'static str>) -> bool {
+        self.found.push(Finding {
+            path: path.to_owned(),
+            what,
+            cleaning,
+        });
+        self.act && cleaning.is_some()
+    }
+
+    /// This registry's data files wherever memory has them.
+    fn data_files(&self) -> Result<Vec<PathBuf>, RegistryError> {
+        let own = format!("mneme-{}", files::user());
+        let mut places = vec![Path::new(files::SHARED_MEMORY).join(own)];
+        places.extend(self.registry.shared_directory().map(Path::to_owned));
+        places.extend(
+            files::mounts_of("hugetlbfs")
+                .into_iter()
+                .map(|(mount, _)| mount),
+        );
+        let mut found = Vec::new();
+        for place in places {
+            // What may not be listed has nothing that this process could clean.
+            let files = entries(&place).unwrap_or_default();
+            found.extend(files.into_iter().filter(|file| self.is_ours(file)));
+        }
+        Ok(found)
+    }
+
+    fn is_ours(&self, file: &Path) -> bool {
+        let name = file.file_name().and_then(|name| name.to_str());
+        name.and_then(registry_in) == Some(self.registry.uuid())
+    }
+
+    /// Makers that died. One that lives holds its lock.
+    fn making(&mut self, _lock: &Lock) -> Result<(), RegistryError> {
+        let making = self.registry.root().join("making");
+        let mut uuids = BTreeSet::new();
+        for entry in entries(&making)? {
+            let name = entry.file_name().and_then(|name| name.to_str());
+            let name = name.unwrap_or_default();
+            match Uuid::parse(name.strip_suffix(".lock").unwrap_or(name)) {
+                Some(uuid) => {
+                    uuids.insert(uuid);
+                }
+                None => {
+                    self.finds(&entry, "nothing that is being made".to_owned(), None);
+                }
+            }
+        }
+        for uuid in uuids {
+            let directory = making.join(uuid.to_string());
+            let lock = making.join(format!("{uuid}.lock"));
+            self.named.extend(data_file_of(&directory));
+            // Held until all is removed, as its maker would.
+            let held = match Lock::attempt(&lock) {
+                Ok(Some(held)) => Some(held),
+                Ok(None) => continue,
+                Err(_) if !lock.exists() => None,
+                Err(other) => return Err(other),
+            };
+            let made_as = Meta::read(&directory).map(|meta| meta.made_as);
+            let what = match made_as {
+                Ok(name) => format!("the making of {name:?} was broken off"),
+                Err(_) => "the making of something was broken off".to_owned(),
+            };
+            if self.finds(&directory, what, Some(REMOVES)) {
+                take_apart(&directory)?;
+                gone(&lock, std::fs::remove_file(&lock))?;
+            }
+            drop(held);
+        }
+        Ok(())
+    }
+
+    fn dying(&mut self) -> Result<(), RegistryError> {
+        for directory in entries(&self.registry.root().join("dying"))? {
+            self.named.extend(data_file_of(&directory));
+            let what = "its removal is not complete".to_owned();
+            if self.finds(&directory, what, Some(REMOVES)) {
+                take_apart(&directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn segments(&mut self) -> Result<(), RegistryError> {
+        for directory in entries(&self.registry.root().join("segments"))? {
+            self.named.extend(data_file_of(&directory));
+            let name = directory.file_name().and_then(|name| name.to_str());
+            if name.is_none_or(|name| Name::new(name).is_err()) {
+                let what = "nothing of that name can be a segment".to_owned();
+                self.finds(&directory, what, None);
+                continue;
+            }
+            let judged = Meta::read(&directory)
+                .map_err(OpenError::from)
+                .and_then(|meta| data::examine(&meta).map(|_| meta));
+            match judged {
+                Ok(meta) => self.parts(&directory, &meta),
+                // Removed by somebody since the directory was listed.
+                Err(_) if !directory.exists() => {}
+                Err(OpenError::DataGone { path }) if is_memory(&directory) => {
+                    let what = format!("its memory {} is gone, as after a reboot", path.display());
+                    if self.finds(&directory, what, Some(REMOVES)) {
+                        take_apart(&directory)?;
+                    }
+                }
+                Err(error) => {
+                    self.finds(&directory, in_words(&error), None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a segment needs beside its data.
+    fn parts(&mut self, directory: &Path, meta: &Meta) {
+        let link = directory.join("data");
+        if std::fs::read_link(&link).ok().as_ref() != Some(&meta.data) {
+            let what = format!("it does not lead to {}", meta.data.display());
+            self.finds(&link, what, None);
+        }
+        let control = directory.join("control");
+        if !control.is_file() {
+            let what = "it is missing: nobody can attach the segment".to_owned();
+            self.finds(&control, what, None);
+        }
+    }
+}
+
+fn is_memory(directory: &Path) -> bool {
+    Meta::read(directory).is_ok_and(|meta| meta.backing.is_memory())
+}
+
+/// An error and its causes in one line.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}

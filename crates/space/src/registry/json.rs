@@ -1,0 +1,143 @@
+//! Small descriptions in files: replaced whole or not at all, and refused in words.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{DescriptionError, FileError};
+
+/// No description comes near this many bytes.
+const MOST: u64 = 64 << 10;
+
+/// Reads a description of the given format.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T, DescriptionError> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MOST + 1).read_to_end(&mut text))
+        .map_err(FileError::at("read", path))?;
+    let damaged = |why: String| DescriptionError::Damaged {
+        path: path.to_owned(),
+        why,
+    };
+    if text.len() as u64 > MOST {
+        return Err(damaged(format!("it is longer than {MOST} bytes")));
+    }
+    parse(&text, expected).map_err(|refusal| match refusal {
+        Refusal::Format(found) => DescriptionError::Format {
+            path: path.to_owned(),
+            found,
+            expected,
+        },
+        Refusal::Damaged(why) => damaged(why),
+    })
+}
+
+pub(crate) enum Refusal {
+    Format(u64),
+    Damaged(String),
+}
+
+/// The format comes first: what another version wrote is not damaged.
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T, Refusal> {
+    let value: serde_json::Value =
+        serde_json::from_slice(text).map_err(|e| Refusal::Damaged(e.to_string()))?;
+    match value.get("format").and_then(serde_json::Value::as_u64) {
+        Some(found) if found == u64::from(expected) => {}
+        Some(found) => return Err(Refusal::Format(found)),
+        None => return Err(Refusal::Damaged("it names no format".to_owned())),
+    }
+    serde_json::from_value(value).map_err(|e| Refusal::Damaged(e.to_string()))
+}
+
+/// Writes a description, or replaces it: who reads sees the old one or the new one, after a loss of
+/// power too. `mode` is the file's permissions.
+pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(), FileError> {
+    let mut text =
+        serde_json::to_vec_pretty(value).map_err(|e| FileError::at("describe", path)(e.into()))?;
+    text.push(b'\n');
+    // One writer at a time (the registry's lock, or the maker alone); what a dead one left is
+    // overwritten.
+    let aside = beside(path);
+    File::create(&aside)
+        .and_then(|mut file| {
+            set_mode(&aside, mode)?;
+            file.write_all(&text)?;
+            file.sync_all()
+        })
+        .map_err(FileError::at("write", &aside))?;
+    mneme_sys::fault!("space.describe.written");
+    fs::rename(&aside, path).map_err(FileError::at("replace", path))?;
+    if let Some(directory) = path.parent() {
+        sync_directory(directory)?;
+    }
+    Ok(())
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Makes what was created, renamed or removed in a directory durable.
+pub(crate) fn sync_directory(directory: &Path) -> Result<(), FileError> {
+    File::open(directory)
+        .and_then(|file| file.sync_all())
+        .map_err(FileError::at("write through", directory))
+}
+
+/// Sets a file's permissions, whatever the process' umask.
+pub(crate) fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// Addresses as people read them: `"0x200000000000"`.
+pub(crate) mod address {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(address: &usize, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{address:#x}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+        parse(&String::deserialize(from)?)
+            .ok_or_else(|| de::Error::custom("an address is 0x and hexadecimal digits"))
+    }
+
+    fn parse(text: &str) -> Option<usize> {
+        let digits = text.strip_prefix("0x")?;
+        let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
+        plain.then(|| usize::from_str_radix(digits, 16).ok())?
+    }
+
+    /// The same where there may be none.
+    pub(crate) mod option {
+        use serde::{Deserialize, Deserializer, Serializer, de};
+
+        #[expect(clippy::ref_option, reason = "the signature that serde calls")]
+        pub(crate) fn serialize<S: Serializer>(
+            address: &Option<usize>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match address {
+                Some(address) => super::serialize(address, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<usize>, D::Error> {
+            let Some(text) = Option::<String>::deserialize(from)? else {
+                return Ok(None);
+            };
+            super::parse(&text)
+                .map(Some)
+                .ok_or_else(|| de::Error::custom("an address is 0x and hexadecimal digits"))
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Locks on files of the registry, which the kernel drops for the dead.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use mneme_sys::{Clock, Liveness, LivenessError, OfdLiveness, SystemClock};
+
+use crate::{FileError, RegistryError};
+
+/// How long one waits for the registry. Its holders choose an address or remove leftovers, which
+/// takes milliseconds: who does not get it meets a stopped process.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long before the file is asked again.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A lock on a whole file, in this process against its other threads too. Dropping it, and dying,
+/// let go.
+pub(crate) struct Lock {
+    _held: OfdLiveness,
+}
+
+impl Lock {
+    /// Waits for the lock, at most two seconds.
+    pub(crate) fn take(path: &Path) -> Result<Self, RegistryError> {
+        Self::within(path, PATIENCE)
+    }
+
+    pub(crate) fn within(path: &Path, patience: Duration) -> Result<Self, RegistryError> {
+        let began = SystemClock.now_ns();
+        loop {
+            if let Some(lock) = Self::attempt(path)? {
+                return Ok(lock);
+            }
+            let waited = Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
+            if waited >= patience {
+                return Err(RegistryError::Locked {
+                    path: path.to_owned(),
+                    waited,
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The lock, if nobody alive has it.
+    pub(crate) fn attempt(path: &Path) -> Result<Option<Self>, RegistryError> {
+        let failed = |source| RegistryError::Lock {
+            path: path.to_owned(),
+            source,
+        };
+        // An opening each, so that threads exclude one another as processes do.
+        let file = OfdLiveness::open(path, 0).map_err(failed)?;
+        match file.claim(0) {
+            Ok(()) => Ok(Some(Self { _held: file })),
+            Err(LivenessError::Held { .. }) => Ok(None),
+            Err(source) => Err(failed(source)),
+        }
+    }
+
+    /// Makes the file if need be, and takes the lock if nobody alive has it.
+    pub(crate) fn create(path: &Path) -> Result<Option<Self>, RegistryError> {
+        File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(FileError::at("create", path))?;
+        Self::attempt(path)
+    }
+}

@@ -1,0 +1,199 @@
+//! Segments: named, persistent ranges of memory, each with its place, its size, its permissions.
+
+pub(crate) mod backing;
+pub(crate) mod builder;
+pub(crate) mod clone;
+pub(crate) mod data;
+pub(crate) mod meta;
+mod modes;
+mod remove;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mneme_sys::{PagePolicy, RegionHeader};
+
+pub use backing::Backing;
+pub use builder::SegmentBuilder;
+use meta::Meta;
+
+use crate::{FileError, GrowError, MapError, Name, OpenError, Registry, Uuid};
+
+/// A named segment of a registry. A clone is another handle to it, not another segment
+/// ([`clone_as`](Segment::clone_as) makes that). `Send + Sync`.
+///
+/// A handle maps nothing and keeps nobody from removing the segment.
+#[derive(Debug, Clone)]
+pub struct Segment(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    name: Name,
+    meta: Meta,
+}
+
+/// What a segment is at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Committed bytes.
+    pub size: usize,
+    /// Bytes that it may grow to.
+    pub max_size: usize,
+    /// Where it is mapped; `None` if it floats.
+    pub base: Option<usize>,
+    /// The permissions of its data.
+    pub mode: u32,
+    /// What its bytes are kept in.
+    pub backing: Backing,
+    /// The file they are kept in.
+    pub data: PathBuf,
+    /// The segment that it was cloned from.
+    pub cloned_from: Option<Uuid>,
+    /// Whether somebody died, or panicked, while changing what it holds.
+    pub poisoned: bool,
+}
+
+impl Segment {
+    /// Opens the segment of that name. Its description and its data's header are checked; nothing is
+    /// mapped. Tens of microseconds.
+    ///
+    /// # Errors
+    /// [`OpenError::NotFound`]; one variant for each part that may be missing or damaged.
+    pub fn open(registry: &Registry, name: &str) -> Result<Self, OpenError> {
+        let name = Name::new(name)?;
+        let directory = registry.segment_directory(&name);
+        if matches!(directory.try_exists(), Ok(false)) {
+            return Err(OpenError::NotFound {
+                name: name.to_string(),
+                registry: registry.root().to_owned(),
+            });
+        }
+        let meta = Meta::read(&directory)?;
+        data::examine(&meta)?;
+        Ok(Self::new(registry.clone(), name, meta))
+    }
+
+    fn new(registry: Registry, name: Name, meta: Meta) -> Self {
+        Self(Arc::new(Inner {
+            registry,
+            name,
+            meta,
+        }))
+    }
+
+    /// Its name when it was opened.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    /// Its identity, which no other segment ever has.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.0.meta.uuid
+    }
+
+    /// The address of its first byte in every process; `None` if it floats.
+    #[must_use]
+    pub fn base(&self) -> Option<usize> {
+        self.0.meta.base
+    }
+
+    /// Bytes that it may grow to.
+    #[must_use]
+    pub fn max_size(&self) -> usize {
+        self.0.meta.max_size
+    }
+
+    /// Which pages it would like.
+    #[must_use]
+    pub fn pages(&self) -> PagePolicy {
+        self.0.meta.pages
+    }
+
+    /// Its registry.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    pub(crate) fn meta(&self) -> &Meta {
+        &self.0.meta
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.0.registry.segment_directory(&self.0.name)
+    }
+
+    /// Where its participants and locks are.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.directory().join("control")
+    }
+
+    /// What it is at this moment.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn info(&self) -> Result<SegmentInfo, OpenError> {
+        let meta = self.meta();
+        let header = data::examine(meta)?;
+        let found = fs::metadata(&meta.data).map_err(FileError::at("examine", &meta.data))?;
+        Ok(SegmentInfo {
+            // At most the file's length, which a process could map.
+            size: usize::try_from(header.committed_len).unwrap_or(usize::MAX),
+            max_size: meta.max_size,
+            base: meta.base,
+            mode: found.permissions().mode() & 0o777,
+            backing: meta.backing.clone(),
+            data: meta.data.clone(),
+            cloned_from: meta.cloned_from,
+            poisoned: header.client[data::word::POISON] != 0,
+        })
+    }
+
+    /// Changes who may read and write it, as `chmod` does. Who has it mapped keeps what he has until
+    /// he maps it anew.
+    ///
+    /// # Errors
+    /// The files belong to another user. A death half-way leaves some of the permissions as they
+    /// were; calling it again completes them.
+    pub fn set_mode(&self, mode: u32) -> Result<(), FileError> {
+        modes::apply(&self.directory(), &self.meta().data, mode & 0o777)
+    }
+
+    /// Makes it at least `bytes` long, up to its greatest size; its memory or space is taken now.
+    /// Whoever has it mapped follows when he needs to. Returns its size.
+    ///
+    /// # Errors
+    /// [`GrowError::Region`] beyond the greatest size, or if the memory or space is not there.
+    pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
+        let meta = self.meta();
+        let write = mneme_sys::Access::ReadWrite;
+        data::examine(meta).map_err(MapError::from)?;
+        let file = data::open(&meta.data, write).map_err(MapError::from)?;
+        let region = data::map_floating(file, write, meta.max_size, meta.pages)?;
+        grow_region(&region, bytes)
+    }
+}
+
+/// Grows the file and then says so in its header: what a header has committed is there.
+pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<usize, GrowError> {
+    region.refresh()?;
+    region.grow(bytes)?;
+    mneme_sys::fault!("space.grow.reserved");
+    RegionHeader::set_committed(region, region.len() as u64)?;
+    mneme_sys::fault!("space.grow.recorded");
+    Ok(region.len())
+}
+
+/// Whether a living process takes part in what this control file governs.
+pub(crate) fn in_use(control: &Path) -> bool {
+    use mneme_sys::Liveness;
+    let Ok(liveness) = mneme_sys::OfdLiveness::open(control, 0) else {
+        return false;
+    };
+    (1..=builder::MAX_PROCESSES).any(|index| liveness.is_alive(index))
+}

@@ -1,0 +1,153 @@
+//! What a segment's bytes are kept in, and where that is on this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mneme_sys::files::{self, Medium};
+use serde::{Deserialize, Serialize};
+
+use crate::registry::own_directory;
+use crate::{CreateError, Registry};
+
+/// What a segment's bytes are kept in.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Backing {
+    /// Memory (tmpfs): shared by processes, gone with the machine's next start. Not sealed against
+    /// shrinking, which Linux offers for files without a name only: who may write the file may
+    /// truncate it, and visitors die of that.
+    #[default]
+    Shared,
+    /// Memory in pages of 2 MiB: the hugetlb pool where a hugetlbfs is mounted and can hold the
+    /// segment's first size, else a tmpfs mounted with `huge=`.
+    Huge,
+    /// A file in that directory, on any file system; durable where that is.
+    File {
+        /// An existing directory; its absolute path is kept.
+        directory: PathBuf,
+    },
+    /// A file on persistent memory, in a file system mounted with `dax`: stores are durable once the
+    /// CPU's caches are written back.
+    Dax {
+        /// An existing directory; its absolute path is kept.
+        directory: PathBuf,
+    },
+}
+
+impl Backing {
+    /// Whether it is gone after a reboot.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Self::Shared | Self::Huge)
+    }
+
+    /// The same with the absolute path.
+    pub(super) fn absolute(&self) -> Result<Self, CreateError> {
+        let absolute = |directory: &Path| {
+            fs::canonicalize(directory)
+                .map_err(crate::FileError::at("find", directory))
+                .map_err(CreateError::from)
+        };
+        Ok(match self {
+            Self::File { directory } => Self::File {
+                directory: absolute(directory)?,
+            },
+            Self::Dax { directory } => Self::Dax {
+                directory: absolute(directory)?,
+            },
+            other => other.clone(),
+        })
+    }
+
+    /// The directory for the data file of a segment of `size` bytes.
+    pub(super) fn directory(
+        &self,
+        registry: &Registry,
+        size: usize,
+    ) -> Result<PathBuf, CreateError> {
+        match self {
+            Self::Shared => shared(registry),
+            Self::Huge => huge(registry, size),
+            Self::File { directory } => match medium(directory)? {
+                Medium::HugePages { .. } => Err(missing(format!(
+                    "{} is hugetlbfs: ask for `Backing::Huge`",
+                    directory.display()
+                ))),
+                _ => Ok(directory.clone()),
+            },
+            // Whether it is direct is known only of a file: `Backing::accepts`.
+            Self::Dax { directory } => Ok(directory.clone()),
+        }
+    }
+
+    /// Whether a file that was just made is of this kind.
+    pub(super) fn accepts(&self, file: &fs::File, path: &Path) -> Result<(), CreateError> {
+        if !matches!(self, Self::Dax { .. }) {
+            return Ok(());
+        }
+        if files::is_direct(file).map_err(crate::FileError::at("map", path))? {
+            return Ok(());
+        }
+        Err(missing(format!(
+            "{} is not on persistent memory: mount it with `-o dax`, or ask for `Backing::File`",
+            path.display()
+        )))
+    }
+}
+
+fn missing(why: String) -> CreateError {
+    CreateError::Backing { why }
+}
+
+fn medium(directory: &Path) -> Result<Medium, CreateError> {
+    Ok(files::medium(directory).map_err(crate::FileError::at("examine", directory))?)
+}
+
+/// The registry's choice, or a directory of this user where all may have one. Others may pass
+/// through it to files whose permissions let them.
+fn shared(registry: &Registry) -> Result<PathBuf, CreateError> {
+    let directory = match registry.shared_directory() {
+        Some(directory) => directory.to_owned(),
+        None => {
+            let name = format!("mneme-{}", files::user());
+            own_directory(&Path::new(files::SHARED_MEMORY).join(name), 0o711)?
+        }
+    };
+    match medium(&directory)? {
+        Medium::Memory => Ok(directory),
+        _ => Err(missing(format!(
+            "{} is not on tmpfs, where shared memory lives: mount one there",
+            directory.display()
+        ))),
+    }
+}
+
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// A mounted hugetlbfs whose pool has the pages, else a tmpfs that gives huge pages.
+fn huge(registry: &Registry, size: usize) -> Result<PathBuf, CreateError> {
+    let pages = size.div_ceil(HUGE_PAGE as usize);
+    let pool = mneme_sys::huge_pool_free() / HUGE_PAGE as usize;
+    for (mount, _) in files::mounts_of("hugetlbfs") {
+        let fits = files::medium(&mount).ok() == Some(Medium::HugePages { page: HUGE_PAGE });
+        if fits && pool >= pages {
+            return Ok(mount);
+        }
+    }
+    let chosen = shared(registry)?;
+    let tmpfs = files::mounts_of("tmpfs")
+        .into_iter()
+        .filter(|(mount, _)| chosen.starts_with(mount))
+        .max_by_key(|(mount, _)| mount.as_os_str().len());
+    if let Some((_, options)) = &tmpfs
+        && files::promises_huge_pages(options)
+    {
+        return Ok(chosen);
+    }
+    let mount = tmpfs.map_or(chosen, |(mount, _)| mount);
+    Err(missing(format!(
+        "no hugetlbfs of 2 MiB pages is mounted whose pool has {pages} free (it has {pool}), and {mount} gives no huge \
+         pages: `sysctl vm.nr_hugepages={pages}` and `mount -t hugetlbfs none /dev/hugepages`, or \
+         `mount -o remount,huge=advise {mount}`",
+        mount = mount.display()
+    )))
+}

@@ -1,0 +1,285 @@
+//! Making a segment.
+
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mneme_sync::{ControlOptions, Participants};
+use mneme_sys::{Access, FRAME, OfdLiveness, PagePolicy, Region};
+
+use super::meta::{Meta, data_name};
+use super::{Backing, Segment, data, meta, modes};
+use crate::registry::making::{Making, Published};
+use crate::registry::{choose_base, json};
+use crate::{CreateError, FileError, Name, Registry, RegistryError, Uuid};
+
+/// What a new segment shall be. Made by [`Registry::segment`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is made before `create`"]
+pub struct SegmentBuilder<'a> {
+    registry: &'a Registry,
+    name: String,
+    size: usize,
+    max_size: usize,
+    mode: u32,
+    backing: Backing,
+    pages: PagePolicy,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Slot,
+    At(usize),
+    Floating,
+}
+
+impl Registry {
+    /// Begins to describe a new segment: 2 MiB that may grow to 1 GiB, in memory, for its owner
+    /// alone, at an address that no other segment of the registry has.
+    ///
+    /// ```no_run
+    /// use mneme_space::{Backing, Registry};
+    /// let registry = Registry::open_default()?;
+    /// let genome = registry.segment("genome").size(8 << 30).mode(0o660).create()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn segment(&self, name: &str) -> SegmentBuilder<'_> {
+        SegmentBuilder {
+            registry: self,
+            name: name.to_owned(),
+            size: FRAME,
+            max_size: 0,
+            mode: 0o600,
+            backing: Backing::default(),
+            pages: PagePolicy::default(),
+            place: Place::Slot,
+        }
+    }
+}
+
+impl SegmentBuilder<'_> {
+    /// Bytes to begin with, rounded up to whole frames of 2 MiB. Their memory, or their space on the
+    /// medium, is taken at creation.
+    pub fn size(mut self, bytes: usize) -> Self {
+        self.size = bytes;
+        self
+    }
+
+    /// Bytes that it may grow to, rounded up to whole frames: at least `size` and, unless said
+    /// otherwise, 1 GiB. Takes addresses, in slots of 1 GiB, and no memory.
+    pub fn max_size(mut self, bytes: usize) -> Self {
+        self.max_size = bytes;
+        self
+    }
+
+    /// Who may read and write it, as for a file; 0600 unless said otherwise. Whoever may read it may
+    /// take its locks.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// What its bytes are kept in; [`Backing::Shared`] unless said otherwise.
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
+    /// Which pages it would like; [`PagePolicy::Huge`] unless said otherwise.
+    pub fn pages(mut self, pages: PagePolicy) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// The address of its first byte, a multiple of 1 GiB inside the registry's window. Another
+    /// segment may have it too; one process cannot have both mapped at a time then.
+    pub fn base(mut self, address: usize) -> Self {
+        self.place = Place::At(address);
+        self
+    }
+
+    /// No address of its own: for contents that do not point to themselves.
+    pub fn floating(mut self) -> Self {
+        self.place = Place::Floating;
+        self
+    }
+
+    /// Makes the segment, all or nothing. Costs what its memory costs: a GiB of tmpfs 0.2 to 0.3 s.
+    ///
+    /// # Errors
+    /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if its memory or space is
+    /// not there; one variant for each of the rest.
+    pub fn create(self) -> Result<Segment, CreateError> {
+        let impossible = CreateError::Size {
+            size: self.size,
+            max: self.max_size,
+        };
+        let round = |bytes: usize| bytes.checked_next_multiple_of(FRAME);
+        let default = if self.max_size == 0 {
+            1 << 30
+        } else {
+            self.max_size
+        };
+        let max = default.max(self.size);
+        let (Some(size), Some(max_size)) = (round(self.size), round(max)) else {
+            return Err(impossible);
+        };
+        let asked = self.max_size == 0 || self.max_size >= self.size;
+        if size == 0 || max_size > 1 << 46 || !asked {
+            return Err(impossible);
+        }
+        let backing = self.backing.absolute()?;
+        let directory = backing.directory(self.registry, size)?;
+        let plan = Plan {
+            registry: self.registry,
+            name: Name::new(&self.name)?,
+            max_size,
+            mode: self.mode & 0o777,
+            backing,
+            directory,
+            pages: self.pages,
+            place: self.place,
+            cloned_from: None,
+        };
+        plan.build(|file, meta| {
+            let refused = |source| CreateError::Data {
+                path: meta.data.clone(),
+                source,
+            };
+            let region = data::map_floating(file, Access::ReadWrite, max_size, meta.pages)
+                .map_err(refused)?;
+            region.grow(size).map_err(refused)?;
+            mneme_sys::fault!("space.create.reserved");
+            data::write_header(&region, meta.uuid, [0; 8]).map_err(refused)?;
+            mneme_sys::fault!("space.create.header");
+            data::make_durable(&region, &meta.data).map_err(refused)
+        })
+    }
+}
+
+/// A segment about to be made, by creation or by cloning.
+pub(super) struct Plan<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) name: Name,
+    pub(super) max_size: usize,
+    pub(super) mode: u32,
+    pub(super) backing: Backing,
+    pub(super) directory: PathBuf,
+    pub(super) pages: PagePolicy,
+    place: Place,
+    pub(super) cloned_from: Option<Uuid>,
+}
+
+impl<'a> Plan<'a> {
+    /// A plan for a clone, at its original's address: pointers inside stay true.
+    pub(super) fn like(original: &'a Segment, name: Name, mode: u32) -> Result<Self, CreateError> {
+        let meta = original.meta();
+        let size = usize::try_from(data_len(&meta.data)).unwrap_or(usize::MAX);
+        Ok(Self {
+            registry: original.registry(),
+            name,
+            max_size: meta.max_size,
+            mode,
+            backing: meta.backing.clone(),
+            directory: meta.backing.directory(original.registry(), size)?,
+            pages: meta.pages,
+            place: meta.base.map_or(Place::Floating, Place::At),
+            cloned_from: Some(meta.uuid),
+        })
+    }
+
+    /// Builds aside and names it last; `fill` gives the new data file its content.
+    pub(super) fn build(
+        self,
+        fill: impl FnOnce(File, &Meta) -> Result<(), CreateError>,
+    ) -> Result<Segment, CreateError> {
+        let exists = || CreateError::Exists {
+            name: self.name.to_string(),
+        };
+        let to = self.registry.segment_directory(&self.name);
+        let uuid = Uuid::random().map_err(RegistryError::Random)?;
+        let lock = self.registry.lock()?;
+        if to.exists() {
+            return Err(exists());
+        }
+        self.registry.clear_leftovers(&lock)?;
+        let making = Making::begin(self.registry, &lock, uuid)?;
+        let base = match self.place {
+            Place::Slot => Some(choose_base(self.registry, None, self.max_size)?),
+            Place::At(base) => Some(choose_base(self.registry, Some(base), self.max_size)?),
+            Place::Floating => None,
+        };
+        let meta = Meta {
+            format: meta::FORMAT,
+            made_as: self.name.to_string(),
+            uuid,
+            max_size: self.max_size,
+            base,
+            backing: self.backing.clone(),
+            pages: self.pages,
+            data: self.directory.join(data_name(self.registry.uuid(), uuid)),
+            cloned_from: self.cloned_from,
+        };
+        let here = making.directory().to_owned();
+        json::write(&here.join("meta"), &meta, modes::meta(self.mode))?;
+        // The description holds the addresses now.
+        drop(lock);
+        mneme_sys::fault!("space.create.described");
+
+        let file = data::create(&meta.data)?;
+        mneme_sys::fault!("space.create.data");
+        let check = file
+            .try_clone()
+            .map_err(FileError::at("open", &meta.data))?;
+        fill(file, &meta)?;
+        self.backing.accepts(&check, &meta.data)?;
+        let link = here.join("data");
+        symlink(&meta.data, &link).map_err(FileError::at("link", &link))?;
+        mneme_sys::fault!("space.create.linked");
+        make_control(&here.join("control"), uuid)?;
+        mneme_sys::fault!("space.create.control");
+        modes::apply(&here, &meta.data, self.mode)?;
+        mneme_sys::fault!("space.create.whole");
+        match making.publish(&to)? {
+            Published::Yes => Ok(Segment::new(self.registry.clone(), self.name, meta)),
+            Published::Exists => Err(exists()),
+        }
+    }
+}
+
+fn data_len(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |found| found.len())
+}
+
+/// 256 processes and 1,024 threads at a time: within one frame of 2 MiB, which is taken at once, so
+/// that no visitor can ever fault on it.
+fn control_options(uuid: Uuid) -> ControlOptions {
+    ControlOptions {
+        max_processes: MAX_PROCESSES,
+        max_threads: 1024,
+        undo_bytes: 256,
+        ..ControlOptions::new(uuid.to_bytes())
+    }
+}
+
+/// Processes that may have a segment mapped at a time.
+pub(crate) const MAX_PROCESSES: u32 = 256;
+
+/// Makes the control file of a segment or a space.
+pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<(), CreateError> {
+    let file = data::create(path)?;
+    let options = control_options(uuid);
+    let failed = |source| CreateError::Control {
+        path: path.to_owned(),
+        source,
+    };
+    let attach = |e: mneme_sync::AttachError| failed(e.into());
+    let len = options.region_len();
+    let region = Region::map(file.into(), Access::ReadWrite, len, PagePolicy::Small)
+        .map_err(|e| attach(e.into()))?;
+    let liveness = OfdLiveness::open(path, 0).map_err(|e| attach(e.into()))?;
+    Participants::create(region, options, Arc::new(liveness)).map_err(failed)?;
+    Ok(())
+}

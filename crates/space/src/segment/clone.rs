@@ -1,0 +1,118 @@
+//! Clones: a second segment with the first one's content at one instant, at the same address.
+//!
+//! Private mappings of the original's file would be cheaper and wrong: pages that nobody has written
+//! show the original's later changes.
+
+use std::fs::File;
+
+use mneme_sync::{Acquired, Participants};
+use mneme_sys::{Access, FRAME, Region, files};
+
+use super::Segment;
+use super::builder::Plan;
+use super::data::{self, word};
+use crate::{CloneError, CreateError, FileError, MapError, Name, window};
+
+/// The gate of a segment's control region that is its lock.
+const SEGMENT_GATE: usize = 0;
+
+impl Segment {
+    /// Makes a segment `name` with this one's content, greatest size, permissions, backing and
+    /// address, so that pointers inside stay true; one process can therefore not have both mapped
+    /// at a time, unless they float. It has an identity and participants of its own.
+    ///
+    /// Nobody is inside this segment meanwhile. Where the file system shares blocks between copies,
+    /// that is an instant; elsewhere the time to copy it.
+    ///
+    /// # Errors
+    /// [`CloneError::Stalled`] if somebody does not leave; [`CloneError::Poisoned`] if this segment
+    /// needs recovery; as creation does.
+    pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
+        let name = Name::new(name).map_err(CreateError::from)?;
+        let control = window::open_control(self)?;
+        under_exclusive_lock(self, &control, || {
+            let info = self.info().map_err(MapError::from)?;
+            if info.poisoned {
+                return Err(CloneError::Poisoned {
+                    name: self.name().to_string(),
+                });
+            }
+            let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
+            let plan = Plan::like(self, name, info.mode)?;
+            let copied = plan.build(|to, meta| {
+                let refused = |source| CreateError::Data {
+                    path: meta.data.clone(),
+                    source,
+                };
+                let shared =
+                    files::reflink(&from, &to).map_err(FileError::at("clone", &meta.data))?;
+                let to = data::map_floating(to, Access::ReadWrite, meta.max_size, meta.pages)
+                    .map_err(refused)?;
+                mneme_sys::fault!("space.clone.begun");
+                if !shared {
+                    copy(from, &to, self).map_err(refused)?;
+                }
+                mneme_sys::fault!("space.clone.copied");
+                // The heap and its types come along; nobody died changing the copy.
+                let mut client = [0; 8];
+                for (i, word) in client.iter_mut().enumerate() {
+                    *word = to.load_u64(header_word(i)).map_err(refused)?;
+                }
+                client[word::POISON] = 0;
+                data::write_header(&to, meta.uuid, client).map_err(refused)?;
+                mneme_sys::fault!("space.clone.header");
+                data::make_durable(&to, &meta.data).map_err(refused)
+            })?;
+            Ok(copied)
+        })
+    }
+}
+
+/// Where the header keeps its tenant's words.
+fn header_word(i: usize) -> u64 {
+    const CLIENT: usize = std::mem::offset_of!(mneme_sys::RegionHeader, client);
+    (CLIENT + 8 * i) as u64
+}
+
+/// Runs `f` while nobody else is inside the segment. Where somebody died inside, that remains to be
+/// told to whoever enters next, and `f` does not run.
+pub(crate) fn under_exclusive_lock<R>(
+    segment: &Segment,
+    control: &Participants,
+    f: impl FnOnce() -> Result<R, CloneError>,
+) -> Result<R, CloneError> {
+    let poisoned = || CloneError::Poisoned {
+        name: segment.name().to_string(),
+    };
+    let gate = control.fenced_gate(SEGMENT_GATE).ok_or_else(poisoned)?;
+    let slot = control.slot()?;
+    match gate.sole(&slot)? {
+        Acquired::Clean(_alone) => f(),
+        // Not declared repaired: the news stay.
+        Acquired::OwnerDied(_alone) => Err(poisoned()),
+    }
+}
+
+/// Copies the committed bytes; what is zero is not touched, for it is zero already.
+fn copy(from: File, to: &Region, original: &Segment) -> Result<(), mneme_sys::RegionError> {
+    let (max, pages) = (original.max_size(), original.pages());
+    let from = data::map_floating(from, Access::ReadOnly, max, pages)?;
+    to.grow(from.len())?;
+    let len = from.len();
+    for at in (0..len).step_by(FRAME) {
+        let bytes = FRAME.min(len - at);
+        let source = from.bytes_at(at as u64, bytes)?;
+        let target = to.bytes_at(at as u64, bytes)?;
+        // SAFETY: both ranges are committed, and the mappings are two. The target is of a file that
+        // nobody else has open. Of the source the exclusive lock keeps all others out who keep to
+        // the segment's rules; the words of the header that do change (the committed size) are
+        // replaced by the caller.
+        unsafe {
+            let source = std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8);
+            if source.iter().any(|word| *word != 0) {
+                std::ptr::copy_nonoverlapping(source.as_ptr(), target.cast::<u64>(), bytes / 8);
+            }
+        }
+    }
+    Ok(())
+}

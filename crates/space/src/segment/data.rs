@@ -1,0 +1,152 @@
+//! A segment's data file: its header, and mapping it where nobody relies on its address.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionError, RegionHeader};
+
+use super::meta::Meta;
+use crate::{FileError, OpenError, Uuid};
+
+/// Magic of a segment.
+pub(crate) const MAGIC: [u8; 8] = *b"MNEMSEG\0";
+/// Version of the format.
+pub(crate) const FORMAT: u32 = 1;
+/// Changes whenever what this crate lays out in a segment does.
+pub(crate) const LAYOUT_HASH: u64 = 0x6d6e_656d_7365_6731;
+
+/// The header's words that this crate gives a meaning.
+pub(crate) mod word {
+    /// Not zero: somebody died, or panicked, while changing what the segment holds.
+    pub(crate) const POISON: usize = 0;
+}
+
+/// Reads and checks the header without mapping anything.
+pub(crate) fn examine(meta: &Meta) -> Result<RegionHeader, OpenError> {
+    let path = &meta.data;
+    let file = open(path, Access::ReadOnly)?;
+    let found = file.metadata().map_err(FileError::at("examine", path))?;
+    if !found.is_file() {
+        return Err(mismatch(path, "it is not a file"));
+    }
+    let len = found.len();
+    let mut bytes = [0; HEADER_LEN];
+    let header = |source| OpenError::Header {
+        path: path.clone(),
+        source,
+    };
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+            return Err(header(
+                RegionError::OutOfBounds {
+                    offset: 0,
+                    bytes: HEADER_LEN as u64,
+                    len: usize::try_from(len).unwrap_or(usize::MAX),
+                }
+                .into(),
+            ));
+        }
+        Err(e) => return Err(FileError::at("read", path)(e).into()),
+    }
+    let found = RegionHeader::from_bytes(&bytes);
+    found.validate(MAGIC, FORMAT, LAYOUT_HASH).map_err(header)?;
+    agree(&found, meta)?;
+    if found.committed_len > len {
+        return Err(OpenError::Truncated {
+            path: path.clone(),
+            len,
+            committed: found.committed_len,
+        });
+    }
+    Ok(found)
+}
+
+/// Whether a header is that of the segment described.
+pub(crate) fn agree(header: &RegionHeader, meta: &Meta) -> Result<(), OpenError> {
+    if Uuid::from_bytes(header.uuid) != meta.uuid {
+        return Err(mismatch(&meta.data, "it is another segment's"));
+    }
+    if header.max_len != meta.max_size as u64 {
+        return Err(mismatch(&meta.data, "the greatest sizes differ"));
+    }
+    Ok(())
+}
+
+fn mismatch(path: &Path, why: &'static str) -> OpenError {
+    OpenError::Mismatch {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+/// Opens a data file.
+pub(crate) fn open(path: &Path, access: Access) -> Result<File, OpenError> {
+    let opened = File::options()
+        .read(true)
+        .write(access == Access::ReadWrite)
+        .open(path);
+    opened.map_err(|e| match e.kind() {
+        ErrorKind::NotFound => OpenError::DataGone {
+            path: path.to_owned(),
+        },
+        _ => FileError::at("open", path)(e).into(),
+    })
+}
+
+/// Makes a data file for its owner alone.
+pub(crate) fn create(path: &Path) -> Result<File, FileError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(FileError::at("create", path))
+}
+
+/// Maps a data file wherever there is room.
+pub(crate) fn map_floating(
+    file: File,
+    access: Access,
+    max: usize,
+    pages: PagePolicy,
+) -> Result<Region, RegionError> {
+    Region::map(file.into(), access, max, pages)
+}
+
+/// Writes the header of a new segment, or that of a clone over its original's, whose words of the
+/// heap and its types it keeps.
+pub(crate) fn write_header(
+    region: &Region,
+    uuid: Uuid,
+    client: [u64; 8],
+) -> Result<(), RegionError> {
+    let header = RegionHeader {
+        magic: MAGIC,
+        format: FORMAT,
+        header_len: HEADER_LEN as u32,
+        layout_hash: LAYOUT_HASH,
+        uuid: uuid.to_bytes(),
+        max_len: region.max() as u64,
+        committed_len: region.len() as u64,
+        client,
+        checksum: 0,
+    };
+    header.write(region)
+}
+
+/// Writes a data file and its length through to their medium, where they have one.
+pub(crate) fn make_durable(region: &Region, path: &Path) -> Result<(), RegionError> {
+    region.sync()?;
+    if let Some(directory) = path.parent()
+        && let Ok(directory) = fs::File::open(directory)
+    {
+        // tmpfs and hugetlbfs have nothing to do here, and some do not know the call.
+        let _ = directory.sync_all();
+    }
+    Ok(())
+}

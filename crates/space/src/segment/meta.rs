@@ -1,0 +1,122 @@
+//! A segment's description: the file `meta`, written once, before anything that it names exists.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use mneme_sys::{FRAME, PagePolicy};
+use serde::{Deserialize, Serialize};
+
+use super::Backing;
+use crate::registry::{GIB, json};
+use crate::{DescriptionError, Uuid};
+
+/// The version of the description's format.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What the name of every data file ends with.
+const SUFFIX: &str = ".segment";
+
+/// What never changes about a segment. What does (its size, its permissions) is asked of the files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Meta {
+    pub(crate) format: u32,
+    /// The name that it was made under; the directory's name counts.
+    pub(crate) made_as: String,
+    pub(crate) uuid: Uuid,
+    pub(crate) max_size: usize,
+    /// Where it is mapped; floating if nowhere in particular.
+    #[serde(with = "json::address::option")]
+    pub(crate) base: Option<usize>,
+    pub(crate) backing: Backing,
+    #[serde(with = "Pages")]
+    pub(crate) pages: PagePolicy,
+    pub(crate) data: PathBuf,
+    /// The segment that it was cloned from.
+    #[serde(default)]
+    pub(crate) cloned_from: Option<Uuid>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PagePolicy", rename_all = "lowercase")]
+enum Pages {
+    Huge,
+    Thp,
+    Small,
+}
+
+impl Meta {
+    /// Reads the description in a segment's directory.
+    pub(crate) fn read(directory: &Path) -> Result<Self, DescriptionError> {
+        let path = directory.join("meta");
+        let meta: Self = json::read(&path, FORMAT)?;
+        match meta.contradiction() {
+            None => Ok(meta),
+            Some(why) => Err(DescriptionError::Damaged {
+                path,
+                why: why.to_owned(),
+            }),
+        }
+    }
+
+    /// What cannot be true about it.
+    fn contradiction(&self) -> Option<&'static str> {
+        if self.max_size == 0 || self.max_size > 1 << 46 || !self.max_size.is_multiple_of(FRAME) {
+            return Some("its greatest size is impossible");
+        }
+        if let Some(base) = self.base {
+            let end = base.checked_add(self.max_size);
+            if base == 0 || !base.is_multiple_of(GIB) || end.is_none_or(|end| end > 1 << 47) {
+                return Some("its address is impossible");
+            }
+        }
+        let named = self.data.file_name().and_then(|name| name.to_str());
+        if !self.data.is_absolute() || named.and_then(uuid_in) != Some(self.uuid) {
+            return Some("its data file is not one of a segment's");
+        }
+        None
+    }
+
+    /// The addresses that it occupies wherever it is mapped.
+    pub(crate) fn addresses(&self) -> Option<Range<usize>> {
+        self.base.map(|base| base..base + self.max_size)
+    }
+}
+
+/// What the data file of a segment is called.
+pub(crate) fn data_name(registry: Uuid, segment: Uuid) -> String {
+    format!("{registry}-{segment}{SUFFIX}")
+}
+
+/// Which registry's a data file is.
+pub(crate) fn registry_in(name: &str) -> Option<Uuid> {
+    uuid_in(name)?;
+    Uuid::parse(name.get(..32)?)
+}
+
+fn uuid_in(name: &str) -> Option<Uuid> {
+    let (registry, segment) = name.strip_suffix(SUFFIX)?.split_once('-')?;
+    Uuid::parse(registry)?;
+    Uuid::parse(segment)
+}
+
+/// The data file that a directory names, by its description or, where that is damaged, by its link.
+/// Only ever a file with a name as [`data_name`] gives: a damaged description deletes nothing else.
+pub(crate) fn data_file_of(directory: &Path) -> Option<PathBuf> {
+    let described = Meta::read(directory).ok().map(|meta| meta.data);
+    described.or_else(|| {
+        let linked = std::fs::read_link(directory.join("data")).ok()?;
+        uuid_in(linked.file_name()?.to_str()?)?;
+        linked.is_absolute().then_some(linked)
+    })
+}
+
+#[cfg(fuzzing)]
+/// For fuzzing: whatever the bytes are, a description is refused or whole.
+pub fn fuzz_meta(text: &[u8]) {
+    if let Ok(meta) = json::parse::<Meta>(text, FORMAT)
+        && meta.contradiction().is_none()
+    {
+        assert!(meta.addresses().is_none_or(|range| range.start < range.end));
+    }
+}

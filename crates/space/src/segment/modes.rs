@@ -1,0 +1,60 @@
+//! Permissions: those of the data file, and what follows from them for the files beside it.
+//!
+//! Whoever may read the data may write `control`, for even a reader has a place there; and may enter
+//! the directory and read the description. Nobody but the owner may change either.
+
+use std::path::Path;
+
+use crate::FileError;
+use crate::registry::json::set_mode;
+
+/// Of the description.
+pub(crate) fn meta(mode: u32) -> u32 {
+    0o600 | mode & 0o444
+}
+
+/// Of the control file.
+fn control(mode: u32) -> u32 {
+    let readers = mode & 0o444;
+    0o600 | readers | readers >> 1
+}
+
+/// Of the segment's directory.
+fn directory(mode: u32) -> u32 {
+    let readers = mode & 0o444;
+    0o700 | readers | readers >> 2
+}
+
+/// Sets all of them, the data first: if it ends half-way, nobody can do more with the data than the
+/// new permissions say.
+pub(crate) fn apply(here: &Path, data: &Path, mode: u32) -> Result<(), FileError> {
+    let set = |path: &Path, mode| set_mode(path, mode).map_err(FileError::at("share", path));
+    set(data, mode)?;
+    mneme_sys::fault!("space.share.data");
+    set(&here.join("control"), control(mode))?;
+    mneme_sys::fault!("space.share.control");
+    set(&here.join("meta"), meta(mode))?;
+    set(here, directory(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_read_may_take_locks_and_nobody_else_may() {
+        for (mode, expected) in [
+            (0o600, (0o600, 0o600, 0o700)),
+            (0o660, (0o640, 0o660, 0o750)),
+            (0o640, (0o640, 0o660, 0o750)),
+            (0o644, (0o644, 0o666, 0o755)),
+            (0o400, (0o600, 0o600, 0o700)),
+        ] {
+            assert_eq!(
+                (meta(mode), control(mode), directory(mode)),
+                expected,
+                "{mode:o}"
+            );
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A registry of a test's own: its own directory, its own addresses, nothing left behind.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mneme_space::{Registry, RegistryOptions, Segment};
+use mneme_sys::PagePolicy;
+
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// A registry on tmpfs whose data lie beside it, in a window of 64 GiB that no other test of this
+/// process has.
+pub struct Scene {
+    pub registry: Registry,
+    pub root: PathBuf,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let root = format!("/dev/shm/mneme-space-test-{}-{number}", std::process::id());
+        let root = PathBuf::from(root);
+        std::fs::create_dir(&root).unwrap();
+        std::fs::create_dir(root.join("memory")).unwrap();
+        Scene::at(root, number)
+    }
+
+    pub fn at(root: PathBuf, number: usize) -> Scene {
+        let options = RegistryOptions {
+            window_base: 0x2000_0000_0000 + number * (64 << 30),
+            window_slots: 64,
+            shared_directory: Some(root.join("memory")),
+        };
+        let registry = Registry::open_with(root.join("registry"), &options).unwrap();
+        Scene { registry, root }
+    }
+
+    pub fn create(&self, name: &str) -> Segment {
+        let pages = PagePolicy::Small;
+        self.registry.segment(name).pages(pages).create().unwrap()
+    }
+
+    pub fn open(&self, name: &str) -> Segment {
+        Segment::open(&self.registry, name).unwrap()
+    }
+
+    /// What `check` says, in words.
+    pub fn findings(&self) -> Vec<String> {
+        let found = self.registry.check().unwrap();
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    /// Everything below a directory of the scene, sorted.
+    pub fn files(&self, below: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        walk(&self.root.join(below), &mut found);
+        found.sort();
+        found
+    }
+}
+
+fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        }
+        found.push(path);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a registry of named memory needs of the file system and the standard library has no word
+//! for: renaming that never replaces, copies that share their blocks, where memory has its files.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a file system keeps its files in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// Memory: tmpfs.
+    Memory,
+    /// The pool of huge pages, of this size in bytes: hugetlbfs.
+    HugePages {
+        /// Bytes of a page.
+        page: u64,
+    },
+    /// A medium below: a disk, persistent memory, the network.
+    Other,
+}
+
+/// Renames a file or a directory; if `to` exists already, neither is changed.
+///
+/// # Errors
+/// `AlreadyExists`; the kernel's otherwise.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let (old, new) = (c_path(from)?, c_path(to)?);
+    // SAFETY: both end with a NUL and live until the call returns.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            libc::AT_FDCWD,
+            old.as_ptr(),
+            libc::AT_FDCWD,
+            new.as_ptr(),
+            libc::RENAME_NOREPLACE,
+        )
+    };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // The file system lacks the flag. A directory never replaces one that is not empty, and of
+        // all others this function is not asked.
+        Some(libc::EINVAL | libc::ENOSYS) if from.is_dir() => match fs::rename(from, to) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST)) => {
+                Err(io::ErrorKind::AlreadyExists.into())
+            }
+            other => other,
+        },
+        _ => Err(error),
+    }
+}
+
+/// Makes `to` a copy of `from` that shares its blocks until one of them is written. `false` where
+/// the file system cannot do that; then `to` is as it was.
+///
+/// # Errors
+/// The kernel's, for another reason than that.
+pub fn reflink(from: &File, to: &File) -> io::Result<bool> {
+    // SAFETY: two valid descriptors; the call takes no pointer.
+    if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::EXDEV | libc::EINVAL | libc::ENOTTY | libc::ENOSYS) => {
+            Ok(false)
+        }
+        _ => Err(error),
+    }
+}
+
+/// What the file system keeps its files in that a file or directory lies on.
+///
+/// # Errors
+/// The kernel's: there is no such path, or it may not be looked at.
+pub fn medium(path: &Path) -> io::Result<Medium> {
+    let path = c_path(path)?;
+    // SAFETY: `statfs` consists of integers, for which zeros are valid.
+    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a NUL, and `fs` is a valid place for one `statfs`.
+    if unsafe { libc::statfs(path.as_ptr(), &mut fs) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(match fs.f_type {
+        libc::TMPFS_MAGIC => Medium::Memory,
+        libc::HUGETLBFS_MAGIC => Medium::HugePages {
+            page: fs.f_bsize as u64,
+        },
+        _ => Medium::Other,
+    })
+}
+
+/// Whether a store to a mapping of the file reaches its medium without `msync`, once the CPU's
+/// cache is written back: persistent memory, mounted with `dax`.
+///
+/// # Errors
+/// The kernel's, for another reason than that. The file must not be empty.
+pub fn is_direct(file: &File) -> io::Result<bool> {
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped != libc::MAP_FAILED {
+        // SAFETY: made by the call above, and nobody knows of it.
+        unsafe { libc::munmap(mapped, 4096) };
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// The user that files made by this process belong to.
+#[must_use]
+pub fn user() -> u32 {
+    // SAFETY: no arguments, no preconditions, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The tmpfs that every Linux has.
+pub const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The runtime directory that a login session gives the user, whether it exists or not.
+#[must_use]
+pub fn runtime_directory() -> PathBuf {
+    PathBuf::from(format!("/run/user/{}", user()))
+}
+
+/// Where file systems of a type are mounted, with their own options.
+#[must_use]
+pub fn mounts_of(kind: &str) -> Vec<(PathBuf, String)> {
+    mounts_in(
+        &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
+        kind,
+    )
+}
+
+fn mounts_in(mounts: &str, kind: &str) -> Vec<(PathBuf, String)> {
+    let mount = |line: &str| {
+        // `id parent major:minor root point options [tags] - type source super-options`
+        let (place, system) = line.split_once(" - ")?;
+        let mut system = system.split(' ');
+        let point = (system.next()? == kind).then(|| place.split(' ').nth(4))??;
+        Some((PathBuf::from(point), system.nth(1)?.to_owned()))
+    };
+    mounts.lines().filter_map(mount).collect()
+}
+
+/// Whether a tmpfs gives huge pages: some (`huge=` other than `never`) of its options.
+#[must_use]
+pub fn promises_huge_pages(options: &str) -> bool {
+    options
+        .split(',')
+        .filter_map(|option| option.strip_prefix("huge="))
+        .any(|choice| matches!(choice, "always" | "within_size" | "advise"))
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_told_by_type_with_their_own_options() {
+        let text = "22 1 0:20 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw,huge=advise\n\
+                    23 1 0:21 / /dev/hugepages rw - hugetlbfs hugetlbfs rw,pagesize=2M\n\
+                    nonsense\n 1 - tmpfs\n";
+        let found = mounts_in(text, "tmpfs");
+        assert_eq!(
+            found,
+            [(PathBuf::from("/dev/shm"), "rw,huge=advise".to_owned())]
+        );
+        assert_eq!(mounts_in(text, "hugetlbfs").len(), 1);
+        assert_eq!(mounts_in(text, "xfs"), []);
+        assert!(promises_huge_pages("rw,huge=advise"));
+        assert!(!promises_huge_pages("rw,huge=never"));
+    }
+}
