@@ -13,7 +13,7 @@ use crate::{Fields, Store};
 use allocator_api2::alloc::Allocator;
 use noodles_bgzf as bgzf;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::Path;
 use tail::Tail;
 
@@ -56,37 +56,44 @@ pub fn from_reader<A: Allocator + Copy>(
     input: impl Read,
     memory: A,
 ) -> Result<(Store<A>, Summary), LoadError> {
-    let mut input = BufReader::with_capacity(READ_AT_ONCE, Tail::new(input));
-    match beginning(&mut input)? {
-        [0x1f, 0x8b, 8, 4, ..] => {
+    let input = BufReader::with_capacity(READ_AT_ONCE, Tail::new(input));
+    let (beginning, input) = peek(input)?;
+    match *beginning {
+        [0x1f, 0x8b, 8, 4] => {
             let mut input = bgzf::io::Reader::new(input);
             let (store, mut summary) = plain(&mut input, memory)?;
-            summary.ends_well = input.get_ref().get_ref().is_end_of_bgzf();
+            let (_, file) = input.get_ref().get_ref();
+            summary.ends_well = file.get_ref().is_end_of_bgzf();
             Ok((store, summary))
         }
         [0x1f, 0x8b, ..] => Err(LoadError::Kind("compressed by gzip and not by bgzip")),
-        _ => plain(&mut input, memory),
+        _ => plain(input, memory),
     }
 }
 
 /// Loads what is not compressed, or no longer.
 fn plain<A: Allocator + Copy>(
-    input: &mut impl BufRead,
+    input: impl BufRead,
     memory: A,
 ) -> Result<(Store<A>, Summary), LoadError> {
-    match beginning(input)? {
-        b"BAM\x01" => bam::load(input, memory),
+    let (beginning, mut input) = peek(input)?;
+    match &*beginning {
+        b"BAM\x01" => bam::load(&mut input, memory),
         b"CRAM" => Err(LoadError::Kind("CRAM")),
         [] => Err(LoadError::Kind("empty")),
-        _ => sam::load(input, memory),
+        _ => sam::load(&mut input, memory),
     }
 }
 
-/// The first four bytes, or fewer at the end.
-fn beginning(input: &mut impl BufRead) -> Result<&[u8], LoadError> {
-    let read = input.fill_buf();
-    let bytes = read.map_err(|source| LoadError::Read { records: 0, source })?;
-    Ok(&bytes[..bytes.len().min(4)])
+/// Bytes that were looked at, and what follows them.
+type Peeked<B> = Chain<Cursor<Vec<u8>>, B>;
+
+/// The first four bytes, fewer if there are no more, and everything from the beginning.
+fn peek<B: BufRead>(mut input: B) -> Result<(Vec<u8>, Peeked<B>), LoadError> {
+    let mut bytes = Vec::new();
+    let read = input.by_ref().take(4).read_to_end(&mut bytes);
+    read.map_err(|source| LoadError::Read { records: 0, source })?;
+    Ok((bytes.clone(), Cursor::new(bytes).chain(input)))
 }
 
 /// What both formats refuse: CIGAR and SEQ of different lengths.

@@ -9,7 +9,7 @@ use mneme_genomics::{
     Fields, IndexError, LoadError, Order, OutOfMemory, RecordError, RegionError, Store, ViewError,
 };
 use std::cell::Cell;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::ptr::NonNull;
 
 const SMALL: &str = include_str!("data/small.sam");
@@ -273,6 +273,27 @@ fn files_of_other_kinds_are_told_apart() {
         kind(b"\x1f\x8b\x08\0\0\0\0\0"),
         "compressed by gzip and not by bgzip"
     );
+}
+
+/// A reader that gives one byte at a time, as a pipe may.
+struct Trickle<'a>(&'a [u8]);
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let len = into.len().min(1);
+        self.0.read(&mut into[..len])
+    }
+}
+
+#[test]
+fn a_pipe_that_trickles_is_told_apart_as_well() {
+    let mut writer = noodles_bgzf::io::Writer::new(Vec::new());
+    writer.write_all(SMALL.as_bytes()).unwrap();
+    let compressed = writer.finish().unwrap();
+    for file in [SMALL.as_bytes(), &compressed, &bam(&record(0, b""))] {
+        let (store, summary) = from_reader(Trickle(file), Global).unwrap();
+        assert!(summary.ends_well && !store.is_empty());
+    }
 }
 
 /// A BAM file without compression: the header, and one record whose bytes are given.
