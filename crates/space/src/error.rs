@@ -341,8 +341,8 @@ pub enum CloneError {
     /// The original could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Somebody is inside the original and does not leave.
-    #[error("the segment could not be had for the clone alone")]
+    /// Somebody is changing the original and does not leave.
+    #[error("the segment could not be had while nobody changes it")]
     Stalled(#[from] mneme_sync::Stalled),
     /// This process has no slot in the original's control region.
     #[error("no thread slot in the segment's control region")]

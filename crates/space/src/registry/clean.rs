@@ -52,16 +52,16 @@ impl Registry {
     }
 
     /// Removes what dead makers and removers left; for those who create, whose name or address it
-    /// might have.
-    pub(crate) fn clear_leftovers(&self, lock: &Lock) -> Result<(), RegistryError> {
+    /// might have. What cannot be removed, for instance another user's, keeps nobody from creating.
+    pub(crate) fn clear_leftovers(&self, lock: &Lock) {
         let mut walk = Walk {
             registry: self,
             act: true,
             found: Vec::new(),
             named: BTreeSet::new(),
         };
-        walk.making(lock)?;
-        walk.dying()
+        let _ = walk.making(lock);
+        let _ = walk.dying();
     }
 }
 
@@ -164,11 +164,15 @@ impl Walk<'_> {
                 Err(other) => return Err(other),
             };
             let made_as = Meta::read(&directory).map(|meta| meta.made_as);
-            let what = match made_as {
-                Ok(name) => format!("the making of {name:?} was broken off"),
-                Err(_) => "the making of something was broken off".to_owned(),
+            let (path, what) = match made_as {
+                Ok(name) => (&directory, format!("the making of {name:?} was broken off")),
+                Err(_) if directory.exists() => (
+                    &directory,
+                    "the making of something was broken off".to_owned(),
+                ),
+                Err(_) => (&lock, "a lock that nobody holds any more".to_owned()),
             };
-            if self.finds(&directory, what, Some(REMOVES)) {
+            if self.finds(path, what, Some(REMOVES)) {
                 take_apart(&directory)?;
                 gone(&lock, std::fs::remove_file(&lock))?;
             }

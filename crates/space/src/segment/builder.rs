@@ -204,7 +204,7 @@ impl<'a> Plan<'a> {
         if to.exists() {
             return Err(exists());
         }
-        self.registry.clear_leftovers(&lock)?;
+        self.registry.clear_leftovers(&lock);
         let making = Making::begin(self.registry, &lock, uuid)?;
         let base = match self.place {
             Place::Slot => Some(choose_base(self.registry, None, self.max_size)?),

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use mneme_sync::{Acquired, Participants};
+use mneme_sync::{GateError, Participants, SlotError};
 use mneme_sys::{Access, FRAME, Region, files};
 
 use super::Segment;
@@ -21,16 +21,16 @@ impl Segment {
     /// address, so that pointers inside stay true; one process can therefore not have both mapped
     /// at a time, unless they float. It has an identity and participants of its own.
     ///
-    /// Nobody is inside this segment meanwhile. Where the file system shares blocks between copies,
-    /// that is an instant; elsewhere the time to copy it.
+    /// Nobody changes this segment meanwhile; readers go on. Where the file system shares blocks
+    /// between copies, that is an instant; elsewhere the time to copy it, by one thread.
     ///
     /// # Errors
-    /// [`CloneError::Stalled`] if somebody does not leave; [`CloneError::Poisoned`] if this segment
+    /// [`CloneError::Stalled`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
     /// needs recovery; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         let name = Name::new(name).map_err(CreateError::from)?;
         let control = window::open_control(self)?;
-        under_exclusive_lock(self, &control, || {
+        while_nobody_writes(self, &control, || {
             let info = self.info().map_err(MapError::from)?;
             if info.poisoned {
                 return Err(CloneError::Poisoned {
@@ -74,9 +74,10 @@ fn header_word(i: usize) -> u64 {
     (CLIENT + 8 * i) as u64
 }
 
-/// Runs `f` while nobody else is inside the segment. Where somebody died inside, that remains to be
-/// told to whoever enters next, and `f` does not run.
-pub(crate) fn under_exclusive_lock<R>(
+/// Runs `f` while nobody changes the segment: as a reader beside other readers. That is enough, and a
+/// reader that dies, here of a copy, leaves nothing half changed and thus no news. Where a writer
+/// died, that remains to be told to whoever enters next, and `f` does not run.
+pub(crate) fn while_nobody_writes<R>(
     segment: &Segment,
     control: &Participants,
     f: impl FnOnce() -> Result<R, CloneError>,
@@ -84,13 +85,17 @@ pub(crate) fn under_exclusive_lock<R>(
     let poisoned = || CloneError::Poisoned {
         name: segment.name().to_string(),
     };
-    let gate = control.fenced_gate(SEGMENT_GATE).ok_or_else(poisoned)?;
     let slot = control.slot()?;
-    match gate.sole(&slot)? {
-        Acquired::Clean(_alone) => f(),
-        // Not declared repaired: the news stay.
-        Acquired::OwnerDied(_alone) => Err(poisoned()),
-    }
+    let gate = control.fenced_gate(SEGMENT_GATE).ok_or_else(poisoned)?;
+    let inside = gate.shared(&slot).map_err(|refused| match refused {
+        GateError::Stalled(stalled) => CloneError::Stalled(stalled),
+        GateError::OwnerDied => poisoned(),
+        // The slot is of the gate's own control region, and this process its participant.
+        GateError::Foreign | GateError::Forked => CloneError::Slot(SlotError::Forked),
+    })?;
+    let result = f();
+    drop(inside);
+    result
 }
 
 /// Copies the committed bytes; what is zero is not touched, for it is zero already.
@@ -104,8 +109,8 @@ fn copy(from: File, to: &Region, original: &Segment) -> Result<(), mneme_sys::Re
         let source = from.bytes_at(at as u64, bytes)?;
         let target = to.bytes_at(at as u64, bytes)?;
         // SAFETY: both ranges are committed, and the mappings are two. The target is of a file that
-        // nobody else has open. Of the source the exclusive lock keeps all others out who keep to
-        // the segment's rules; the words of the header that do change (the committed size) are
+        // nobody else has open. Of the source the segment's lock keeps all writers out who keep
+        // to its rules; the words of the header that do change (the committed size) are
         // replaced by the caller.
         unsafe {
             let source = std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8);

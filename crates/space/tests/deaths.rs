@@ -1,0 +1,246 @@
+//! Real processes die at every fault point of every operation on the registry. Whatever they were
+//! doing, nothing is left that cleaning does not remove, what has a name is whole, and the next one
+//! does the same under the same name.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::Scene;
+use mneme_space::{OpenError, Segment};
+use mneme_sys::fault::{self, Action};
+use mneme_sys::{Access, FRAME};
+
+const CHILD: &str = "MNEME_SPACE_DEATH";
+
+/// What a process does until it dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    OpenRegistry,
+    Create,
+    Grow,
+    Share,
+    Clone,
+    Remove,
+    Clean,
+}
+
+const ALL: [Operation; 7] = [
+    Operation::OpenRegistry,
+    Operation::Create,
+    Operation::Grow,
+    Operation::Share,
+    Operation::Clone,
+    Operation::Remove,
+    Operation::Clean,
+];
+
+impl Operation {
+    /// What is there before.
+    fn prepare(self, scene: &Scene) {
+        match self {
+            Self::OpenRegistry => {
+                std::fs::remove_dir_all(scene.root.join("registry")).unwrap();
+            }
+            Self::Create => {}
+            Self::Clean => {
+                // A removal that was broken off, with everything it has to remove.
+                let _ = scene.create("s");
+                let dying = scene.registry.root().join("dying/1");
+                std::fs::rename(scene.registry.root().join("segments/s"), dying).unwrap();
+            }
+            _ => {
+                let segment = scene.create("s");
+                let mapping = segment.map(Access::ReadWrite).unwrap();
+                let word: &AtomicU64 = mapping.region().at(4096).unwrap();
+                word.store(7, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn perform(self, root: PathBuf) {
+        // A process has one scene: any window of its own will do.
+        let scene = Scene::at(root, 0);
+        match self {
+            Self::OpenRegistry => {}
+            Self::Create => drop(scene.create("s")),
+            Self::Grow => drop(scene.open("s").grow(3 * FRAME).unwrap()),
+            Self::Share => scene.open("s").set_mode(0o666).unwrap(),
+            Self::Clone => drop(scene.open("s").clone_as("t").unwrap()),
+            Self::Remove => scene.open("s").remove().unwrap(),
+            Self::Clean => drop(scene.registry.clean().unwrap()),
+        }
+        std::mem::forget(scene);
+    }
+}
+
+/// A scene whose registry has the window that the children use.
+fn scene(number: usize) -> Scene {
+    let root = format!("/dev/shm/mneme-space-death-{}-{number}", std::process::id());
+    std::fs::create_dir_all(format!("{root}/memory")).unwrap();
+    Scene::at(root.into(), 0)
+}
+
+/// Runs an operation in a process that dies at the `nth` passing of a point; says whether it did.
+fn dies(operation: Operation, scene: &Scene, point: &str, nth: u64) -> bool {
+    let index = ALL.iter().position(|other| *other == operation).unwrap();
+    let order = format!("{index} {point} {nth} {}", scene.root.display());
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--test-threads=1"])
+        .env(CHILD, order)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    match status.signal() {
+        Some(9) => true,
+        _ => {
+            assert!(status.success(), "{operation:?} {point} {nth}");
+            false
+        }
+    }
+}
+
+#[test]
+fn child() {
+    let Ok(order) = std::env::var(CHILD) else {
+        return;
+    };
+    let mut words = order.splitn(4, ' ');
+    let operation = ALL[words.next().unwrap().parse::<usize>().unwrap()];
+    let point = words.next().unwrap();
+    let nth = words.next().unwrap().parse().unwrap();
+    fault::arm(point, Action::Kill, nth);
+    operation.perform(words.next().unwrap().into());
+}
+
+/// What somebody finds who comes after the death.
+fn afterwards(operation: Operation, scene: &Scene, context: &str) {
+    // The same registry, opened anew (and made, if that was broken off).
+    let scene_after = Scene::at(scene.root.clone(), 0);
+    let registry = scene_after.registry.clone();
+    std::mem::forget(scene_after);
+    for finding in registry.check().unwrap() {
+        assert!(finding.cleaning.is_some(), "{context}: {finding}");
+    }
+    registry.clean().unwrap();
+    assert_eq!(registry.check().unwrap(), [], "{context}");
+    // Nothing that no name leads to.
+    let names = registry.segments().unwrap();
+    assert_eq!(scene.files("memory").len(), names.len(), "{context}");
+    for part in ["registry/making", "registry/dying"] {
+        assert_eq!(scene.files(part), Vec::<PathBuf>::new(), "{context}");
+    }
+    // What has a name is whole.
+    for name in &names {
+        let segment = Segment::open(&registry, name.as_str()).unwrap();
+        let size = segment.info().unwrap().size;
+        let mapping = segment.map(Access::ReadWrite).unwrap();
+        assert_eq!(mapping.len() % FRAME, 0, "{context}");
+        assert!(mapping.len() >= size, "{context}");
+        if operation != Operation::Create {
+            assert_eq!(
+                mapping.region().load_u64(4096).unwrap(),
+                7,
+                "{context}: {name}"
+            );
+        }
+    }
+    // And the operation can be had, whatever became of the first.
+    let open = |name: &str| Segment::open(&registry, name);
+    match operation {
+        Operation::OpenRegistry | Operation::Create | Operation::Remove | Operation::Clean => {
+            match open("s") {
+                Ok(segment) => segment.remove().unwrap(),
+                Err(OpenError::NotFound { .. }) => {}
+                Err(other) => panic!("{context}: {other}"),
+            }
+            let again = registry.segment("s").create().unwrap();
+            assert_eq!(
+                again.base(),
+                Some(registry.window().0),
+                "{context}: addresses are lost"
+            );
+        }
+        Operation::Grow => {
+            let segment = open("s").unwrap();
+            assert_eq!(segment.grow(4 * FRAME).unwrap(), 4 * FRAME, "{context}");
+        }
+        Operation::Share => {
+            open("s").unwrap().set_mode(0o644).unwrap();
+        }
+        Operation::Clone => {
+            if let Ok(copy) = open("t") {
+                copy.remove().unwrap();
+            }
+            open("s").unwrap().clone_as("t").unwrap();
+        }
+    }
+}
+
+#[test]
+fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made() {
+    if std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let mut passed_ever = BTreeSet::new();
+    let mut number = 0;
+    for operation in ALL {
+        // Which points there are on the way, and how often they are passed.
+        let census = scene(number);
+        number += 1;
+        operation.prepare(&census);
+        let root = census.root.clone();
+        let passed = std::thread::spawn(move || {
+            operation.perform(root);
+            fault::passed()
+        });
+        let passed = passed.join().unwrap();
+        drop(census);
+        assert!(!passed.is_empty(), "{operation:?}");
+        for (point, times) in passed {
+            passed_ever.insert(point.to_owned());
+            for nth in 1..=times.min(3) {
+                let scene = scene(number);
+                number += 1;
+                operation.prepare(&scene);
+                let context = format!("{operation:?} killed at passing {nth} of {point}");
+                assert!(dies(operation, &scene, point, nth), "{context}: it lived");
+                afterwards(operation, &scene, &context);
+            }
+        }
+    }
+    let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    let segments = |name: &&String| {
+        let of = |part: &str| name.starts_with(&format!("space.{part}."));
+        [
+            "registry",
+            "describe",
+            "make",
+            "create",
+            "share",
+            "grow",
+            "clone",
+            "remove",
+            "take-apart",
+        ]
+        .iter()
+        .any(|part| of(part))
+    };
+    let unproved: Vec<_> = named
+        .iter()
+        .filter(segments)
+        .filter(|name| !passed_ever.contains(*name))
+        .collect();
+    assert_eq!(
+        unproved,
+        Vec::<&String>::new(),
+        "points at which nobody died"
+    );
+}
