@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::Scene;
-use mneme_space::{OpenError, Segment};
+use mneme_space::{Backing, OpenError, Segment};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
 
@@ -24,6 +24,8 @@ const CHILD: &str = "MNEME_SPACE_DEATH";
 enum Operation {
     OpenRegistry,
     Create,
+    /// Where nothing but the description says which file was being made.
+    CreateOnDisk,
     Grow,
     Share,
     Clone,
@@ -31,9 +33,10 @@ enum Operation {
     Clean,
 }
 
-const ALL: [Operation; 7] = [
+const ALL: [Operation; 8] = [
     Operation::OpenRegistry,
     Operation::Create,
+    Operation::CreateOnDisk,
     Operation::Grow,
     Operation::Share,
     Operation::Clone,
@@ -48,7 +51,7 @@ impl Operation {
             Self::OpenRegistry => {
                 std::fs::remove_dir_all(scene.root.join("registry")).unwrap();
             }
-            Self::Create => {}
+            Self::Create | Self::CreateOnDisk => {}
             Self::Clean => {
                 // A removal that was broken off, with everything it has to remove.
                 let _ = scene.create("s");
@@ -70,6 +73,11 @@ impl Operation {
         match self {
             Self::OpenRegistry => {}
             Self::Create => drop(scene.create("s")),
+            Self::CreateOnDisk => {
+                let directory = scene.root.join("disk");
+                let file = Backing::File { directory };
+                scene.registry.segment("s").backing(file).create().unwrap();
+            }
             Self::Grow => drop(scene.open("s").grow(3 * FRAME).unwrap()),
             Self::Share => scene.open("s").set_mode(0o666).unwrap(),
             Self::Clone => drop(scene.open("s").clone_as("t").unwrap()),
@@ -83,7 +91,9 @@ impl Operation {
 /// A scene whose registry has the window that the children use.
 fn scene(number: usize) -> Scene {
     let root = format!("/dev/shm/mneme-space-death-{}-{number}", std::process::id());
-    std::fs::create_dir_all(format!("{root}/memory")).unwrap();
+    for part in ["memory", "disk"] {
+        std::fs::create_dir_all(format!("{root}/{part}")).unwrap();
+    }
     Scene::at(root.into(), 0)
 }
 
@@ -133,7 +143,8 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     assert_eq!(registry.check().unwrap(), [], "{context}");
     // Nothing that no name leads to.
     let names = registry.segments().unwrap();
-    assert_eq!(scene.files("memory").len(), names.len(), "{context}");
+    let data = scene.files("memory").len() + scene.files("disk").len();
+    assert_eq!(data, names.len(), "{context}");
     for part in ["registry/making", "registry/dying"] {
         assert_eq!(scene.files(part), Vec::<PathBuf>::new(), "{context}");
     }
@@ -144,7 +155,7 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         let mapping = segment.map(Access::ReadWrite).unwrap();
         assert_eq!(mapping.len() % FRAME, 0, "{context}");
         assert!(mapping.len() >= size, "{context}");
-        if operation != Operation::Create {
+        if !matches!(operation, Operation::Create | Operation::CreateOnDisk) {
             assert_eq!(
                 mapping.region().load_u64(4096).unwrap(),
                 7,
@@ -155,7 +166,11 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     // And the operation can be had, whatever became of the first.
     let open = |name: &str| Segment::open(&registry, name);
     match operation {
-        Operation::OpenRegistry | Operation::Create | Operation::Remove | Operation::Clean => {
+        Operation::OpenRegistry
+        | Operation::Create
+        | Operation::CreateOnDisk
+        | Operation::Remove
+        | Operation::Clean => {
             match open("s") {
                 Ok(segment) => segment.remove().unwrap(),
                 Err(OpenError::NotFound { .. }) => {}
