@@ -191,6 +191,22 @@ fn a_description_can_name_no_file_but_a_segment_s() {
 }
 
 #[test]
+fn a_description_that_leads_astray_does_not_cost_the_data() {
+    let scene = Scene::new();
+    let _ = scene.create("s");
+    let Parts { meta, data, .. } = parts(&scene);
+    // One digit of the file's name, in the part that says whose registry it is.
+    let name = data.file_name().unwrap().to_str().unwrap();
+    let other = if name.starts_with('0') { "1" } else { "0" };
+    replace(&meta, name, &format!("{other}{}", &name[1..]));
+    assert!(matches!(refusal(&scene), OpenError::DataGone { .. }));
+    scene.registry.clean().unwrap();
+    assert!(data.exists(), "cleaning has removed what the link leads to");
+    told_and_removable(&scene, "is gone");
+    assert!(!data.exists());
+}
+
+#[test]
 fn any_changed_byte_of_the_header_that_never_changes_is_noticed() {
     let scene = Scene::new();
     let _ = scene.create("s");

@@ -10,7 +10,7 @@ use super::lock::Lock;
 use super::making::{gone, take_apart};
 use super::{Registry, entries};
 use crate::segment::data;
-use crate::segment::meta::{Meta, data_file_of, registry_in};
+use crate::segment::meta::{Meta, data_files_of, registry_in};
 use crate::{Name, OpenError, RegistryError, Uuid};
 
 /// Something in a registry that is not as it should be.
@@ -155,7 +155,7 @@ impl Walk<'_> {
         for uuid in uuids {
             let directory = making.join(uuid.to_string());
             let lock = making.join(format!("{uuid}.lock"));
-            self.named.extend(data_file_of(&directory));
+            self.named.extend(data_files_of(&directory));
             // Held until all is removed, as its maker would.
             let held = match Lock::attempt(&lock) {
                 Ok(Some(held)) => Some(held),
@@ -183,7 +183,7 @@ impl Walk<'_> {
 
     fn dying(&mut self) -> Result<(), RegistryError> {
         for directory in entries(&self.registry.root().join("dying"))? {
-            self.named.extend(data_file_of(&directory));
+            self.named.extend(data_files_of(&directory));
             let what = "its removal is not complete".to_owned();
             if self.finds(&directory, what, Some(REMOVES)) {
                 take_apart(&directory)?;
@@ -194,7 +194,7 @@ impl Walk<'_> {
 
     fn segments(&mut self) -> Result<(), RegistryError> {
         for directory in entries(&self.registry.root().join("segments"))? {
-            self.named.extend(data_file_of(&directory));
+            self.named.extend(data_files_of(&directory));
             let name = directory.file_name().and_then(|name| name.to_str());
             if name.is_none_or(|name| Name::new(name).is_err()) {
                 let what = "nothing of that name can be a segment".to_owned();
@@ -208,7 +208,10 @@ impl Walk<'_> {
                 Ok(meta) => self.parts(&directory, &meta),
                 // Removed by somebody since the directory was listed.
                 Err(_) if !directory.exists() => {}
-                Err(OpenError::DataGone { path }) if is_memory(&directory) => {
+                // The link says the same, so that it is not the description that is damaged.
+                Err(OpenError::DataGone { path })
+                    if is_memory(&directory) && leads_to(&directory, &path) =>
+                {
                     let what = format!("its memory {} is gone, as after a reboot", path.display());
                     if self.finds(&directory, what, Some(REMOVES)) {
                         take_apart(&directory)?;
@@ -225,7 +228,7 @@ impl Walk<'_> {
     /// What a segment needs beside its data.
     fn parts(&mut self, directory: &Path, meta: &Meta) {
         let link = directory.join("data");
-        if std::fs::read_link(&link).ok().as_ref() != Some(&meta.data) {
+        if !leads_to(directory, &meta.data) {
             let what = format!("it does not lead to {}", meta.data.display());
             self.finds(&link, what, None);
         }
@@ -235,6 +238,11 @@ impl Walk<'_> {
             self.finds(&control, what, None);
         }
     }
+}
+
+/// Whether a segment's link says the same as its description.
+fn leads_to(directory: &Path, data: &Path) -> bool {
+    std::fs::read_link(directory.join("data")).is_ok_and(|linked| linked == data)
 }
 
 fn is_memory(directory: &Path) -> bool {

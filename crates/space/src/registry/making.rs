@@ -8,7 +8,7 @@ use mneme_sys::files;
 
 use super::lock::Lock;
 use super::{Registry, entries, json};
-use crate::segment::meta::data_file_of;
+use crate::segment::meta::data_files_of;
 use crate::{FileError, RegistryError, Uuid};
 
 /// A directory in `making`, and its maker's lock: while it is held, nobody cleans the directory.
@@ -88,7 +88,7 @@ impl Drop for Making {
 /// Removes a segment's or a space's directory: the data it names, its files, itself. Whoever does
 /// the same at once does no harm.
 pub(crate) fn take_apart(directory: &Path) -> Result<(), FileError> {
-    if let Some(data) = data_file_of(directory) {
+    for data in data_files_of(directory) {
         gone(&data, fs::remove_file(&data))?;
     }
     mneme_sys::fault!("space.take-apart.data");

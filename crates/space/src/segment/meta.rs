@@ -1,5 +1,6 @@
 //! A segment's description: the file `meta`, written once, before anything that it names exists.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -100,23 +101,21 @@ fn uuid_in(name: &str) -> Option<Uuid> {
     Uuid::parse(segment)
 }
 
-/// The data file that a directory names, by its description or, where that is damaged, by its link.
-/// Only ever a file with a name as [`data_name`] gives: a damaged description deletes nothing else.
-pub(crate) fn data_file_of(directory: &Path) -> Option<PathBuf> {
-    let described = Meta::read(directory).ok().map(|meta| meta.data);
-    described.or_else(|| {
-        let linked = std::fs::read_link(directory.join("data")).ok()?;
-        uuid_in(linked.file_name()?.to_str()?)?;
-        linked.is_absolute().then_some(linked)
-    })
-}
-
-#[cfg(fuzzing)]
-/// For fuzzing: whatever the bytes are, a description is refused or whole.
-pub fn fuzz_meta(text: &[u8]) {
-    if let Ok(meta) = json::parse::<Meta>(text, FORMAT)
-        && meta.contradiction().is_none()
-    {
-        assert!(meta.addresses().is_none_or(|range| range.start < range.end));
-    }
+/// The data files that a directory names, by its description and by its link: one, unless either is
+/// damaged. Only ever files with a name as [`data_name`] gives, of the segment described where that can
+/// be read: a damaged description deletes nothing else.
+pub(crate) fn data_files_of(directory: &Path) -> BTreeSet<PathBuf> {
+    let described = Meta::read(directory).ok();
+    let linked = std::fs::read_link(directory.join("data")).ok();
+    let linked = linked.filter(|file| {
+        let name = file.file_name().and_then(|name| name.to_str());
+        let uuid = name.and_then(uuid_in);
+        let expected = described.as_ref().map_or(uuid, |meta| Some(meta.uuid));
+        file.is_absolute() && uuid.is_some() && uuid == expected
+    });
+    described
+        .map(|meta| meta.data)
+        .into_iter()
+        .chain(linked)
+        .collect()
 }

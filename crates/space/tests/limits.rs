@@ -1,0 +1,212 @@
+//! What the machine or its administrator does not give: memory, permissions, the registry's lock.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::Scene;
+use mneme_space::{
+    CreateError, DescriptionError, FileError, GrowError, MapError, OpenError, Registry,
+    RegistryError, RemoveError, Segment,
+};
+use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
+
+/// A tmpfs of a few MiB over the directory, until dropped; `None` where it may not be mounted.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn over(path: &'a Path, options: &str) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(path)
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(path))
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never_a_signal() {
+    let scene = Scene::new();
+    let memory = scene.root.join("memory");
+    let Some(_mount) = Mount::over(&memory, "size=8m") else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let too_large = scene.registry.segment("large").size(16 << 20).create();
+    let no_space = |e: &CreateError| {
+        matches!(
+            e,
+            CreateError::Data {
+                source: RegionError::NoSpace { .. },
+                ..
+            }
+        )
+    };
+    assert!(too_large.is_err_and(|e| no_space(&e)));
+    assert!(scene.files("memory").is_empty() && scene.files("registry/making").is_empty());
+
+    let segment = scene
+        .registry
+        .segment("s")
+        .size(2 * FRAME)
+        .create()
+        .unwrap();
+    let mapping = segment.map(Access::ReadWrite).unwrap();
+    let full = mapping.grow(16 << 20).unwrap_err();
+    assert!(
+        matches!(full, GrowError::Region(RegionError::NoSpace { .. })),
+        "{full}"
+    );
+    let full = segment.grow(16 << 20).unwrap_err();
+    assert!(
+        matches!(full, GrowError::Region(RegionError::NoSpace { .. })),
+        "{full}"
+    );
+    // What was committed is there, and what fits is had.
+    assert_eq!(segment.info().unwrap().size, 2 * FRAME);
+    assert_eq!(mapping.grow(3 * FRAME).unwrap(), 3 * FRAME);
+    let refused = segment.clone_as("t").unwrap_err();
+    assert!(
+        matches!(&refused, mneme_space::CloneError::Create(e) if no_space(e)),
+        "{refused:?}"
+    );
+    assert_eq!(scene.files("memory").len(), 1);
+    assert_eq!(scene.findings(), Vec::<String>::new());
+    drop(mapping);
+    segment.remove().unwrap();
+}
+
+#[test]
+fn huge_pages_are_had_from_a_tmpfs_that_promises_them() {
+    let scene = Scene::new();
+    let memory = scene.root.join("memory");
+    let Some(_mount) = Mount::over(&memory, "size=16m,huge=advise") else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let huge = mneme_space::Backing::Huge;
+    let segment = scene.registry.segment("s").backing(huge).create().unwrap();
+    segment.map(Access::ReadWrite).unwrap();
+    segment.remove().unwrap();
+}
+
+#[test]
+fn a_registry_whose_lock_does_not_come_free_says_so() {
+    let scene = Scene::new();
+    let lock = scene.registry.root().join("lock");
+    let stopped = OfdLiveness::open(&lock, 0).unwrap();
+    stopped.claim(0).unwrap();
+    let refused = scene.registry.segment("s").create().unwrap_err();
+    let named = matches!(&refused, CreateError::Registry(RegistryError::Locked { path, .. }) if *path == lock);
+    assert!(named, "{refused}");
+    drop(stopped);
+    let _ = scene.create("s");
+}
+
+const CHILD: &str = "MNEME_SPACE_NOBODY";
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
+    if mneme_sys::files::user() != 0 {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let scene = Scene::new();
+    let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    open(&scene.root);
+    for part in ["", "segments", "spaces", "making", "dying"] {
+        open(&scene.registry.root().join(part));
+    }
+    open(&scene.root.join("memory"));
+    let registry = scene.registry.root().join("registry");
+    fs::set_permissions(registry, fs::Permissions::from_mode(0o644)).unwrap();
+    for (name, mode) in [
+        ("private", 0o600),
+        ("readable", 0o644),
+        ("common", 0o666),
+        ("locked", 0o644),
+    ] {
+        let _ = scene.registry.segment(name).mode(mode).create().unwrap();
+    }
+    let control = scene.registry.root().join("segments/locked/control");
+    fs::set_permissions(control, fs::Permissions::from_mode(0o600)).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "nobody", "--nocapture"])
+        .env(CHILD, scene.registry.root())
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/")
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            eprintln!("skipped: another user cannot run this test's binary");
+            return;
+        }
+        Err(other) => panic!("{other}"),
+    };
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+}
+
+#[test]
+fn nobody() {
+    let Some(root) = std::env::var_os(CHILD) else {
+        return;
+    };
+    assert_eq!(mneme_sys::files::user(), NOBODY);
+    let registry = Registry::open(&root).unwrap();
+    let open = |name| Segment::open(&registry, name);
+    let denied = |e: &FileError, path: &str| {
+        assert!(e.path.ends_with(path), "{e}");
+        assert_eq!(e.source.kind(), ErrorKind::PermissionDenied, "{e}");
+    };
+    match open("private").unwrap_err() {
+        OpenError::Description(DescriptionError::File(e)) => denied(&e, "segments/private/meta"),
+        other => panic!("{other}"),
+    }
+    // Readers take part, and write nothing but `control`.
+    let readable = open("readable").unwrap();
+    let reader = readable.map(Access::ReadOnly).unwrap();
+    let refused = readable.map(Access::ReadWrite).unwrap_err();
+    assert!(matches!(refused, MapError::NotWritable { .. }), "{refused}");
+    drop(reader);
+    let refused = readable.map(Access::ReadWrite).unwrap_err();
+    assert!(matches!(refused, MapError::NotWritable { .. }), "{refused}");
+    denied(
+        &readable.set_mode(0o666).unwrap_err(),
+        readable.info().unwrap().data.to_str().unwrap(),
+    );
+    match readable.grow(2 * FRAME).unwrap_err() {
+        GrowError::Map(MapError::Open(OpenError::File(e))) => denied(&e, ""),
+        other => panic!("{other}"),
+    }
+    open("common").unwrap().map(Access::ReadWrite).unwrap();
+    match open("locked").unwrap().map(Access::ReadOnly).unwrap_err() {
+        MapError::File(e) => denied(&e, "segments/locked/control"),
+        other => panic!("{other}"),
+    }
+    // The registry itself belongs to somebody else.
+    let refused = registry.segment("mine").create().unwrap_err();
+    assert!(matches!(refused, CreateError::Registry(_)), "{refused}");
+    match registry.remove_segment("common").unwrap_err() {
+        RemoveError::File(e) => denied(&e, "segments/common"),
+        other => panic!("{other}"),
+    }
+}
