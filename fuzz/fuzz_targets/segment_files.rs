@@ -59,11 +59,21 @@ fuzz_target!(|case: Case| {
     }
     text.truncate(case.meta_len.map_or(usize::MAX, usize::from));
     fs::write(directory.join("meta"), text).unwrap();
-    let words = case.header.iter().map(|(at, word)| (u64::from(at % 16), *word));
+    let words = case
+        .header
+        .iter()
+        .map(|(at, word)| (u64::from(at % 16), *word));
     damage(&data, words, case.data_len.map(u64::from));
     // The control region: its header, its processes and the first slots.
-    let words = case.control.iter().map(|(at, word)| (u64::from(at % 4096), *word));
-    damage(&directory.join("control"), words, case.control_len.map(u64::from));
+    let words = case
+        .control
+        .iter()
+        .map(|(at, word)| (u64::from(at % 4096), *word));
+    damage(
+        &directory.join("control"),
+        words,
+        case.control_len.map(u64::from),
+    );
 
     let found = registry.check().unwrap();
     match Segment::open(registry, "s") {
@@ -78,7 +88,9 @@ fuzz_target!(|case: Case| {
         Err(_) => assert!(!found.is_empty(), "what cannot be opened is not told"),
     }
     registry.clean().unwrap();
-    registry.remove_segment("s").unwrap_or_else(|e| panic!("{e}"));
+    registry
+        .remove_segment("s")
+        .unwrap_or_else(|e| panic!("{e}"));
     registry.clean().unwrap();
     assert_eq!(registry.check().unwrap(), []);
 });

@@ -304,6 +304,12 @@ pub enum MapError {
         #[source]
         source: LivenessError,
     },
+    /// This process was forked from one that has segments mapped at their addresses, which it can
+    /// neither use nor have anew. Segments that float can be mapped.
+    #[error(
+        "this process was forked from one that has segments mapped; it must be started anew (exec) to map them"
+    )]
+    Forked,
     /// The file may be read, but not written: the segment can be mapped for reading only.
     #[error("{} may not be written by this process", path.display())]
     NotWritable {

@@ -3,6 +3,62 @@
 //!
 //! The design is SpaceJMP's (El Hajj et al., ASPLOS 2016; §3 to §5), on a stock kernel: names live in
 //! the file system, fixed addresses in a window that each process reserves once.
+//!
+//! # Use
+//!
+//! ```
+//! use mneme_space::{Registry, Segment};
+//! use mneme_sys::Access;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! # let root = format!("/dev/shm/mneme-space-doc-{}", std::process::id());
+//! let registry = Registry::open(&root)?;                       // or open_default()
+//! let made = registry.segment("genome").max_size(8 << 30).mode(0o660).create()?;
+//! let mapping = made.map(Access::ReadWrite)?;
+//! mapping.region().at::<AtomicU64>(4096)?.store(7, Ordering::Release);
+//! drop(mapping);
+//!
+//! // Later, elsewhere, by whoever may: the same bytes at the same address.
+//! let found = Segment::open(&registry, "genome")?;
+//! let mapping = found.map(Access::ReadOnly)?;
+//! assert_eq!(Some(mapping.base().addr()), made.base());
+//! assert_eq!(mapping.region().load_u64(4096)?, 7);
+//! # drop(mapping);
+//! found.remove()?;
+//! # std::fs::remove_dir_all(&root)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Names
+//!
+//! A [`Registry`] is a directory; each segment is a directory in it, with a description (`meta`, JSON),
+//! a `control` file for locks and participants, and a link to its `data`. `ls`, `du`, `chmod`, quotas
+//! and backups work on them. A segment appears under its name whole or not at all. What a process that
+//! died half-way leaves is told by [`Registry::check`] and removed by [`Registry::clean`], or by the
+//! next one that creates something; nothing exists that no file names.
+//!
+//! # Addresses
+//!
+//! A segment lies at the same address in every process, unless it is
+//! [floating](SegmentBuilder::floating). The registry gives each slots of 1 GiB that no other has; a
+//! [clone](Segment::clone_as) has its original's, for it holds the same pointers, and a process can
+//! have one of the two mapped at a time. What is mapped is mapped once, however many parts of a program
+//! use it, and grows in place.
+//!
+//! # Permissions
+//!
+//! Those of a file. Who may only read maps the data read-only; the locks he takes too are in `control`,
+//! which is writable for all who may read the data.
+//!
+//! # Memory
+//!
+//! [`Backing`] says what keeps the bytes. Memory, or space on the medium, is taken when a segment is
+//! made and when it grows: a lack of it is an error there and never a signal later.
+//!
+//! # Processes
+//!
+//! Any number of processes may do any of this at a time, and each may be killed at any instruction.
+//! A forked child must not touch what its parent has mapped; see [`MapError::Forked`].
 
 mod error;
 mod name;

@@ -126,6 +126,9 @@ impl Drop for Mapping {
 /// What this process has mapped. A forked child begins with an empty one.
 struct Table {
     generation: u32,
+    /// The parent of this process had a table, and with it perhaps a window, which this process has
+    /// inherited with holes where memory was withheld.
+    inherited: bool,
     mapped: Mutex<Mapped>,
     /// A mapping that was ending has ended.
     freed: Condvar,
@@ -162,6 +165,7 @@ impl Table {
             // The parent's is left alone: its lock may be held by a thread that does not exist here.
             let fresh = Box::into_raw(Box::new(Self {
                 generation,
+                inherited: !found.is_null(),
                 mapped: Mutex::default(),
                 freed: Condvar::new(),
             }));
@@ -199,6 +203,9 @@ impl Segment {
 /// one for writing in place if that is wanted.
 fn map(segment: &Segment, access: Access) -> Result<Arc<Mapping>, MapError> {
     let table = Table::get();
+    if table.inherited && segment.base().is_some() {
+        return Err(MapError::Forked);
+    }
     let mut mapped = table.lock();
     while let Some(entry) = mapped.segments.get(&segment.uuid()) {
         if let Some(mapping) = entry.mapping.upgrade() {
