@@ -132,6 +132,15 @@ pub enum RegistryError {
         /// Slots of 1 GiB.
         slots: usize,
     },
+    /// A segment's control file could not be made anew.
+    #[error("the control file {} could not be made anew", path.display())]
+    Mend {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: Box<CreateError>,
+    },
     /// The kernel has no randomness for an identity.
     #[error("no randomness for an identity")]
     Random(#[source] io::Error),

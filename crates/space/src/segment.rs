@@ -4,6 +4,7 @@ pub(crate) mod backing;
 pub(crate) mod builder;
 pub(crate) mod clone;
 pub(crate) mod data;
+pub(crate) mod mend;
 pub(crate) mod meta;
 mod modes;
 mod remove;

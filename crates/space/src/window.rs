@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -218,7 +219,7 @@ fn map(segment: &Segment, access: Access) -> Result<Arc<Mapping>, MapError> {
             .wait(mapped)
             .unwrap_or_else(PoisonError::into_inner);
     }
-    let participants = open_control(segment)?;
+    let participants = open_control(&segment.control(), segment.uuid())?;
     let region = loop {
         if let Some(base) = segment.base() {
             let wanted = base..base + segment.max_size();
@@ -322,22 +323,24 @@ fn map_data(
     )?)
 }
 
-/// Makes this process a participant of the segment.
-pub(crate) fn open_control(segment: &Segment) -> Result<Participants, MapError> {
-    let path = segment.control();
+/// Makes this process a participant of what the control file governs.
+pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapError> {
     let file = std::fs::File::options()
         .read(true)
         .write(true)
-        .open(&path)
-        .map_err(FileError::at("open for locks", &path))?;
+        .open(path)
+        .map_err(FileError::at("open for locks", path))?;
     let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
-    let liveness = OfdLiveness::open(&path, 0).map_err(|source| MapError::Liveness {
-        path: path.clone(),
+    let liveness = OfdLiveness::open(path, 0).map_err(|source| MapError::Liveness {
+        path: path.to_owned(),
         source,
     })?;
-    let uuid = segment.uuid().to_bytes();
-    Participants::open(region, uuid, Arc::new(liveness))
-        .map_err(|source| MapError::Control { path, source })
+    Participants::open(region, of.to_bytes(), Arc::new(liveness)).map_err(|source| {
+        MapError::Control {
+            path: path.to_owned(),
+            source,
+        }
+    })
 }
 
 /// Makes the segment that is mapped at `base` in this process at least `wanted` bytes long; returns

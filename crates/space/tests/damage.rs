@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use common::Scene;
-use mneme_space::{DescriptionError, MapError, OpenError, Registry, RegistryError, Segment};
+use mneme_space::{DescriptionError, OpenError, Registry, RegistryError, Segment};
 use mneme_sys::{Access, FRAME, HEADER_LEN, HeaderError};
 
 /// Where the parts of segment `s` are.
@@ -284,31 +284,46 @@ fn data_that_are_cut_off_gone_or_another_s_are_told_apart() {
 }
 
 #[test]
-fn a_control_file_of_garbage_lets_nobody_in_and_says_so() {
+fn a_control_file_of_garbage_lets_nobody_in_until_it_is_made_anew() {
     let scene = Scene::new();
-    let segment = scene.create("s");
+    let segment = scene.registry.segment("s").mode(0o640).create().unwrap();
     let Parts { control, .. } = parts(&scene);
     let whole = fs::read(&control).unwrap();
-    let refused = |what: &str| {
+    let other = scene.create("other");
+    let of_another = fs::read(scene.registry.root().join("segments/other/control")).unwrap();
+    other.remove().unwrap();
+    let contents = [
+        Some(vec![0x5a; whole.len()]),
+        Some(vec![0; whole.len()]),
+        Some(whole[..4096].to_vec()),
+        Some(of_another),
+        Some(Vec::new()),
+        None,
+    ];
+    for content in contents {
+        let what = content.as_ref().map(|c| (c.len(), c.first().copied()));
+        match content {
+            Some(content) => fs::write(&control, content).unwrap(),
+            None => fs::remove_file(&control).unwrap(),
+        }
         let error = segment.map(Access::ReadOnly).unwrap_err();
+        assert!(error.source_text().contains("control"), "{what:?}: {error}");
+        let found = scene.findings();
         assert!(
-            error.source_text().contains("control"),
-            "{what}: {}",
-            error.source_text()
+            found.len() == 1 && found[0].contains("nobody can attach"),
+            "{what:?} {found:?}"
         );
-        error
-    };
-    fs::write(&control, vec![0x5a; whole.len()]).unwrap();
-    assert!(matches!(refused("garbage"), MapError::Control { .. }));
-    fs::write(&control, vec![0; whole.len()]).unwrap();
-    assert!(matches!(refused("zeros"), MapError::Control { .. }));
-    fs::write(&control, &whole[..4096]).unwrap();
-    assert!(matches!(refused("cut off"), MapError::Control { .. }));
-    fs::write(&control, "").unwrap();
-    refused("empty");
-    fs::remove_file(&control).unwrap();
-    assert!(matches!(refused("gone"), MapError::File(_)));
-    told_and_removable(&scene, "missing: nobody can attach");
+        scene.registry.clean().unwrap();
+        assert_eq!(scene.findings(), Vec::<String>::new(), "{what:?}");
+        segment.map(Access::ReadWrite).unwrap();
+        // What the old file knew of deaths is lost.
+        assert!(segment.info().unwrap().poisoned);
+    }
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(
+        fs::metadata(&control).unwrap().permissions().mode() & 0o777,
+        0o660
+    );
 }
 
 #[test]

@@ -31,9 +31,10 @@ enum Operation {
     Clone,
     Remove,
     Clean,
+    Mend,
 }
 
-const ALL: [Operation; 8] = [
+const ALL: [Operation; 9] = [
     Operation::OpenRegistry,
     Operation::Create,
     Operation::CreateOnDisk,
@@ -42,6 +43,7 @@ const ALL: [Operation; 8] = [
     Operation::Clone,
     Operation::Remove,
     Operation::Clean,
+    Operation::Mend,
 ];
 
 impl Operation {
@@ -63,6 +65,10 @@ impl Operation {
                 let mapping = segment.map(Access::ReadWrite).unwrap();
                 let word: &AtomicU64 = mapping.region().at(4096).unwrap();
                 word.store(7, Ordering::Relaxed);
+                if self == Self::Mend {
+                    let control = scene.registry.root().join("segments/s/control");
+                    std::fs::remove_file(control).unwrap();
+                }
             }
         }
     }
@@ -82,7 +88,7 @@ impl Operation {
             Self::Share => scene.open("s").set_mode(0o666).unwrap(),
             Self::Clone => drop(scene.open("s").clone_as("t").unwrap()),
             Self::Remove => scene.open("s").remove().unwrap(),
-            Self::Clean => drop(scene.registry.clean().unwrap()),
+            Self::Clean | Self::Mend => drop(scene.registry.clean().unwrap()),
         }
         std::mem::forget(scene);
     }
@@ -183,6 +189,7 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
                 "{context}: addresses are lost"
             );
         }
+        Operation::Mend => assert!(open("s").unwrap().info().unwrap().poisoned, "{context}"),
         Operation::Grow => {
             let segment = open("s").unwrap();
             assert_eq!(segment.grow(4 * FRAME).unwrap(), 4 * FRAME, "{context}");
@@ -244,6 +251,7 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
             "clone",
             "remove",
             "take-apart",
+            "mend",
         ]
         .iter()
         .any(|part| of(part))

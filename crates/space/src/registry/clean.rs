@@ -10,6 +10,7 @@ use super::lock::Lock;
 use super::making::{gone, take_apart};
 use super::{Registry, entries};
 use crate::segment::data;
+use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
 use crate::{Name, OpenError, RegistryError, Uuid};
 
@@ -32,7 +33,8 @@ impl fmt::Display for Finding {
 }
 
 impl Registry {
-    /// Looks at everything in the registry and says what is wrong; changes nothing.
+    /// Looks at everything in the registry and says what is wrong; changes nothing, but takes part in
+    /// each segment for a moment.
     ///
     /// # Errors
     /// The registry cannot be locked or read.
@@ -41,7 +43,9 @@ impl Registry {
     }
 
     /// Removes what the dead left: what was never named, what has lost its name, data that nothing
-    /// names, and memory's segments whose memory is gone. Returns all that was found, what it left
+    /// names, and memory's segments whose memory is gone. Makes a control file anew that is damaged or
+    /// gone and that nobody uses; since somebody may have died changing the segment, which only that
+    /// file knew, the segment is poisoned then. Returns all that was found, what it left
     /// alone included.
     ///
     /// # Errors
@@ -74,6 +78,7 @@ struct Walk<'a> {
 }
 
 const REMOVES: &str = "cleaning removes it";
+const MENDS: &str = "cleaning makes it anew and declares the segment poisoned";
 
 impl Walk<'_> {
     fn over(registry: &Registry, act: bool) -> Result<Vec<Finding>, RegistryError> {
@@ -205,7 +210,7 @@ impl Walk<'_> {
                 .map_err(OpenError::from)
                 .and_then(|meta| data::examine(&meta).map(|_| meta));
             match judged {
-                Ok(meta) => self.parts(&directory, &meta),
+                Ok(meta) => self.parts(&directory, &meta)?,
                 // Removed by somebody since the directory was listed.
                 Err(_) if !directory.exists() => {}
                 // The link says the same, so that it is not the description that is damaged.
@@ -226,17 +231,25 @@ impl Walk<'_> {
     }
 
     /// What a segment needs beside its data.
-    fn parts(&mut self, directory: &Path, meta: &Meta) {
+    fn parts(&mut self, directory: &Path, meta: &Meta) -> Result<(), RegistryError> {
         let link = directory.join("data");
         if !leads_to(directory, &meta.data) {
             let what = format!("it does not lead to {}", meta.data.display());
             self.finds(&link, what, None);
         }
         let control = directory.join("control");
-        if !control.is_file() {
-            let what = "it is missing: nobody can attach the segment".to_owned();
-            self.finds(&control, what, None);
+        // Nor is what was removed meanwhile, perhaps with another made under its name, damaged.
+        let is_here = || Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
+        if let Some(what) = control_damage(&control, meta)
+            && is_here()
+            && self.finds(&control, what, Some(MENDS))
+        {
+            mend_control(&control, meta).map_err(|source| RegistryError::Mend {
+                path: control.clone(),
+                source: Box::new(source),
+            })?;
         }
+        Ok(())
     }
 }
 

@@ -29,7 +29,7 @@ impl Segment {
     /// needs recovery; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         let name = Name::new(name).map_err(CreateError::from)?;
-        let control = window::open_control(self)?;
+        let control = window::open_control(&self.control(), self.uuid())?;
         while_nobody_writes(self, &control, || {
             let info = self.info().map_err(MapError::from)?;
             if info.poisoned {

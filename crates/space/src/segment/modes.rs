@@ -14,7 +14,7 @@ pub(crate) fn meta(mode: u32) -> u32 {
 }
 
 /// Of the control file.
-fn control(mode: u32) -> u32 {
+pub(super) fn control(mode: u32) -> u32 {
     let readers = mode & 0o444;
     0o600 | readers | readers >> 1
 }

@@ -1,0 +1,68 @@
+//! A control file that is gone or damaged is made anew, while nobody uses it.
+//!
+//! With the old one went the news of whoever died while changing the segment. Therefore the segment is
+//! declared poisoned, before the new file lets anybody in: whoever knows better accepts it as it is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use mneme_sys::{Access, RegionHeader};
+
+use super::builder::make_control;
+use super::meta::Meta;
+use super::{data, in_use, modes};
+use crate::registry::json::set_mode;
+use crate::registry::making::gone;
+use crate::{CreateError, FileError, MapError, OpenError, window};
+
+/// What is wrong with a segment's control file, if that is known: one that this process may not open
+/// is not judged.
+pub(crate) fn control_damage(control: &Path, meta: &Meta) -> Option<String> {
+    if !control.is_file() {
+        return Some("it is missing, so that nobody can attach the segment".to_owned());
+    }
+    match window::open_control(control, meta.uuid) {
+        Err(MapError::Control { source, .. }) => match source {
+            // Full, stopped, not permitted: not damaged.
+            mneme_sync::OpenError::Attach(_) => None,
+            damage => Some(format!("nobody can attach the segment: {damage}")),
+        },
+        _ => None,
+    }
+}
+
+/// Makes the control file anew; says whether it did. The registry is locked.
+pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateError> {
+    if in_use(control) {
+        return Ok(false);
+    }
+    let refused = |source| CreateError::Data {
+        path: meta.data.clone(),
+        source,
+    };
+    let file = data::open(&meta.data, Access::ReadWrite).map_err(|e| match e {
+        OpenError::File(e) => e,
+        other => FileError::at("open", &meta.data)(std::io::Error::other(other)),
+    })?;
+    let found = file
+        .metadata()
+        .map_err(FileError::at("examine", &meta.data))?;
+    let mode = modes::control(found.permissions().mode());
+    let region =
+        data::map_floating(file, Access::ReadWrite, meta.max_size, meta.pages).map_err(refused)?;
+    let words = RegionHeader::client(&region).map_err(refused)?;
+    // SYNC: pairs with the loads of whoever enters through the new control file, which comes later.
+    words[data::word::POISON].store(1, std::sync::atomic::Ordering::Release);
+    region.sync().map_err(refused)?;
+    mneme_sys::fault!("space.mend.poisoned");
+
+    let aside = control.with_extension("new");
+    gone(&aside, fs::remove_file(&aside))?;
+    make_control(&aside, meta.uuid)?;
+    set_mode(&aside, mode).map_err(FileError::at("share", &aside))?;
+    mneme_sys::fault!("space.mend.made");
+    fs::rename(&aside, control).map_err(FileError::at("replace", control))?;
+    mneme_sys::fault!("space.mend.named");
+    Ok(true)
+}
