@@ -59,7 +59,7 @@ pub struct SegmentInfo {
 
 impl Segment {
     /// Opens the segment of that name. Its description and its data's header are checked; nothing is
-    /// mapped. Tens of microseconds.
+    /// mapped. Some 6 us.
     ///
     /// # Errors
     /// [`OpenError::NotFound`]; one variant for each part that may be missing or damaged.
@@ -196,5 +196,5 @@ pub(crate) fn in_use(control: &Path) -> bool {
     let Ok(liveness) = mneme_sys::OfdLiveness::open(control, 0) else {
         return false;
     };
-    (1..=builder::MAX_PROCESSES).any(|index| liveness.is_alive(index))
+    liveness.any_alive(1..=builder::MAX_PROCESSES)
 }

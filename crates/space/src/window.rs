@@ -188,7 +188,8 @@ impl Table {
 impl Segment {
     /// Maps the segment into this process, at its address or, if it floats, anywhere, and makes the
     /// process a participant. What is mapped already is shared, and becomes writable in place if
-    /// that is asked. Nothing is touched: some 100 us, whatever the size.
+    /// that is asked. Nothing of the data is touched: 15 us, whatever
+    /// the size, and 0.3 us where it is mapped already.
     ///
     /// This takes no lock: others may be changing what the segment holds.
     ///

@@ -132,7 +132,7 @@ impl Participants {
                 data: data_uuid,
             });
         }
-        let others = (1..=geometry.max_processes).any(|index| liveness.is_alive(index));
+        let others = liveness.any_alive(1..=geometry.max_processes);
         let asymmetric = choose_barrier(header, others, can_interrupt(map.region()))?;
         let boot = boot_id();
         let rebooted = load_id(&header.boot_id) != boot;

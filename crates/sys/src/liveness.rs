@@ -8,6 +8,7 @@ mod ofd;
 mod scripted;
 
 use std::io;
+use std::ops::RangeInclusive;
 
 pub use ofd::OfdLiveness;
 #[cfg(not(miri))]
@@ -57,6 +58,12 @@ pub trait Liveness: Send + Sync {
     /// Whether somebody holds `index` and lives. Where that cannot be found out (a forked child,
     /// an error of the file system) the answer is `true`: the living are never taken for dead.
     fn is_alive(&self, index: u32) -> bool;
+
+    /// Whether any of the indices is held by somebody who lives: one question where the kernel
+    /// answers for all at once.
+    fn any_alive(&self, indices: RangeInclusive<u32>) -> bool {
+        indices.into_iter().any(|index| self.is_alive(index))
+    }
 
     /// Takes `index` over if nobody holds it or its holder is dead; `None` if it is held.
     ///

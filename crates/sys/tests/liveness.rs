@@ -530,3 +530,32 @@ fn openings_come_and_go_while_the_process_forks() {
     });
     assert!(!observer.is_alive(0) && !observer.is_alive(1));
 }
+
+#[test]
+fn of_many_indices_one_question_tells_what_each_would() {
+    fn agree(one: &dyn Liveness, two: &dyn Liveness) {
+        for held in [0, 1, 7, 255] {
+            one.claim(held).unwrap();
+            for (first, last) in [(0, 0), (0, 6), (1, 7), (2, 6), (7, 7), (8, 300), (256, 300)] {
+                let expected = (first..=last).any(|index| two.is_alive(index));
+                assert_eq!(
+                    two.any_alive(first..=last),
+                    expected,
+                    "{held}: {first}..={last}"
+                );
+                assert_eq!(one.any_alive(first..=last), expected, "by itself");
+            }
+            let nothing = std::ops::RangeInclusive::new(1, 0);
+            assert!(!two.any_alive(nothing));
+            one.release(held);
+        }
+        assert!(!two.any_alive(0..=1000));
+    }
+    let path = std::env::temp_dir().join(format!("mneme-any-alive-{}", std::process::id()));
+    std::fs::write(&path, "").unwrap();
+    let open = || OfdLiveness::open(&path, 64).unwrap();
+    agree(&open(), &open());
+    std::fs::remove_file(&path).unwrap();
+    let script = ScriptedLiveness::new();
+    agree(&script.process(1), &script.process(2));
+}

@@ -106,7 +106,8 @@ impl SegmentBuilder<'_> {
         self
     }
 
-    /// Makes the segment, all or nothing. Costs what its memory costs: a GiB of tmpfs 0.2 to 0.3 s.
+    /// Makes the segment, all or nothing. Costs what its memory costs (measured: 0.08 s for a
+    /// GiB of tmpfs), and half a millisecond.
     ///
     /// # Errors
     /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if its memory or space is

@@ -20,6 +20,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -111,13 +112,23 @@ impl OfdLiveness {
         kind: libc::c_int,
         index: u32,
     ) -> io::Result<libc::flock> {
+        self.control_all(command, kind, index..=index)
+    }
+
+    /// One call for all the indices.
+    fn control_all(
+        &self,
+        command: libc::c_int,
+        kind: libc::c_int,
+        indices: RangeInclusive<u32>,
+    ) -> io::Result<libc::flock> {
         // SAFETY: `flock` consists of integers, for which zeros are valid.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
         lock.l_type = kind as libc::c_short;
         lock.l_whence = libc::SEEK_SET as libc::c_short;
-        lock.l_start = i64::try_from(self.base + u64::from(index))
+        lock.l_start = i64::try_from(self.base + u64::from(*indices.start()))
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        lock.l_len = 1;
+        lock.l_len = i64::from(*indices.end()) - i64::from(*indices.start()) + 1;
         loop {
             // SYNC: pairs with the Release store in `Registry::add`.
             let fd = self.fd.0.load(Ordering::Acquire);
@@ -172,6 +183,18 @@ impl Liveness for OfdLiveness {
             return true;
         }
         self.control(libc::F_OFD_GETLK, libc::F_WRLCK, index)
+            .map_or(true, |lock| lock.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
+    fn any_alive(&self, indices: RangeInclusive<u32>) -> bool {
+        // No bytes would mean all to the end of the file.
+        if indices.is_empty() {
+            return false;
+        }
+        if self.check_process().is_err() || self.held().range(indices.clone()).next().is_some() {
+            return true;
+        }
+        self.control_all(libc::F_OFD_GETLK, libc::F_WRLCK, indices)
             .map_or(true, |lock| lock.l_type != libc::F_UNLCK as libc::c_short)
     }
 
