@@ -61,9 +61,16 @@
 //! A forked child must not touch what its parent has mapped; see [`MapError::Forked`].
 
 mod error;
+mod heap;
+mod here;
+mod local;
 mod name;
+mod present;
+mod ptr;
 mod registry;
+mod root;
 mod segment;
+mod stored;
 mod uuid;
 mod window;
 
@@ -71,8 +78,22 @@ pub use error::{
     CloneError, CreateError, DescriptionError, FileError, GrowError, MapError, NameError,
     OpenError, RegistryError, RemoveError,
 };
+pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats};
+pub use here::Here;
+pub use local::{LocalError, LocalSegment};
 pub use name::Name;
+pub use ptr::{Ptr, PtrError};
 pub use registry::{Finding, Registry, RegistryOptions};
+pub use root::RootError;
 pub use segment::{Backing, Segment, SegmentBuilder, SegmentInfo};
+pub use stored::{Schema, Shape, Stored};
 pub use uuid::Uuid;
 pub use window::Mapping;
+
+/// A vector in a segment.
+pub type SegVec<'s, T> = allocator_api2::vec::Vec<T, Heap<'s>>;
+/// A value of its own in a segment; of a list's or tree's next node, for instance.
+pub type SegBox<'s, T> = allocator_api2::boxed::Box<T, Heap<'s>>;
+
+/// The derived code names this crate.
+extern crate self as mneme_space;

@@ -4,7 +4,12 @@
 const ARROWS: &[(&str, &[&str])] = &[
     ("mneme-sys", &[]),
     ("mneme-sync", &["mneme-sys"]),
-    ("mneme-space", &["mneme-sys", "mneme-sync"]),
+    // Its derive macro runs in the compiler and knows no crate.
+    ("mneme-space-derive", &[]),
+    (
+        "mneme-space",
+        &["mneme-sys", "mneme-sync", "mneme-space-derive"],
+    ),
     ("mneme-arena", &["mneme-sys", "mneme-sync"]),
     ("mneme-log", &["mneme-sys", "mneme-sync", "mneme-arena"]),
     ("mneme-tree", &["mneme-sys", "mneme-sync", "mneme-arena"]),

@@ -1,0 +1,120 @@
+//! `#[derive(Stored)]`: for the trait of that name in mneme-space.
+
+use proc_macro::TokenStream;
+use proc_macro2::{Ident, Span, TokenStream as Tokens};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Error, Fields, GenericParam, Lifetime, Type, parse_quote};
+
+/// Lets values of the type lie in a segment. Each field must be `Stored`; at most one lifetime is allowed, the brand.
+#[proc_macro_derive(Stored)]
+pub fn stored(input: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(input as DeriveInput);
+    derive(&input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
+}
+
+/// The crate that the derived code uses, in the program where it is put; this crate does not.
+const SPACE: &str = "mneme_space";
+
+fn derive(input: &DeriveInput) -> Result<Tokens, Error> {
+    let lifetimes: Vec<_> = input.generics.lifetimes().collect();
+    if let [_, second, ..] = &*lifetimes {
+        return Err(Error::new(
+            second.span(),
+            "a stored type has at most one lifetime: the brand of its segment",
+        ));
+    }
+    let space = Ident::new(SPACE, Span::call_site());
+    let mut generics = input.generics.clone();
+    let brand: Lifetime = match lifetimes.first() {
+        Some(lifetime) => lifetime.lifetime.clone(),
+        None => {
+            generics.params.insert(0, parse_quote!('__s));
+            parse_quote!('__s)
+        }
+    };
+    for parameter in &mut generics.params {
+        if let GenericParam::Type(parameter) = parameter {
+            parameter
+                .bounds
+                .push(parse_quote!(::#space::Stored<#brand>));
+        }
+    }
+    let body = match &input.data {
+        Data::Struct(data) => fields(&data.fields, true)?,
+        Data::Enum(data) => {
+            let mut body = quote!(shape.by_compiler(););
+            for variant in &data.variants {
+                let name = variant.ident.to_string();
+                let value = variant.discriminant.as_ref().map(|(_, value)| {
+                    let value = quote!(#value).to_string();
+                    quote!(shape.text(#value);)
+                });
+                let fields = fields(&variant.fields, false)?;
+                body.extend(quote!(shape.text(#name); #value #fields));
+            }
+            body
+        }
+        Data::Union(data) => {
+            return Err(Error::new(
+                data.union_token.span,
+                "a union cannot be stored: nothing says which of its fields is there",
+            ));
+        }
+    };
+    let ident = &input.ident;
+    let name = ident.to_string();
+    let (_, types, _) = input.generics.split_for_impl();
+    let (impls, _, clauses) = generics.split_for_impl();
+    Ok(quote! {
+        // SAFETY: all that it consists of is `Stored` under the same brand, as the calls of `part` demand, and told of.
+        #[automatically_derived]
+        unsafe impl #impls ::#space::Stored<#brand> for #ident #types #clauses {
+            fn describe(shape: &mut ::#space::Shape) {
+                shape.text(::core::concat!(::core::module_path!(), "::", #name));
+                #body
+            }
+            const EDITION: &'static str = match ::core::option_env!("CARGO_PKG_VERSION") {
+                ::core::option::Option::Some(version) => version,
+                ::core::option::Option::None => "",
+            };
+        }
+    })
+}
+
+/// Tells of the fields; of their offsets too, where they have one that can be asked for.
+fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
+    let mut body = Tokens::new();
+    for (field, member) in fields.iter().zip(fields.members()) {
+        refuse(&field.ty)?;
+        let name = quote!(#member).to_string();
+        let offset =
+            offsets.then(|| quote!(shape.number(::core::mem::offset_of!(Self, #member) as u64);));
+        let of = &field.ty;
+        body.extend(quote_spanned!(of.span()=> shape.text(#name); #offset shape.part::<#of>();));
+    }
+    Ok(body)
+}
+
+/// Says plainly of what can be seen to be no stored type why it is none.
+fn refuse(of: &Type) -> Result<(), Error> {
+    let why = match of {
+        Type::Reference(_) => {
+            "a reference cannot be stored: use `SegBox<'s, T>` to own the value, or `Ptr<'s, T>` to point to it"
+        }
+        Type::Ptr(_) => "a raw pointer cannot be stored: use `Ptr<'s, T>`",
+        Type::BareFn(_) => {
+            "a function pointer cannot be stored: other processes have other code there"
+        }
+        Type::TraitObject(_) => {
+            "`dyn` cannot be stored: it points to code of this process; use an enum"
+        }
+        Type::Paren(inner) => return refuse(&inner.elem),
+        Type::Group(inner) => return refuse(&inner.elem),
+        Type::Array(inner) => return refuse(&inner.elem),
+        _ => return Ok(()),
+    };
+    Err(Error::new(of.span(), why))
+}

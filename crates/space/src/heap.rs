@@ -1,0 +1,474 @@
+//! A heap whose whole state lies in its segment: any process that enters the segment allocates from it, and whatever one
+//! process allocated, another may give back.
+//!
+//! [`Heap`] is an [`Allocator`](allocator_api2::alloc::Allocator), so that vectors, boxes and maps live in a segment.
+//! Blocks up to 32 KiB come from slabs of a size class (`slabs`, `classes`), others are runs of pages of 16 KiB
+//! (`pages`). What lies where is drawn at `layout`; `raw` turns it into addresses, all checked; `check` verifies
+//! everything. After SpaceJMP (§4.1), which placed an `mspace` of Doug Lea's allocator in each segment.
+//!
+//! **Damage.** Nothing that the segment holds makes the heap panic or touch a byte outside of the segment. An operation
+//! that meets what cannot be does nothing but count it: an allocation fails, a block given back is lost.
+
+mod check;
+mod classes;
+mod error;
+mod layout;
+mod pages;
+mod raw;
+mod slabs;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::alloc::Layout;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use allocator_api2::alloc::{AllocError, Allocator};
+
+pub use check::{HeapProblem, HeapReport};
+pub use error::HeapError;
+pub use stats::HeapStats;
+
+use crate::present::{self, Present};
+use layout::{FORMAT, Kind, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, State};
+use pages::{Extend, Runs};
+use raw::{Damaged, Raw, add, sub};
+
+/// Blocks that were given back where that was not possible, by this process.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// The heap of a segment, for the section with brand `'s`.
+///
+/// One word, `Copy`, `Send` and `Sync`; it may lie in its segment, as the allocator of a collection there. **It works
+/// only in the thread that entered the segment, exclusively, and only until that thread leaves**: elsewhere allocation
+/// is [`AllocError`], and a block given back is lost (and counted: [`Heap::lost`]). So it cannot be misused by sending
+/// it away, and threads of a `std::thread::scope` may share what it holds for reading.
+///
+/// Allocation takes some 10 ns; memory comes from the segment, which grows when needed, up to its maximum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Heap<'s> {
+    /// The segment's base.
+    base: NonNull<u8>,
+    brand: PhantomData<fn(&'s ()) -> &'s ()>,
+}
+
+// SAFETY: an address. Every use asks the calling thread's mark, which holds the right to it.
+unsafe impl Send for Heap<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Heap<'_> {}
+
+impl fmt::Debug for Heap<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Heap({:p})", self.base)
+    }
+}
+
+impl Extend for Present {
+    fn extend(&self, wanted: usize) -> Option<usize> {
+        let len = self.ground.extend(wanted).ok()?;
+        self.set_len(len);
+        Some(len)
+    }
+}
+
+impl Present {
+    /// A view of its heap.
+    #[inline]
+    fn raw(&self) -> Option<Raw> {
+        // SAFETY: whoever holds a `Present` by a mark is inside of the segment, which is mapped over its length then.
+        unsafe { Raw::new(self.base, self.len()) }
+    }
+
+    /// Whether there is a heap that this version knows.
+    pub(crate) fn has_heap(&self) -> Result<(), HeapError> {
+        let found = match self.raw() {
+            Some(raw) if raw.header().magic.load(Relaxed) != MAGIC => "no heap's magic",
+            Some(raw) if raw.header().format.load(Relaxed) != FORMAT => "another format",
+            Some(_) => return Ok(()),
+            None => "the segment is too short",
+        };
+        Err(HeapError::NoHeap {
+            expected: FORMAT,
+            found,
+        })
+    }
+
+    /// The offset, layout hash and size that the root's record has.
+    pub(crate) fn root_record(&self) -> Option<RootRecord> {
+        let header = self.raw()?.header();
+        Some(RootRecord {
+            at: header.root_at.load(Relaxed),
+            layout: header.root_layout.load(Relaxed),
+            size: header.root_size.load(Relaxed),
+        })
+    }
+
+    /// Changes the root's record. The segment must be entered exclusively.
+    pub(crate) fn set_root_record(&self, record: RootRecord) {
+        if let Some(raw) = self.raw() {
+            let header = raw.header();
+            // The offset last: a root that is named has its layout.
+            header.root_at.store(0, Relaxed);
+            header.root_layout.store(record.layout, Relaxed);
+            header.root_size.store(record.size, Relaxed);
+            header.root_at.store(record.at, Relaxed);
+        }
+    }
+}
+
+/// Where a segment's root lies and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RootRecord {
+    /// Offset in the segment; 0: there is none.
+    pub(crate) at: u64,
+    /// Layout hash of its schema.
+    pub(crate) layout: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// Makes an empty heap in a segment of `len` mapped bytes at `base`, which may grow to `max`; of a heap that was there
+/// nothing remains, its root neither. `zero`: all bytes behind the first 4096 are zero, as in a new file, which spares
+/// clearing some memory later.
+///
+/// # Errors
+/// [`HeapError::Size`], [`HeapError::Seed`].
+///
+/// # Safety
+/// The bytes must be mapped for reading and writing, `base` be a multiple of 2 MiB, and nobody else use the segment.
+pub(crate) unsafe fn format(
+    base: NonNull<u8>,
+    len: usize,
+    max: usize,
+    zero: bool,
+) -> Result<(), HeapError> {
+    let mut seed = [0; 8];
+    mneme_sys::random_bytes(&mut seed).map_err(HeapError::Seed)?;
+    // SAFETY: the caller's promise.
+    let raw = unsafe { Raw::new(base, len) }.ok_or(HeapError::Size { len, max })?;
+    let max_pages = max.max(len) >> PAGE_SHIFT;
+    match pages::format(raw, max_pages, u64::from_le_bytes(seed), zero) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(HeapError::Size { len, max }),
+        Err(Damaged) => Err(HeapError::Damaged),
+    }
+}
+
+impl<'s> Heap<'s> {
+    /// The heap of the segment at `base`.
+    pub(crate) fn new(base: NonNull<u8>) -> Self {
+        Self {
+            base,
+            brand: PhantomData,
+        }
+    }
+
+    /// Calls `f` with the heap's runs, if the calling thread entered the segment exclusively.
+    #[inline]
+    fn with<R>(self, f: impl FnOnce(&Runs<'_>) -> Result<R, Damaged>) -> Option<R> {
+        present::with(self.base, |present| {
+            if !present.exclusive {
+                return None;
+            }
+            let raw = present.raw()?;
+            let runs = Runs::new(raw, present);
+            f(&runs).map_err(|Damaged| raw.note()).ok()
+        })
+        .flatten()
+    }
+
+    /// Figures of the heap, cheap: some 50 loads.
+    ///
+    /// # Errors
+    /// [`HeapError::Outside`] if the calling thread has not entered the segment.
+    pub fn stats(self) -> Result<HeapStats, HeapError> {
+        present::with(self.base, |present| {
+            present.has_heap()?;
+            present.raw().map(stats::stats).ok_or(HeapError::Outside)
+        })
+        .ok_or(HeapError::Outside)?
+    }
+
+    /// Walks all pages, bitmaps and lists and reports every contradiction. Reads no block; safe on damaged bytes.
+    /// About a millisecond for a GiB.
+    ///
+    /// # Errors
+    /// [`HeapError::Outside`] if the calling thread has not entered the segment, [`HeapError::NoHeap`].
+    pub fn check(self) -> Result<HeapReport, HeapError> {
+        present::with(self.base, |present| {
+            present.has_heap()?;
+            present.raw().map(check::check).ok_or(HeapError::Outside)
+        })
+        .ok_or(HeapError::Outside)?
+    }
+
+    /// The seed that hashes of this heap's maps begin with: random, made with the heap, the same in all processes.
+    ///
+    /// # Errors
+    /// As [`stats`](Self::stats).
+    pub fn seed(self) -> Result<u64, HeapError> {
+        present::with(self.base, |present| {
+            present.raw().map(|raw| raw.header().seed.load(Relaxed))
+        })
+        .flatten()
+        .ok_or(HeapError::Outside)
+    }
+
+    /// How many blocks this process has given back where it could not: outside of an exclusive section, or to a
+    /// damaged heap. They stay allocated.
+    #[must_use]
+    pub fn lost() -> u64 {
+        LOST.load(Relaxed)
+    }
+
+    #[inline]
+    fn obtain(self, layout: Layout, zeroed: bool) -> Result<NonNull<[u8]>, AllocError> {
+        if layout.size() == 0 {
+            let nothing = NonNull::without_provenance(nonzero_align(layout));
+            return Ok(NonNull::slice_from_raw_parts(nothing, 0));
+        }
+        let (at, len, zero) = self
+            .with(|runs| take(runs, layout))
+            .flatten()
+            .ok_or(AllocError)?;
+        if zeroed && !zero {
+            // SAFETY: just allocated, this long.
+            unsafe { at.write_bytes(0, len) };
+        }
+        Ok(NonNull::slice_from_raw_parts(at, len))
+    }
+
+    /// Makes a block longer where it lies; its new length.
+    #[inline]
+    fn stretch(self, at: NonNull<u8>, size: usize) -> Option<usize> {
+        self.with(|runs| {
+            let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
+            let state = runs.raw().state(page)?;
+            if state.kind != Kind::Large {
+                let found = slabs::find(runs.raw(), page, offset)?;
+                let has = classes::TABLE[found.class as usize].size as usize;
+                return Ok((has >= size).then_some(has));
+            }
+            whole_run(runs.raw(), page, offset, state)?;
+            let Some(pages) = pages_of(size) else {
+                return Ok(None);
+            };
+            if state.pages < pages {
+                if !runs.extend(page, state.pages, pages)? {
+                    return Ok(None);
+                }
+                runs.raw().mark(page, pages, Kind::Large, Kind::LargeEnd)?;
+                let more = u64::from(pages - state.pages);
+                add(&runs.raw().header().large_pages, more);
+            }
+            Ok(Some(pages.max(state.pages) as usize * PAGE))
+        })
+        .flatten()
+    }
+
+    /// Makes a block shorter where it lies, if that is worth it there; its new length.
+    fn cut(self, at: NonNull<u8>, size: usize) -> Option<usize> {
+        self.with(|runs| {
+            let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
+            let state = runs.raw().state(page)?;
+            if state.kind != Kind::Large {
+                let found = slabs::find(runs.raw(), page, offset)?;
+                let has = classes::TABLE[found.class as usize].size as usize;
+                // Less than half would be in use: better to move.
+                return Ok((size > has / 2 && size <= has).then_some(has));
+            }
+            whole_run(runs.raw(), page, offset, state)?;
+            let pages = pages_of(size).ok_or(Damaged)?;
+            if size <= classes::LARGEST || pages > state.pages {
+                return Ok(None);
+            }
+            if pages < state.pages {
+                runs.raw().mark(page, pages, Kind::Large, Kind::LargeEnd)?;
+                runs.give(page + pages, state.pages - pages)?;
+                let less = u64::from(state.pages - pages);
+                sub(&runs.raw().header().large_pages, less);
+            }
+            Ok(Some(pages as usize * PAGE))
+        })
+        .flatten()
+    }
+}
+
+fn nonzero_align(layout: Layout) -> std::num::NonZeroUsize {
+    std::num::NonZeroUsize::new(layout.align()).unwrap_or(std::num::NonZeroUsize::MIN)
+}
+
+/// Pages for so many bytes, unless no segment has that many.
+fn pages_of(size: usize) -> Option<u32> {
+    let pages = size.div_ceil(PAGE);
+    (pages <= MOST_PAGES).then_some(pages as u32)
+}
+
+/// A block for `layout`: address, length, and whether it holds zeros.
+#[inline]
+fn take(runs: &Runs<'_>, layout: Layout) -> Result<Option<(NonNull<u8>, usize, bool)>, Damaged> {
+    if let Some(class) = classes::of(layout.size(), layout.align()) {
+        let at = match slabs::take(runs, class)? {
+            Some(at) => at,
+            None if slabs::trim(runs)? => match slabs::take(runs, class)? {
+                Some(at) => at,
+                None => return Ok(None),
+            },
+            None => return Ok(None),
+        };
+        return Ok(Some((
+            at,
+            classes::TABLE[class as usize].size as usize,
+            false,
+        )));
+    }
+    take_large(runs, layout)
+}
+
+#[cold]
+fn take_large(
+    runs: &Runs<'_>,
+    layout: Layout,
+) -> Result<Option<(NonNull<u8>, usize, bool)>, Damaged> {
+    let (Some(pages), Some(align)) = (pages_of(layout.size()), pages_of(layout.align().max(PAGE)))
+    else {
+        return Ok(None);
+    };
+    let taken = match runs.take_aligned(pages, align)? {
+        None if slabs::trim(runs)? => runs.take_aligned(pages, align)?,
+        taken => taken,
+    };
+    let Some((first, zero)) = taken else {
+        return Ok(None);
+    };
+    let raw = runs.raw();
+    raw.mark(first, pages, Kind::Large, Kind::LargeEnd)?;
+    add(&raw.header().large_runs, 1);
+    add(&raw.header().large_pages, u64::from(pages));
+    let len = pages as usize * PAGE;
+    Ok(Some((raw.block(first, 0, len)?, len, zero)))
+}
+
+/// Whether an address, `offset` bytes into `page`, is that of a run handed out.
+fn whole_run(raw: Raw, page: u32, offset: u32, state: State) -> Result<(), Damaged> {
+    let end = page as usize + state.pages as usize;
+    if offset != 0 || state.pages == 0 || end > raw.pages() {
+        return Err(Damaged);
+    }
+    Ok(())
+}
+
+#[inline]
+fn give(runs: &Runs<'_>, at: NonNull<u8>) -> Result<(), Damaged> {
+    let raw = runs.raw();
+    let (page, offset) = raw.place(at).ok_or(Damaged)?;
+    let state = raw.state(page)?;
+    if state.kind != Kind::Large {
+        let found = slabs::find(raw, page, offset)?;
+        return slabs::give(runs, &found);
+    }
+    whole_run(raw, page, offset, state)?;
+    let header = raw.header();
+    sub(&header.large_runs, 1);
+    sub(&header.large_pages, u64::from(state.pages));
+    runs.give(page, state.pages)
+}
+
+// SAFETY: blocks are disjoint, lie in the segment and stay there until they are given back, whatever becomes of a
+// `Heap`, whose copies are all equal. A block's memory remains valid as long as the segment is mapped; that nobody has
+// one when it no longer is, is the brand's part: no value with `'s` leaves the section. Sizes and alignments are met by
+// `classes::of` and `take_aligned`; `deallocate`, `grow` and `shrink` find a block by its address.
+unsafe impl Allocator for Heap<'_> {
+    #[inline]
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        self.obtain(layout, false)
+    }
+
+    #[inline]
+    fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        self.obtain(layout, true)
+    }
+
+    #[inline]
+    unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        if layout.size() > 0 && self.with(|runs| give(runs, ptr)).is_none() {
+            LOST.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[inline]
+    unsafe fn grow(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        if old.size() > 0
+            && ptr.addr().get().is_multiple_of(new.align())
+            && let Some(len) = self.stretch(ptr, new.size())
+        {
+            return Ok(NonNull::slice_from_raw_parts(ptr, len));
+        }
+        // SAFETY: the caller's promise: `ptr` is a block of `old`, which is no longer than `new`.
+        unsafe { self.relocate(ptr, old, new, old.size()) }
+    }
+
+    unsafe fn grow_zeroed(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: the caller's promise.
+        let block = unsafe { self.grow(ptr, old, new) }?;
+        // SAFETY: the block is at least `new` long; what was there before is `old` long.
+        unsafe {
+            let rest = block.cast::<u8>().add(old.size());
+            rest.write_bytes(0, block.len() - old.size());
+        }
+        Ok(block)
+    }
+
+    unsafe fn shrink(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        if new.size() > 0
+            && ptr.addr().get().is_multiple_of(new.align())
+            && let Some(len) = self.cut(ptr, new.size())
+        {
+            return Ok(NonNull::slice_from_raw_parts(ptr, len));
+        }
+        // SAFETY: the caller's promise: `ptr` is a block of `old`, which is no shorter than `new`.
+        unsafe { self.relocate(ptr, old, new, new.size()) }
+    }
+}
+
+impl Heap<'_> {
+    /// Moves `bytes` bytes of a block into a new one and gives the old one back.
+    ///
+    /// # Safety
+    /// `ptr` must be a block of this heap with layout `old`, and `bytes` no more than either's size.
+    #[cold]
+    unsafe fn relocate(
+        self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+        bytes: usize,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let block = self.allocate(new)?;
+        // SAFETY: two blocks, both at least `bytes` long, by the caller's promise and by the allocation.
+        unsafe { block.cast::<u8>().copy_from_nonoverlapping(ptr, bytes) };
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(ptr, old) };
+        Ok(block)
+    }
+}

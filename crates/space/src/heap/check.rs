@@ -1,0 +1,415 @@
+//! Walks a heap's pages, bitmaps and lists and says, in words, what contradicts what. Terminates, and stays within the
+//! segment, whatever the bytes are.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::classes::{CLASSES, TABLE};
+use super::layout::{BINS, Entry, Kind, LEAF_ENTRIES, LEAF_PAGES, MOST_PAGES, PAGE, front_pages};
+use super::pages::{bin, next, previous};
+use super::raw::{Damaged, Raw};
+use super::slabs;
+use super::stats::{HeapStats, stats};
+
+/// Problems that are reported at most: enough to see of what kind the damage is.
+const MOST: usize = 100;
+
+/// What [`Heap::check`](super::Heap::check) found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeapReport {
+    /// The contradictions, 100 at most.
+    pub problems: Vec<HeapProblem>,
+    /// The heap's figures.
+    pub stats: HeapStats,
+}
+
+impl HeapReport {
+    /// Nothing is wrong.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// A contradiction.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeapProblem {
+    /// The header's sizes are impossible.
+    #[error("the heap's header says {pages} pages of {max} allowed, where {mapped} are mapped")]
+    Sizes {
+        /// Pages that the heap says it has.
+        pages: u64,
+        /// Pages allowed.
+        max: u64,
+        /// Pages mapped.
+        mapped: u64,
+    },
+    /// What is known of a page lies nowhere.
+    #[error("page {page} has no entry: the directory of leaves is damaged")]
+    NoEntry {
+        /// The page.
+        page: u32,
+    },
+    /// A run begins with what begins no run, or its length is impossible. What follows is not looked at.
+    #[error("no run begins at page {page}, where one ought to: {what}")]
+    Run {
+        /// The page.
+        page: u32,
+        /// In which respect.
+        what: &'static str,
+    },
+    /// A slab's bits, count and class contradict each other.
+    #[error("the slab at page {page}: {what}")]
+    Slab {
+        /// Its first page.
+        page: u32,
+        /// In which respect.
+        what: &'static str,
+    },
+    /// Two free runs lie side by side.
+    #[error("the free run at page {page} should be one with that before it")]
+    NotMerged {
+        /// Its first page.
+        page: u32,
+    },
+    /// A list of free runs or of slabs with room is broken.
+    #[error("the list of {list}: page {page} {what}")]
+    List {
+        /// Which list.
+        list: String,
+        /// Where.
+        page: u32,
+        /// In which respect.
+        what: &'static str,
+    },
+    /// A count is wrong.
+    #[error("{what}: counted {counted}, recorded {recorded}")]
+    Count {
+        /// Of what.
+        what: String,
+        /// As it is.
+        counted: u64,
+        /// As the header has it.
+        recorded: u64,
+    },
+    /// The root lies where no block is.
+    #[error("the root at offset {at} is in no block that was handed out")]
+    Root {
+        /// The offset.
+        at: u64,
+    },
+    /// Operations met damage before.
+    #[error("{times} operations met what cannot be")]
+    Met {
+        /// How many.
+        times: u64,
+    },
+}
+
+/// What it counts of a size class.
+#[derive(Default)]
+struct Counted {
+    slabs: u64,
+    live: u64,
+    with_room: u64,
+}
+
+/// What the walk over the pages counts.
+struct Walk {
+    problems: Vec<HeapProblem>,
+    free_runs: u64,
+    free_pages: u64,
+    large_runs: u64,
+    large_pages: u64,
+    classes: [Counted; CLASSES],
+}
+
+impl Walk {
+    fn new() -> Self {
+        Self {
+            problems: Vec::new(),
+            free_runs: 0,
+            free_pages: 0,
+            large_runs: 0,
+            large_pages: 0,
+            classes: [const {
+                Counted {
+                    slabs: 0,
+                    live: 0,
+                    with_room: 0,
+                }
+            }; CLASSES],
+        }
+    }
+
+    fn tell(&mut self, problem: HeapProblem) {
+        if self.problems.len() < MOST {
+            self.problems.push(problem);
+        }
+    }
+
+    fn compare(&mut self, what: &str, counted: u64, recorded: u64) {
+        if counted != recorded {
+            self.tell(HeapProblem::Count {
+                what: what.to_owned(),
+                counted,
+                recorded,
+            });
+        }
+    }
+}
+
+pub(super) fn check(raw: Raw) -> HeapReport {
+    let mut walk = Walk::new();
+    let header = raw.header();
+    let (pages, max) = (header.pages.load(Relaxed), header.max_pages.load(Relaxed));
+    if pages > max || max > MOST_PAGES as u64 || pages as usize > raw.mapped() {
+        walk.tell(HeapProblem::Sizes {
+            pages,
+            max,
+            mapped: raw.mapped() as u64,
+        });
+    } else if walk_pages(raw, &mut walk) {
+        walk_lists(raw, &mut walk);
+        walk.compare(
+            "free pages",
+            walk.free_pages,
+            header.free_pages.load(Relaxed),
+        );
+        walk.compare(
+            "large runs",
+            walk.large_runs,
+            header.large_runs.load(Relaxed),
+        );
+        walk.compare(
+            "their pages",
+            walk.large_pages,
+            header.large_pages.load(Relaxed),
+        );
+        for (class, state) in header.classes.iter().enumerate() {
+            let size = TABLE[class].size;
+            let slabs = u64::from(state.slabs.load(Relaxed));
+            walk.compare(
+                &format!("slabs of {size} bytes"),
+                walk.classes[class].slabs,
+                slabs,
+            );
+            let live = state.live.load(Relaxed);
+            walk.compare(
+                &format!("blocks of {size} bytes"),
+                walk.classes[class].live,
+                live,
+            );
+        }
+    }
+    let root = header.root_at.load(Relaxed);
+    if root != 0 && !in_block(raw, root) {
+        walk.tell(HeapProblem::Root { at: root });
+    }
+    let times = header.damage.load(Relaxed);
+    if times > 0 {
+        walk.tell(HeapProblem::Met { times });
+    }
+    HeapReport {
+        problems: walk.problems,
+        stats: stats(raw),
+    }
+}
+
+/// From run to run. False if it had to stop.
+fn walk_pages(raw: Raw, walk: &mut Walk) -> bool {
+    let end = raw.pages() as u32;
+    let mut page = 0;
+    let mut after_free = false;
+    while page < end {
+        let Ok(state) = raw.state(page) else {
+            walk.tell(HeapProblem::NoEntry { page });
+            return false;
+        };
+        let wrong = |what| HeapProblem::Run { page, what };
+        let last = match page.checked_add(state.pages) {
+            Some(next) if state.pages > 0 && next <= end => next - 1,
+            _ => {
+                walk.tell(wrong("its length is impossible"));
+                return false;
+            }
+        };
+        let expected_end = match state.kind {
+            Kind::Free => Kind::FreeEnd,
+            Kind::Large => Kind::LargeEnd,
+            Kind::Own => Kind::OwnEnd,
+            Kind::Slab => Kind::SlabRest,
+            _ => {
+                walk.tell(wrong("it is of no kind that begins one"));
+                return false;
+            }
+        };
+        match raw.state(last) {
+            Ok(found) if last == page || found.kind == expected_end => {
+                // Backwards, as merging reads it.
+                if last > page && found.pages != state.pages && state.kind == Kind::Free {
+                    walk.tell(wrong("its end says another length"));
+                }
+            }
+            _ => walk.tell(wrong("its end says otherwise")),
+        }
+        if state.kind == Kind::Free && after_free {
+            walk.tell(HeapProblem::NotMerged { page });
+        }
+        after_free = state.kind == Kind::Free;
+        match state.kind {
+            Kind::Free => {
+                walk.free_runs += 1;
+                walk.free_pages += u64::from(state.pages);
+            }
+            Kind::Large => {
+                walk.large_runs += 1;
+                walk.large_pages += u64::from(state.pages);
+            }
+            Kind::Slab => slab(raw, page, state.class, state.pages, walk),
+            _ if !is_own(raw, page, state.pages) => {
+                walk.tell(wrong("it claims to be a table, but none lies there"));
+            }
+            _ => {}
+        }
+        page = last + 1;
+    }
+    true
+}
+
+/// Whether the run is the headers or a leaf that the directory names.
+fn is_own(raw: Raw, page: u32, pages: u32) -> bool {
+    let max = raw.header().max_pages.load(Relaxed) as usize;
+    if page == 0 {
+        return pages == front_pages(max);
+    }
+    let leaves = raw.pages().div_ceil(LEAF_ENTRIES);
+    pages == LEAF_PAGES
+        && (0..leaves).any(|leaf| raw.leaf(leaf).is_some_and(|at| at.load(Relaxed) == page))
+}
+
+fn slab(raw: Raw, page: u32, class: u8, pages: u32, walk: &mut Walk) {
+    let wrong = |what| HeapProblem::Slab { page, what };
+    let Some(shape) = TABLE.get(class as usize) else {
+        return walk.tell(wrong("its size class does not exist"));
+    };
+    if pages != shape.pages {
+        return walk.tell(wrong("it is too short or too long for its class"));
+    }
+    for back in 1..pages {
+        let rest = raw.state(page + back);
+        if !rest.is_ok_and(|is| is.kind == Kind::SlabRest && is.class == class && is.pages == back)
+        {
+            walk.tell(wrong("a further page of it says otherwise"));
+        }
+    }
+    let Ok(entry) = raw.entry(page) else { return };
+    let map = entry.map.load(Relaxed);
+    if map & !shape.full_map() != 0 {
+        walk.tell(wrong("blocks are free that it does not have"));
+    }
+    let free = if shape.has_bitmap() {
+        let mut free = 0;
+        for index in 0..shape.words() {
+            let bits = raw.bitmap(page, index).map_or(0, |word| word.load(Relaxed));
+            if bits & !shape.mask(index) != 0 {
+                walk.tell(wrong("blocks are free that it does not have"));
+            }
+            if (bits != 0) != (map & 1 << index != 0) {
+                walk.tell(wrong("its summary contradicts its bitmap"));
+            }
+            free += u64::from(bits.count_ones());
+        }
+        free
+    } else {
+        u64::from(map.count_ones())
+    };
+    let used = entry.used.load(Relaxed);
+    if used.wrapping_add(free) != u64::from(shape.blocks) {
+        walk.tell(wrong("its count contradicts its bits"));
+    }
+    let class = class as usize;
+    let counted = &mut walk.classes[class];
+    counted.slabs += 1;
+    counted.live = counted.live.wrapping_add(used);
+    counted.with_room += u64::from(map != 0);
+}
+
+/// Every list, each node checked to name its predecessor: so none is met twice, and the lengths add up only if all that
+/// ought to be there is.
+fn walk_lists(raw: Raw, walk: &mut Walk) {
+    let header = raw.header();
+    let mut runs = 0;
+    for index in 0..BINS {
+        let list = || format!("free runs, bin {index}");
+        let found = walk_list(raw, &header.bins[index], walk, list, |page, _| {
+            raw.state(page)
+                .is_ok_and(|is| is.kind == Kind::Free && bin(is.pages) == index)
+        });
+        let bit = header.bin_map[index / 64].load(Relaxed) & 1 << (index % 64) != 0;
+        if bit != (found > 0) {
+            walk.tell(HeapProblem::List {
+                list: list(),
+                page: 0,
+                what: "the map of bins says otherwise",
+            });
+        }
+        runs += found;
+    }
+    walk.compare("free runs in lists", walk.free_runs, runs);
+    for (class, shape) in TABLE.iter().enumerate() {
+        let size = shape.size;
+        let list = || format!("slabs of {size} bytes");
+        let head = &header.classes[class].head;
+        let found = walk_list(raw, head, walk, list, |page, entry| {
+            raw.state(page)
+                .is_ok_and(|is| is.kind == Kind::Slab && is.class as usize == class)
+                && entry.map.load(Relaxed) != 0
+        });
+        let what = format!("slabs of {size} bytes with room, in their list");
+        walk.compare(&what, walk.classes[class].with_room, found);
+    }
+}
+
+fn walk_list(
+    raw: Raw,
+    head: &AtomicU32,
+    walk: &mut Walk,
+    list: impl Fn() -> String,
+    belongs: impl Fn(u32, &Entry) -> bool,
+) -> u64 {
+    let (mut before, mut page, mut found) = (0, head.load(Relaxed), 0);
+    while page != 0 {
+        let what = match raw.entry(page) {
+            Err(Damaged) => "lies nowhere",
+            Ok(entry) if previous(entry) != before => "does not name the page before it",
+            Ok(entry) if !belongs(page, entry) => "does not belong there",
+            Ok(entry) => {
+                (before, page, found) = (page, next(entry), found + 1);
+                continue;
+            }
+        };
+        walk.tell(HeapProblem::List {
+            list: list(),
+            page,
+            what,
+        });
+        break;
+    }
+    found
+}
+
+/// Whether a block that was handed out begins at this offset.
+fn in_block(raw: Raw, at: u64) -> bool {
+    let (page, offset) = ((at / PAGE as u64), (at % PAGE as u64) as u32);
+    let Ok(page) = u32::try_from(page) else {
+        return false;
+    };
+    match raw.state(page) {
+        Ok(state) if state.kind == Kind::Large => offset == 0,
+        Ok(_) => slabs::find(raw, page, offset)
+            .and_then(|found| slabs::is_used(raw, &found))
+            .unwrap_or(false),
+        Err(Damaged) => false,
+    }
+}

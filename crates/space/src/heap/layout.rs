@@ -1,0 +1,184 @@
+//! The heap's part of a segment's format, version 1: what lies where.
+//!
+//! ```text
+//! 0       region header                      128 B (mneme-sys)
+//! 4096    HeapHeader                        3584 B: geometry, root, bins of free runs, size classes
+//! 8192    directory                            4 B a leaf of the maximum: the leaf's first page
+//! F       page F, the next whole page: pages that are handed out, leaves among them
+//! ```
+//! The unit is a **page** of 16 KiB, numbered from the segment's start; 0 names none, since page 0 holds the headers. A
+//! **run** is a row of pages of one use. What is known of a page is its [`Entry`], 32 bytes in a **leaf** of 4096
+//! entries (eight pages, for 64 MiB), so that a small segment pays for few pages and growth moves nothing:
+//!
+//! ```text
+//! Entry   0  state   bits 0..8 kind, 8..16 size class, 32..64 pages of the run (for SlabRest: pages back to its first)
+//!         8  links   bits 0..32 previous, 32..64 next: a list of free runs of one bin, or of slabs with room
+//!        16  used    blocks handed out of a slab
+//!        24  map     slab of at most 64 blocks: a bit a free block; else a bit a word of its own bitmap that has one
+//! ```
+//! A run's first and last entry say what it is; those between say nothing, but in a slab, where every page is marked. A
+//! slab of more than 64 blocks begins with its bitmap, a bit a free block. **Nothing of the heap lies in a free or used
+//! block**: what a program writes beyond its block cannot mislead the heap into other runs, and `check` reads no block.
+//!
+//! All integers are atomics in the machine's order, accessed relaxed: the segment's lock orders them, and being atomic
+//! they stay defined if a foreign process breaks it.
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::classes::CLASSES;
+
+/// Where in a segment its heap begins.
+pub(crate) const HEAP_AT: usize = 4096;
+/// Magic of a formatted heap.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MNEMHEAP");
+/// Version of the format that this file describes.
+pub(super) const FORMAT: u64 = 1;
+
+/// Bits of an offset within a page.
+pub(super) const PAGE_SHIFT: u32 = 14;
+/// The unit of runs: 16 KiB. Smaller pages mean more entries, larger ones more waste in the last page of a run: at the
+/// smallest run, of 32 KiB and a byte, a third.
+pub(super) const PAGE: usize = 1 << PAGE_SHIFT;
+/// Bits of an entry's index within its leaf.
+pub(super) const LEAF_SHIFT: u32 = 12;
+/// Pages that one leaf knows.
+pub(super) const LEAF_ENTRIES: usize = 1 << LEAF_SHIFT;
+/// Pages that a leaf takes.
+pub(super) const LEAF_PAGES: u32 = (LEAF_ENTRIES * size_of::<Entry>() / PAGE) as u32;
+/// Where the directory begins.
+pub(super) const DIRECTORY_AT: usize = 8192;
+/// Bins of free runs by length.
+pub(super) const BINS: usize = 128;
+/// Pages at most: 16 TiB, the registry's whole window.
+pub(super) const MOST_PAGES: usize = 1 << 30;
+
+/// What is known of one size class.
+#[repr(C)]
+pub(super) struct ClassState {
+    /// The first slab with room.
+    pub(super) head: AtomicU32,
+    /// Slabs, full ones too.
+    pub(super) slabs: AtomicU32,
+    /// Blocks handed out.
+    pub(super) live: AtomicU64,
+}
+
+/// The heap's own words, at [`HEAP_AT`].
+#[repr(C)]
+pub(super) struct HeapHeader {
+    /// Written last.
+    pub(super) magic: AtomicU64,
+    pub(super) format: AtomicU64,
+    /// Pages that the segment's maximum holds: sizes the directory.
+    pub(super) max_pages: AtomicU64,
+    /// Pages that the heap knows of.
+    pub(super) pages: AtomicU64,
+    /// From this page on nothing was ever handed out, and everything is zero.
+    pub(super) fresh: AtomicU64,
+    /// How often an operation met what cannot be.
+    pub(super) damage: AtomicU64,
+    /// Runs handed out as such, and their pages.
+    pub(super) large_runs: AtomicU64,
+    pub(super) large_pages: AtomicU64,
+    /// Pages in free runs.
+    pub(super) free_pages: AtomicU64,
+    /// The root: offset of its value in the segment, or 0.
+    pub(super) root_at: AtomicU64,
+    /// Layout hash of the root's schema.
+    pub(super) root_layout: AtomicU64,
+    /// Size of the root's value in bytes.
+    pub(super) root_size: AtomicU64,
+    /// The seed of the hashes of this heap's maps.
+    pub(super) seed: AtomicU64,
+    pub(super) reserved: [AtomicU64; 3],
+    /// A bit a bin that is not empty.
+    pub(super) bin_map: [AtomicU64; BINS / 64],
+    /// The first free run of each bin.
+    pub(super) bins: [AtomicU32; BINS],
+    pub(super) classes: [ClassState; CLASSES],
+}
+
+/// What is known of one page.
+#[repr(C, align(32))]
+pub(super) struct Entry {
+    pub(super) state: AtomicU64,
+    pub(super) links: AtomicU64,
+    pub(super) used: AtomicU64,
+    pub(super) map: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Entry>() == 32);
+const _: () = assert!(size_of::<ClassState>() == 16);
+const _: () = assert!(offset_of!(HeapHeader, root_at) == 72);
+const _: () = assert!(offset_of!(HeapHeader, bin_map) == 128);
+const _: () = assert!(offset_of!(HeapHeader, bins) == 144);
+const _: () = assert!(offset_of!(HeapHeader, classes) == 656);
+const _: () = assert!(HEAP_AT + size_of::<HeapHeader>() <= DIRECTORY_AT);
+const _: () = assert!(LEAF_PAGES == 8);
+
+/// What a page is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// Never written.
+    Unknown = 0,
+    /// First page of a free run.
+    Free = 1,
+    /// Last page of a free run of several.
+    FreeEnd = 2,
+    /// First page of a run handed out as such.
+    Large = 3,
+    /// Its last page, if it has several.
+    LargeEnd = 4,
+    /// First page of a slab.
+    Slab = 5,
+    /// A further page of a slab.
+    SlabRest = 6,
+    /// First page of the headers or of a leaf.
+    Own = 7,
+    /// Its last page, if there are several.
+    OwnEnd = 8,
+}
+
+/// An entry's first word, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct State {
+    pub(super) kind: Kind,
+    pub(super) class: u8,
+    /// Pages of the run, or back to its first.
+    pub(super) pages: u32,
+}
+
+impl State {
+    pub(super) const fn new(kind: Kind, class: u8, pages: u32) -> Self {
+        Self { kind, class, pages }
+    }
+
+    pub(super) const fn word(self) -> u64 {
+        self.kind as u64 | (self.class as u64) << 8 | (self.pages as u64) << 32
+    }
+
+    /// What a word says; words that say nothing known are `Unknown`.
+    #[inline]
+    pub(super) const fn of(word: u64) -> Self {
+        let kind = match word as u8 {
+            1 => Kind::Free,
+            2 => Kind::FreeEnd,
+            3 => Kind::Large,
+            4 => Kind::LargeEnd,
+            5 => Kind::Slab,
+            6 => Kind::SlabRest,
+            7 => Kind::Own,
+            8 => Kind::OwnEnd,
+            _ => Kind::Unknown,
+        };
+        Self::new(kind, (word >> 8) as u8, (word >> 32) as u32)
+    }
+}
+
+/// Pages that the headers and the directory take, for a maximum of `max_pages`.
+pub(super) const fn front_pages(max_pages: usize) -> u32 {
+    let leaves = max_pages.div_ceil(LEAF_ENTRIES);
+    (DIRECTORY_AT + leaves * 4).div_ceil(PAGE) as u32
+}

@@ -1,0 +1,488 @@
+//! Runs of pages: taken by good fit, given back merged with their free neighbours, extended in place.
+//!
+//! Free runs hang in 128 bins by length: each length below 16 pages its own, then four to a doubling. A run is looked for
+//! among the first few of its own bin, then taken from the next bin that has one, all of whose runs are long enough
+//! (TLSF: Masmano, Ripoll, Crespo and Real, 2004). What is left over returns to its bin. When nothing fits, the segment
+//! grows: by what is missing behind a free run at its end, and by an eighth of what it has, so that growth is rare.
+//!
+//! Death: the segment's lock is held, and its holder's death poisons the segment; nothing is repaired here.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::layout::{
+    BINS, Entry, FORMAT, HEAP_AT, HeapHeader, Kind, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, MAGIC,
+    MOST_PAGES, PAGE, PAGE_SHIFT, State, front_pages,
+};
+use super::raw::{Damaged, Raw, add, sub};
+
+/// How many runs of a bin are looked at for the best fit.
+const LOOKED_AT: usize = 8;
+/// Pages that the segment grows by at least: a frame of 2 MiB.
+const LEAST_GROWTH: usize = 128;
+
+/// Makes the segment longer: called with the bytes wanted, answers with those mapped.
+pub(super) trait Extend {
+    fn extend(&self, wanted: usize) -> Option<usize>;
+}
+
+/// Pages behind a segment's present end are asked for here.
+pub(super) struct Runs<'a> {
+    raw: Cell<Raw>,
+    ground: &'a dyn Extend,
+}
+
+/// The bin of runs of so many pages.
+pub(super) const fn bin(pages: u32) -> usize {
+    if pages < 16 {
+        pages as usize
+    } else {
+        let log = pages.ilog2();
+        16 + (log as usize - 4) * 4 + ((pages >> (log - 2)) & 3) as usize
+    }
+}
+
+const _: () = assert!(bin(15) == 15 && bin(16) == 16 && bin(MOST_PAGES as u32) < BINS);
+
+/// Previous and next of an entry's links.
+const fn split(links: u64) -> (u32, u32) {
+    (links as u32, (links >> 32) as u32)
+}
+
+const fn join(previous: u32, next: u32) -> u64 {
+    previous as u64 | (next as u64) << 32
+}
+
+/// Puts `page` before `next`, the present head of a list; `head` is to name it afterwards.
+pub(super) fn link_before(raw: Raw, page: u32, next: u32) -> Result<(), Damaged> {
+    if next != 0 {
+        let links = &raw.entry(next)?.links;
+        let (_, further) = split(links.load(Relaxed));
+        links.store(join(page, further), Relaxed);
+    }
+    raw.entry(page)?.links.store(join(0, next), Relaxed);
+    Ok(())
+}
+
+/// Takes `page` out of its list; returns what the head is afterwards, if it was `page`.
+pub(super) fn unlink(raw: Raw, page: u32) -> Result<Option<u32>, Damaged> {
+    let (previous, next) = split(raw.entry(page)?.links.load(Relaxed));
+    if next != 0 {
+        let links = &raw.entry(next)?.links;
+        let (back, further) = split(links.load(Relaxed));
+        if back != page {
+            return Err(Damaged);
+        }
+        links.store(join(previous, further), Relaxed);
+    }
+    if previous == 0 {
+        return Ok(Some(next));
+    }
+    let links = &raw.entry(previous)?.links;
+    let (further, ahead) = split(links.load(Relaxed));
+    if ahead != page {
+        return Err(Damaged);
+    }
+    links.store(join(further, next), Relaxed);
+    Ok(None)
+}
+
+/// What follows `page` in its list.
+pub(super) fn next(entry: &Entry) -> u32 {
+    split(entry.links.load(Relaxed)).1
+}
+
+/// What precedes it.
+pub(super) fn previous(entry: &Entry) -> u32 {
+    split(entry.links.load(Relaxed)).0
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(raw: Raw, ground: &'a dyn Extend) -> Self {
+        Self {
+            raw: Cell::new(raw),
+            ground,
+        }
+    }
+
+    /// The view, as long as the segment has become.
+    #[inline]
+    pub(super) fn raw(&self) -> Raw {
+        self.raw.get()
+    }
+
+    /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no room and none to be had.
+    /// The second value: all its bytes are zero.
+    pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
+        if let Some(first) = self.take_free(pages)? {
+            return Ok(Some((first, self.handed_out(first, pages))));
+        }
+        if !self.grow(pages)? {
+            return Ok(None);
+        }
+        Ok(self
+            .take_free(pages)?
+            .map(|first| (first, self.handed_out(first, pages))))
+    }
+
+    /// As [`take`](Self::take), the run's address being a multiple of `align` pages, a power of two.
+    pub(super) fn take_aligned(
+        &self,
+        pages: u32,
+        align: u32,
+    ) -> Result<Option<(u32, bool)>, Damaged> {
+        if align <= 1 {
+            return self.take(pages);
+        }
+        let Some(longer) = pages.checked_add(align - 1) else {
+            return Ok(None);
+        };
+        let Some((first, zero)) = self.take(longer)? else {
+            return Ok(None);
+        };
+        let base = self.raw().base().addr().get() >> PAGE_SHIFT;
+        let aligned = ((base + first as usize).next_multiple_of(align as usize) - base) as u32;
+        let behind = first + longer - (aligned + pages);
+        // Marked before its neighbours are given back, which look at it.
+        self.raw()
+            .mark(aligned, pages, Kind::Large, Kind::LargeEnd)?;
+        if aligned > first {
+            self.give(first, aligned - first)?;
+        }
+        if behind > 0 {
+            self.give(aligned + pages, behind)?;
+        }
+        Ok(Some((aligned, zero)))
+    }
+
+    /// From the bins alone.
+    fn take_free(&self, pages: u32) -> Result<Option<u32>, Damaged> {
+        let Some((first, has)) = self.find(pages)? else {
+            return Ok(None);
+        };
+        self.unbin(first, has)?;
+        if has > pages {
+            self.bin(first + pages, has - pages)?;
+        }
+        Ok(Some(first))
+    }
+
+    /// A free run of at least so many pages, and how many it has.
+    fn find(&self, pages: u32) -> Result<Option<(u32, u32)>, Damaged> {
+        let header = self.raw().header();
+        let own = bin(pages);
+        let mut best: Option<(u32, u32)> = None;
+        let mut page = header.bins[own].load(Relaxed);
+        for _ in 0..LOOKED_AT {
+            if page == 0 {
+                break;
+            }
+            let has = self.free_at(page)?;
+            if has >= pages && best.is_none_or(|(_, least)| has < least) {
+                best = Some((page, has));
+            }
+            page = next(self.raw().entry(page)?);
+        }
+        if best.is_some() {
+            return Ok(best);
+        }
+        let Some(bin) = next_set(header, own + 1) else {
+            return Ok(None);
+        };
+        let page = header.bins[bin].load(Relaxed);
+        let has = self.free_at(page)?;
+        if has < pages {
+            return Err(Damaged);
+        }
+        Ok(Some((page, has)))
+    }
+
+    /// How many pages the free run at `page` has.
+    fn free_at(&self, page: u32) -> Result<u32, Damaged> {
+        let state = self.raw().state(page)?;
+        let fits = state.pages > 0 && page as usize + state.pages as usize <= self.raw().pages();
+        if page == 0 || state.kind != Kind::Free || !fits {
+            return Err(Damaged);
+        }
+        Ok(state.pages)
+    }
+
+    /// The free run that ends before `page`.
+    fn free_before(&self, page: u32) -> Result<Option<(u32, u32)>, Damaged> {
+        let before = self.raw().state(page.checked_sub(1).ok_or(Damaged)?)?;
+        if !matches!(before.kind, Kind::Free | Kind::FreeEnd) {
+            return Ok(None);
+        }
+        let first = page.checked_sub(before.pages).ok_or(Damaged)?;
+        if self.free_at(first)? != before.pages {
+            return Err(Damaged);
+        }
+        Ok(Some((first, before.pages)))
+    }
+
+    /// Gives a run back and merges it with what is free beside it.
+    pub(super) fn give(&self, first: u32, pages: u32) -> Result<(), Damaged> {
+        let (mut first, mut pages) = (first, pages);
+        if let Some((begin, before)) = self.free_before(first)? {
+            self.unbin(begin, before)?;
+            first = begin;
+            pages += before;
+        }
+        let behind = first + pages;
+        if (behind as usize) < self.raw().pages() && self.raw().state(behind)?.kind == Kind::Free {
+            let more = self.free_at(behind)?;
+            self.unbin(behind, more)?;
+            pages += more;
+        }
+        self.bin(first, pages)
+    }
+
+    /// Makes the run at `first` as long as `pages`, if what follows is free or can be had by growth.
+    pub(super) fn extend(&self, first: u32, has: u32, pages: u32) -> Result<bool, Damaged> {
+        for may_grow in [true, false] {
+            let behind = first + has;
+            let at_end = behind as usize == self.raw().pages();
+            let more = if at_end || self.raw().state(behind)?.kind != Kind::Free {
+                0
+            } else {
+                self.free_at(behind)?
+            };
+            if has + more >= pages {
+                self.unbin(behind, more)?;
+                if has + more > pages {
+                    self.bin(first + pages, has + more - pages)?;
+                }
+                self.handed_out(behind, pages - has);
+                return Ok(true);
+            }
+            let ends = (behind + more) as usize == self.raw().pages();
+            if !ends || !may_grow || !self.grow(pages - has)? {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Notes that pages are no longer untouched; says whether they were.
+    fn handed_out(&self, first: u32, pages: u32) -> bool {
+        let fresh = &self.raw().header().fresh;
+        let was = fresh.load(Relaxed);
+        fresh.store(was.max(u64::from(first + pages)), Relaxed);
+        u64::from(first) >= was
+    }
+
+    /// Enters a free run into its bin.
+    fn bin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
+        let header = self.raw().header();
+        self.raw().mark(first, pages, Kind::Free, Kind::FreeEnd)?;
+        let bin = bin(pages);
+        let head = &header.bins[bin];
+        link_before(self.raw(), first, head.load(Relaxed))?;
+        head.store(first, Relaxed);
+        let map = &header.bin_map[bin / 64];
+        map.store(map.load(Relaxed) | 1 << (bin % 64), Relaxed);
+        add(&header.free_pages, u64::from(pages));
+        Ok(())
+    }
+
+    /// Takes a free run out of its bin.
+    fn unbin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
+        let header = self.raw().header();
+        let bin = bin(pages);
+        if let Some(head) = unlink(self.raw(), first)? {
+            if header.bins[bin].load(Relaxed) != first {
+                return Err(Damaged);
+            }
+            header.bins[bin].store(head, Relaxed);
+            if head == 0 {
+                let map = &header.bin_map[bin / 64];
+                map.store(map.load(Relaxed) & !(1 << (bin % 64)), Relaxed);
+            }
+        }
+        sub(&header.free_pages, u64::from(pages));
+        Ok(())
+    }
+
+    /// Grows the segment so that a run of `pages` pages fits behind its end, a free run there counted in.
+    #[cold]
+    fn grow(&self, pages: u32) -> Result<bool, Damaged> {
+        let has = self.raw().pages();
+        let most = self
+            .raw()
+            .header()
+            .max_pages
+            .load(Relaxed)
+            .min(MOST_PAGES as u64) as usize;
+        let free = self
+            .free_before(has as u32)?
+            .map_or(0, |(_, pages)| pages as usize);
+        let new = (pages as usize).saturating_sub(free);
+        // Leaves for what comes, which may have to lie before it.
+        let leaves = ((has + new) >> LEAF_SHIFT) + 2 - has.div_ceil(LEAF_ENTRIES);
+        let needed = has + new + leaves * LEAF_PAGES as usize;
+        let liked = has
+            + (new + leaves * LEAF_PAGES as usize)
+                .max(LEAST_GROWTH)
+                .max(has / 8);
+        for wanted in [liked.min(most), needed.min(most)] {
+            if wanted <= has {
+                continue;
+            }
+            if let Some(len) = self.ground.extend(wanted << PAGE_SHIFT) {
+                let mapped = (len >> PAGE_SHIFT).min(most);
+                // SAFETY: the ground says that the segment is mapped that far now; the rest as for `self.raw()`.
+                let Some(raw) = (unsafe { Raw::new(self.raw().base(), mapped << PAGE_SHIFT) })
+                else {
+                    continue;
+                };
+                self.raw.set(raw);
+                self.adopt(has as u32, mapped as u32)?;
+                return Ok(self.raw().pages() > has);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the pages from `from` to `to`, mapped and unused, into the heap.
+    fn adopt(&self, from: u32, to: u32) -> Result<(), Damaged> {
+        let header = self.raw().header();
+        let mut to = to;
+        let mut cursor = from;
+        let known = (from as usize).div_ceil(LEAF_ENTRIES);
+        // Leaves go elsewhere if possible: what is free at the end is to go on behind it.
+        let tail = self.free_before(from)?;
+        if let Some((first, pages)) = tail {
+            self.unbin(first, pages)?;
+        }
+        for leaf in known..(to as usize).div_ceil(LEAF_ENTRIES) {
+            let (place, zero) = match self.take_free(LEAF_PAGES)? {
+                Some(place) => {
+                    let zero = self.handed_out(place, LEAF_PAGES);
+                    self.raw()
+                        .mark(place, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+                    (place, zero)
+                }
+                None if cursor + LEAF_PAGES <= to => {
+                    cursor += LEAF_PAGES;
+                    (
+                        cursor - LEAF_PAGES,
+                        u64::from(from) >= header.fresh.load(Relaxed),
+                    )
+                }
+                None => {
+                    to = (leaf << LEAF_SHIFT) as u32;
+                    break;
+                }
+            };
+            if !zero {
+                self.clear(place, LEAF_PAGES)?;
+            }
+            self.raw().leaf(leaf).ok_or(Damaged)?.store(place, Relaxed);
+        }
+        if let Some((first, pages)) = tail {
+            self.bin(first, pages)?;
+        }
+        if to <= from {
+            return Ok(());
+        }
+        header.pages.store(u64::from(to), Relaxed);
+        let mut place = from;
+        while place < cursor.min(to) {
+            self.raw()
+                .mark(place, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+            place += LEAF_PAGES;
+        }
+        if cursor > from {
+            self.handed_out(from, cursor - from);
+        }
+        if cursor < to {
+            self.give(cursor, to - cursor)?;
+        }
+        Ok(())
+    }
+
+    /// Fills pages with zeros.
+    pub(super) fn clear(&self, first: u32, pages: u32) -> Result<(), Damaged> {
+        let bytes = pages as usize * PAGE;
+        let at = self.raw().block(first, 0, bytes)?;
+        // SAFETY: mapped, as `block` found, and in nobody's use: the run was just taken.
+        unsafe { at.write_bytes(0, bytes) };
+        Ok(())
+    }
+}
+
+/// The first bin from `from` on that has a run.
+fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
+    (from / 64..BINS / 64).find_map(|word| {
+        let mut bits = header.bin_map[word].load(Relaxed);
+        if word == from / 64 {
+            bits &= u64::MAX << (from % 64);
+        }
+        (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
+    })
+}
+
+/// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they hold zeros but for page 0.
+///
+/// Returns false if there is no room for its tables.
+pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Result<bool, Damaged> {
+    let front = front_pages(max_pages);
+    let pages = raw.mapped().min(max_pages);
+    if max_pages > MOST_PAGES || (front + LEAF_PAGES) as usize >= pages {
+        return Ok(false);
+    }
+    let header = raw.header();
+    header.magic.store(0, Relaxed);
+    let runs = Runs::new(raw, &Nowhere);
+    // The headers' words and the directory, but not the region's header.
+    let at = raw.block(0, HEAP_AT, front as usize * PAGE - HEAP_AT)?;
+    // SAFETY: mapped, as `block` found; the caller has the segment for itself, and of a heap that was here nothing is
+    // used any more.
+    unsafe { at.write_bytes(0, front as usize * PAGE - HEAP_AT) };
+    if !zero {
+        runs.clear(front, LEAF_PAGES)?;
+    }
+    header.format.store(FORMAT, Relaxed);
+    header.max_pages.store(max_pages as u64, Relaxed);
+    header.seed.store(seed, Relaxed);
+    // Nothing is known to be zero otherwise.
+    let fresh = if zero {
+        front + LEAF_PAGES
+    } else {
+        pages as u32
+    };
+    header.fresh.store(u64::from(fresh), Relaxed);
+    // The first leaf's pages first; then all that it knows; then the rest as by growth.
+    let first = pages.min(LEAF_ENTRIES);
+    raw.leaf(0).ok_or(Damaged)?.store(front, Relaxed);
+    header.pages.store(first as u64, Relaxed);
+    raw.mark(0, front, Kind::Own, Kind::OwnEnd)?;
+    raw.mark(front, LEAF_PAGES, Kind::Own, Kind::OwnEnd)?;
+    let begin = front + LEAF_PAGES;
+    runs.give(begin, first as u32 - begin)?;
+    if pages > first {
+        runs.adopt(first as u32, pages as u32)?;
+    }
+    header.magic.store(MAGIC, Relaxed);
+    Ok(true)
+}
+
+/// A segment that does not grow.
+pub(super) struct Nowhere;
+
+impl Extend for Nowhere {
+    fn extend(&self, _wanted: usize) -> Option<usize> {
+        None
+    }
+}
+
+/// Marks every page of a slab.
+pub(super) fn mark_slab(raw: Raw, first: u32, pages: u32, class: u8) -> Result<(), Damaged> {
+    for back in 1..pages {
+        let state = State::new(Kind::SlabRest, class, back);
+        raw.entry(first + back)?.state.store(state.word(), Relaxed);
+    }
+    let state = State::new(Kind::Slab, class, pages);
+    raw.entry(first)?.state.store(state.word(), Relaxed);
+    Ok(())
+}

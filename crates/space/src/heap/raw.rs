@@ -1,0 +1,163 @@
+//! The heap's words in a mapped segment: every offset is checked against what is mapped before it becomes an address, so
+//! that **no content of the segment leads outside of it**.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::layout::{
+    DIRECTORY_AT, Entry, HEAP_AT, HeapHeader, Kind, LEAF_ENTRIES, LEAF_PAGES, LEAF_SHIFT, PAGE,
+    PAGE_SHIFT, State,
+};
+
+/// Something stood where it cannot stand. The operation that met it did nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Damaged;
+
+/// A mapped segment with room for a heap.
+///
+/// Copies and holds no reference; the mapping outlives it by the promise of [`Raw::new`].
+#[derive(Clone, Copy)]
+pub(super) struct Raw {
+    base: NonNull<u8>,
+    /// Mapped bytes, in whole pages; [`PAGE`] at least.
+    len: usize,
+}
+
+impl Raw {
+    /// A view of `len` bytes at `base`, cut down to whole pages; `None` where that is not one.
+    ///
+    /// # Safety
+    /// The bytes must be mapped readable and writable (or only read from by what is called on the view) as long as the
+    /// view and its copies are used, at an address that is a multiple of 2 MiB, and whoever writes to the heap's own
+    /// words meanwhile does so by atomic accesses.
+    #[inline]
+    pub(super) unsafe fn new(base: NonNull<u8>, len: usize) -> Option<Self> {
+        let len = len & !(PAGE - 1);
+        (len > 0).then_some(Self { base, len })
+    }
+
+    #[inline]
+    pub(super) fn base(self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Mapped pages.
+    #[inline]
+    pub(super) fn mapped(self) -> usize {
+        self.len >> PAGE_SHIFT
+    }
+
+    #[inline]
+    pub(super) fn header<'a>(self) -> &'a HeapHeader {
+        // SAFETY: page 0 is mapped, it holds the header, aligned since the base is; atomics take any bits. The lifetime
+        // ends with the view's use, by the promise of `new`.
+        unsafe { self.base.add(HEAP_AT).cast().as_ref() }
+    }
+
+    /// Pages that the heap says it has, as far as they are mapped.
+    #[inline]
+    pub(super) fn pages(self) -> usize {
+        (self.header().pages.load(Relaxed) as usize).min(self.mapped())
+    }
+
+    /// The directory's word of a leaf.
+    #[inline]
+    pub(super) fn leaf<'a>(self, leaf: usize) -> Option<&'a AtomicU32> {
+        let at = DIRECTORY_AT + leaf * 4;
+        if at + 4 > self.len {
+            return None;
+        }
+        // SAFETY: mapped, as just seen, and aligned.
+        Some(unsafe { self.base.add(at).cast().as_ref() })
+    }
+
+    /// What is known of `page`.
+    #[inline]
+    pub(super) fn entry<'a>(self, page: u32) -> Result<&'a Entry, Damaged> {
+        let page = page as usize;
+        if page >= self.mapped() {
+            return Err(Damaged);
+        }
+        let leaf = self.leaf(page >> LEAF_SHIFT).ok_or(Damaged)?.load(Relaxed) as usize;
+        if leaf == 0 || leaf + LEAF_PAGES as usize > self.mapped() {
+            return Err(Damaged);
+        }
+        let at = (leaf << PAGE_SHIFT) + (page & (LEAF_ENTRIES - 1)) * size_of::<Entry>();
+        // SAFETY: the leaf's pages are mapped, as just seen; entries are aligned within pages.
+        Ok(unsafe { self.base.add(at).cast().as_ref() })
+    }
+
+    /// What an entry's first word says.
+    #[inline]
+    pub(super) fn state(self, page: u32) -> Result<State, Damaged> {
+        Ok(State::of(self.entry(page)?.state.load(Relaxed)))
+    }
+
+    /// Marks the ends of a run.
+    pub(super) fn mark(self, first: u32, pages: u32, kind: Kind, end: Kind) -> Result<(), Damaged> {
+        if pages > 1 {
+            let last = self.entry(first + pages - 1)?;
+            last.state.store(State::new(end, 0, pages).word(), Relaxed);
+        }
+        self.entry(first)?
+            .state
+            .store(State::new(kind, 0, pages).word(), Relaxed);
+        Ok(())
+    }
+
+    /// Word `index` of the bitmap at the beginning of the slab at `page`.
+    #[inline]
+    pub(super) fn bitmap<'a>(self, page: u32, index: u32) -> Result<&'a AtomicU64, Damaged> {
+        let page = page as usize;
+        if page >= self.mapped() || index as usize >= PAGE / 8 {
+            return Err(Damaged);
+        }
+        let at = (page << PAGE_SHIFT) + index as usize * 8;
+        // SAFETY: within a mapped page, aligned.
+        Ok(unsafe { self.base.add(at).cast().as_ref() })
+    }
+
+    /// The address of `offset` bytes into the run at `page`, of which `bytes` follow.
+    #[inline]
+    pub(super) fn block(
+        self,
+        page: u32,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<NonNull<u8>, Damaged> {
+        let at = ((page as usize) << PAGE_SHIFT) + offset;
+        // Neither term exceeds 2^45.
+        if at + bytes > self.len {
+            return Err(Damaged);
+        }
+        // SAFETY: within the mapping.
+        Ok(unsafe { self.base.add(at) })
+    }
+
+    /// The page of an address and the offset in it; `None` outside of the segment.
+    #[inline]
+    pub(super) fn place(self, at: NonNull<u8>) -> Option<(u32, u32)> {
+        let offset = at.addr().get().wrapping_sub(self.base.addr().get());
+        (offset < self.len).then_some(((offset >> PAGE_SHIFT) as u32, (offset & (PAGE - 1)) as u32))
+    }
+
+    /// Counts damage that an operation met.
+    #[cold]
+    pub(super) fn note(self) {
+        let damage = &self.header().damage;
+        damage.store(damage.load(Relaxed).saturating_add(1), Relaxed);
+    }
+}
+
+/// Adds to a counter that only the holder of the segment's lock changes; stays defined where one lies.
+#[inline]
+pub(super) fn add(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+/// Takes from such a counter.
+#[inline]
+pub(super) fn sub(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed).wrapping_sub(by), Relaxed);
+}

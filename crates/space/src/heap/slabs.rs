@@ -1,0 +1,208 @@
+//! Small blocks: a bit each, in slabs of one size class, in constant time.
+//!
+//! A class knows its slabs with room as a list. A block comes from the first of them, and from the next when that is
+//! full; a full slab hangs in no list, and returns to the front when a block of it is given back, so that nearly full
+//! slabs are filled up and others can run empty. An empty slab's pages go back, unless it is the class' only one with
+//! room. That a block is free is said by a set bit in the slab's entry or bitmap, apart from the blocks: giving back what
+//! is free already, or what never was a block, is noticed.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::classes::{CLASSES, Class, TABLE};
+use super::layout::{ClassState, Kind};
+use super::pages::{Runs, link_before, mark_slab, next, previous, unlink};
+use super::raw::{Damaged, Raw, add, sub};
+use std::ptr::NonNull;
+
+/// A block found by its address.
+pub(super) struct Found {
+    pub(super) class: u8,
+    /// Its slab's first page.
+    page: u32,
+    block: u32,
+}
+
+/// A block of `class`; `None`: there is no room and none to be had.
+#[inline]
+pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Damaged> {
+    let shape = &TABLE[class as usize];
+    let state = &runs.raw().header().classes[class as usize];
+    let mut page = state.head.load(Relaxed);
+    if page == 0 {
+        page = match new_slab(runs, class)? {
+            Some(page) => page,
+            None => return Ok(None),
+        };
+    }
+    let raw = runs.raw();
+    let entry = raw.entry(page)?;
+    let is = raw.state(page)?;
+    if is.kind != Kind::Slab || is.class != class {
+        return Err(Damaged);
+    }
+    let map = entry.map.load(Relaxed);
+    if map == 0 {
+        return Err(Damaged);
+    }
+    let bit = map.trailing_zeros();
+    let mut left = map & (map - 1);
+    let block = if shape.has_bitmap() {
+        let word = raw.bitmap(page, bit)?;
+        let bits = word.load(Relaxed);
+        if bits == 0 || bit >= shape.words() {
+            return Err(Damaged);
+        }
+        let rest = bits & (bits - 1);
+        word.store(rest, Relaxed);
+        if rest != 0 {
+            left = map;
+        }
+        bit * 64 + bits.trailing_zeros()
+    } else {
+        bit
+    };
+    if block >= shape.blocks {
+        return Err(Damaged);
+    }
+    entry.map.store(left, Relaxed);
+    add(&entry.used, 1);
+    add(&state.live, 1);
+    if left == 0 {
+        let head = unlink(raw, page)?.ok_or(Damaged)?;
+        state.head.store(head, Relaxed);
+    }
+    let offset = shape.first + block * shape.size;
+    raw.block(page, offset as usize, shape.size as usize)
+        .map(Some)
+}
+
+/// A new slab, at the head of its class' empty list.
+#[cold]
+fn new_slab(runs: &Runs<'_>, class: u8) -> Result<Option<u32>, Damaged> {
+    let shape = &TABLE[class as usize];
+    let Some((page, _)) = runs.take(shape.pages)? else {
+        return Ok(None);
+    };
+    let raw = runs.raw();
+    mark_slab(raw, page, shape.pages, class)?;
+    if shape.has_bitmap() {
+        for word in 0..shape.words() {
+            raw.bitmap(page, word)?.store(shape.mask(word), Relaxed);
+        }
+    }
+    let entry = raw.entry(page)?;
+    entry.used.store(0, Relaxed);
+    entry.map.store(shape.full_map(), Relaxed);
+    let state = &raw.header().classes[class as usize];
+    link_before(raw, page, 0)?;
+    state.head.store(page, Relaxed);
+    let slabs = state.slabs.load(Relaxed);
+    state.slabs.store(slabs.wrapping_add(1), Relaxed);
+    Ok(Some(page))
+}
+
+/// The block that begins at `offset` bytes into `page`, a page of a slab.
+#[inline]
+pub(super) fn find(raw: Raw, page: u32, offset: u32) -> Result<Found, Damaged> {
+    let is = raw.state(page)?;
+    let (first, offset) = match is.kind {
+        Kind::Slab => (page, offset),
+        Kind::SlabRest if is.pages < 8 => (
+            page.checked_sub(is.pages).ok_or(Damaged)?,
+            offset + is.pages * super::layout::PAGE as u32,
+        ),
+        _ => return Err(Damaged),
+    };
+    let head = raw.state(first)?;
+    if head.kind != Kind::Slab || head.class != is.class || is.class as usize >= CLASSES {
+        return Err(Damaged);
+    }
+    let block = TABLE[is.class as usize].block_at(offset).ok_or(Damaged)?;
+    Ok(Found {
+        class: is.class,
+        page: first,
+        block,
+    })
+}
+
+/// Gives a block back.
+#[inline]
+pub(super) fn give(runs: &Runs<'_>, found: &Found) -> Result<(), Damaged> {
+    let raw = runs.raw();
+    let shape = &TABLE[found.class as usize];
+    let state = &raw.header().classes[found.class as usize];
+    let entry = raw.entry(found.page)?;
+    let map = entry.map.load(Relaxed);
+    let (word, bit) = (found.block / 64, 1 << (found.block % 64));
+    let used = entry.used.load(Relaxed);
+    if is_free(raw, shape, found, map)? || used == 0 {
+        // Given back twice.
+        return Err(Damaged);
+    }
+    if shape.has_bitmap() {
+        let bits = raw.bitmap(found.page, word)?;
+        bits.store(bits.load(Relaxed) | bit, Relaxed);
+        entry.map.store(map | 1 << word, Relaxed);
+    } else {
+        entry.map.store(map | bit, Relaxed);
+    }
+    entry.used.store(used - 1, Relaxed);
+    sub(&state.live, 1);
+    if map == 0 {
+        let head = state.head.load(Relaxed);
+        link_before(raw, found.page, head)?;
+        state.head.store(found.page, Relaxed);
+        // The one that was kept for the want of another.
+        if head != 0 && raw.entry(head)?.used.load(Relaxed) == 0 {
+            release(runs, state, head, shape.pages)?;
+        }
+    } else if used == 1 {
+        let alone = previous(entry) == 0 && next(entry) == 0;
+        if !alone {
+            release(runs, state, found.page, shape.pages)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a block is handed out.
+pub(super) fn is_used(raw: Raw, found: &Found) -> Result<bool, Damaged> {
+    let map = raw.entry(found.page)?.map.load(Relaxed);
+    Ok(!is_free(raw, &TABLE[found.class as usize], found, map)?)
+}
+
+fn is_free(raw: Raw, shape: &Class, found: &Found, map: u64) -> Result<bool, Damaged> {
+    let bits = if shape.has_bitmap() {
+        raw.bitmap(found.page, found.block / 64)?.load(Relaxed)
+    } else {
+        map
+    };
+    Ok(bits & 1 << (found.block % 64) != 0)
+}
+
+/// Takes an empty slab out of its class' list and gives its pages back.
+#[cold]
+fn release(runs: &Runs<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
+    if let Some(head) = unlink(runs.raw(), page)? {
+        state.head.store(head, Relaxed);
+    }
+    let slabs = state.slabs.load(Relaxed);
+    state.slabs.store(slabs.wrapping_sub(1), Relaxed);
+    runs.give(page, pages)
+}
+
+/// Gives back the empty slabs that classes keep. Returns whether there were any.
+#[cold]
+pub(super) fn trim(runs: &Runs<'_>) -> Result<bool, Damaged> {
+    let mut any = false;
+    for (class, shape) in TABLE.iter().enumerate() {
+        let state = &runs.raw().header().classes[class];
+        let page = state.head.load(Relaxed);
+        // Only a class' first slab may be empty, and only as long as it is the sole one with room.
+        if page != 0 && runs.raw().entry(page)?.used.load(Relaxed) == 0 {
+            release(runs, state, page, shape.pages)?;
+            any = true;
+        }
+    }
+    Ok(any)
+}

@@ -1,0 +1,61 @@
+//! Figures of a heap, added up from its counters.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::classes::TABLE;
+use super::layout::PAGE;
+use super::raw::Raw;
+
+/// What a heap holds. All in bytes, unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeapStats {
+    /// What the heap has of its segment now, headers included.
+    pub segment_bytes: u64,
+    /// What it may have.
+    pub max_bytes: u64,
+    /// Blocks handed out, their number.
+    pub blocks: u64,
+    /// Blocks handed out, rounded up to what each takes.
+    pub used_bytes: u64,
+    /// Room in slabs for more blocks of their sizes, their unused ends and bitmaps included.
+    pub slab_rest_bytes: u64,
+    /// Free runs of pages, for any use.
+    pub free_bytes: u64,
+    /// The heap's own tables.
+    pub own_bytes: u64,
+    /// How often an operation met damage.
+    pub damage: u64,
+}
+
+pub(super) fn stats(raw: Raw) -> HeapStats {
+    let header = raw.header();
+    let page = PAGE as u64;
+    let large_pages = header.large_pages.load(Relaxed);
+    let mut blocks = header.large_runs.load(Relaxed);
+    // A damaged heap's counters may be anything: wrapping, not panicking.
+    let mut used = large_pages.wrapping_mul(page);
+    let mut slabs = 0_u64;
+    for (class, state) in TABLE.iter().zip(&header.classes) {
+        let live = state.live.load(Relaxed);
+        blocks = blocks.wrapping_add(live);
+        used = used.wrapping_add(live.wrapping_mul(u64::from(class.size)));
+        let pages = u64::from(state.slabs.load(Relaxed)).wrapping_mul(u64::from(class.pages));
+        slabs = slabs.wrapping_add(pages.wrapping_mul(page));
+    }
+    let segment = (raw.pages() as u64).wrapping_mul(page);
+    let free = header.free_pages.load(Relaxed).wrapping_mul(page);
+    let large = large_pages.wrapping_mul(page);
+    HeapStats {
+        segment_bytes: segment,
+        max_bytes: header.max_pages.load(Relaxed).wrapping_mul(page),
+        blocks,
+        used_bytes: used,
+        slab_rest_bytes: slabs.wrapping_sub(used.wrapping_sub(large)),
+        free_bytes: free,
+        own_bytes: segment
+            .wrapping_sub(free)
+            .wrapping_sub(slabs)
+            .wrapping_sub(large),
+        damage: header.damage.load(Relaxed),
+    }
+}

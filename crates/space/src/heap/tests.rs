@@ -1,0 +1,444 @@
+//! The heap against a model, on damaged words, and at its end.
+
+use super::layout::HEAP_AT;
+use super::*;
+use crate::present::Ground;
+use mneme_sys::{PagePolicy, Region};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+const MIB: usize = 1 << 20;
+
+/// Grows a region of this process.
+struct Private(Arc<Region>);
+
+impl Ground for Private {
+    fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
+        let full = |_| HeapError::Full {
+            wanted,
+            max: self.0.max(),
+        };
+        self.0.grow(wanted).map_err(full)?;
+        Ok(self.0.len())
+    }
+}
+
+struct Rig {
+    present: [Present; 1],
+    region: Arc<Region>,
+}
+
+impl Rig {
+    fn new(len: usize, max: usize) -> Self {
+        let region = Arc::new(Region::private(len, max, PagePolicy::Small).unwrap());
+        let base = NonNull::new(region.base()).unwrap();
+        // SAFETY: a region of our own, not yet used.
+        unsafe { format(base, region.len(), region.max(), true) }.unwrap();
+        Self {
+            present: [Present {
+                name: "rig".into(),
+                base,
+                len: AtomicUsize::new(region.len()),
+                exclusive: true,
+                ground: Arc::new(Private(region.clone())),
+            }],
+            region,
+        }
+    }
+
+    /// Runs `f` with the heap, and checks it afterwards.
+    fn with<R>(&self, f: impl FnOnce(Heap<'_>) -> R) -> R {
+        // SAFETY: mapped, and this thread alone has it.
+        let _marked = unsafe { present::mark(&self.present) }.unwrap();
+        let heap = Heap::new(self.present[0].base);
+        let result = f(heap);
+        assert_eq!(heap.check().unwrap().problems, []);
+        result
+    }
+}
+
+fn layout(size: usize, align: usize) -> Layout {
+    Layout::from_size_align(size, align).unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Allocate {
+        size: usize,
+        align: u32,
+        zeroed: bool,
+    },
+    Free {
+        which: usize,
+    },
+    Resize {
+        which: usize,
+        size: usize,
+    },
+}
+
+fn sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        6 => 0_usize..300,
+        3 => 300_usize..40_000,
+        1 => 40_000_usize..1_500_000,
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (sizes(), prop_oneof![5 => 0_u32..4, 1 => 4_u32..17], any::<bool>())
+            .prop_map(|(size, align, zeroed)| Op::Allocate { size, align, zeroed }),
+        3 => any::<usize>().prop_map(|which| Op::Free { which }),
+        2 => (any::<usize>(), sizes()).prop_map(|(which, size)| Op::Resize { which, size }),
+    ]
+}
+
+/// Fills and verifies only the ends of long blocks under Miri, where each byte takes a microsecond.
+fn touched(len: usize) -> impl Iterator<Item = usize> {
+    let step = if cfg!(miri) { (len / 8).max(1) } else { 1 };
+    (0..len).step_by(step).chain(len.checked_sub(1))
+}
+
+struct Block {
+    layout: Layout,
+    fill: u8,
+}
+
+/// Blocks hold what was written to them, never overlap, and whatever the history, nothing is lost.
+fn against_model(ops: Vec<Op>, max: usize) {
+    let rig = Rig::new(2 * MIB, max);
+    rig.with(|heap| {
+        let mut live: BTreeMap<usize, Block> = BTreeMap::new();
+        let mut pointers: BTreeMap<usize, NonNull<u8>> = BTreeMap::new();
+        let mut fill = 0_u8;
+        let verify = |at: NonNull<u8>, block: &Block, len: usize| {
+            for i in touched(len) {
+                // SAFETY: within a live block.
+                assert_eq!(unsafe { at.add(i).read() }, block.fill);
+            }
+        };
+        let paint = |at: NonNull<u8>, len: usize, fill: u8| {
+            if cfg!(miri) {
+                for i in touched(len) {
+                    // SAFETY: as above.
+                    unsafe { at.add(i).write(fill) };
+                }
+            } else {
+                // SAFETY: as above.
+                unsafe { at.write_bytes(fill, len) };
+            }
+        };
+        for op in ops {
+            fill = fill.wrapping_add(1);
+            match op {
+                Op::Allocate {
+                    size,
+                    align,
+                    zeroed,
+                } => {
+                    let layout = layout(size, 1 << align);
+                    let got = if zeroed {
+                        heap.allocate_zeroed(layout)
+                    } else {
+                        heap.allocate(layout)
+                    };
+                    let Ok(got) = got else { continue };
+                    assert!(got.len() >= size);
+                    let at = got.cast::<u8>();
+                    assert!(at.addr().get().is_multiple_of(1 << align));
+                    if size == 0 {
+                        continue;
+                    }
+                    if zeroed {
+                        verify(at, &Block { layout, fill: 0 }, size);
+                    }
+                    let address = at.addr().get();
+                    let before = live.range(..address + size).next_back();
+                    if let Some((start, block)) = before {
+                        assert!(start + block.layout.size() <= address, "blocks overlap");
+                    }
+                    paint(at, size, fill);
+                    live.insert(address, Block { layout, fill });
+                    pointers.insert(address, at);
+                }
+                Op::Free { which } => {
+                    let Some(&address) = live.keys().nth(which % live.len().max(1)) else {
+                        continue;
+                    };
+                    let block = live.remove(&address).unwrap();
+                    let at = pointers.remove(&address).unwrap();
+                    verify(at, &block, block.layout.size());
+                    // SAFETY: allocated with this layout.
+                    unsafe { heap.deallocate(at, block.layout) };
+                }
+                Op::Resize { which, size } => {
+                    let Some(&address) = live.keys().nth(which % live.len().max(1)) else {
+                        continue;
+                    };
+                    let old = live[&address].layout;
+                    let new = layout(size.max(1), old.align());
+                    let at = pointers[&address];
+                    let got = if new.size() >= old.size() {
+                        // SAFETY: allocated with the old layout, and it grows.
+                        unsafe { heap.grow(at, old, new) }
+                    } else {
+                        // SAFETY: as above, it shrinks.
+                        unsafe { heap.shrink(at, old, new) }
+                    };
+                    let Ok(got) = got else { continue };
+                    let block = live.remove(&address).unwrap();
+                    pointers.remove(&address);
+                    let at = got.cast::<u8>();
+                    verify(
+                        at,
+                        &block,
+                        if cfg!(miri) {
+                            1
+                        } else {
+                            old.size().min(new.size())
+                        },
+                    );
+                    paint(at, new.size(), fill);
+                    let address = at.addr().get();
+                    live.insert(address, Block { layout: new, fill });
+                    pointers.insert(address, at);
+                }
+            }
+        }
+        for (address, block) in live {
+            let at = pointers[&address];
+            verify(at, &block, block.layout.size());
+            // SAFETY: allocated with this layout.
+            unsafe { heap.deallocate(at, block.layout) };
+        }
+        let stats = heap.stats().unwrap();
+        assert_eq!((stats.blocks, stats.used_bytes, stats.damage), (0, 0, 0));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 3 } else { 200 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn blocks_hold_what_was_written_and_nothing_is_lost(
+        ops in prop::collection::vec(op(), 1..if cfg!(miri) { 40 } else { 400 }),
+    ) {
+        against_model(ops, 16 * MIB);
+    }
+
+    #[test]
+    fn a_full_heap_refuses_and_stays_whole(
+        ops in prop::collection::vec(op(), 1..if cfg!(miri) { 20 } else { 400 }),
+    ) {
+        against_model(ops, 4 * MIB);
+    }
+}
+
+/// All that was given back can be had again in one piece.
+#[test]
+fn what_is_given_back_merges_to_one_run() {
+    let rig = Rig::new(8 * MIB, 8 * MIB);
+    rig.with(|heap| {
+        let free = heap.stats().unwrap().free_bytes as usize;
+        for size in [24, 700, 5000, 30_000, 100_000] {
+            let mut blocks = Vec::new();
+            while let Ok(block) = heap.allocate(layout(size, 8)) {
+                blocks.push(block.cast::<u8>());
+            }
+            assert!(blocks.len() * size > free * 6 / 7, "{size}");
+            // Evens first, so that nothing merges before the end.
+            for half in [0, 1] {
+                for block in blocks.iter().skip(half).step_by(2) {
+                    // SAFETY: allocated just so.
+                    unsafe { heap.deallocate(*block, layout(size, 8)) };
+                }
+            }
+            // The classes' kept slabs go where they are needed.
+            let whole = heap.allocate(layout(free, 1)).unwrap().cast();
+            // SAFETY: as above.
+            unsafe { heap.deallocate(whole, layout(free, 1)) };
+        }
+    });
+}
+
+/// A vector that doubles at the segment's end is never copied: it grows where it lies, past several leaves.
+#[test]
+#[cfg_attr(miri, ignore = "a quarter of a GiB")]
+fn the_last_block_grows_in_place_as_the_segment_does() {
+    let rig = Rig::new(2 * MIB, 512 * MIB);
+    rig.with(|heap| {
+        let mut size = 64 << 10;
+        let first = heap.allocate(layout(size, 8)).unwrap().cast::<u8>();
+        let mut moves = 0;
+        let mut at = first;
+        while size < 256 * MIB {
+            // SAFETY: allocated with this layout.
+            let grown = unsafe { heap.grow(at, layout(size, 8), layout(size * 2, 8)) };
+            moves += usize::from(grown.unwrap().cast() != at);
+            at = grown.unwrap().cast();
+            size *= 2;
+        }
+        // A leaf may come to lie before it while there is no room for it elsewhere.
+        assert!(moves <= 2, "{moves}");
+    });
+    assert!(rig.region.len() < 420 * MIB, "{}", rig.region.len());
+}
+
+/// What was never a block, or is none any more, is not given back; nothing breaks.
+#[test]
+fn giving_back_twice_or_what_is_no_block_is_noticed() {
+    let rig = Rig::new(2 * MIB, 2 * MIB);
+    // SAFETY: mapped, and this thread alone has it.
+    let _marked = unsafe { present::mark(&rig.present) }.unwrap();
+    let heap = Heap::new(rig.present[0].base);
+    let keep = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
+    let small = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
+    let large = heap.allocate(layout(100_000, 8)).unwrap().cast::<u8>();
+    // SAFETY: not sound for a client; the heap looks at the address alone.
+    unsafe {
+        heap.deallocate(small, layout(100, 8));
+        heap.deallocate(small, layout(100, 8));
+        heap.deallocate(keep.add(8), layout(100, 8));
+        heap.deallocate(large, layout(100_000, 8));
+        heap.deallocate(large, layout(100_000, 8));
+        heap.deallocate(rig.present[0].base, layout(1, 1));
+    }
+    let report = heap.check().unwrap();
+    assert_eq!(report.problems, [HeapProblem::Met { times: 4 }]);
+    assert_eq!(report.stats.blocks, 1);
+}
+
+/// Outside of a section, in one that only reads, and in another thread there is nothing to be had.
+#[test]
+fn a_heap_works_only_where_the_segment_is_held_exclusively() {
+    let mut rig = Rig::new(2 * MIB, 2 * MIB);
+    let heap = Heap::new(rig.present[0].base);
+    assert!(heap.allocate(layout(8, 8)).is_err());
+    assert!(matches!(heap.check(), Err(HeapError::Outside)));
+    let block = rig.with(|heap| {
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| assert!(heap.allocate(layout(8, 8)).is_err()))
+                .join()
+                .unwrap();
+        });
+        heap.allocate(layout(8, 8)).unwrap().cast::<u8>()
+    });
+    rig.present[0].exclusive = false;
+    let lost = Heap::lost();
+    rig.with(|_| {
+        let heap = Heap::new(heap.base);
+        assert!(heap.allocate(layout(8, 8)).is_err());
+        // SAFETY: allocated so.
+        unsafe { heap.deallocate(block, layout(8, 8)) };
+        assert!(Heap::lost() > lost);
+        assert_eq!(heap.stats().unwrap().blocks, 1);
+    });
+}
+
+/// Formatting makes a heap of whatever bytes are there, and gives zeros where zeros are asked for.
+#[test]
+fn a_segment_full_of_garbage_can_be_formatted_anew() {
+    let rig = Rig::new(2 * MIB, 4 * MIB);
+    let base = rig.present[0].base;
+    // SAFETY: within the region, nobody else's.
+    unsafe { base.write_bytes(0xa5, 2 * MIB) };
+    // SAFETY: as above.
+    unsafe { format(base, 2 * MIB, 4 * MIB, false) }.unwrap();
+    rig.with(|heap| {
+        let free = heap.stats().unwrap().free_bytes as usize;
+        let block = heap.allocate_zeroed(layout(free, 1)).unwrap();
+        // SAFETY: allocated so long.
+        assert!(touched(free).all(|i| unsafe { block.cast::<u8>().add(i).read() } == 0));
+    });
+}
+
+/// Any word of the heap's own pages overwritten: every call returns, nothing outside of the segment is touched.
+#[test]
+fn damaged_words_lead_to_errors_and_nowhere_else() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut found = 0;
+    let rounds = if cfg!(miri) { 6 } else { 3000 };
+    for round in 0..rounds {
+        let rig = Rig::new(2 * MIB, 4 * MIB);
+        // SAFETY: mapped, and this thread alone has it.
+        let _marked = unsafe { present::mark(&rig.present) }.unwrap();
+        let heap = Heap::new(rig.present[0].base);
+        let mut blocks = Vec::new();
+        for _ in 0..60 {
+            let layout = layout(1 + (random() as usize % (8 << (random() % 14))), 8);
+            blocks.push((heap.allocate(layout).unwrap().cast::<u8>(), layout));
+            if random().is_multiple_of(3) {
+                let (block, layout) = blocks.swap_remove(random() as usize % blocks.len());
+                // SAFETY: allocated so.
+                unsafe { heap.deallocate(block, layout) };
+            }
+        }
+        for _ in 0..=round % 4 {
+            // Header, directory, leaf and the first slabs, in turn.
+            let (from, len) = [
+                (HEAP_AT as u64, 1344),
+                (8192, 64),
+                (PAGE as u64, 4096),
+                (9 * PAGE as u64, 16 * PAGE as u64),
+            ][random() as usize % 4];
+            let at = from + random() % len / 8 * 8;
+            let word = rig.region.at::<AtomicU64>(at).unwrap();
+            let was = word.load(Relaxed);
+            let now = match random() % 5 {
+                0 => 0,
+                1 => u64::MAX,
+                2 => was ^ 1 << (random() % 64),
+                3 => random() % 256,
+                _ => random(),
+            };
+            word.store(now, Relaxed);
+        }
+        found += usize::from(heap.check().is_ok_and(|report| !report.is_whole()));
+        for _ in 0..100 {
+            let layout = layout(1 + (random() as usize % (8 << (random() % 16))), 8);
+            match random() % 3 {
+                0 => {
+                    if let Ok(block) = heap.allocate(layout) {
+                        let at = block.cast::<u8>().addr().get() - rig.region.base().addr();
+                        assert!(at + block.len() <= rig.region.len());
+                        blocks.push((block.cast(), layout));
+                    }
+                }
+                _ if blocks.is_empty() => {}
+                1 => {
+                    let (block, layout) = blocks.swap_remove(random() as usize % blocks.len());
+                    // SAFETY: the heap may have handed it out twice by now; it looks at the address alone.
+                    unsafe { heap.deallocate(block, layout) };
+                }
+                _ => {
+                    let (block, old) = blocks.swap_remove(random() as usize % blocks.len());
+                    let new = Layout::from_size_align(old.size() * 2, 8).unwrap();
+                    // The contents may be wrong by now, but lie in the segment.
+                    if block.addr().get() - rig.region.base().addr() + new.size() < 2 * MIB {
+                        // SAFETY: as above.
+                        if let Ok(grown) = unsafe { heap.grow(block, old, new) } {
+                            blocks.push((grown.cast(), new));
+                        }
+                    }
+                }
+            }
+        }
+        let _ = (heap.check(), heap.stats());
+    }
+    // Most words matter; some of the damaged ones are of pages not in use.
+    assert!(cfg!(miri) || found > rounds as usize / 4, "{found}");
+}

@@ -1,0 +1,201 @@
+//! Sections: the time between entering segments and leaving them, and what a program holds of them meanwhile.
+//!
+//! **A value of a segment cannot leave its section, nor come to another segment.** A section hands out a [`Here`] whose
+//! lifetime parameter, the *brand*, is a fresh one that the compiler equates with no other, as in `GhostCell` (Yanovski
+//! et al., ICFP 2021) and `gc-arena`; roots, heaps and pointers of the segment carry it. A brand speaks of **one**
+//! segment, that which is named first. Otherwise a vector of segment B could be put into the root of A, where a space
+//! with A alone would find it and follow it to nowhere; the paper's compiler analysis allows that, since it takes all of
+//! an address space for one (§3.3). To work on two, [`Here::beside`] makes a second brand.
+//!
+//! `Here` also is the token for what is shared: `&Here` reads, `&mut Here` changes. It stays in the thread that entered,
+//! which alone may change anything, but may be lent to threads of a `std::thread::scope`, for reading in parallel.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::heap::{Heap, HeapError};
+use crate::present::{self, Present};
+
+const NONE: usize = usize::MAX;
+
+/// Invariant in the lifetime, so that the compiler takes no brand for another.
+pub(crate) type Brand<'s> = PhantomData<fn(&'s ()) -> &'s ()>;
+
+/// What all brands of a section share.
+struct Section<'p> {
+    present: &'p [Present],
+    /// The segments that `beside` has given brands, at this moment.
+    beside: Mutex<Vec<usize>>,
+}
+
+/// The segments of a section, as one brand has them.
+///
+/// See the [module](self). One is made by entering a space or a [`LocalSegment`](crate::LocalSegment).
+pub struct Here<'s> {
+    section: &'s Section<'s>,
+    /// The segment that the brand speaks of, or [`NONE`] yet.
+    home: AtomicUsize,
+    brand: Brand<'s>,
+    /// Not `Send`.
+    here: PhantomData<*mut ()>,
+}
+
+// SAFETY: through `&Here` values are read only, all of which are `Sync` (`Stored` demands it), and the segment is chosen
+// by an atomic. What writes asks for `&mut Here`, which stays in its thread, since `Here` is not `Send`; or the thread's
+// mark, which others do not have.
+unsafe impl Sync for Here<'_> {}
+
+impl fmt::Debug for Here<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Here")
+            .field("segments", &self.section.present)
+            .field("home", &self.home().map(|home| &home.name))
+            .finish()
+    }
+}
+
+/// Runs `f` inside of the segments; `None`, and `f` is not run, if the calling thread is inside of others already.
+///
+/// # Safety
+/// While it runs, each segment must be mapped over its length at its base, and its lock held by this call: exclusively
+/// where it says so, against every process and thread; else shared. A segment appears once.
+pub(crate) unsafe fn section<R>(
+    present: &[Present],
+    f: impl for<'s> FnOnce(&mut Here<'s>) -> R,
+) -> Option<R> {
+    // SAFETY: the caller's promise; dropped at the end, also in unwinding.
+    let _marked = unsafe { present::mark(present) }?;
+    let section = Section {
+        present,
+        beside: Mutex::new(Vec::new()),
+    };
+    Some(f(&mut Here {
+        section: &section,
+        home: AtomicUsize::new(NONE),
+        brand: PhantomData,
+        here: PhantomData,
+    }))
+}
+
+impl<'s> Here<'s> {
+    /// The names of the segments that were entered, and whether each may be changed.
+    pub fn segments(&self) -> impl Iterator<Item = (&str, bool)> {
+        let present = self.section.present.iter();
+        present.map(|present| (&*present.name, present.exclusive))
+    }
+
+    /// The heap of a segment, which becomes the brand's segment unless it has one.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSegment`], [`HeapError::AnotherSegment`], [`HeapError::NoHeap`].
+    pub fn heap(&self, segment: &str) -> Result<Heap<'s>, HeapError> {
+        let present = self.settle(segment)?;
+        present.has_heap()?;
+        Ok(Heap::new(present.base))
+    }
+
+    /// Works on two segments at once: `f` gets this `Here` and one for `segment`, with a brand of its own. What is to go
+    /// from one to the other is copied.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSegment`]; [`HeapError::Taken`] if a brand speaks of that segment already;
+    /// [`HeapError::NoHome`] if this one speaks of none yet.
+    ///
+    /// ```
+    /// use mneme_space::{HeapError, Here, SegVec};
+    /// # fn example(here: &mut Here<'_>) -> Result<(), HeapError> {
+    /// let heap = here.heap("a")?;
+    /// let a = SegVec::<u64>::new_in(heap);
+    /// here.beside("b", |_here, there| {
+    ///     let mut b = SegVec::<u64>::new_in(there.heap("b")?);
+    ///     b.extend_from_slice(&a);
+    ///     Ok(())
+    /// })?
+    /// # }
+    /// ```
+    pub fn beside<R>(
+        &mut self,
+        segment: &str,
+        f: impl for<'t> FnOnce(&mut Here<'s>, &mut Here<'t>) -> R,
+    ) -> Result<R, HeapError> {
+        let index = self.find(segment)?;
+        let home = self.home.load(Ordering::Relaxed);
+        if home == NONE {
+            return Err(HeapError::NoHome);
+        }
+        let section = self.section;
+        {
+            let mut beside = section.beside();
+            // The section's first brand is listed as soon as there is a second one.
+            if beside.is_empty() {
+                beside.push(home);
+            }
+            if beside.contains(&index) {
+                return Err(HeapError::Taken {
+                    asked: segment.into(),
+                });
+            }
+            beside.push(index);
+        }
+        let _until = Until { section, index };
+        let mut there = Here {
+            section,
+            home: AtomicUsize::new(index),
+            brand: PhantomData,
+            here: PhantomData,
+        };
+        Ok(f(self, &mut there))
+    }
+
+    /// The segment that the brand speaks of.
+    pub(crate) fn home(&self) -> Option<&'s Present> {
+        self.section.present.get(self.home.load(Ordering::Relaxed))
+    }
+
+    /// The segment of this name, which becomes the brand's unless it has one.
+    pub(crate) fn settle(&self, segment: &str) -> Result<&'s Present, HeapError> {
+        let index = self.find(segment)?;
+        // A number that leads to nothing but itself: no order is needed.
+        let chosen = self
+            .home
+            .compare_exchange(NONE, index, Ordering::Relaxed, Ordering::Relaxed);
+        match chosen {
+            Err(home) if home != index => Err(HeapError::AnotherSegment {
+                home: self.section.present[home].name.clone(),
+                asked: segment.into(),
+            }),
+            _ => Ok(&self.section.present[index]),
+        }
+    }
+
+    fn find(&self, segment: &str) -> Result<usize, HeapError> {
+        let mut present = self.section.present.iter();
+        present
+            .position(|present| &*present.name == segment)
+            .ok_or_else(|| HeapError::NoSegment {
+                asked: segment.into(),
+            })
+    }
+}
+
+impl Section<'_> {
+    /// A panic cannot leave the list half changed.
+    fn beside(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a segment off the list when its brand ends.
+struct Until<'p> {
+    section: &'p Section<'p>,
+    index: usize,
+}
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        let mut beside = self.section.beside();
+        beside.retain(|index| *index != self.index);
+    }
+}

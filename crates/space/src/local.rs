@@ -1,0 +1,159 @@
+//! A segment of this process alone: without a name, a file or a lock that others see, gone when it is dropped.
+//!
+//! **What can be done with its contents is what can be done with any segment's**, so that types for segments are tried
+//! out and tested here, under Miri too.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use mneme_sys::{PagePolicy, Region, RegionError};
+
+use crate::heap::{self, HeapError};
+use crate::here::{self, Here};
+use crate::present::{self, Ground, Present};
+
+/// Why a [`LocalSegment`] could not be made or entered.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// No memory, or sizes that are impossible.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// There is no room for a heap.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
+    /// The calling thread is in a section already.
+    #[error("the calling thread is in a section already")]
+    Nested,
+    /// A section that could change the contents ended by a panic: they may be half changed.
+    #[error("a panic ended a section; the contents may be half changed")]
+    Poisoned,
+}
+
+struct Growing(Arc<Region>);
+
+impl Ground for Growing {
+    fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
+        self.0.grow(wanted).map_err(|error| HeapError::Growth {
+            wanted,
+            reason: error.to_string().into(),
+        })?;
+        Ok(self.0.len())
+    }
+}
+
+/// A segment with a heap in memory of this process; see the [module](self).
+///
+/// ```
+/// use mneme_space::{LocalSegment, Schema, SegVec};
+///
+/// struct Numbers;
+/// impl Schema for Numbers {
+///     type Root<'s> = SegVec<'s, u64>;
+/// }
+///
+/// let segment = LocalSegment::new("numbers", 64 << 20)?;
+/// segment.enter(|here| {
+///     here.create_root::<Numbers>("numbers", |heap| SegVec::new_in(heap))?.extend([1, 2, 3]);
+///     Ok::<(), mneme_space::RootError>(())
+/// })??;
+/// let sum = segment.read(|here| here.root::<Numbers>("numbers").map(|root| root.iter().sum::<u64>()))??;
+/// assert_eq!(sum, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// What belongs to the segment stays there: the first of these leaves its section, the second is another section's, the
+/// third would point out of the segment, the fourth is in another thread.
+/// ```compile_fail
+/// # use mneme_space::{LocalSegment, SegVec};
+/// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
+/// let vector = segment.enter(|here| SegVec::<u64>::new_in(here.heap("a").unwrap()));
+/// ```
+/// ```compile_fail
+/// # use mneme_space::{LocalSegment, SegVec};
+/// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
+/// segment.enter(|here| {
+///     let outer = here.alloc(7_u64).unwrap();
+///     here.beside("b", |_, there| { outer.get(there); });
+/// });
+/// ```
+/// ```compile_fail
+/// # use mneme_space::{LocalSegment, SegVec};
+/// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
+/// segment.enter(|here| { here.alloc(vec![1, 2, 3]).unwrap(); });
+/// ```
+/// ```compile_fail
+/// # use mneme_space::LocalSegment;
+/// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
+/// segment.enter(|here| std::thread::scope(|scope| { scope.spawn(|| here.alloc(1_u8)); }));
+/// ```
+pub struct LocalSegment {
+    write: Present,
+    read: Present,
+    region: Arc<Region>,
+    lock: RwLock<()>,
+}
+
+impl std::fmt::Debug for LocalSegment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.write.fmt(f)
+    }
+}
+
+impl LocalSegment {
+    /// An empty segment that may grow to `max` bytes, rounded up to 2 MiB.
+    ///
+    /// # Errors
+    /// [`LocalError::Region`], [`LocalError::Heap`].
+    pub fn new(name: &str, max: usize) -> Result<Self, LocalError> {
+        let region = Arc::new(Region::private(1, max, PagePolicy::Small)?);
+        let base = NonNull::new(region.base()).ok_or(RegionError::Size { len: 0, max })?;
+        // SAFETY: a region of our own, aligned to 2 MiB, which nobody uses yet; it lives as long as `self`.
+        unsafe { heap::format(base, region.len(), region.max(), true) }?;
+        let present = |exclusive| Present {
+            name: name.into(),
+            base,
+            len: AtomicUsize::new(region.len()),
+            exclusive,
+            ground: Arc::new(Growing(region.clone())),
+        };
+        Ok(Self {
+            write: present(true),
+            read: present(false),
+            region: region.clone(),
+            lock: RwLock::new(()),
+        })
+    }
+
+    /// Runs `f` in a section that may change the segment. Others wait.
+    ///
+    /// # Errors
+    /// [`LocalError::Nested`], [`LocalError::Poisoned`].
+    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, LocalError> {
+        if present::inside() {
+            return Err(LocalError::Nested);
+        }
+        let _held = self.lock.write().map_err(|_| LocalError::Poisoned)?;
+        // SAFETY: the region lives and is mapped; the lock is held for writing.
+        let result = unsafe { here::section(std::slice::from_ref(&self.write), f) };
+        result.ok_or(LocalError::Nested)
+    }
+
+    /// Runs `f` in a section that reads the segment. Others may read at the same time.
+    ///
+    /// # Errors
+    /// [`LocalError::Nested`], [`LocalError::Poisoned`].
+    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, LocalError> {
+        if present::inside() {
+            return Err(LocalError::Nested);
+        }
+        let _held = self
+            .lock
+            .read()
+            .map_err(|_: PoisonError<_>| LocalError::Poisoned)?;
+        self.read.set_len(self.region.len());
+        // SAFETY: as in `enter`; the lock is held for reading, and nothing is changed.
+        let result = unsafe { here::section(std::slice::from_ref(&self.read), f) };
+        result.ok_or(LocalError::Nested)
+    }
+}

@@ -1,0 +1,238 @@
+//! Pointers of a segment: copied freely, followed only with the [`Here`] of their own brand.
+//!
+//! This is the paper's rule that a pointer is dereferenced in its own address space alone (§3.3), kept by the compiler:
+//! a pointer without `Here` leads nowhere, and no other section, nor another segment of the same one, has a `Here` of its
+//! brand. What figure 5 calls `vcast` is [`Ptr::vcast`].
+
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::{fmt, hash};
+
+use allocator_api2::alloc::Allocator;
+
+use crate::heap::{Heap, HeapError};
+use crate::here::{Brand, Here};
+use crate::stored::{Shape, Stored};
+
+/// Why a pointer was not followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PtrError {
+    /// It does not point into its segment, or not as its type has to lie: the segment is damaged, or a cast was wrong.
+    #[error("the pointer {at:#x} leads out of its segment, or is not aligned")]
+    Outside {
+        /// The address.
+        at: usize,
+    },
+    /// The section may only read the segment.
+    #[error("the segment was entered for reading only")]
+    ReadOnly,
+}
+
+/// A pointer to a `T` in the segment of the brand `'s`. One word; copies are equal, all of them stay true as long as the
+/// segment lives, unless [`free`](Self::free) is called.
+///
+/// A list, with as many pointers to a node as one likes:
+/// ```
+/// use mneme_space::{HeapError, Here, Ptr, Stored};
+/// #[derive(Stored)]
+/// struct Node<'s> { number: u64, next: Option<Ptr<'s, Node<'s>>> }
+///
+/// # fn example<'s>(here: &mut Here<'s>) -> Result<(), Box<dyn std::error::Error>> {
+/// let heap = here.heap("numbers")?;
+/// let second = heap.place(Node { number: 2, next: None })?;
+/// let first = heap.place(Node { number: 1, next: Some(second) })?;
+/// second.get_mut(here)?.number = 3;
+/// let mut at = Some(first);
+/// while let Some(node) = at {
+///     at = node.get(here)?.next;
+/// }
+/// # Ok(()) }
+/// ```
+#[repr(transparent)]
+pub struct Ptr<'s, T> {
+    at: NonNull<T>,
+    brand: Brand<'s>,
+    /// Invariant: it is written to as well.
+    to: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Clone for Ptr<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ptr<'_, T> {}
+
+impl<T> PartialEq for Ptr<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl<T> Eq for Ptr<'_, T> {}
+
+impl<T> hash::Hash for Ptr<'_, T> {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        self.at.hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Ptr<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ptr({:p})", self.at)
+    }
+}
+
+// SAFETY: an address; it is followed with `&Here`, for reading, or with `&mut Here`, by the thread that entered.
+unsafe impl<T: Send + Sync> Send for Ptr<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Ptr<'_, T> {}
+
+// SAFETY: an address in the segment of its brand, by way of `Heap::place` alone.
+unsafe impl<'s, T: Stored<'s>> Stored<'s> for Ptr<'s, T> {
+    fn describe(shape: &mut Shape) {
+        shape.text("Ptr");
+        shape.part::<T>();
+    }
+}
+
+impl<'s> Heap<'s> {
+    /// Puts a value into the segment. It stays there until [`Ptr::free`] or until the heap is rebuilt; nothing drops it.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]: the segment is full, or not entered exclusively by this thread.
+    pub fn place<T: Stored<'s>>(self, value: T) -> Result<Ptr<'s, T>, HeapError> {
+        let layout = Layout::new::<T>();
+        let room = if layout.size() == 0 {
+            // An address in the segment for what has no bytes, so that following it needs no exception.
+            Layout::from_size_align(1, layout.align()).unwrap_or(layout)
+        } else {
+            layout
+        };
+        let at = self.allocate(room).map_err(|_| HeapError::Refused)?.cast();
+        // SAFETY: just allocated for it.
+        unsafe { at.write(value) };
+        Ok(Ptr {
+            at,
+            brand: PhantomData,
+            to: PhantomData,
+        })
+    }
+}
+
+impl<'s> Here<'s> {
+    /// [`Heap::place`] in the brand's segment.
+    ///
+    /// # Errors
+    /// [`HeapError::NoHome`] if no segment was named yet; as [`Heap::place`].
+    pub fn alloc<T: Stored<'s>>(&mut self, value: T) -> Result<Ptr<'s, T>, HeapError> {
+        let home = self.home().ok_or(HeapError::NoHome)?;
+        Heap::new(home.base).place(value)
+    }
+
+    /// The address of a `T` in the brand's segment, checked.
+    fn reach<T>(&self, at: NonNull<T>, exclusive: bool) -> Result<NonNull<T>, PtrError> {
+        let address = at.addr().get();
+        let outside = PtrError::Outside { at: address };
+        let Some(home) = self.home() else {
+            return Err(outside);
+        };
+        if exclusive && !home.exclusive {
+            return Err(PtrError::ReadOnly);
+        }
+        let offset = address.wrapping_sub(home.base.addr().get());
+        let len = home.len();
+        if size_of::<T>() > len
+            || offset > len - size_of::<T>()
+            || !address.is_multiple_of(align_of::<T>())
+        {
+            return Err(outside);
+        }
+        Ok(at)
+    }
+}
+
+impl<'s, T: Stored<'s>> Ptr<'s, T> {
+    /// The value, to read.
+    ///
+    /// # Errors
+    /// [`PtrError::Outside`], in a damaged segment or after a wrong cast.
+    #[inline]
+    pub fn get<'a>(&self, here: &'a Here<'s>) -> Result<&'a T, PtrError> {
+        let at = here.reach(self.at, false)?;
+        // SAFETY: a pointer of the brand's segment to a `T` that nobody frees (or who does vouches that this copy is not
+        // used), within what is mapped; `&mut` to it is had by `&mut Here` alone.
+        Ok(unsafe { at.as_ref() })
+    }
+
+    /// The value, to change.
+    ///
+    /// # Errors
+    /// [`PtrError::ReadOnly`], and as [`get`](Self::get).
+    #[inline]
+    pub fn get_mut<'a>(&self, here: &'a mut Here<'s>) -> Result<&'a mut T, PtrError> {
+        let mut at = here.reach(self.at, true)?;
+        // SAFETY: as in `get`; held exclusively, and all other ways to it need this `Here`, which is borrowed: roots,
+        // other pointers. No block of a root's own is ever pointed to, since pointers come from `place` alone.
+        Ok(unsafe { at.as_mut() })
+    }
+
+    /// Drops the value and gives its memory back.
+    ///
+    /// # Errors
+    /// As [`get_mut`](Self::get_mut).
+    ///
+    /// # Safety
+    /// No copy of this pointer may be followed or freed any more, one that lies in the segment included.
+    pub unsafe fn free(self, here: &mut Here<'s>) -> Result<(), PtrError> {
+        let at = here.reach(self.at, true)?;
+        let heap = here.home().map(|home| Heap::new(home.base));
+        // SAFETY: a live value, as in `get_mut`, never to be seen again by the caller's promise.
+        unsafe { at.drop_in_place() };
+        if let Some(heap) = heap {
+            let layout = Layout::new::<T>();
+            let size = layout.size().max(1);
+            if let Ok(room) = Layout::from_size_align(size, layout.align()) {
+                // SAFETY: the block that `place` allocated.
+                unsafe { heap.deallocate(at.cast(), room) };
+            }
+        }
+        Ok(())
+    }
+
+    /// The same address as a pointer of another brand: the paper's `vcast`, for a pointer that is known by other means to
+    /// be one of the segment that `there` speaks of. `U` is `T` under the other brand. The range is checked.
+    ///
+    /// # Errors
+    /// [`PtrError::Outside`] if it lies outside of that segment.
+    ///
+    /// # Safety
+    /// At this address in that segment there must be a live `U` that [`Heap::place`] put there.
+    pub unsafe fn vcast<'t, U: Stored<'t>>(self, there: &Here<'t>) -> Result<Ptr<'t, U>, PtrError> {
+        Ok(Ptr {
+            at: there.reach(self.at.cast(), false)?,
+            brand: PhantomData,
+            to: PhantomData,
+        })
+    }
+
+    /// [`vcast`](Self::vcast) without a look: for a section that is yet to come.
+    ///
+    /// # Safety
+    /// As [`vcast`](Self::vcast), wherever the new pointer is followed.
+    pub unsafe fn vcast_unchecked<'t, U: Stored<'t>>(self) -> Ptr<'t, U> {
+        Ptr {
+            at: self.at.cast(),
+            brand: PhantomData,
+            to: PhantomData,
+        }
+    }
+
+    /// The address, for printing and for the other side of a C interface.
+    #[must_use]
+    pub fn address(self) -> usize {
+        self.at.addr().get()
+    }
+}

@@ -1,0 +1,235 @@
+//! What lies in a segment: vectors, boxes, pointers; who may read and change it; what is refused.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use allocator_api2::alloc::{Allocator, Layout};
+use mneme_space::{
+    Heap, HeapError, Here, LocalError, LocalSegment, Ptr, PtrError, RootError, Schema, SegBox,
+    SegVec, Shape, Stored,
+};
+
+type Fallible = Result<(), Box<dyn std::error::Error>>;
+
+#[derive(Stored)]
+struct Node<'s> {
+    number: u64,
+    next: Option<Ptr<'s, Node<'s>>>,
+}
+
+#[derive(Stored)]
+enum Tree<'s, T: Stored<'s>> {
+    Leaf,
+    Inner(SegBox<'s, (Tree<'s, T>, T, Tree<'s, T>)>),
+}
+
+#[derive(Stored)]
+struct Contents<'s> {
+    names: SegVec<'s, SegVec<'s, u8>>,
+    list: Option<Ptr<'s, Node<'s>>>,
+    tree: Tree<'s, u32>,
+}
+
+struct Test;
+impl Schema for Test {
+    type Root<'s> = Contents<'s>;
+}
+
+impl<'s> Tree<'s, u32> {
+    fn insert(&mut self, heap: Heap<'s>, value: u32) {
+        match self {
+            Tree::Leaf => {
+                *self = Tree::Inner(SegBox::new_in((Tree::Leaf, value, Tree::Leaf), heap))
+            }
+            Tree::Inner(inner) if value < inner.1 => inner.0.insert(heap, value),
+            Tree::Inner(inner) => inner.2.insert(heap, value),
+        }
+    }
+
+    fn collect(&self, into: &mut Vec<u32>) {
+        if let Tree::Inner(inner) = self {
+            inner.0.collect(into);
+            into.push(inner.1);
+            inner.2.collect(into);
+        }
+    }
+}
+
+fn new() -> LocalSegment {
+    let segment = LocalSegment::new("a", 16 << 20).unwrap();
+    let made = segment.enter(|here| {
+        here.create_root::<Test>("a", |heap| Contents {
+            names: SegVec::new_in(heap),
+            list: None,
+            tree: Tree::Leaf,
+        })
+        .map(|_| ())
+    });
+    made.unwrap().unwrap();
+    segment
+}
+
+/// What one section leaves, the next ones find; dropped with the root, all of it is given back.
+#[test]
+fn contents_last_from_section_to_section() -> Fallible {
+    let segment = new();
+    segment.enter(|here| -> Fallible {
+        let heap = here.heap("a")?;
+        let mut list = None;
+        for number in 0..10 {
+            list = Some(here.alloc(Node { number, next: list })?);
+        }
+        let root = here.root_mut::<Test>("a")?;
+        root.list = list;
+        for text in ["one", "two", "three"] {
+            let mut name = SegVec::new_in(heap);
+            name.extend_from_slice(text.as_bytes());
+            root.names.push(name);
+        }
+        for value in [5, 2, 8, 1, 9, 3] {
+            root.tree.insert(heap, value);
+        }
+        list.ok_or("no list")?.get_mut(here)?.number = 100;
+        Ok(())
+    })??;
+    segment.read(|here| -> Fallible {
+        let root = here.root::<Test>("a")?;
+        let names: Vec<_> = root.names.iter().map(|name| &**name).collect();
+        assert_eq!(names, [&b"one"[..], b"two", b"three"]);
+        let mut values = Vec::new();
+        root.tree.collect(&mut values);
+        assert_eq!(values, [1, 2, 3, 5, 8, 9]);
+        assert_eq!(sum(here, root.list), 100 + 36);
+        // Threads of a scope read in parallel.
+        let here = &*here;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| sum(here, root.list));
+            assert_eq!(other.join().unwrap(), 136);
+        });
+        Ok(())
+    })??;
+    segment.enter(|here| -> Fallible {
+        assert_eq!(here.heap("a")?.check()?.problems, []);
+        drop(here.remove_root::<Test>("a")?);
+        // What `alloc` made is owned by nobody.
+        let stats = here.heap("a")?.stats()?;
+        assert_eq!((stats.blocks, stats.damage), (10, 0));
+        Ok(())
+    })??;
+    Ok(())
+}
+
+fn sum<'s>(here: &Here<'s>, list: Option<Ptr<'s, Node<'s>>>) -> u64 {
+    let (mut at, mut sum) = (list, 0);
+    while let Some(node) = at {
+        let node = node.get(here).unwrap();
+        sum += node.number;
+        at = node.next;
+    }
+    sum
+}
+
+/// A section that reads neither allocates nor changes, whatever it tries.
+#[test]
+fn a_reading_section_changes_nothing() -> Fallible {
+    let segment = new();
+    segment.enter(|here| -> Fallible {
+        let list = here.heap("a")?.place(Node {
+            number: 1,
+            next: None,
+        })?;
+        here.root_mut::<Test>("a")?.list = Some(list);
+        Ok(())
+    })??;
+    segment.read(|here| -> Fallible {
+        let heap = here.heap("a")?;
+        assert!(heap.allocate(Layout::new::<u64>()).is_err());
+        assert!(SegVec::<u8>::new_in(heap).try_reserve(1).is_err());
+        assert!(matches!(heap.place(1_u8), Err(HeapError::Refused)));
+        assert!(matches!(
+            here.root_mut::<Test>("a"),
+            Err(RootError::ReadOnly { .. })
+        ));
+        let list = here.root::<Test>("a")?.list.ok_or("no list")?;
+        assert!(matches!(list.get_mut(here), Err(PtrError::ReadOnly)));
+        Ok(())
+    })??;
+    Ok(())
+}
+
+/// Types of the same name and size, with other fields within, or behind a pointer, are other types.
+#[test]
+fn a_root_is_refused_to_all_but_its_own_type() -> Fallible {
+    mod other {
+        use super::*;
+        #[derive(Stored)]
+        pub struct Behind {
+            pub other_name: u64,
+        }
+        #[derive(Stored)]
+        pub struct Before {
+            pub name: u64,
+        }
+    }
+    struct Behind;
+    impl Schema for Behind {
+        type Root<'s> = SegVec<'s, other::Behind>;
+    }
+    struct Before;
+    impl Schema for Before {
+        type Root<'s> = SegVec<'s, other::Before>;
+    }
+    struct Later;
+    impl Schema for Later {
+        type Root<'s> = SegVec<'s, other::Before>;
+        const VERSION: u32 = 1;
+    }
+    assert_eq!(Shape::of::<Before>(), Shape::of::<Before>());
+    assert_ne!(Shape::of::<Before>(), Shape::of::<Behind>());
+    assert_ne!(Shape::of::<Before>(), Shape::of::<Later>());
+    let segment = new();
+    let refused = segment.read(|here| here.root::<Before>("a").map(|_| ()))?;
+    match refused {
+        Err(RootError::Layout {
+            expected, found, ..
+        }) => {
+            assert_eq!(
+                (expected, found),
+                (Shape::of::<Before>(), Shape::of::<Test>())
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    Ok(())
+}
+
+/// What is not there, and what is there already, is said; a nested section is refused, a panic remembered.
+#[test]
+fn what_cannot_be_is_said() -> Fallible {
+    let segment = LocalSegment::new("a", 2 << 20)?;
+    segment.enter(|here| -> Fallible {
+        assert!(matches!(
+            here.root::<Test>("a"),
+            Err(RootError::Missing { .. })
+        ));
+        assert!(matches!(here.heap("b"), Err(HeapError::NoSegment { .. })));
+        let taken = here.beside("a", |_, _| ());
+        assert!(matches!(taken, Err(HeapError::Taken { .. })));
+        assert!(matches!(segment.enter(|_| ()), Err(LocalError::Nested)));
+        Ok(())
+    })??;
+    let again = new().enter(|here| {
+        let exists = here.create_root::<Test>("a", |heap| Contents {
+            names: SegVec::new_in(heap),
+            list: None,
+            tree: Tree::Leaf,
+        });
+        matches!(exists, Err(RootError::Exists { .. }))
+    });
+    assert!(again?);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        segment.enter(|_| panic!("on purpose"))
+    }));
+    assert!(panicked.is_err());
+    assert!(matches!(segment.enter(|_| ()), Err(LocalError::Poisoned)));
+    Ok(())
+}
