@@ -199,3 +199,77 @@ impl Drop for Until<'_> {
         beside.retain(|index| *index != self.index);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::present::Ground;
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    struct Fixed;
+
+    impl Ground for Fixed {
+        fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
+            Err(HeapError::Full { wanted, max: 0 })
+        }
+    }
+
+    /// A brand speaks of one segment, and no segment has two: else a value could come to another segment, or be changed
+    /// by two at once.
+    #[test]
+    fn a_brand_speaks_of_one_segment_and_no_segment_has_two() {
+        let regions: Vec<_> = (0..3)
+            .map(|_| mneme_sys::Region::private(2 << 20, 2 << 20, mneme_sys::PagePolicy::Small))
+            .map(Result::unwrap)
+            .collect();
+        let present: Vec<_> = regions
+            .iter()
+            .zip(["a", "b", "c"])
+            .map(|(region, name)| {
+                let base = NonNull::new(region.base()).unwrap();
+                // SAFETY: a region of our own, not yet used.
+                unsafe { crate::heap::format(base, 2 << 20, 2 << 20, true) }.unwrap();
+                Present {
+                    name: name.into(),
+                    base,
+                    len: AtomicUsize::new(2 << 20),
+                    exclusive: true,
+                    ground: Arc::new(Fixed),
+                }
+            })
+            .collect();
+        let body = |here: &mut Here<'_>| {
+            assert!(matches!(
+                here.beside("b", |_, _| ()),
+                Err(HeapError::NoHome)
+            ));
+            here.heap("a").unwrap();
+            assert!(matches!(
+                here.heap("b"),
+                Err(HeapError::AnotherSegment { .. })
+            ));
+            here.beside("b", |here, there| {
+                assert!(there.heap("a").is_err() && here.heap("b").is_err());
+                for both in ["a", "b"] {
+                    let taken = there.beside(both, |_, _| ());
+                    assert!(matches!(taken, Err(HeapError::Taken { .. })), "{both}");
+                }
+                // Nor by two ways at once.
+                here.beside("c", |_, _| {
+                    let taken = there.beside("c", |_, _| ());
+                    assert!(matches!(taken, Err(HeapError::Taken { .. })));
+                })
+                .unwrap();
+                there.beside("c", |_, _| ()).unwrap();
+                assert_eq!(there.alloc(7_u64).unwrap().get(there), Ok(&7));
+            })
+            .unwrap();
+            here.beside("b", |_, _| ()).unwrap();
+        };
+        // SAFETY: three regions that nobody else has.
+        unsafe { section(&present, body) }.unwrap();
+        // SAFETY: as above.
+        assert!(unsafe { section(&present, |_| section(&present, |_| ()).is_none()) }.unwrap());
+    }
+}

@@ -173,6 +173,7 @@ mod tests {
 
     /// Each size gets the smallest class that holds it, at any alignment.
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps of plain arithmetic")]
     fn every_size_gets_the_class_that_fits() {
         for size in 1..=LARGEST {
             let class = of(size, 1).unwrap() as usize;
@@ -195,6 +196,7 @@ mod tests {
 
     /// Blocks lie within their slab, behind the bitmap, and are found again by their offset and by nothing else.
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps of plain arithmetic")]
     fn blocks_lie_within_their_slab_and_are_found_by_their_offset() {
         for class in TABLE {
             let bytes = class.pages * PAGE as u32;
