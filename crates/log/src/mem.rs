@@ -5,6 +5,7 @@
 //! where such an offset becomes a reference, and it checks every one against the mapping first, so
 //! that a damaged region yields [`Corrupt`] and never a wild access.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -232,9 +233,18 @@ impl Mem {
     /// Asks the processor to fetch the line at `loc`; a location outside the region is ignored.
     #[inline]
     pub fn prefetch(&self, loc: Loc) {
+        self.prefetch_lines(loc, 0..1);
+    }
+
+    /// The same of some of the lines from `loc` on; ignored altogether if they leave the region.
+    #[inline(always)]
+    pub fn prefetch_lines(&self, loc: Loc, lines: Range<u64>) {
         let start = loc.byte();
-        if start < self.region.len() as u64 {
-            mneme_sys::prefetch(self.region.base().wrapping_add(start as usize));
+        if start + 64 * lines.end <= self.region.len() as u64 {
+            let base = self.region.base().wrapping_add(start as usize);
+            for line in lines {
+                mneme_sys::prefetch(base.wrapping_add(64 * line as usize));
+            }
         }
     }
 }

@@ -576,9 +576,7 @@ impl Core {
     ) -> Result<Option<SegmentRef>, Corrupt> {
         let segment = self.mem.index_segment(root, place)?;
         if let Some(segment) = segment {
-            let loc = segment.home_at(place.tag);
-            self.mem.prefetch(loc);
-            self.mem.prefetch(loc.add_words(8));
+            self.mem.prefetch_lines(segment.home_at(place.tag), 0..2);
         }
         Ok(segment)
     }
@@ -601,9 +599,7 @@ impl Core {
         if entry.is_empty() {
             return Ok(None);
         }
-        for line in 0..lines {
-            self.mem.prefetch(entry.loc().add_words(8 * line));
-        }
+        self.mem.prefetch_lines(entry.loc(), 0..lines);
         Ok(Some(entry.loc()))
     }
 
@@ -612,9 +608,8 @@ impl Core {
     pub(crate) fn prefetch_rest(&self, loc: Loc, lines: u64) {
         if let Ok(word) = self.mem.word(loc) {
             let bytes = Header(word.load(Relaxed)).size();
-            for line in lines..bytes.div_ceil(64).min(lines + MAX_REST) {
-                self.mem.prefetch(loc.add_words(8 * line));
-            }
+            let end = bytes.div_ceil(64).min(lines + MAX_REST);
+            self.mem.prefetch_lines(loc, lines..end);
         }
     }
 
