@@ -48,7 +48,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 /// is [`AllocError`], and a block given back is lost (and counted: [`Heap::lost`]). So it cannot be misused by sending
 /// it away, and threads of a `std::thread::scope` may share what it holds for reading.
 ///
-/// Allocation takes some 10 ns; memory comes from the segment, which grows when needed, up to its maximum.
+/// Memory comes from the segment, which grows when needed, up to its maximum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Heap<'s> {
@@ -195,7 +195,6 @@ impl<'s> Heap<'s> {
     }
 
     /// Walks all pages, bitmaps and lists and reports every contradiction. Reads no block; safe on damaged bytes.
-    /// About a millisecond for a GiB.
     ///
     /// # Errors
     /// [`HeapError::Outside`] if the calling thread has not entered the segment, [`HeapError::NoHeap`].

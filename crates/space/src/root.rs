@@ -60,7 +60,7 @@ pub enum RootError {
 }
 
 impl<'s> Here<'s> {
-    /// The root of a segment, to read. Some 20 ns; the first time in each thread, the type's shape is taken.
+    /// The root of a segment, to read. The first time in each thread, the type's shape is taken.
     ///
     /// # Errors
     /// [`RootError::Missing`], [`RootError::Layout`], [`RootError::Damaged`], and as [`heap`](Self::heap).

@@ -3,13 +3,15 @@
 mod banner;
 mod descriptors;
 mod doctor;
+mod segment;
 mod serve;
 mod size;
 
+use std::error::Error;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -38,6 +40,13 @@ enum Action {
     Serve(serve::Arguments),
     /// Look for what about this machine costs memory, speed or data, and say what to do about it.
     Doctor(doctor::Arguments),
+    /// Make, look at, change and remove named segments of memory.
+    Segment(segment::Arguments),
+    /// Print a shell's completions: `source <(mneme completions bash)`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2 when it makes no
@@ -51,26 +60,46 @@ pub fn run() -> ExitCode {
         .with(to_stderr)
         .with(log)
         .init();
-    let done = match action {
-        Action::Serve(arguments) => serve::run(arguments),
+    let done: Result<(), Box<dyn Error>> = match action {
+        Action::Serve(arguments) => serve::run(arguments).map_err(Into::into),
         Action::Doctor(arguments) => {
             doctor::run(&arguments);
+            Ok(())
+        }
+        Action::Segment(arguments) => segment::run(arguments),
+        Action::Completions { shell } => {
+            let mut command = Arguments::command();
+            clap_complete::generate(shell, &mut command, "mneme", &mut std::io::stdout());
             Ok(())
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("mneme: {error}");
+            eprintln!("mneme: {}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
+/// An error and what led to it, outermost first; what an error repeats of its cause stands once.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,0 +1,356 @@
+//! `mneme segment`: the segments of a registry, made, looked at, changed and removed.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use mneme_space::{Backing, Finding, Registry, Segment, SegmentInfo};
+use mneme_sys::PagePolicy;
+use serde_json::{Value, json};
+
+use super::size::{self, Size};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The registry's directory. By default $MNEME_DIR, else `mneme` in the user's runtime directory.
+    #[arg(long, global = true, value_name = "DIRECTORY")]
+    registry: Option<PathBuf>,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List the segments.
+    Ls {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a segment.
+    Create(Create),
+    /// Say what a segment is.
+    Show {
+        name: String,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a segment at least so large; its memory, or space on its medium, is taken now.
+    Grow {
+        name: String,
+        #[arg(value_parser = size::parse)]
+        size: Size,
+    },
+    /// Copy a segment as it is at one moment, sharing blocks where the file system can.
+    Clone { name: String, new: String },
+    /// Remove segments and what they hold. Refused while a living process has one mapped.
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Look at the whole registry, or at what concerns one segment, and say what is wrong.
+    Check {
+        name: Option<String>,
+        /// Remove what the dead left behind; never what may be somebody's data.
+        #[arg(long, conflicts_with = "name")]
+        clean: bool,
+        /// Print the findings as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    name: String,
+
+    /// Bytes to begin with, in frames of 2 MiB, as in 64mb.
+    #[arg(long, default_value = "2mb", value_parser = size::parse)]
+    size: Size,
+
+    /// Bytes that it may grow to; addresses, and no memory, are set aside for them. By default 1 GiB, or SIZE if that is more.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_size: Option<Size>,
+
+    /// Who may read and write it, as for chmod.
+    #[arg(long, default_value = "600", value_parser = mode)]
+    mode: u32,
+
+    /// What keeps the bytes: `shared` memory, `huge` pages, `file:DIRECTORY` on any file system, or `dax:DIRECTORY` on
+    /// persistent memory.
+    #[arg(long, default_value = "shared", value_parser = backing)]
+    backing: Backing,
+
+    /// Ask for pages of 4 KiB instead of huge ones.
+    #[arg(long)]
+    small_pages: bool,
+
+    /// The address of its first byte, a multiple of 1 GiB in the registry's window, as in 0x200040000000.
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with = "floating")]
+    base: Option<usize>,
+
+    /// Give it no address of its own: for contents that do not point to themselves.
+    #[arg(long)]
+    floating: bool,
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("permissions are three octal digits, such as 660".to_owned()),
+    }
+}
+
+fn backing(text: &str) -> Result<Backing, String> {
+    match text.split_once(':') {
+        None if text == "shared" => Ok(Backing::Shared),
+        None if text == "huge" => Ok(Backing::Huge),
+        Some(("file", directory)) if !directory.is_empty() => Ok(Backing::File {
+            directory: directory.into(),
+        }),
+        Some(("dax", directory)) if !directory.is_empty() => Ok(Backing::Dax {
+            directory: directory.into(),
+        }),
+        _ => Err("one of shared, huge, file:DIRECTORY, dax:DIRECTORY".to_owned()),
+    }
+}
+
+fn address(text: &str) -> Result<usize, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    usize::from_str_radix(digits, 16).map_err(|_| "an address in hexadecimal digits".to_owned())
+}
+
+/// Does it, and prints what came of it.
+pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    let registry = match arguments.registry {
+        Some(root) => Registry::open(root)?,
+        None => Registry::open_default()?,
+    };
+    match arguments.action {
+        Action::Ls { json } => list(&registry, json),
+        Action::Create(create) => make(&registry, create),
+        Action::Show { name, json } => {
+            let segment = Segment::open(&registry, &name)?;
+            let info = segment.info()?;
+            if json {
+                println!("{:#}", as_json(&segment, &info));
+            } else {
+                print!("{}", described(&segment, &info));
+            }
+            Ok(())
+        }
+        Action::Grow { name, size } => {
+            let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+            let now = Segment::open(&registry, &name)?.grow(bytes)?;
+            println!("{name}: {}", size::show(now as u64));
+            Ok(())
+        }
+        Action::Clone { name, new } => {
+            let clone = Segment::open(&registry, &name)?.clone_as(&new)?;
+            println!("{}: {}", clone.name(), clone.uuid());
+            Ok(())
+        }
+        Action::Rm { names } => {
+            for name in names {
+                registry.remove_segment(&name)?;
+            }
+            Ok(())
+        }
+        Action::Check { name, clean, json } => check(&registry, name.as_deref(), clean, json),
+    }
+}
+
+fn make(registry: &Registry, create: Create) -> Result<(), Box<dyn Error>> {
+    let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
+    let mut builder = registry
+        .segment(&create.name)
+        .size(bytes(create.size))
+        .mode(create.mode)
+        .backing(create.backing);
+    if let Some(max) = create.max_size {
+        builder = builder.max_size(bytes(max));
+    }
+    if create.small_pages {
+        builder = builder.pages(PagePolicy::Small);
+    }
+    if let Some(base) = create.base {
+        builder = builder.base(base);
+    }
+    if create.floating {
+        builder = builder.floating();
+    }
+    let segment = builder.create()?;
+    print!("{}", described(&segment, &segment.info()?));
+    Ok(())
+}
+
+/// One line a segment; one that cannot be opened has its reason there, and the others are listed all the same.
+fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
+    let names = registry.segments()?;
+    let mut values = Vec::new();
+    let mut rows = Vec::new();
+    for name in &names {
+        let opened = Segment::open(registry, name.as_str()).and_then(|segment| {
+            let info = segment.info()?;
+            Ok((segment, info))
+        });
+        match opened {
+            Ok((segment, info)) if json => values.push(as_json(&segment, &info)),
+            Ok((_, info)) => rows.push([
+                name.to_string(),
+                size::show(info.size as u64),
+                size::show(info.max_size as u64),
+                format!("{:o}", info.mode),
+                backing_word(&info.backing).to_owned(),
+                state_word(&info).to_owned(),
+            ]),
+            Err(error) if json => {
+                values.push(json!({ "name": name.as_str(), "error": super::with_causes(&error) }));
+            }
+            Err(error) => {
+                let mut row = [const { String::new() }; 6];
+                row[0] = name.to_string();
+                row[5] = super::with_causes(&error);
+                rows.push(row);
+            }
+        }
+    }
+    if json {
+        println!("{:#}", Value::from(values));
+    } else if rows.is_empty() {
+        println!("no segments in {}", registry.root().display());
+    } else {
+        print!("{}", table(&rows));
+    }
+    Ok(())
+}
+
+fn table(rows: &[[String; 6]]) -> String {
+    let head = ["NAME", "SIZE", "MAX", "MODE", "BACKING", "STATE"].map(str::to_owned);
+    let mut widths = [0; 6];
+    for row in std::iter::once(&head).chain(rows) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in std::iter::once(&head).chain(rows) {
+        let cells = row.iter().zip(widths);
+        let line: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn state_word(info: &SegmentInfo) -> &'static str {
+    if info.poisoned { "poisoned" } else { "whole" }
+}
+
+fn backing_word(backing: &Backing) -> &'static str {
+    match backing {
+        Backing::Shared => "shared",
+        Backing::Huge => "huge",
+        Backing::File { .. } => "file",
+        Backing::Dax { .. } => "dax",
+    }
+}
+
+fn as_json(segment: &Segment, info: &SegmentInfo) -> Value {
+    json!({
+        "name": segment.name().as_str(),
+        "uuid": segment.uuid().to_string(),
+        "size": info.size,
+        "max_size": info.max_size,
+        "base": info.base,
+        "mode": format!("{:o}", info.mode),
+        "backing": backing_word(&info.backing),
+        "data": info.data,
+        "cloned_from": info.cloned_from.map(|uuid| uuid.to_string()),
+        "poisoned": info.poisoned,
+    })
+}
+
+fn described(segment: &Segment, info: &SegmentInfo) -> String {
+    let base = match info.base {
+        Some(base) => format!("{base:#x}"),
+        None => "none: it floats".to_owned(),
+    };
+    let mut lines = vec![
+        ("name", segment.name().to_string()),
+        ("uuid", segment.uuid().to_string()),
+        ("size", size::show(info.size as u64)),
+        ("may grow to", size::show(info.max_size as u64)),
+        ("address", base),
+        ("mode", format!("{:o}", info.mode)),
+        ("backing", backing_word(&info.backing).to_owned()),
+        ("data", info.data.display().to_string()),
+        ("state", state_word(info).to_owned()),
+    ];
+    if let Some(original) = info.cloned_from {
+        lines.push(("cloned from", original.to_string()));
+    }
+    let lines = lines.into_iter();
+    lines
+        .map(|(name, value)| format!("{name:12} {value}\n"))
+        .collect()
+}
+
+fn check(
+    registry: &Registry,
+    name: Option<&str>,
+    clean: bool,
+    json: bool,
+) -> Result<(), Box<dyn Error>> {
+    let mut findings = if clean {
+        registry.clean()?
+    } else {
+        registry.check()?
+    };
+    if let Some(name) = name {
+        // That it is there, and can be opened, before anything is said of its parts.
+        let segment = Segment::open(registry, name)?;
+        let (directory, data) = (
+            registry.root().join("segments").join(name),
+            segment.info()?.data,
+        );
+        findings.retain(|found| found.path.starts_with(&directory) || found.path == data);
+    }
+    if json {
+        let value = |found: &Finding| {
+            json!({
+                "path": found.path,
+                "what": found.what,
+                "cleaning": found.cleaning,
+            })
+        };
+        println!("{:#}", Value::from_iter(findings.iter().map(value)));
+    } else {
+        for found in &findings {
+            println!("{found}");
+        }
+        let done = if clean { "cleaned" } else { "found" };
+        println!("{} thing(s) {done}", findings.len());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_read_and_nonsense_explained() {
+        assert_eq!(mode("660"), Ok(0o660));
+        assert!(mode("1777").is_err() && mode("rw").is_err() && mode("8").is_err());
+        assert_eq!(backing("shared"), Ok(Backing::Shared));
+        let directory = PathBuf::from("/a:b");
+        assert_eq!(backing("file:/a:b"), Ok(Backing::File { directory }));
+        assert!(backing("file:").is_err() && backing("disk").is_err() && backing("dax").is_err());
+        assert_eq!(address("0x200040000000"), Ok(0x2000_4000_0000));
+        assert!(address("0xg").is_err());
+    }
+}
