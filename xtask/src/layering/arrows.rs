@@ -157,7 +157,8 @@ mod tests {
                     !deeper.contains(layer),
                     "{layer} and {lower} know each other"
                 );
-                for bottom in deeper {
+                // A derive macro is its own layer's alone.
+                for bottom in deeper.iter().filter(|name| !name.ends_with("-derive")) {
                     assert!(
                         below.contains(bottom),
                         "{layer} uses {lower} but not its {bottom}"
