@@ -32,7 +32,7 @@ struct Section<'p> {
 
 /// The segments of a section, as one brand has them.
 ///
-/// See the [module](self). One is made by entering a space or a [`LocalSegment`](crate::LocalSegment).
+/// Its lifetime is the brand; what carries it cannot leave the section. One is made by entering a space or a [`LocalSegment`](crate::LocalSegment).
 pub struct Here<'s> {
     section: &'s Section<'s>,
     /// The segment that the brand speaks of, or [`NONE`] yet.

@@ -42,7 +42,7 @@ impl Ground for Growing {
     }
 }
 
-/// A segment with a heap in memory of this process; see the [module](self).
+/// A segment with a heap in memory of this process, to try types and to test without a registry.
 ///
 /// ```
 /// use mneme_space::{LocalSegment, Schema, SegVec};
