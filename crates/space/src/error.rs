@@ -4,9 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mneme_sync::{SlotError, Stalled};
 use mneme_sys::{HeaderError, LivenessError, RegionError, WindowError};
 
 use crate::Uuid;
+use crate::heap::HeapError;
 
 /// Why a text is no name of a segment or a space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -214,6 +216,9 @@ pub enum CreateError {
         #[source]
         source: mneme_sync::CreateError,
     },
+    /// There is no room for a heap.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
 }
 
 /// Why a segment could not be opened.
@@ -397,4 +402,59 @@ pub enum RemoveError {
     /// The file system refused something. If the name is gone, cleaning removes the rest.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// Why segments could not be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// One of them could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// One segment is named twice.
+    #[error("segment {name:?} is attached twice")]
+    Twice {
+        /// It.
+        name: String,
+    },
+    /// A segment without an address: what lies in it points nowhere, and is used by its mapping.
+    #[error("segment {name:?} has no address of its own; map it instead")]
+    Floating {
+        /// It.
+        name: String,
+    },
+    /// The control region has no gate for the segment's lock.
+    #[error("the segment's control region has no lock for it")]
+    NoGate,
+}
+
+/// Why a section could not begin. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// The calling thread is in a section already: it would wait for itself.
+    #[error("the calling thread is in a section already")]
+    Nested,
+    /// Who holds a segment's lock lives and does not leave.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// Somebody died, or panicked, while changing the segment: accept it, rebuild it, or take a clone.
+    #[error("segment {segment:?} is poisoned: somebody died or panicked while changing it")]
+    Poisoned {
+        /// It.
+        segment: String,
+    },
+    /// No thread slot in a control region; a forked child must attach for itself.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// A segment's data file was truncated.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The segment to recover is not attached for writing.
+    #[error("segment {name:?} is not attached for writing")]
+    NotAttached {
+        /// It.
+        name: String,
+    },
+    /// There is no room for a heap.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
 }

@@ -60,6 +60,7 @@
 //! Any number of processes may do any of this at a time, and each may be killed at any instruction.
 //! A forked child must not touch what its parent has mapped; see [`MapError::Forked`].
 
+mod attach;
 mod error;
 mod heap;
 mod here;
@@ -74,9 +75,10 @@ mod stored;
 mod uuid;
 mod window;
 
+pub use attach::Attachment;
 pub use error::{
-    CloneError, CreateError, DescriptionError, FileError, GrowError, MapError, NameError,
-    OpenError, RegistryError, RemoveError,
+    AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
+    MapError, NameError, OpenError, RegistryError, RemoveError,
 };
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats};
 pub use here::Here;

@@ -53,7 +53,7 @@ pub struct SegmentInfo {
     pub data: PathBuf,
     /// The segment that it was cloned from.
     pub cloned_from: Option<Uuid>,
-    /// Whether somebody died, or panicked, while changing what it holds.
+    /// Whether somebody died, or panicked, while changing what it holds, and somebody else has noticed.
     pub poisoned: bool,
 }
 
@@ -151,7 +151,7 @@ impl Segment {
             backing: meta.backing.clone(),
             data: meta.data.clone(),
             cloned_from: meta.cloned_from,
-            poisoned: header.client[data::word::POISON] != 0,
+            poisoned: header.client[data::word::POISON] > data::word::state::CHANGING,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mneme_sync::{ControlOptions, Participants};
@@ -10,6 +11,7 @@ use mneme_sys::{Access, FRAME, OfdLiveness, PagePolicy, Region};
 
 use super::meta::{Meta, data_name};
 use super::{Backing, Segment, data, meta, modes};
+use crate::heap::{self, HeapError};
 use crate::registry::making::{Making, Published};
 use crate::registry::{choose_base, json};
 use crate::{CreateError, FileError, Name, Registry, RegistryError, Uuid};
@@ -153,6 +155,9 @@ impl SegmentBuilder<'_> {
                 .map_err(refused)?;
             region.grow(size).map_err(refused)?;
             mneme_sys::fault!("space.create.reserved");
+            if meta.base.is_some() {
+                make_heap(&region)?;
+            }
             data::write_header(&region, meta.uuid, [0; 8]).map_err(refused)?;
             mneme_sys::fault!("space.create.header");
             data::make_durable(&region, &meta.data).map_err(refused)
@@ -248,6 +253,14 @@ impl<'a> Plan<'a> {
             Published::Exists => Err(exists()),
         }
     }
+}
+
+/// Makes an empty heap in a new segment. It works wherever it is mapped; what lies in it does not.
+fn make_heap(region: &Region) -> Result<(), CreateError> {
+    let base = NonNull::new(region.base()).ok_or(HeapError::Damaged)?;
+    // SAFETY: mapped just now for writing, at a frame's boundary, from a file that nobody else knows.
+    unsafe { heap::format(base, region.len(), region.max(), true) }?;
+    Ok(())
 }
 
 fn data_len(path: &Path) -> u64 {

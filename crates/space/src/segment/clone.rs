@@ -11,10 +11,8 @@ use mneme_sys::{Access, FRAME, Region, files};
 use super::Segment;
 use super::builder::Plan;
 use super::data::{self, word};
+use crate::attach::SEGMENT_GATE;
 use crate::{CloneError, CreateError, FileError, MapError, Name, window};
-
-/// The gate of a segment's control region that is its lock.
-const SEGMENT_GATE: usize = 0;
 
 impl Segment {
     /// Makes a segment `name` with this one's content, greatest size, permissions, backing and
@@ -33,7 +31,9 @@ impl Segment {
         let control = window::open_control(&self.control(), self.uuid())?;
         while_nobody_writes(self, &control, || {
             let info = self.info().map_err(MapError::from)?;
-            if info.poisoned {
+            let header = data::examine(self.meta()).map_err(MapError::from)?;
+            // Being changed by nobody: he died.
+            if header.client[word::POISON] != word::state::WHOLE {
                 return Err(CloneError::Poisoned {
                     name: self.name().to_string(),
                 });

@@ -19,8 +19,20 @@ pub(crate) const LAYOUT_HASH: u64 = 0x6d6e_656d_7365_6731;
 
 /// The header's words that this crate gives a meaning.
 pub(crate) mod word {
-    /// Not zero: somebody died, or panicked, while changing what the segment holds.
+    /// Whether the segment is whole: one of [`state`].
     pub(crate) const POISON: usize = 0;
+
+    /// What that word says. `CHANGING` without a holder of the lock says that he died.
+    pub(crate) mod state {
+        /// Nobody is changing it, and nobody has left it half changed.
+        pub(crate) const WHOLE: u64 = 0;
+        /// Who has the lock may be changing it.
+        pub(crate) const CHANGING: u64 = 1;
+        /// A panic ended a section that could change it.
+        pub(crate) const PANICKED: u64 = 2;
+        /// Somebody died while changing it, or nobody can know.
+        pub(crate) const DIED: u64 = 3;
+    }
 }
 
 /// Reads and checks the header without mapping anything.

@@ -53,7 +53,10 @@ pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateEr
         data::map_floating(file, Access::ReadWrite, meta.max_size, meta.pages).map_err(refused)?;
     let words = RegionHeader::client(&region).map_err(refused)?;
     // SYNC: pairs with the loads of whoever enters through the new control file, which comes later.
-    words[data::word::POISON].store(1, std::sync::atomic::Ordering::Release);
+    words[data::word::POISON].store(
+        data::word::state::DIED,
+        std::sync::atomic::Ordering::Release,
+    );
     region.sync().map_err(refused)?;
     mneme_sys::fault!("space.mend.poisoned");
 

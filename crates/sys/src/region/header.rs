@@ -247,6 +247,27 @@ impl RegionHeader {
         Ok(())
     }
 
+    /// The committed size in bytes that was recorded last.
+    ///
+    /// # Errors
+    /// The region is too short for a header.
+    #[inline]
+    pub fn committed(region: &Region) -> Result<u64, RegionError> {
+        region.load_u64(COMMITTED_WORD as u64 * 8)
+    }
+
+    /// One of the tenant's words, for those who may only read. `None`: there is none of that number.
+    ///
+    /// # Errors
+    /// As [`committed`](Self::committed).
+    #[inline]
+    pub fn client_word(region: &Region, i: usize) -> Result<Option<u64>, RegionError> {
+        if i >= 8 {
+            return Ok(None);
+        }
+        region.load_u64((CLIENT_WORD + i) as u64 * 8).map(Some)
+    }
+
     /// The tenant's words in the region, live.
     ///
     /// # Errors

@@ -1,0 +1,360 @@
+//! Typed contents between real processes: nothing is lost, nobody sees what another is changing, and who
+//! dies or panics while changing leaves a poisoned segment that can be recovered.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use common::Scene;
+use mneme_space::{
+    AttachError, Attachment, EnterError, HeapError, Registry, Schema, SegVec, Segment,
+};
+use mneme_sys::Access;
+
+/// What the visitors share: a counter and everything that was ever added to it.
+struct Ledger;
+
+impl Schema for Ledger {
+    type Root<'s> = (u64, SegVec<'s, u64>);
+}
+
+const ROLE: &str = "MNEME_SPACE_ROLE";
+const ROOT: &str = "MNEME_SPACE_ROOT";
+
+fn attach(registry: &Registry, access: Access) -> Attachment {
+    let segment = Segment::open(registry, "s").unwrap();
+    Attachment::new([(&segment, access)]).unwrap()
+}
+
+fn found(at: &Attachment) {
+    at.enter(|here| {
+        here.create_root::<Ledger>("s", |heap| (0, SegVec::new_in(heap)))
+            .unwrap();
+    })
+    .unwrap();
+}
+
+fn add(at: &Attachment, entry: u64) -> Result<(), EnterError> {
+    at.enter(|here| {
+        let (sum, entries) = here.root_mut::<Ledger>("s").unwrap();
+        entries.push(entry);
+        *sum += entry;
+    })
+}
+
+/// The entries and their sum, which agree.
+fn read(at: &Attachment) -> (usize, u64) {
+    let read = at.read(|here| {
+        let (sum, entries) = here.root::<Ledger>("s").unwrap();
+        assert_eq!(entries.iter().sum::<u64>(), *sum);
+        (entries.len(), *sum)
+    });
+    read.unwrap()
+}
+
+/// A process in a role. What it says is read to the end, or it would die of that.
+struct Visitor {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Visitor {
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        std::io::copy(&mut self.said, &mut std::io::sink()).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Starts a process in a role, and waits until it says that it is where it should be.
+fn process(scene: &Scene, role: &str) -> Visitor {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "role", "--nocapture"])
+        .env(ROLE, role)
+        .env(ROOT, scene.registry.root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("here") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "{:?}", child.wait());
+    }
+    Visitor { child, said }
+}
+
+fn signal(visitor: &Visitor, name: &str) {
+    let id = visitor.child.id().to_string();
+    let sent = Command::new("kill").args([name, &id]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Until the parent kills this process, or goes away itself.
+fn stand() {
+    println!("here");
+    let _ = std::io::stdin().lines().next();
+}
+
+#[test]
+fn role() {
+    let Some(role) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let registry = Registry::open(std::env::var_os(ROOT).unwrap()).unwrap();
+    let at = attach(&registry, Access::ReadWrite);
+    match role.to_str().unwrap() {
+        "add" => {
+            println!("here");
+            for entry in 0..500 {
+                add(&at, entry).unwrap();
+            }
+        }
+        "add for ever" => {
+            println!("here");
+            while add(&at, 1).is_ok() {}
+        }
+        "write" => at.enter(|_| stand()).unwrap(),
+        "read" => at.read(|_| stand()).unwrap(),
+        #[cfg(feature = "fault")]
+        point => {
+            println!("here");
+            mneme_sys::fault::arm(point, mneme_sys::fault::Action::Kill, 1);
+            if point.contains("recover") {
+                at.rebuild("s").unwrap();
+            } else {
+                add(&at, 3).unwrap();
+            }
+        }
+        #[cfg(not(feature = "fault"))]
+        other => panic!("{other}"),
+    }
+}
+
+/// A segment is whole before a section has begun and after it has ended, and poisoned between.
+#[test]
+#[cfg(feature = "fault")]
+fn a_death_at_any_point_of_a_section_or_a_recovery_is_told() {
+    use std::os::unix::process::ExitStatusExt;
+    let points = mneme_sys::fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    let of_sections =
+        |name: &&String| name.starts_with("space.enter.") || name.starts_with("space.recover.");
+    let points: Vec<&String> = points.iter().filter(of_sections).collect();
+    assert!(points.len() >= 5, "{points:?}");
+    for point in points {
+        let scene = Scene::new();
+        let segment = scene.create("s");
+        let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+        found(&at);
+        add(&at, 2).unwrap();
+        let mut visitor = process(&scene, point);
+        assert_eq!(
+            visitor.child.wait().unwrap().signal(),
+            Some(9),
+            "{point}: it lived"
+        );
+        if point == "space.enter.ended" {
+            assert_eq!(read(&at), (2, 5));
+        } else {
+            let refused = at.read(|_| ()).unwrap_err();
+            assert!(
+                matches!(refused, EnterError::Poisoned { .. }),
+                "{point}: {refused}"
+            );
+            at.rebuild("s").unwrap();
+            found(&at);
+        }
+        add(&at, 4).unwrap();
+    }
+}
+
+#[test]
+fn several_processes_change_one_structure_and_lose_nothing() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    found(&at);
+    let children: Vec<Visitor> = (0..3).map(|_| process(&scene, "add")).collect();
+    for entry in 0..500 {
+        add(&at, entry).unwrap();
+        let _ = read(&at);
+    }
+    children.into_iter().for_each(Visitor::end);
+    assert_eq!(read(&at), (2000, 4 * (0..500).sum::<u64>()));
+    // What one has grown, others follow, whatever they may do with it.
+    let reader = attach(&scene.registry, Access::ReadOnly);
+    assert_eq!(read(&reader).0, 2000);
+}
+
+#[test]
+fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    let reader = Attachment::new([(&segment, Access::ReadOnly)]).unwrap();
+    found(&at);
+    add(&at, 7).unwrap();
+
+    let child = process(&scene, "read");
+    child.kill();
+    add(&at, 8).unwrap();
+
+    for reading_first in [true, false] {
+        let child = process(&scene, "write");
+        child.kill();
+        if reading_first {
+            let refused = reader.read(|_| ()).unwrap_err();
+            assert!(matches!(refused, EnterError::Poisoned { .. }), "{refused}");
+        }
+        let refused = add(&at, 9).unwrap_err();
+        assert!(matches!(refused, EnterError::Poisoned { .. }), "{refused}");
+        assert!(segment.info().unwrap().poisoned);
+        // It stays so, for others too, and a clone is refused.
+        let refused = attach(&scene.registry, Access::ReadOnly)
+            .read(|_| ())
+            .unwrap_err();
+        assert!(matches!(refused, EnterError::Poisoned { .. }), "{refused}");
+        assert!(segment.clone_as("t").is_err());
+        // SAFETY: the child changed nothing.
+        unsafe { at.accept("s") }.unwrap();
+        assert_eq!(read(&at), (2, 15));
+    }
+    let child = process(&scene, "write");
+    child.kill();
+    assert!(add(&at, 9).is_err());
+    at.rebuild("s").unwrap();
+    found(&at);
+    assert_eq!(read(&at), (0, 0));
+    assert_eq!(read(&reader), (0, 0));
+}
+
+#[test]
+fn killed_at_any_moment_a_writer_blocks_nobody_and_hides_nothing() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    found(&at);
+    let (mut poisoned, mut whole) = (0, 0);
+    for round in 0..60 {
+        let child = process(&scene, "add for ever");
+        std::thread::sleep(Duration::from_micros(137 * round % 3000));
+        child.kill();
+        match add(&at, 1) {
+            Ok(()) => {
+                whole += 1;
+                let (entries, sum) = read(&at);
+                assert_eq!(entries as u64, sum);
+            }
+            Err(EnterError::Poisoned { .. }) => {
+                poisoned += 1;
+                at.rebuild("s").unwrap();
+                found(&at);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(poisoned + whole, 60);
+}
+
+#[test]
+fn a_stopped_holder_is_waited_for_and_named() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    let at = at.patience(Duration::from_millis(30));
+    found(&at);
+    for (role, reads) in [("write", false), ("read", true)] {
+        let child = process(&scene, role);
+        signal(&child, "-STOP");
+        let Err(EnterError::Stalled(stalled)) = add(&at, 1) else {
+            panic!("it entered");
+        };
+        assert_eq!(stalled.pid, child.child.id());
+        // Readers do not mind one another.
+        assert_eq!(at.read(|_| ()).is_ok(), reads);
+        signal(&child, "-CONT");
+        child.end();
+        add(&at, 1).unwrap();
+    }
+    assert_eq!(read(&at), (2, 2));
+}
+
+#[test]
+fn a_panic_while_changing_poisons_and_one_while_reading_does_not() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    found(&at);
+    let panics = |write: bool| {
+        let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let thrown = |_: &mut mneme_space::Here<'_>| std::panic::resume_unwind(Box::new(()));
+            if write {
+                at.enter(thrown)
+            } else {
+                at.read(thrown)
+            }
+        }));
+        assert!(thrown.is_err());
+    };
+    panics(false);
+    add(&at, 1).unwrap();
+    panics(true);
+    assert!(matches!(add(&at, 1), Err(EnterError::Poisoned { .. })));
+    // SAFETY: nothing was changed.
+    unsafe { at.accept("s") }.unwrap();
+    assert_eq!(read(&at), (1, 1));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let scene = Scene::new();
+    let (a, b) = (scene.create("s"), scene.create("b"));
+    let floating = scene.registry.segment("f").floating().create().unwrap();
+    let both = [(&a, Access::ReadWrite), (&a, Access::ReadOnly)];
+    assert!(matches!(
+        Attachment::new(both),
+        Err(AttachError::Twice { .. })
+    ));
+    let refused = Attachment::new([(&floating, Access::ReadOnly)]);
+    assert!(matches!(refused, Err(AttachError::Floating { .. })));
+    let clone = a.clone_as("copy").unwrap();
+    let refused = Attachment::new([(&a, Access::ReadOnly), (&clone, Access::ReadOnly)]);
+    assert!(matches!(refused, Err(AttachError::Map(_))));
+
+    let at = Attachment::new([(&b, Access::ReadWrite), (&a, Access::ReadOnly)]).unwrap();
+    let other = Attachment::new([(&b, Access::ReadOnly)]).unwrap();
+    at.enter(|here| {
+        assert!(matches!(other.enter(|_| ()), Err(EnterError::Nested)));
+        assert!(matches!(at.rebuild("b"), Err(EnterError::Nested)));
+        let mut entered: Vec<(&str, bool)> = here.segments().collect();
+        entered.sort_unstable();
+        assert_eq!(entered, [("b", true), ("s", false)]);
+    })
+    .unwrap();
+    let refused = at.rebuild("s").unwrap_err();
+    assert!(
+        matches!(refused, EnterError::NotAttached { .. }),
+        "{refused}"
+    );
+    // Who may only read gets nothing to change.
+    let reader = Attachment::new([(&a, Access::ReadOnly)]).unwrap();
+    reader
+        .enter(|here| {
+            assert!(here.root_mut::<Ledger>("s").is_err());
+            let mut vector = SegVec::<u64>::new_in(here.heap("s").unwrap());
+            assert!(vector.try_reserve(1).is_err());
+            let elsewhere = here.heap("b");
+            assert!(matches!(elsewhere, Err(HeapError::NoSegment { .. })));
+        })
+        .unwrap();
+}
