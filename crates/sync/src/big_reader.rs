@@ -11,7 +11,7 @@ use crate::participants::Participants;
 use crate::patience::Patience;
 use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 use crate::word::Barrier;
-use crate::{Holding, Slot, SlotId, Stalled, gate};
+use crate::{Holding, Slot, Stalled, exclusion, gate};
 use std::time::Duration;
 
 /// One of the control region's gates, below [`GATES`].
@@ -81,56 +81,16 @@ impl BigReader {
     /// [`Stalled`] names who excludes, or who is inside, and does not leave; then the gate is open
     /// again.
     pub fn exclude<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Exclusive<'a>>, Stalled> {
-        let inner = slot.inner();
-        if slot.local().is_forked() {
-            return Err(Stalled::nobody(Holding::Forked));
-        }
-        if slot.local().opening != self.inner().opening() {
-            return Err(Stalled::nobody(Holding::Foreign));
-        }
-        if slot.local().inside[self.index].get() != 0 {
-            return Err(inner.stalled(slot.id(), Default::default(), Holding::OwnInside));
-        }
+        let inner = self.inner();
+        exclusion::may_exclude(inner, self.index, slot)?;
         let acquired = self.lock().acquire(slot, LOCK_PATIENCE, Holding::Gate)?;
         mneme_sys::fault!("sync.gate.raised");
         let guard = acquired.into_inner();
         inner.barrier().heavy();
-        let mut patience = Patience::new(inner.now(), LOCK_PATIENCE);
-        let bit = 1 << self.index;
-        let me = slot.id();
-        // Slots found empty stay empty: only those still inside are looked at again.
-        let mut inside: Vec<SlotId> = inner.map().slots().map(|(id, _)| id).collect();
-        loop {
-            inside.retain(|id| {
-                *id != me
-                    && inner
-                        .map()
-                        .slot(*id)
-                        .is_some_and(|s| gate::is_inside(&s.inside, bit))
-            });
-            if patience.is_tried() {
-                inside.retain(|id| {
-                    let dead = inner.is_dead(*id);
-                    if dead {
-                        guard.give_news();
-                    }
-                    !dead
-                });
-            }
-            let Some(first) = inside.first() else { break };
-            if !patience.wait(|| inner.now()) {
-                let waited = patience.elapsed(inner.now());
-                return Err(inner.stalled(*first, waited, Holding::Inside));
-            }
-        }
+        let limit = Some(LOCK_PATIENCE);
+        exclusion::until_empty(inner, self.index, slot.id(), limit, || guard.give_news())?;
         mneme_sys::fault!("sync.gate.empty");
-        let news = guard.has_news();
-        let exclusive = Exclusive { guard };
-        Ok(if news {
-            Acquired::OwnerDied(exclusive)
-        } else {
-            Acquired::Clean(exclusive)
-        })
+        Ok(guard.with_news(|guard| Exclusive { guard }))
     }
 }
 

@@ -17,10 +17,9 @@ use crate::big_reader::{OpPin, enter_or_wait};
 use crate::layout::GATES;
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::patience::Patience;
 use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 use crate::word::Barrier;
-use crate::{GateError, Holding, Slot, SlotId, Stalled, gate};
+use crate::{GateError, Holding, Slot, SlotId, Stalled, exclusion, gate};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -149,16 +148,7 @@ impl FencedGate {
         slot: &Slot<'a>,
         limit: Option<Duration>,
     ) -> Result<Acquired<Sole<'a>>, Stalled> {
-        let local = slot.local();
-        if local.is_forked() {
-            return Err(Stalled::nobody(Holding::Forked));
-        }
-        if local.opening != self.inner().opening() {
-            return Err(Stalled::nobody(Holding::Foreign));
-        }
-        if local.inside[self.index].get() != 0 {
-            return Err(self.stalled(slot.id(), Duration::ZERO, Holding::OwnInside));
-        }
+        exclusion::may_exclude(self.inner(), self.index, slot)?;
         let (guard, limit) = match self.lock().try_lock_free(slot) {
             Some(acquired) => (acquired.into_inner(), limit),
             None => self.wait_for_writer(slot, limit)?,
@@ -169,17 +159,11 @@ impl FencedGate {
         let mut others = self.inner().map().slots();
         let bit = 1 << self.index;
         if others.any(|(id, lines)| id != me && gate::is_inside(&lines.inside, bit)) {
-            // On failure the guard opens the gate again.
-            self.wait_for_readers(me, limit)?;
+            // What the dead have read is nobody's business. On failure the guard opens the gate again.
+            exclusion::until_empty(self.inner(), self.index, me, limit, || {})?;
         }
         mneme_sys::fault!("sync.fenced.empty");
-        let news = guard.has_news();
-        let sole = Sole { guard };
-        Ok(if news {
-            Acquired::OwnerDied(sole)
-        } else {
-            Acquired::Clean(sole)
-        })
+        Ok(guard.with_news(|guard| Sole { guard }))
     }
 
     /// Takes the gate's lock from a dead writer, or when a living one leaves; says how much of the
@@ -193,7 +177,7 @@ impl FencedGate {
         let Some(limit) = limit else {
             let acquired = self.lock().try_lock(slot).ok_or_else(|| {
                 let holder = self.lock().owner().unwrap_or(SlotId::NONE);
-                self.stalled(holder, Duration::ZERO, Holding::Gate)
+                self.inner().stalled(holder, Duration::ZERO, Holding::Gate)
             })?;
             return Ok((acquired.into_inner(), None));
         };
@@ -201,40 +185,6 @@ impl FencedGate {
         let acquired = self.lock().acquire(slot, limit, Holding::Gate)?;
         let waited = self.inner().now().saturating_sub(began);
         Ok((acquired.into_inner(), Some(limit.saturating_sub(waited))))
-    }
-
-    /// With the gate raised: waits until nobody who lives is inside.
-    #[cold]
-    fn wait_for_readers(&self, me: SlotId, limit: Option<Duration>) -> Result<(), Stalled> {
-        let inner = self.inner();
-        let bit = 1 << self.index;
-        // Slots found empty stay empty: only those still inside are looked at again.
-        let mut inside: Vec<SlotId> = inner.map().slots().map(|(id, _)| id).collect();
-        let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
-        loop {
-            inside.retain(|id| {
-                *id != me
-                    && inner
-                        .map()
-                        .slot(*id)
-                        .is_some_and(|lines| gate::is_inside(&lines.inside, bit))
-            });
-            if patience.is_tried() || limit.is_none() {
-                // What the dead have read is nobody's business.
-                inside.retain(|id| !inner.is_dead(*id));
-            }
-            let Some(first) = inside.first() else {
-                return Ok(());
-            };
-            if limit.is_none() || !patience.wait(|| inner.now()) {
-                let waited = patience.elapsed(inner.now());
-                return Err(self.stalled(*first, waited, Holding::Inside));
-            }
-        }
-    }
-
-    fn stalled(&self, who: SlotId, since: Duration, what: Holding) -> Stalled {
-        self.inner().stalled(who, since, what)
     }
 }
 

@@ -134,6 +134,7 @@ mod big_reader;
 mod counters;
 mod epoch;
 mod error;
+mod exclusion;
 mod fenced;
 mod fold;
 mod gate;

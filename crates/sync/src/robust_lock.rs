@@ -213,7 +213,7 @@ impl std::fmt::Debug for RobustLock {
     }
 }
 
-impl Guard<'_> {
+impl<'a> Guard<'a> {
     /// Declares what the lock guards whole again: later owners get it without the news.
     pub fn repaired(&self) {
         if !self.slot.local().is_forked() {
@@ -221,8 +221,14 @@ impl Guard<'_> {
         }
     }
 
-    pub(crate) fn has_news(&self) -> bool {
-        lock_word::look(self.word).has_news()
+    /// What `wrap` makes of it, with the news that come with the lock.
+    #[inline]
+    pub(crate) fn with_news<G>(self, wrap: impl FnOnce(Guard<'a>) -> G) -> Acquired<G> {
+        if lock_word::look(self.word).has_news() {
+            Acquired::OwnerDied(wrap(self))
+        } else {
+            Acquired::Clean(wrap(self))
+        }
     }
 
     /// The next owner gets the news, whatever becomes of this one.

@@ -1,0 +1,66 @@
+//! Having a gate alone: what its two forms, [`BigReader`](crate::BigReader) and
+//! [`FencedGate`](crate::FencedGate), have in common.
+//!
+//! **Who has raised the gate, passed his barrier and waited here meets nobody alive inside.** The forms differ in the
+//! barrier that comes before, in whom they wait for without it, and in what a dead entrant means.
+
+use crate::opening::Inner;
+use crate::patience::Patience;
+use crate::{Holding, Slot, SlotId, Stalled, gate};
+use std::time::Duration;
+
+/// Refuses whoever can never have gate `index` alone: a forked child, a slot of another region, a thread that is inside
+/// itself.
+#[inline]
+pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Result<(), Stalled> {
+    let local = slot.local();
+    if local.is_forked() {
+        return Err(Stalled::nobody(Holding::Forked));
+    }
+    if local.opening != inner.opening() {
+        return Err(Stalled::nobody(Holding::Foreign));
+    }
+    if local.inside[index].get() != 0 {
+        return Err(inner.stalled(slot.id(), Duration::ZERO, Holding::OwnInside));
+    }
+    Ok(())
+}
+
+/// With gate `index` raised by `me` and the barrier passed: waits until nobody who lives is inside, at most `limit` if
+/// one is given, and calls `dead` for each who died there.
+#[cold]
+pub(crate) fn until_empty(
+    inner: &Inner,
+    index: usize,
+    me: SlotId,
+    limit: Option<Duration>,
+    dead: impl Fn(),
+) -> Result<(), Stalled> {
+    let bit = 1 << index;
+    let is_inside = |id: SlotId| {
+        let lines = inner.map().slot(id);
+        lines.is_some_and(|lines| gate::is_inside(&lines.inside, bit))
+    };
+    // Slots found empty stay empty: only those still inside are looked at again.
+    let mut inside: Vec<SlotId> = inner.map().slots().map(|(id, _)| id).collect();
+    let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
+    loop {
+        inside.retain(|id| *id != me && is_inside(*id));
+        if patience.is_tried() || limit.is_none() {
+            inside.retain(|id| {
+                let gone = inner.is_dead(*id);
+                if gone {
+                    dead();
+                }
+                !gone
+            });
+        }
+        let Some(first) = inside.first() else {
+            return Ok(());
+        };
+        if limit.is_none() || !patience.wait(|| inner.now()) {
+            let waited = patience.elapsed(inner.now());
+            return Err(inner.stalled(*first, waited, Holding::Inside));
+        }
+    }
+}
