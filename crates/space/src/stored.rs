@@ -29,6 +29,43 @@ pub(crate) use shape::shape_of;
 /// }
 /// ```
 ///
+/// A type that is generic over its allocator can lie on the process' own heap, too; it says which parameter that is:
+/// ```
+/// use allocator_api2::{alloc::Allocator, boxed::Box, vec::Vec};
+/// use mneme_space::{Heap, Stored};
+///
+/// #[derive(Stored)]
+/// #[stored(allocator = A)]
+/// struct Read<A: Allocator> {
+///     name: Vec<u8, A>,
+///     next: Option<Box<Read<A>, A>>,
+/// }
+///
+/// fn can_lie_in_a_segment<'s, T: Stored<'s>>() {}
+/// fn shown<'s>() {
+///     can_lie_in_a_segment::<'s, Read<Heap<'s>>>();
+/// }
+/// ```
+/// With another allocator, or with a field that cannot, it may not:
+/// ```compile_fail
+/// # use allocator_api2::{alloc::{Allocator, Global}, vec::Vec};
+/// # use mneme_space::Stored;
+/// #[derive(Stored)]
+/// #[stored(allocator = A)]
+/// struct Read<A: Allocator>(Vec<u8, A>);
+/// fn can_lie_in_a_segment<'s, T: Stored<'s>>() {}
+/// fn refused<'s>() {
+///     can_lie_in_a_segment::<'s, Read<Global>>();
+/// }
+/// ```
+/// ```compile_fail
+/// # use allocator_api2::{alloc::Allocator, vec::Vec};
+/// # use mneme_space::Stored;
+/// #[derive(Stored)]
+/// #[stored(allocator = A)]
+/// struct Read<A: Allocator>(Vec<u8, A>, std::vec::Vec<u8>);
+/// ```
+///
 /// # Safety
 /// Of a value of the type, also one that another process wrote with the same [`Shape`]:
 /// * it holds no address but such as lie in its own segment (by [`Heap`](crate::Heap), [`Ptr`](crate::Ptr) and what is

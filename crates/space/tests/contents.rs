@@ -128,6 +128,51 @@ fn sum<'s>(here: &Here<'s>, list: Option<Ptr<'s, Node<'s>>>) -> u64 {
     sum
 }
 
+/// A type that is generic over its allocator has the shape of its parts, and lies in a segment as any other does.
+#[test]
+fn what_is_generic_over_its_allocator_lies_in_a_segment() -> Fallible {
+    #[derive(Stored)]
+    #[stored(allocator = A)]
+    struct Chain<T, A: Allocator>
+    where
+        A: Copy,
+    {
+        values: allocator_api2::vec::Vec<T, A>,
+        next: Option<allocator_api2::boxed::Box<Chain<T, A>, A>>,
+    }
+    impl<T, A: Allocator + Copy> Chain<T, A> {
+        fn new(value: T, next: Option<Self>, memory: A) -> Self {
+            let mut values = allocator_api2::vec::Vec::new_in(memory);
+            values.push(value);
+            let next = next.map(|next| allocator_api2::boxed::Box::new_in(next, memory));
+            Self { values, next }
+        }
+    }
+    struct Chains;
+    impl Schema for Chains {
+        type Root<'s> = Chain<u64, Heap<'s>>;
+    }
+    struct Others;
+    impl Schema for Others {
+        type Root<'s> = Chain<i64, Heap<'s>>;
+    }
+    assert_ne!(Shape::of::<Chains>(), Shape::of::<Others>());
+    let segment = LocalSegment::new("a", 2 << 20)?;
+    segment.enter(|here| {
+        here.create_root::<Chains>("a", |heap| {
+            Chain::new(1, Some(Chain::new(2, None, heap)), heap)
+        })
+        .map(|_| ())
+    })??;
+    segment.read(|here| -> Fallible {
+        let first = here.root::<Chains>("a")?;
+        let next = first.next.as_ref().ok_or("nothing follows")?;
+        assert_eq!((&*first.values, &*next.values), (&[1][..], &[2][..]));
+        Ok(())
+    })??;
+    Ok(())
+}
+
 /// A section that reads neither allocates nor changes, whatever it tries.
 #[test]
 fn a_reading_section_changes_nothing() -> Fallible {

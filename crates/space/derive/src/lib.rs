@@ -1,16 +1,19 @@
 //! `#[derive(Stored)]`: for the trait of that name in mneme-space.
 
 use proc_macro::TokenStream;
-use proc_macro2::{Ident, Span, TokenStream as Tokens};
-use quote::{quote, quote_spanned};
+use proc_macro2::{Group, Ident, Span, TokenStream as Tokens, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, GenericParam, Lifetime, Type, parse_quote};
+use syn::{Data, DeriveInput, Error, Fields, GenericParam, Lifetime, Type, parse_quote, parse2};
 
 /// Lets values of the type lie in a segment. Each field must be `Stored`; at most one lifetime is allowed, the brand.
-#[proc_macro_derive(Stored)]
+///
+/// A type that is generic over its allocator says which parameter that is: `#[stored(allocator = A)]`. Then it is
+/// `Stored` where the allocator is the segment's `Heap`, and nowhere else.
+#[proc_macro_derive(Stored, attributes(stored))]
 pub fn stored(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
-    derive(&input)
+    derive(input)
         .unwrap_or_else(Error::into_compile_error)
         .into()
 }
@@ -18,7 +21,7 @@ pub fn stored(input: TokenStream) -> TokenStream {
 /// The crate that the derived code uses, in the program where it is put; this crate does not.
 const SPACE: &str = "mneme_space";
 
-fn derive(input: &DeriveInput) -> Result<Tokens, Error> {
+fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
     let lifetimes: Vec<_> = input.generics.lifetimes().collect();
     if let [_, second, ..] = &*lifetimes {
         return Err(Error::new(
@@ -35,6 +38,11 @@ fn derive(input: &DeriveInput) -> Result<Tokens, Error> {
             parse_quote!('__s)
         }
     };
+    let allocator = Allocator::of(&input, &quote!(::#space::Heap<#brand>))?;
+    if let Some(allocator) = &allocator {
+        allocator.remove(&mut generics)?;
+        allocator.fill(&mut input.data)?;
+    }
     for parameter in &mut generics.params {
         if let GenericParam::Type(parameter) = parameter {
             parameter
@@ -67,6 +75,10 @@ fn derive(input: &DeriveInput) -> Result<Tokens, Error> {
     let ident = &input.ident;
     let name = ident.to_string();
     let (_, types, _) = input.generics.split_for_impl();
+    let types = match &allocator {
+        Some(allocator) => allocator.replaced(types.into_token_stream()),
+        None => types.into_token_stream(),
+    };
     let (impls, _, clauses) = generics.split_for_impl();
     Ok(quote! {
         // SAFETY: all that it consists of is `Stored` under the same brand, as the calls of `part` demand, and told of.
@@ -82,6 +94,89 @@ fn derive(input: &DeriveInput) -> Result<Tokens, Error> {
             };
         }
     })
+}
+
+/// A type parameter that stands for the heap.
+struct Allocator {
+    parameter: Ident,
+    heap: Tokens,
+}
+
+impl Allocator {
+    /// The one that the attribute names, if there is one.
+    fn of(input: &DeriveInput, heap: &Tokens) -> Result<Option<Self>, Error> {
+        let mut found = None;
+        for attribute in &input.attrs {
+            if attribute.path().is_ident("stored") {
+                attribute.parse_nested_meta(|meta| {
+                    if !meta.path.is_ident("allocator") {
+                        return Err(meta.error("only `allocator = PARAMETER` can be said here"));
+                    }
+                    found = Some(meta.value()?.parse::<Ident>()?);
+                    Ok(())
+                })?;
+            }
+        }
+        let Some(parameter) = found else {
+            return Ok(None);
+        };
+        if !input
+            .generics
+            .type_params()
+            .any(|known| known.ident == parameter)
+        {
+            return Err(Error::new(
+                parameter.span(),
+                "the type has no such parameter",
+            ));
+        }
+        let heap = heap.clone();
+        Ok(Some(Self { parameter, heap }))
+    }
+
+    /// Takes the parameter out of those that the implementation is generic over.
+    fn remove(&self, generics: &mut syn::Generics) -> Result<(), Error> {
+        let others = std::mem::take(&mut generics.params).into_iter().filter(
+            |parameter| !matches!(parameter, GenericParam::Type(of) if of.ident == self.parameter),
+        );
+        generics.params = others.collect();
+        for parameter in &mut generics.params {
+            *parameter = parse2(self.replaced(parameter.to_token_stream()))?;
+        }
+        for predicate in generics
+            .where_clause
+            .iter_mut()
+            .flat_map(|of| &mut of.predicates)
+        {
+            *predicate = parse2(self.replaced(predicate.to_token_stream()))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the heap into the fields' types.
+    fn fill(&self, data: &mut Data) -> Result<(), Error> {
+        let fields: Vec<&mut Fields> = match data {
+            Data::Struct(data) => vec![&mut data.fields],
+            Data::Enum(data) => data.variants.iter_mut().map(|of| &mut of.fields).collect(),
+            Data::Union(_) => Vec::new(),
+        };
+        for field in fields.into_iter().flat_map(Fields::iter_mut) {
+            field.ty = parse2(self.replaced(field.ty.to_token_stream()))?;
+        }
+        Ok(())
+    }
+
+    fn replaced(&self, tokens: Tokens) -> Tokens {
+        let replace = |token| match token {
+            TokenTree::Ident(ident) if ident == self.parameter => self.heap.clone(),
+            TokenTree::Group(group) => {
+                let inner = self.replaced(group.stream());
+                TokenTree::Group(Group::new(group.delimiter(), inner)).into()
+            }
+            other => other.into(),
+        };
+        tokens.into_iter().map(replace).collect::<Tokens>()
+    }
 }
 
 /// Tells of the fields; of their offsets too, where they have one that can be asked for.
