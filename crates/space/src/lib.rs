@@ -62,6 +62,7 @@
 
 mod attach;
 mod error;
+mod hashmap;
 mod heap;
 mod here;
 mod local;
@@ -72,6 +73,7 @@ mod registry;
 mod root;
 mod segment;
 mod stored;
+mod string;
 mod uuid;
 mod window;
 
@@ -80,6 +82,7 @@ pub use error::{
     AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
     MapError, NameError, OpenError, RegistryError, RemoveError,
 };
+pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats};
 pub use here::Here;
 pub use local::{LocalError, LocalSegment};
@@ -89,6 +92,7 @@ pub use registry::{Finding, Registry, RegistryOptions};
 pub use root::RootError;
 pub use segment::{Backing, Segment, SegmentBuilder, SegmentInfo};
 pub use stored::{Schema, Shape, Stored};
+pub use string::SegString;
 pub use uuid::Uuid;
 pub use window::Mapping;
 

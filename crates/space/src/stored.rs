@@ -15,7 +15,8 @@ pub(crate) use shape::shape_of;
 /// Types whose values may lie in a segment, in sections with brand `'s`.
 ///
 /// Implemented for integers, floats, `bool`, `char`, arrays, tuples, `Option`, `Result`, [`Ptr`](crate::Ptr),
-/// [`Heap`](crate::Heap), [`SegVec`](crate::SegVec) and [`SegBox`](crate::SegBox). Not for references, function pointers, `dyn`, `Cell` and atomics, and the collections of
+/// [`Heap`](crate::Heap), [`SegVec`](crate::SegVec), [`SegBox`](crate::SegBox), [`SegString`](crate::SegString) and
+/// [`SegMap`](crate::SegMap). Not for references, function pointers, `dyn`, `Cell` and atomics, and the collections of
 /// `std`, whose memory is the process' own.
 ///
 /// ```
@@ -77,7 +78,7 @@ pub(crate) use shape::shape_of;
     message = "`{Self}` cannot lie in a segment",
     label = "not `Stored`",
     note = "a stored value must mean the same in every process: no references, function pointers, `dyn`, cells, atomics, nor collections of `std`",
-    note = "inside of a segment use `SegVec<'s, T>`, `SegBox<'s, T>`, `Ptr<'s, T>`; for your own types `#[derive(Stored)]`"
+    note = "inside of a segment use `SegVec<'s, T>`, `SegString<'s>`, `SegMap<'s, K, V>`, `SegBox<'s, T>`, `Ptr<'s, T>`; for your own types `#[derive(Stored)]`"
 )]
 pub unsafe trait Stored<'s>: Sized + Send + Sync {
     /// Tells `shape` of everything in the type: its name, then each field's name, offset and type.

@@ -1,0 +1,353 @@
+//! Hash maps that lie in a segment.
+//!
+//! **Whatever happens to a [`SegMap`], each address in it is one of its own segment.** It is a `hashbrown` table, which
+//! an empty segment could not hold: made without room, or emptied in some ways, such a table points to constants of the
+//! program's own, where another process has other bytes. So a `SegMap` is made with room, and has none of the operations
+//! that lead back: `new` and `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
+//! `clone_from`, and entries, which hand out the bare table. `take` and `replace` of a whole map put another `SegMap` in its
+//! place. What is left are growing, rehashing and clearing: they change to a table of no less than four buckets or keep the one
+//! they have, also when a hash function or a destructor panics or the segment is full.
+//!
+//! The table's format is private to `hashbrown`: its version is fixed in this workspace's `Cargo.toml`, and
+//! [`Stored::describe`] tells of it together with the width of a group of buckets, which depends on the processor.
+
+mod keys;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::Hash;
+use std::mem;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::{Iter, IterMut, Keys, Values, ValuesMut};
+
+use crate::heap::{Heap, HeapError};
+use crate::stored::{Shape, Stored};
+use keys::HashKeys;
+
+/// The version whose private fields are stored: `hashbrown` in this workspace's `Cargo.toml`, exactly.
+const HASHBROWN: &str = "hashbrown 0.17.1";
+
+/// A hash map in a segment.
+///
+/// Hashes are SipHash 1-3 under two keys that are drawn for each map and stored in it, so that they are equal in all
+/// processes and on all processors, and nobody outside can choose keys that collide. `Hash` of the key type must not
+/// depend on the process either. A lookup costs a hash and mostly one or two cache misses.
+///
+/// **A full segment** is an error of the methods named `try_`. The others abort the process then, as those of
+/// [`SegVec`](crate::SegVec) do, and leave the segment poisoned.
+///
+/// A map gives memory back when it is dropped: to shrink one, move its entries into a new one.
+///
+/// ```
+/// use mneme_space::{LocalSegment, Schema, SegMap, SegString, SegVec};
+///
+/// struct Index;
+/// impl Schema for Index {
+///     type Root<'s> = SegMap<'s, SegString<'s>, SegVec<'s, u64>>;
+/// }
+///
+/// let segment = LocalSegment::new("index", 64 << 20)?;
+/// segment.enter(|here| -> Result<(), Box<dyn std::error::Error>> {
+///     let heap = here.heap("index")?;
+///     let index = here.create_root::<Index>("index", SegMap::new_in)?;
+///     for (place, word) in ["to", "be", "or", "not", "to", "be"].into_iter().enumerate() {
+///         let word = SegString::try_from_str_in(word, heap)?;
+///         index.try_get_or_insert_with(word, || SegVec::new_in(heap))?.push(place as u64);
+///     }
+///     Ok(())
+/// })??;
+/// let places = segment.read(|here| {
+///     here.root::<Index>("index").map(|index| index.get("be").map(|places| places.to_vec()))
+/// })??;
+/// assert_eq!(places, Some(vec![1, 5]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[repr(transparent)]
+pub struct SegMap<'s, K, V> {
+    /// Never the empty table without memory.
+    table: HashMap<K, V, HashKeys, Heap<'s>>,
+}
+
+// SAFETY: the table's address lies in its heap's segment, as argued at the module's head; all else in it are numbers, the
+// keys of the hash, the heap, and stored entries. Its format is told by version, compiler and group.
+unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
+    fn describe(shape: &mut Shape) {
+        shape.text("Map");
+        shape.text(HASHBROWN);
+        shape.number(keys::smallest_table() as u64);
+        shape.text(keys::HASH);
+        // The standard library's too: it says which bytes of a string or tuple are hashed.
+        shape.by_compiler();
+        shape.part::<K>();
+        shape.part::<V>();
+    }
+}
+
+impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
+    /// An empty map with some room.
+    ///
+    /// Aborts the process if the segment is full or not entered for writing: see [`try_new_in`](Self::try_new_in).
+    #[must_use]
+    pub fn new_in(heap: Heap<'s>) -> Self {
+        Self::with_capacity_in(1, heap)
+    }
+
+    /// An empty map with some room.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread; [`HeapError::Outside`].
+    pub fn try_new_in(heap: Heap<'s>) -> Result<Self, HeapError> {
+        Self::try_with_capacity_in(1, heap)
+    }
+
+    /// An empty map with room for `capacity` entries.
+    ///
+    /// Aborts the process as [`new_in`](Self::new_in).
+    #[must_use]
+    pub fn with_capacity_in(capacity: usize, heap: Heap<'s>) -> Self {
+        // Outside of a section there is no seed; nor is there memory, so that the map is not made.
+        let keys = HashKeys::new(heap).unwrap_or_default();
+        Self {
+            table: HashMap::with_capacity_and_hasher_in(capacity.max(1), keys, heap),
+        }
+    }
+
+    /// An empty map with room for `capacity` entries.
+    ///
+    /// # Errors
+    /// As [`try_new_in`](Self::try_new_in).
+    pub fn try_with_capacity_in(capacity: usize, heap: Heap<'s>) -> Result<Self, HeapError> {
+        let mut table = HashMap::with_hasher_in(HashKeys::new(heap)?, heap);
+        // The table has no memory of its own until this has succeeded, and is no map until then.
+        table.try_reserve(capacity.max(1)).map_err(refused)?;
+        Ok(Self { table })
+    }
+
+    /// Makes room for `additional` entries more than there are.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]; nothing has changed then.
+    pub fn try_reserve(&mut self, additional: usize) -> Result<(), HeapError> {
+        self.table.try_reserve(additional).map_err(refused)
+    }
+
+    /// The same; aborts the process if the segment is full.
+    pub fn reserve(&mut self, additional: usize) {
+        self.table.reserve(additional);
+    }
+
+    /// Puts an entry in; the value that the key had. An equal key that is there remains.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]; key and value are dropped then, and nothing else has changed. Who wants to keep them
+    /// asks [`try_reserve`](Self::try_reserve) first.
+    pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, HeapError> {
+        if self.is_tight() {
+            // A key that is there needs no room, but `insert` of a full table takes some before it looks.
+            if let Some(there) = self.table.get_mut(&key) {
+                return Ok(Some(mem::replace(there, value)));
+            }
+            self.try_reserve(1)?;
+        }
+        Ok(self.table.insert(key, value))
+    }
+
+    /// The same; aborts the process if the segment is full.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.table.insert(key, value)
+    }
+
+    /// The value of a key; if there is none, `value` makes it.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]; `value` was not called then.
+    pub fn try_get_or_insert_with(
+        &mut self,
+        key: K,
+        value: impl FnOnce() -> V,
+    ) -> Result<&mut V, HeapError> {
+        if self.is_tight() && !self.table.contains_key(&key) {
+            self.try_reserve(1)?;
+        }
+        Ok(self.table.entry(key).or_insert_with(value))
+    }
+
+    /// The same; aborts the process if the segment is full.
+    pub fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
+        self.table.entry(key).or_insert_with(value)
+    }
+
+    /// Whether one more entry may need memory.
+    fn is_tight(&self) -> bool {
+        self.table.len() == self.table.capacity()
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.table.get(key)
+    }
+
+    /// The value of a key, to change.
+    #[must_use]
+    pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.table.get_mut(key)
+    }
+
+    /// The entry of a key, with the key as it is stored.
+    #[must_use]
+    pub fn get_key_value<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        self.table.get_key_value(key)
+    }
+
+    /// Whether the key is there.
+    #[must_use]
+    pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.table.contains_key(key)
+    }
+
+    /// Takes a key out; its value. The map keeps its memory.
+    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.table.remove(key)
+    }
+
+    /// Takes a key out, with its value.
+    pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
+        self.table.remove_entry(key)
+    }
+}
+
+impl<'s, K, V> SegMap<'s, K, V> {
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Entries that the map holds without growing, those that are there included.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.table.capacity()
+    }
+
+    /// The heap that the map lies in.
+    #[must_use]
+    pub fn heap(&self) -> Heap<'s> {
+        *self.table.allocator()
+    }
+
+    /// Drops all entries. The map keeps its memory.
+    pub fn clear(&mut self) {
+        self.table.clear();
+    }
+
+    /// Drops the entries to which `keep` says no.
+    pub fn retain(&mut self, keep: impl FnMut(&K, &mut V) -> bool) {
+        self.table.retain(keep);
+    }
+
+    /// All entries, in no order; the same one in each process, as long as nothing is changed.
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        self.table.iter()
+    }
+
+    /// All entries, their values to change.
+    #[must_use]
+    pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
+        self.table.iter_mut()
+    }
+
+    /// All keys, in no order.
+    #[must_use]
+    pub fn keys(&self) -> Keys<'_, K, V> {
+        self.table.keys()
+    }
+
+    /// All values, in no order.
+    #[must_use]
+    pub fn values(&self) -> Values<'_, K, V> {
+        self.table.values()
+    }
+
+    /// All values, in no order, to change.
+    #[must_use]
+    pub fn values_mut(&mut self) -> ValuesMut<'_, K, V> {
+        self.table.values_mut()
+    }
+
+    /// The entries themselves; the map's memory is given back.
+    pub fn into_entries(self) -> impl Iterator<Item = (K, V)> + use<'s, K, V> {
+        self.table.into_iter()
+    }
+}
+
+fn refused(_: hashbrown::TryReserveError) -> HeapError {
+    HeapError::Refused
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for SegMap<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// Equal entries, whatever their order.
+impl<K: Eq + Hash, V: PartialEq> PartialEq for SegMap<'_, K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(key, value): (&K, &V)| other.get(key).is_some_and(|theirs| theirs == value);
+        self.len() == other.len() && self.iter().all(same)
+    }
+}
+
+impl<K: Eq + Hash, V: Eq> Eq for SegMap<'_, K, V> {}
+
+impl<'a, K, V> IntoIterator for &'a SegMap<'_, K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = Iter<'a, K, V>;
+
+    fn into_iter(self) -> Iter<'a, K, V> {
+        self.iter()
+    }
+}
+
+impl<'a, K, V> IntoIterator for &'a mut SegMap<'_, K, V> {
+    type Item = (&'a K, &'a mut V);
+    type IntoIter = IterMut<'a, K, V>;
+
+    fn into_iter(self) -> IterMut<'a, K, V> {
+        self.iter_mut()
+    }
+}
+
+impl<K: Eq + Hash, V> Extend<(K, V)> for SegMap<'_, K, V> {
+    /// Aborts the process if the segment is full.
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        self.table.extend(entries);
+    }
+}

@@ -1,0 +1,275 @@
+//! Strings that lie in a segment.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+use std::str::Utf8Error;
+use std::{fmt, str};
+
+use crate::SegVec;
+use crate::heap::{Heap, HeapError};
+use crate::stored::{Shape, Stored};
+
+/// A string in a segment: UTF-8, three words and a block.
+///
+/// It reads as a `str`, compares and hashes as one, so that a map with such keys is asked with a `&str`.
+///
+/// **A full segment** is an error of the methods named `try_`, and of `write!`. The others abort the process then, as
+/// those of [`SegVec`] do, and leave the segment poisoned.
+///
+/// ```
+/// use mneme_space::{HeapError, Here, SegString};
+/// # fn example(here: &mut Here<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::fmt::Write;
+/// let mut name = SegString::try_from_str_in("chr", here.heap("genome")?)?;
+/// write!(name, "{}", 21)?;
+/// assert_eq!(name, "chr21");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[repr(transparent)]
+pub struct SegString<'s> {
+    /// Always UTF-8.
+    bytes: SegVec<'s, u8>,
+}
+
+// SAFETY: a stored vector; that it holds UTF-8 is told by the name.
+unsafe impl<'s> Stored<'s> for SegString<'s> {
+    fn describe(shape: &mut Shape) {
+        shape.text("String");
+        shape.part::<SegVec<'s, u8>>();
+    }
+}
+
+impl<'s> SegString<'s> {
+    /// An empty string; takes no memory.
+    #[must_use]
+    pub fn new_in(heap: Heap<'s>) -> Self {
+        Self {
+            bytes: SegVec::new_in(heap),
+        }
+    }
+
+    /// A copy of `text`. Aborts the process if the segment is full.
+    #[must_use]
+    pub fn from_str_in(text: &str, heap: Heap<'s>) -> Self {
+        let mut copy = Self::new_in(heap);
+        copy.bytes.reserve_exact(text.len());
+        copy.push_str(text);
+        copy
+    }
+
+    /// A copy of `text`.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread.
+    pub fn try_from_str_in(text: &str, heap: Heap<'s>) -> Result<Self, HeapError> {
+        let mut copy = Self::new_in(heap);
+        let room = copy.bytes.try_reserve_exact(text.len());
+        room.map_err(|_| HeapError::Refused)?;
+        copy.push_str(text);
+        Ok(copy)
+    }
+
+    /// The string that these bytes are.
+    ///
+    /// # Errors
+    /// The bytes, and where they are no UTF-8.
+    pub fn from_utf8(bytes: SegVec<'s, u8>) -> Result<Self, (SegVec<'s, u8>, Utf8Error)> {
+        match str::from_utf8(&bytes) {
+            Ok(_) => Ok(Self { bytes }),
+            Err(error) => Err((bytes, error)),
+        }
+    }
+
+    /// Its bytes, without copying.
+    #[must_use]
+    pub fn into_bytes(self) -> SegVec<'s, u8> {
+        self.bytes
+    }
+
+    /// The string, borrowed.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // SAFETY: all that puts bytes there puts UTF-8.
+        unsafe { str::from_utf8_unchecked(&self.bytes) }
+    }
+
+    /// The string, borrowed; its length stays.
+    #[must_use]
+    pub fn as_mut_str(&mut self) -> &mut str {
+        // SAFETY: as in `as_str`; through `&mut str` it remains UTF-8.
+        unsafe { str::from_utf8_unchecked_mut(&mut self.bytes) }
+    }
+
+    /// Bytes that it can have without growing.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The heap that it lies in.
+    #[must_use]
+    pub fn heap(&self) -> Heap<'s> {
+        *self.bytes.allocator()
+    }
+
+    /// Makes room for `additional` bytes more than there are.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]; nothing has changed then.
+    pub fn try_reserve(&mut self, additional: usize) -> Result<(), HeapError> {
+        let room = self.bytes.try_reserve(additional);
+        room.map_err(|_| HeapError::Refused)
+    }
+
+    /// The same; aborts the process if the segment is full.
+    pub fn reserve(&mut self, additional: usize) {
+        self.bytes.reserve(additional);
+    }
+
+    /// Appends `text`.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]; nothing has changed then.
+    pub fn try_push_str(&mut self, text: &str) -> Result<(), HeapError> {
+        self.try_reserve(text.len())?;
+        self.push_str(text);
+        Ok(())
+    }
+
+    /// The same; aborts the process if the segment is full.
+    pub fn push_str(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// Appends a character.
+    ///
+    /// # Errors
+    /// [`HeapError::Refused`]; nothing has changed then.
+    pub fn try_push(&mut self, character: char) -> Result<(), HeapError> {
+        self.try_push_str(character.encode_utf8(&mut [0; 4]))
+    }
+
+    /// The same; aborts the process if the segment is full.
+    pub fn push(&mut self, character: char) {
+        self.push_str(character.encode_utf8(&mut [0; 4]));
+    }
+
+    /// Takes the last character away.
+    pub fn pop(&mut self) -> Option<char> {
+        let last = self.chars().next_back()?;
+        self.bytes.truncate(self.len() - last.len_utf8());
+        Some(last)
+    }
+
+    /// Takes all characters away. The memory is kept.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Gives memory that is not needed back, where the heap has a smaller block.
+    pub fn shrink_to_fit(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+}
+
+impl Deref for SegString<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl DerefMut for SegString<'_> {
+    fn deref_mut(&mut self) -> &mut str {
+        self.as_mut_str()
+    }
+}
+
+impl Borrow<str> for SegString<'_> {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl AsRef<str> for SegString<'_> {
+    fn as_ref(&self) -> &str {
+        self
+    }
+}
+
+impl AsRef<[u8]> for SegString<'_> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Display for SegString<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Debug for SegString<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// Fails where the segment is full.
+impl fmt::Write for SegString<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.try_push_str(text).map_err(|_| fmt::Error)
+    }
+}
+
+impl Hash for SegString<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // As `Borrow` demands.
+        self.as_str().hash(state);
+    }
+}
+
+impl<'t> PartialEq<SegString<'t>> for SegString<'_> {
+    fn eq(&self, other: &SegString<'t>) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for SegString<'_> {}
+
+impl PartialEq<str> for SegString<'_> {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for SegString<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl<'t> PartialOrd<SegString<'t>> for SegString<'_> {
+    fn partial_cmp(&self, other: &SegString<'t>) -> Option<Ordering> {
+        Some(self.as_str().cmp(other.as_str()))
+    }
+}
+
+impl Ord for SegString<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl Extend<char> for SegString<'_> {
+    /// Aborts the process if the segment is full.
+    fn extend<I: IntoIterator<Item = char>>(&mut self, characters: I) {
+        for character in characters {
+            self.push(character);
+        }
+    }
+}
