@@ -134,7 +134,7 @@ pub enum RegistryError {
         /// Slots of 1 GiB.
         slots: usize,
     },
-    /// A segment's control file could not be made anew.
+    /// The control file of a segment or a space could not be made anew.
     #[error("the control file {} could not be made anew", path.display())]
     Mend {
         /// The file.
@@ -407,6 +407,9 @@ pub enum RemoveError {
 /// Why segments could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
+    /// The space, or a member of it, could not be opened.
+    #[error(transparent)]
+    Space(#[from] crate::SpaceOpenError),
     /// One of them could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),

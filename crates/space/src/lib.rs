@@ -1,5 +1,5 @@
 //! Named segments: ranges of memory that outlive every process, with a fixed place in the address
-//! space, so that pointers between their parts stay true for whoever visits.
+//! space, so that pointers between their parts stay true for whoever visits; and spaces, sets of them.
 //!
 //! The design is SpaceJMP's (El Hajj et al., ASPLOS 2016; §3 to §5), on a stock kernel: names live in
 //! the file system, fixed addresses in a window that each process reserves once.
@@ -45,6 +45,34 @@
 //! have one of the two mapped at a time. What is mapped is mapped once, however many parts of a program
 //! use it, and grows in place.
 //!
+//! # Spaces
+//!
+//! A [`Space`] is a named set of segments, each with what whoever attaches it may do with it. No two of
+//! them overlap, so that all can be mapped at once.
+//!
+//! ```
+//! use mneme_space::{Registry, Space};
+//! use mneme_sys::Access;
+//!
+//! # let root = format!("/dev/shm/mneme-space-doc-spaces-{}", std::process::id());
+//! let registry = Registry::open(&root)?;
+//! let (reference, index) = (registry.segment("reference").create()?, registry.segment("index").create()?);
+//! let space = registry.space("alignment").mode(0o660).create()?;
+//! space.add(&reference, Access::ReadOnly)?;
+//! space.add(&index, Access::ReadWrite)?;
+//!
+//! // Later, elsewhere:
+//! let found = Space::open(&registry, "alignment")?;
+//! let attached = found.attach()?;
+//! attached.enter(|here| assert_eq!(here.segments().count(), 2))?;
+//! # drop(attached);
+//! # found.remove()?;
+//! # registry.remove_segment("reference")?;
+//! # registry.remove_segment("index")?;
+//! # std::fs::remove_dir_all(&root)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Permissions
 //!
 //! Those of a file. Who may only read maps the data read-only; the locks he takes too are in `control`,
@@ -72,6 +100,7 @@ mod ptr;
 mod registry;
 mod root;
 mod segment;
+mod space;
 mod stored;
 mod string;
 mod uuid;
@@ -91,6 +120,10 @@ pub use ptr::{Ptr, PtrError};
 pub use registry::{Finding, Registry, RegistryOptions};
 pub use root::RootError;
 pub use segment::{Backing, Segment, SegmentBuilder, SegmentInfo};
+pub use space::{
+    MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceChangeError, SpaceCreateError, SpaceInfo,
+    SpaceOpenError, SpaceRemoveError,
+};
 pub use stored::{Schema, Shape, Stored};
 pub use string::SegString;
 pub use uuid::Uuid;

@@ -5,13 +5,13 @@
 //! <root>/registry          JSON: format, identity, the window of addresses, where memory's files go
 //! <root>/lock              locked while addresses are chosen and leftovers are cleaned
 //! <root>/segments/<name>/  meta (JSON), control (participants and locks), data (a link)
-//! <root>/spaces/<name>/    meta (JSON), control
+//! <root>/spaces/<name>/    meta (JSON), control, lock
 //! <root>/making/<uuid>/    something being built, and <uuid>.lock, held by whoever builds it
 //! <root>/dying/<uuid>/     something being removed
 //! ```
 //! **A name appears whole or not at all**: a directory is built in `making` and renamed last, with a
 //! rename that replaces nothing; removal renames it to `dying` first. Things move from `making` to
-//! `segments` to `dying` only, so that who looks there in this order misses nothing. A process that
+//! `segments` (or `spaces`) to `dying` only, so that who looks there in this order misses nothing. A process that
 //! dies half-way leaves a directory that the next one to create something, or
 //! [`Registry::clean`], removes; a description names the data file before that is made, so that no
 //! data are left behind.

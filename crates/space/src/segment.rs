@@ -6,7 +6,7 @@ pub(crate) mod clone;
 pub(crate) mod data;
 pub(crate) mod mend;
 pub(crate) mod meta;
-mod modes;
+pub(crate) mod modes;
 mod remove;
 
 use std::fs;
@@ -125,7 +125,9 @@ impl Segment {
         &self.0.meta
     }
 
-    pub(crate) fn directory(&self) -> PathBuf {
+    /// The directory in which its description, its control file and the link to its data are.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
         self.0.registry.segment_directory(&self.0.name)
     }
 

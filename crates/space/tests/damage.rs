@@ -78,7 +78,7 @@ fn a_truncated_or_changed_description_is_refused_in_words_or_whole() {
             }
         }
     }
-    fs::write(&meta, vec![b' '; 1 << 20]).unwrap();
+    fs::write(&meta, vec![b' '; 2 << 20]).unwrap();
     assert!(refusal(&scene).source_text().contains("longer"));
     fs::write(&meta, &whole[..40]).unwrap();
     told_and_removable(&scene, "meta is damaged");

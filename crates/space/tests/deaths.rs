@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::Scene;
-use mneme_space::{Backing, OpenError, Segment};
+use mneme_space::{Backing, OpenError, Segment, Space, SpaceRemoveError};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
 
@@ -32,9 +32,15 @@ enum Operation {
     Remove,
     Clean,
     Mend,
+    CreateSpace,
+    Join,
+    ShareSpace,
+    CloneSpace,
+    RemoveSpace,
+    MendSpace,
 }
 
-const ALL: [Operation; 9] = [
+const ALL: [Operation; 15] = [
     Operation::OpenRegistry,
     Operation::Create,
     Operation::CreateOnDisk,
@@ -44,6 +50,12 @@ const ALL: [Operation; 9] = [
     Operation::Remove,
     Operation::Clean,
     Operation::Mend,
+    Operation::CreateSpace,
+    Operation::Join,
+    Operation::ShareSpace,
+    Operation::CloneSpace,
+    Operation::RemoveSpace,
+    Operation::MendSpace,
 ];
 
 impl Operation {
@@ -69,8 +81,29 @@ impl Operation {
                     let control = scene.registry.root().join("segments/s/control");
                     std::fs::remove_file(control).unwrap();
                 }
+                if self.is_of_spaces() && self != Self::CreateSpace {
+                    let space = scene.registry.space("w").create().unwrap();
+                    if self != Self::Join {
+                        space.add(&segment, Access::ReadWrite).unwrap();
+                    }
+                    if self == Self::MendSpace {
+                        std::fs::write(space.directory().join("control"), [7; 4096]).unwrap();
+                    }
+                }
             }
         }
+    }
+
+    fn is_of_spaces(self) -> bool {
+        matches!(
+            self,
+            Self::CreateSpace
+                | Self::Join
+                | Self::ShareSpace
+                | Self::CloneSpace
+                | Self::RemoveSpace
+                | Self::MendSpace
+        )
     }
 
     fn perform(self, root: PathBuf) {
@@ -88,7 +121,15 @@ impl Operation {
             Self::Share => scene.open("s").set_mode(0o666).unwrap(),
             Self::Clone => drop(scene.open("s").clone_as("t").unwrap()),
             Self::Remove => scene.open("s").remove().unwrap(),
-            Self::Clean | Self::Mend => drop(scene.registry.clean().unwrap()),
+            Self::Clean | Self::Mend | Self::MendSpace => drop(scene.registry.clean().unwrap()),
+            Self::CreateSpace => drop(scene.registry.space("w").create().unwrap()),
+            Self::Join => scene
+                .space("w")
+                .add(&scene.open("s"), Access::ReadWrite)
+                .unwrap(),
+            Self::ShareSpace => scene.space("w").set_mode(0o666).unwrap(),
+            Self::CloneSpace => drop(scene.space("w").clone_as("v").unwrap()),
+            Self::RemoveSpace => scene.space("w").remove().unwrap(),
         }
         std::mem::forget(scene);
     }
@@ -169,7 +210,14 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
             );
         }
     }
+    for name in registry.spaces().unwrap() {
+        let space = Space::open(&registry, name.as_str()).unwrap();
+        assert!(space.members().unwrap().len() <= 1, "{context}");
+        // Under a lock, with the members that the description names.
+        space.attach().unwrap();
+    }
     // And the operation can be had, whatever became of the first.
+    let space = |name: &str| Space::open(&registry, name).unwrap();
     let open = |name: &str| Segment::open(&registry, name);
     match operation {
         Operation::OpenRegistry
@@ -203,6 +251,32 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
             }
             open("s").unwrap().clone_as("t").unwrap();
         }
+        Operation::CreateSpace | Operation::RemoveSpace => {
+            match registry.remove_space("w") {
+                Ok(()) | Err(SpaceRemoveError::NotFound { .. }) => {}
+                Err(other) => panic!("{context}: {other}"),
+            }
+            let _ = registry.space("w").create().unwrap();
+        }
+        Operation::Join => {
+            let space = space("w");
+            if space.members().unwrap().is_empty() {
+                space.add(&open("s").unwrap(), Access::ReadWrite).unwrap();
+            }
+            assert_eq!(space.info().unwrap().version, 2, "{context}");
+        }
+        Operation::ShareSpace => {
+            space("w").set_mode(0o640).unwrap();
+            assert_eq!(space("w").info().unwrap().mode, 0o640, "{context}");
+        }
+        Operation::CloneSpace => {
+            if let Ok(copy) = Space::open(&registry, "v") {
+                copy.remove().unwrap();
+            }
+            let copy = space("w").clone_as("v").unwrap();
+            assert_eq!(copy.members().unwrap().len(), 1, "{context}");
+        }
+        Operation::MendSpace => space("w").remove_segment("s").unwrap(),
     }
 }
 
@@ -252,6 +326,10 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
             "remove",
             "take-apart",
             "mend",
+            "space-create",
+            "space-share",
+            "space-change",
+            "space-mend",
         ]
         .iter()
         .any(|part| of(part))

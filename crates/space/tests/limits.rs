@@ -14,7 +14,7 @@ use std::process::Command;
 use common::Scene;
 use mneme_space::{
     CreateError, DescriptionError, FileError, GrowError, MapError, OpenError, Registry,
-    RegistryError, RemoveError, Segment,
+    RegistryError, RemoveError, Segment, Space, SpaceChangeError, SpaceCreateError, SpaceOpenError,
 };
 use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
 
@@ -92,6 +92,28 @@ fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never
 }
 
 #[test]
+fn a_space_whose_files_find_no_room_does_not_exist() {
+    let scene = Scene::new();
+    let _ = scene.registry.space("before").create().unwrap();
+    let making = scene.registry.root().join("making");
+    for size in ["size=4k", "size=64k", "size=1m"] {
+        let Some(_mount) = Mount::over(&making, size) else {
+            eprintln!("skipped: no tmpfs can be mounted here");
+            return;
+        };
+        let refused = scene.registry.space("w").create().unwrap_err();
+        let no_room = matches!(
+            refused,
+            SpaceCreateError::File(_) | SpaceCreateError::Control(_)
+        );
+        assert!(no_room, "{size}: {refused}");
+        assert!(scene.files("registry/making").is_empty(), "{size}");
+        assert_eq!(scene.files("registry/spaces").len(), 4, "{size}");
+    }
+    let _ = scene.registry.space("w").create().unwrap();
+}
+
+#[test]
 fn huge_pages_are_had_from_a_tmpfs_that_promises_them() {
     let scene = Scene::new();
     let memory = scene.root.join("memory");
@@ -144,6 +166,14 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     ] {
         let _ = scene.registry.segment(name).mode(mode).create().unwrap();
     }
+    for (name, mode) in [("unseen", 0o600), ("seen", 0o644), ("changed", 0o666)] {
+        let space = scene.registry.space(name).mode(mode).create().unwrap();
+        space.add(&scene.open("common"), Access::ReadOnly).unwrap();
+    }
+    let control = scene.registry.root().join("spaces/onlooker/control");
+    let onlooker = scene.registry.space("onlooker").mode(0o644);
+    let _ = onlooker.create().unwrap();
+    fs::set_permissions(control, fs::Permissions::from_mode(0o644)).unwrap();
     let control = scene.registry.root().join("segments/locked/control");
     fs::set_permissions(control, fs::Permissions::from_mode(0o600)).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -163,6 +193,12 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     };
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
+    // What another wrote is the space's still, and its owner's to share.
+    let changed = scene.space("changed");
+    assert_eq!(changed.members().unwrap().len(), 2);
+    changed.set_mode(0o600).unwrap();
+    changed.remove_segment("readable").unwrap();
+    assert_eq!(changed.info().unwrap().mode, 0o600);
 }
 
 #[test]
@@ -202,6 +238,31 @@ fn nobody() {
         MapError::File(e) => denied(&e, "segments/locked/control"),
         other => panic!("{other}"),
     }
+    match Space::open(&registry, "unseen").unwrap_err() {
+        SpaceOpenError::Description(DescriptionError::File(e)) => denied(&e, "spaces/unseen/meta"),
+        other => panic!("{other}"),
+    }
+    let seen = Space::open(&registry, "seen").unwrap();
+    drop(seen.attach().unwrap());
+    match seen.remove_segment("common").unwrap_err() {
+        SpaceChangeError::Lock(RegistryError::Lock { path, .. }) => {
+            assert!(path.ends_with("spaces/seen/lock"));
+        }
+        other => panic!("{other}"),
+    }
+    match seen.clone_as("mine").unwrap_err() {
+        SpaceCreateError::Registry(_) => {}
+        other => panic!("{other}"),
+    }
+    let changed = Space::open(&registry, "changed").unwrap();
+    changed.add(&readable, Access::ReadOnly).unwrap();
+    match changed.set_mode(0o644).unwrap_err() {
+        SpaceChangeError::File(e) => denied(&e, "spaces/changed/control"),
+        other => panic!("{other}"),
+    }
+    // Who may not write the control file may look and cannot take part.
+    let onlooker = Space::open(&registry, "onlooker").unwrap();
+    drop(onlooker.attach().unwrap());
     // The registry itself belongs to somebody else.
     let refused = registry.segment("mine").create().unwrap_err();
     assert!(matches!(refused, CreateError::Registry(_)), "{refused}");

@@ -8,10 +8,11 @@ use mneme_sys::files;
 
 use super::lock::Lock;
 use super::making::{gone, take_apart};
-use super::{Registry, entries};
+use super::{Registry, entries, json};
 use crate::segment::data;
 use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
+use crate::space;
 use crate::{Name, OpenError, RegistryError, Uuid};
 
 /// Something in a registry that is not as it should be.
@@ -78,6 +79,7 @@ struct Walk<'a> {
 }
 
 const REMOVES: &str = "cleaning removes it";
+const MAKES: &str = "cleaning makes it anew";
 const MENDS: &str = "cleaning makes it anew and declares the segment poisoned";
 
 impl Walk<'_> {
@@ -93,6 +95,7 @@ impl Walk<'_> {
         let mut stray = walk.data_files()?;
         walk.making(&lock)?;
         walk.segments()?;
+        walk.spaces()?;
         walk.dying()?;
         stray.retain(|file| !walk.named.contains(file));
         for file in stray {
@@ -168,7 +171,9 @@ impl Walk<'_> {
                 Err(_) if !lock.exists() => None,
                 Err(other) => return Err(other),
             };
-            let made_as = Meta::read(&directory).map(|meta| meta.made_as);
+            let made_as = Meta::read(&directory)
+                .map(|meta| meta.made_as)
+                .or_else(|_| space::meta::Meta::read(&directory).map(|meta| meta.made_as));
             let (path, what) = match made_as {
                 Ok(name) => (&directory, format!("the making of {name:?} was broken off")),
                 Err(_) if directory.exists() => (
@@ -200,10 +205,7 @@ impl Walk<'_> {
     fn segments(&mut self) -> Result<(), RegistryError> {
         for directory in entries(&self.registry.root().join("segments"))? {
             self.named.extend(data_files_of(&directory));
-            let name = directory.file_name().and_then(|name| name.to_str());
-            if name.is_none_or(|name| Name::new(name).is_err()) {
-                let what = "nothing of that name can be a segment".to_owned();
-                self.finds(&directory, what, None);
+            if !self.can_be(&directory, "segment") {
                 continue;
             }
             let judged = Meta::read(&directory)
@@ -230,6 +232,62 @@ impl Walk<'_> {
         Ok(())
     }
 
+    fn spaces(&mut self) -> Result<(), RegistryError> {
+        for directory in entries(&self.registry.root().join("spaces"))? {
+            if !self.can_be(&directory, "space") {
+                continue;
+            }
+            match space::meta::Meta::read(&directory) {
+                Ok(meta) => self.space(&directory, &meta)?,
+                // Removed by somebody since the directory was listed.
+                Err(_) if !directory.exists() => {}
+                Err(error) => {
+                    self.finds(&directory, in_words(&error), None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A space's members, what it needs beside its description, and what a dead changer left.
+    fn space(&mut self, directory: &Path, meta: &space::meta::Meta) -> Result<(), RegistryError> {
+        for what in space::stale_members(self.registry, meta) {
+            self.finds(directory, what, None);
+        }
+        let aside = json::beside(&directory.join("meta"));
+        if aside.exists() {
+            // Whoever changes the space writes it under the space's lock.
+            let held = Lock::attempt(&directory.join("lock")).ok().flatten();
+            let what = "a change of the members was broken off".to_owned();
+            if held.is_some() && aside.exists() && self.finds(&aside, what, Some(REMOVES)) {
+                gone(&aside, std::fs::remove_file(&aside))?;
+            }
+        }
+        let control = directory.join("control");
+        let is_here = || space::meta::Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
+        if let Some(what) = space::control_damage(directory, meta)
+            && is_here()
+            && self.finds(&control, what, Some(MAKES))
+        {
+            space::mend_control(directory, meta).map_err(|source| RegistryError::Mend {
+                path: control.clone(),
+                source: Box::new(source),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether a directory has a name that a segment or a space can have.
+    fn can_be(&mut self, directory: &Path, kind: &str) -> bool {
+        let name = directory.file_name().and_then(|name| name.to_str());
+        let can = name.is_some_and(|name| Name::new(name).is_ok());
+        if !can {
+            let what = format!("nothing of that name can be a {kind}");
+            self.finds(directory, what, None);
+        }
+        can
+    }
+
     /// What a segment needs beside its data.
     fn parts(&mut self, directory: &Path, meta: &Meta) -> Result<(), RegistryError> {
         let link = directory.join("data");
@@ -240,7 +298,7 @@ impl Walk<'_> {
         let control = directory.join("control");
         // Nor is what was removed meanwhile, perhaps with another made under its name, damaged.
         let is_here = || Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
-        if let Some(what) = control_damage(&control, meta)
+        if let Some(what) = control_damage(&control, meta.uuid)
             && is_here()
             && self.finds(&control, what, Some(MENDS))
         {

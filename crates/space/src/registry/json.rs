@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::making::gone;
 use crate::{DescriptionError, FileError};
 
 /// No description comes near this many bytes.
-const MOST: u64 = 64 << 10;
+const MOST: u64 = 1 << 20;
 
 /// Reads a description of the given format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T, DescriptionError> {
@@ -58,10 +59,10 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|e| FileError::at("describe", path)(e.into()))?;
     text.push(b'\n');
-    // One writer at a time (the registry's lock, or the maker alone); what a dead one left is
-    // overwritten.
+    // One writer at a time (a lock, or the maker alone); what a dead one left may be another user's.
     let aside = beside(path);
-    File::create(&aside)
+    gone(&aside, fs::remove_file(&aside))?;
+    File::create_new(&aside)
         .and_then(|mut file| {
             set_mode(&aside, mode)?;
             file.write_all(&text)?;
@@ -76,7 +77,8 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(
     Ok(())
 }
 
-fn beside(path: &Path) -> PathBuf {
+/// Where the next description is written, until it takes the place of the one at `path`.
+pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()

@@ -9,6 +9,7 @@ use mneme_sys::files;
 use super::lock::Lock;
 use super::{Registry, entries, json};
 use crate::segment::meta::data_files_of;
+use crate::space::version;
 use crate::{FileError, RegistryError, Uuid};
 
 /// A directory in `making`, and its maker's lock: while it is held, nobody cleans the directory.
@@ -28,8 +29,24 @@ pub(crate) enum Published {
 }
 
 impl Making {
+    /// Begins to build what shall be called `to`; `None` if that is there. Also returns the registry's
+    /// lock, under which the description is to be written.
+    pub(crate) fn claim(
+        registry: &Registry,
+        uuid: Uuid,
+        to: &Path,
+    ) -> Result<Option<(Lock, Self)>, RegistryError> {
+        let lock = registry.lock()?;
+        if to.exists() {
+            return Ok(None);
+        }
+        registry.clear_leftovers(&lock);
+        let making = Self::begin(registry, &lock, uuid)?;
+        Ok(Some((lock, making)))
+    }
+
     /// Begins, with the registry locked: nobody cleans while the lock file is made and taken.
-    pub(crate) fn begin(
+    fn begin(
         registry: &Registry,
         _registry_lock: &Lock,
         uuid: Uuid,
@@ -85,9 +102,31 @@ impl Drop for Making {
     }
 }
 
+/// Takes the name from a segment or a space; returns where it is taken apart, `None` if it is not there.
+/// `aside` is not its own identity: a backup that was copied back may have that too.
+pub(crate) fn unname(
+    registry: &Registry,
+    directory: &Path,
+    aside: Uuid,
+) -> Result<Option<PathBuf>, FileError> {
+    mneme_sys::fault!("space.remove.begun");
+    let dying = registry.root().join("dying").join(aside.to_string());
+    match files::rename_new(directory, &dying) {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(FileError::at("remove", directory)(e)),
+    }
+    mneme_sys::fault!("space.remove.unnamed");
+    if let Some(parent) = directory.parent() {
+        json::sync_directory(parent)?;
+    }
+    Ok(Some(dying))
+}
+
 /// Removes a segment's or a space's directory: the data it names, its files, itself. Whoever does
 /// the same at once does no harm.
 pub(crate) fn take_apart(directory: &Path) -> Result<(), FileError> {
+    version::retire(&directory.join("control"));
     for data in data_files_of(directory) {
         gone(&data, fs::remove_file(&data))?;
     }

@@ -206,12 +206,8 @@ impl<'a> Plan<'a> {
         };
         let to = self.registry.segment_directory(&self.name);
         let uuid = Uuid::random().map_err(RegistryError::Random)?;
-        let lock = self.registry.lock()?;
-        if to.exists() {
-            return Err(exists());
-        }
-        self.registry.clear_leftovers(&lock);
-        let making = Making::begin(self.registry, &lock, uuid)?;
+        let claimed = Making::claim(self.registry, uuid, &to)?;
+        let (lock, making) = claimed.ok_or_else(exists)?;
         let base = match self.place {
             Place::Slot => Some(choose_base(self.registry, None, self.max_size)?),
             Place::At(base) => Some(choose_base(self.registry, Some(base), self.max_size)?),
@@ -281,8 +277,9 @@ fn control_options(uuid: Uuid) -> ControlOptions {
 /// Processes that may have a segment mapped at a time.
 pub(crate) const MAX_PROCESSES: u32 = 256;
 
-/// Makes the control file of a segment or a space.
-pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<(), CreateError> {
+/// Makes the control file of a segment or a space, and is its first participant until the result is
+/// dropped.
+pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<Participants, CreateError> {
     let file = data::create(path)?;
     let options = control_options(uuid);
     let failed = |source| CreateError::Control {
@@ -294,6 +291,5 @@ pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<(), CreateError> {
     let region = Region::map(file.into(), Access::ReadWrite, len, PagePolicy::Small)
         .map_err(|e| attach(e.into()))?;
     let liveness = OfdLiveness::open(path, 0).map_err(|e| attach(e.into()))?;
-    Participants::create(region, options, Arc::new(liveness)).map_err(failed)?;
-    Ok(())
+    Participants::create(region, options, Arc::new(liveness)).map_err(failed)
 }

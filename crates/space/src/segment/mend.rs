@@ -7,29 +7,53 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use mneme_sys::{Access, RegionHeader};
+use mneme_sync::Participants;
+use mneme_sys::{Access, RegionError, RegionHeader};
 
 use super::builder::make_control;
 use super::meta::Meta;
 use super::{data, in_use, modes};
 use crate::registry::json::set_mode;
 use crate::registry::making::gone;
-use crate::{CreateError, FileError, MapError, OpenError, window};
+use crate::{CreateError, FileError, MapError, OpenError, Uuid, window};
 
-/// What is wrong with a segment's control file, if that is known: one that this process may not open
-/// is not judged.
-pub(crate) fn control_damage(control: &Path, meta: &Meta) -> Option<String> {
+/// What is wrong with the control file of a segment or a space, if that is known: one that this process
+/// may not open is not judged.
+pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     if !control.is_file() {
-        return Some("it is missing, so that nobody can attach the segment".to_owned());
+        return Some("it is missing, so that nobody can attach it".to_owned());
     }
-    match window::open_control(control, meta.uuid) {
+    match window::open_control(control, of) {
         Err(MapError::Control { source, .. }) => match source {
             // Full, stopped, not permitted: not damaged.
             mneme_sync::OpenError::Attach(_) => None,
-            damage => Some(format!("nobody can attach the segment: {damage}")),
+            damage => Some(format!("nobody can attach it: {damage}")),
         },
         _ => None,
     }
+}
+
+/// Puts a new control file in the place of one that nobody uses, whole or not at all; `ready` sees it
+/// before anybody else does.
+pub(crate) fn replace_control(
+    control: &Path,
+    of: Uuid,
+    mode: u32,
+    ready: impl FnOnce(&Participants) -> Result<(), RegionError>,
+) -> Result<(), CreateError> {
+    let aside = control.with_extension("new");
+    gone(&aside, fs::remove_file(&aside))?;
+    let made = make_control(&aside, of)?;
+    ready(&made).map_err(|source| CreateError::Data {
+        path: aside.clone(),
+        source,
+    })?;
+    drop(made);
+    set_mode(&aside, mode).map_err(FileError::at("share", &aside))?;
+    mneme_sys::fault!("space.mend.made");
+    fs::rename(&aside, control).map_err(FileError::at("replace", control))?;
+    mneme_sys::fault!("space.mend.named");
+    Ok(())
 }
 
 /// Makes the control file anew; says whether it did. The registry is locked.
@@ -60,12 +84,6 @@ pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateEr
     region.sync().map_err(refused)?;
     mneme_sys::fault!("space.mend.poisoned");
 
-    let aside = control.with_extension("new");
-    gone(&aside, fs::remove_file(&aside))?;
-    make_control(&aside, meta.uuid)?;
-    set_mode(&aside, mode).map_err(FileError::at("share", &aside))?;
-    mneme_sys::fault!("space.mend.made");
-    fs::rename(&aside, control).map_err(FileError::at("replace", control))?;
-    mneme_sys::fault!("space.mend.named");
+    replace_control(control, meta.uuid, mode, |_| Ok(()))?;
     Ok(true)
 }

@@ -2,6 +2,7 @@
 //!
 //! Whoever may read the data may write `control`, for even a reader has a place there; and may enter
 //! the directory and read the description. Nobody but the owner may change either.
+//! Spaces have their own rules, in `space::modes`.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ pub(crate) fn meta(mode: u32) -> u32 {
 }
 
 /// Of the control file.
-pub(super) fn control(mode: u32) -> u32 {
+pub(crate) fn control(mode: u32) -> u32 {
     let readers = mode & 0o444;
     0o600 | readers | readers >> 1
 }

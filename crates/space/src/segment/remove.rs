@@ -1,13 +1,8 @@
 //! Removing a segment: its name goes first, then its data, then what is left.
 
-use std::io::ErrorKind;
-
-use mneme_sys::files;
-
 use super::{Segment, in_use};
-use crate::registry::json;
-use crate::registry::making::take_apart;
-use crate::{FileError, Name, Registry, RegistryError, RemoveError, Uuid};
+use crate::registry::making::{take_apart, unname};
+use crate::{Name, Registry, RegistryError, RemoveError, Uuid};
 
 impl Registry {
     /// Removes a segment and its data; also one whose description or data are damaged or gone.
@@ -19,26 +14,15 @@ impl Registry {
     pub fn remove_segment(&self, name: &str) -> Result<(), RemoveError> {
         let name = Name::new(name)?;
         let directory = self.segment_directory(&name);
-        let in_words = || name.to_string();
+        let name = name.to_string();
         if in_use(&directory.join("control")) {
-            return Err(RemoveError::InUse { name: in_words() });
+            return Err(RemoveError::InUse { name });
         }
-        mneme_sys::fault!("space.remove.begun");
-        // Not the segment's own identity: a backup that was copied back may have it too.
-        let aside = Uuid::random().map_err(RegistryError::Random)?.to_string();
-        let dying = self.root().join("dying").join(aside);
-        match files::rename_new(&directory, &dying) {
-            Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                return Err(RemoveError::NotFound { name: in_words() });
-            }
-            Err(e) => return Err(FileError::at("remove", directory)(e).into()),
+        let aside = Uuid::random().map_err(RegistryError::Random)?;
+        match unname(self, &directory, aside)? {
+            Some(dying) => Ok(take_apart(&dying)?),
+            None => Err(RemoveError::NotFound { name }),
         }
-        mneme_sys::fault!("space.remove.unnamed");
-        if let Some(segments) = directory.parent() {
-            json::sync_directory(segments)?;
-        }
-        Ok(take_apart(&dying)?)
     }
 }
 

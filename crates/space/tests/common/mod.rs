@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mneme_space::{Registry, RegistryOptions, Segment};
+use mneme_space::{Registry, RegistryOptions, Segment, Space};
 use mneme_sys::PagePolicy;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -43,6 +43,10 @@ impl Scene {
 
     pub fn open(&self, name: &str) -> Segment {
         Segment::open(&self.registry, name).unwrap()
+    }
+
+    pub fn space(&self, name: &str) -> Space {
+        Space::open(&self.registry, name).unwrap()
     }
 
     /// What `check` says, in words.

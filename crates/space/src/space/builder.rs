@@ -1,0 +1,115 @@
+//! Making a space, and cloning one.
+
+use mneme_sync::Participants;
+
+use super::meta::{self, Entry, Meta};
+use super::{Space, modes, version};
+use crate::registry::json;
+use crate::registry::lock::Lock;
+use crate::registry::making::{Making, Published};
+use crate::segment::builder::make_control;
+use crate::{FileError, Name, Registry, RegistryError, SpaceCreateError, Uuid};
+
+/// What a new space shall be. Made by [`Registry::space`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is made before `create`"]
+pub struct SpaceBuilder<'a> {
+    registry: &'a Registry,
+    name: String,
+    mode: u32,
+}
+
+impl Registry {
+    /// Begins to describe a new space: without members, for its owner alone.
+    ///
+    /// ```no_run
+    /// use mneme_space::Registry;
+    /// use mneme_sys::Access;
+    /// let registry = Registry::open_default()?;
+    /// let genome = registry.segment("genome").create()?;
+    /// let space = registry.space("alignment").mode(0o660).create()?;
+    /// space.add(&genome, Access::ReadOnly)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn space(&self, name: &str) -> SpaceBuilder<'_> {
+        SpaceBuilder {
+            registry: self,
+            name: name.to_owned(),
+            mode: 0o600,
+        }
+    }
+}
+
+impl SpaceBuilder<'_> {
+    /// Who may see and attach it (read), and who may change its members (write); 0600 unless said
+    /// otherwise. What they may do with its segments is said by those.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Makes the space, all or nothing. Half a millisecond, and 2 MiB for the participants.
+    ///
+    /// # Errors
+    /// [`SpaceCreateError::Exists`] if the name is taken; one variant for each of the rest.
+    pub fn create(self) -> Result<Space, SpaceCreateError> {
+        build(self.registry, &self.name, self.mode, &[], None)
+    }
+}
+
+impl Space {
+    /// Makes a space `name` with this one's members, each with the same access, and its permissions.
+    /// The segments are the same, not clones.
+    ///
+    /// # Errors
+    /// As creation; [`SpaceCreateError::Original`].
+    pub fn clone_as(&self, name: &str) -> Result<Space, SpaceCreateError> {
+        let meta = self.meta()?;
+        let mode = self.mode()?;
+        build(self.registry(), name, mode, &meta.members, Some(meta.uuid))
+    }
+}
+
+/// Builds aside and names it last.
+fn build(
+    registry: &Registry,
+    name: &str,
+    mode: u32,
+    members: &[Entry],
+    cloned_from: Option<Uuid>,
+) -> Result<Space, SpaceCreateError> {
+    let name = Name::new(name)?;
+    let exists = || SpaceCreateError::Exists {
+        name: name.to_string(),
+    };
+    let to = registry.space_directory(&name);
+    let uuid = Uuid::random().map_err(RegistryError::Random)?;
+    let (registry_lock, making) = Making::claim(registry, uuid, &to)?.ok_or_else(exists)?;
+    // Others need not wait: it has no addresses.
+    drop(registry_lock);
+    let meta = Meta {
+        format: meta::FORMAT,
+        made_as: name.to_string(),
+        uuid,
+        version: 1,
+        members: members.to_vec(),
+        cloned_from,
+    };
+    let here = making.directory().to_owned();
+    json::write(&here.join("meta"), &meta, modes::meta(mode))?;
+    mneme_sys::fault!("space.space-create.described");
+    let control: Participants = make_control(&here.join("control"), uuid)
+        .map_err(|source| SpaceCreateError::Control(Box::new(source)))?;
+    version::raise(&control, meta.version)?;
+    // Its participants are those who attach it.
+    drop(control);
+    mneme_sys::fault!("space.space-create.control");
+    drop(Lock::create(&here.join("lock"))?);
+    mneme_sys::fault!("space.space-create.lock");
+    modes::apply(&here, mode, || Ok::<_, FileError>(()))?;
+    mneme_sys::fault!("space.space-create.whole");
+    match making.publish(&to)? {
+        Published::Yes => Ok(Space::new(registry.clone(), name, uuid)),
+        Published::Exists => Err(exists()),
+    }
+}

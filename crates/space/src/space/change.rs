@@ -1,0 +1,155 @@
+//! Changing a space: one at a time, each change a new version of the description.
+
+use mneme_sys::Access;
+
+use super::meta::{Entry, LAST_VERSION, Meta};
+use super::{MAX_MEMBERS, Space, modes};
+use crate::registry::json;
+use crate::registry::lock::Lock;
+use crate::segment::meta::Meta as SegmentMeta;
+use crate::{FileError, Segment, SpaceChangeError};
+
+impl Space {
+    /// Makes a segment a member, with what whoever attaches the space may do with it. Those who are
+    /// attached have it when they enter next.
+    ///
+    /// # Errors
+    /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating),
+    /// [`Overlap`](SpaceChangeError::Overlap) with a member,
+    /// [`OtherRegistry`](SpaceChangeError::OtherRegistry), [`Full`](SpaceChangeError::Full);
+    /// [`SpaceOpenError::Stale`](crate::SpaceOpenError::Stale) if the segment has been removed or made anew since it was opened.
+    pub fn add(&self, segment: &Segment, access: Access) -> Result<(), SpaceChangeError> {
+        let name = segment.name().to_string();
+        if segment.registry().uuid() != self.registry().uuid() {
+            return Err(SpaceChangeError::OtherRegistry { name });
+        }
+        let Some(addresses) = segment.meta().addresses() else {
+            return Err(SpaceChangeError::Floating { name });
+        };
+        let new = Entry {
+            name: name.clone(),
+            uuid: segment.uuid(),
+            access,
+        };
+        self.change(|meta| {
+            self.member(&new)?;
+            let same = |member: &Entry| member.name == new.name || member.uuid == new.uuid;
+            if meta.members.iter().any(same) {
+                return Err(SpaceChangeError::Twice { name });
+            }
+            if meta.members.len() >= MAX_MEMBERS {
+                return Err(SpaceChangeError::Full { max: MAX_MEMBERS });
+            }
+            let overlapping = meta.members.iter().find(|member| {
+                let taken = self.segment_meta(member).and_then(|meta| meta.addresses());
+                taken
+                    .is_some_and(|taken| taken.start < addresses.end && addresses.start < taken.end)
+            });
+            if let Some(member) = overlapping {
+                return Err(SpaceChangeError::Overlap {
+                    name,
+                    with: member.name.clone(),
+                });
+            }
+            meta.members.push(new);
+            Ok(())
+        })
+    }
+
+    /// The description of a member's segment; `None` of a stale or damaged one, which has no place.
+    fn segment_meta(&self, member: &Entry) -> Option<SegmentMeta> {
+        let name = crate::Name::new(&member.name).ok()?;
+        let meta = SegmentMeta::read(&self.registry().segment_directory(&name)).ok()?;
+        (meta.uuid == member.uuid).then_some(meta)
+    }
+
+    /// Takes a segment out of the space, a stale one too; the segment itself stays.
+    ///
+    /// # Errors
+    /// [`SpaceChangeError::NotMember`]; the space cannot be changed.
+    pub fn remove_segment(&self, name: &str) -> Result<(), SpaceChangeError> {
+        self.change(|meta| {
+            let at = position(meta, name)?;
+            meta.members.remove(at);
+            Ok(())
+        })
+    }
+
+    /// Changes what whoever attaches the space may do with a member.
+    ///
+    /// # Errors
+    /// As [`remove_segment`](Self::remove_segment).
+    pub fn set_access(&self, name: &str, access: Access) -> Result<(), SpaceChangeError> {
+        self.change(|meta| {
+            let at = position(meta, name)?;
+            meta.members[at].access = access;
+            Ok(())
+        })
+    }
+
+    /// Changes who may see and attach the space, and who may change it. Who is attached stays so until
+    /// he enters next.
+    ///
+    /// # Errors
+    /// The files belong to another user. A death half-way leaves some of the permissions as they were;
+    /// calling it again completes them.
+    pub fn set_mode(&self, mode: u32) -> Result<(), SpaceChangeError> {
+        let mode = mode & 0o777;
+        let (meta, _locked) = self.lock()?;
+        modes::apply(&self.directory(), mode, || self.replace(meta, mode))
+    }
+
+    /// Changes the description by `f`, alone.
+    fn change(
+        &self,
+        f: impl FnOnce(&mut Meta) -> Result<(), SpaceChangeError>,
+    ) -> Result<(), SpaceChangeError> {
+        let (mut meta, _locked) = self.lock()?;
+        f(&mut meta)?;
+        let mode = self.mode()?;
+        self.replace(meta, mode)
+    }
+
+    /// Keeps others from changing the space, and from removing it; returns what it is.
+    fn lock(&self) -> Result<(Meta, Lock), SpaceChangeError> {
+        let path = self.directory().join("lock");
+        // Not for a space that was removed: its name is gone with its directory.
+        self.meta()?;
+        if !path.exists() {
+            drop(Lock::create(&path)?);
+            let mode = modes::lock(self.mode()?);
+            json::set_mode(&path, mode).map_err(FileError::at("share", &path))?;
+        }
+        let locked = Lock::take(&path).or_else(|refused| {
+            // Of a space that was removed meanwhile it is said so.
+            self.meta()?;
+            Err(SpaceChangeError::from(refused))
+        })?;
+        mneme_sys::fault!("space.space-change.locked");
+        // It may have been changed, or removed, while this waited.
+        Ok((self.meta()?, locked))
+    }
+
+    /// Puts the next version in the place of the description. The space is locked.
+    fn replace(&self, mut meta: Meta, mode: u32) -> Result<(), SpaceChangeError> {
+        let word = self.version_word()?;
+        // Greater than the word too, which is ahead where the description came from a backup.
+        let last = match word.load() {
+            seen @ ..=LAST_VERSION => seen.max(meta.version),
+            _ => meta.version,
+        };
+        meta.version = last + 1;
+        json::write(&self.directory().join("meta"), &meta, modes::meta(mode))?;
+        mneme_sys::fault!("space.space-change.described");
+        word.raise(meta.version);
+        mneme_sys::fault!("space.space-change.told");
+        Ok(())
+    }
+}
+
+fn position(meta: &Meta, name: &str) -> Result<usize, SpaceChangeError> {
+    let found = meta.members.iter().position(|member| member.name == name);
+    found.ok_or_else(|| SpaceChangeError::NotMember {
+        name: name.to_owned(),
+    })
+}

@@ -1,0 +1,40 @@
+//! A space's control file that is gone or damaged is made anew, while nobody uses it. All that it knew is
+//! who takes part, and the version, which the description says too.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::meta::{LAST_VERSION, Meta};
+use super::modes;
+use super::version::{self, VersionWord};
+use crate::segment::{in_use, mend};
+use crate::{CreateError, FileError};
+
+/// What is wrong with a space's control file, if that is known.
+pub(crate) fn control_damage(directory: &Path, meta: &Meta) -> Option<String> {
+    let control = directory.join("control");
+    mend::control_damage(&control, meta.uuid).or_else(|| {
+        let seen = VersionWord::open(&control, meta.uuid).ok()?.load();
+        (seen > LAST_VERSION)
+            .then(|| "its version is impossible, so that nobody notices changes".to_owned())
+    })
+}
+
+/// Makes the control file anew; says whether it did. The registry is locked.
+pub(crate) fn mend_control(directory: &Path, meta: &Meta) -> Result<bool, CreateError> {
+    let control = directory.join("control");
+    if in_use(&control) {
+        return Ok(false);
+    }
+    let description = directory.join("meta");
+    let found = fs::metadata(&description).map_err(FileError::at("examine", &description))?;
+    let mode = modes::control(found.permissions().mode());
+    // Those who only look at the old one are no participants.
+    version::retire(&control);
+    mneme_sys::fault!("space.space-mend.retired");
+    mend::replace_control(&control, meta.uuid, mode, |made| {
+        version::raise(made, meta.version)
+    })?;
+    Ok(true)
+}

@@ -1,0 +1,99 @@
+//! A space's description: the file `meta`, replaced whole whenever the members or the permissions change.
+
+use std::path::Path;
+
+use mneme_sys::Access;
+use serde::{Deserialize, Serialize};
+
+use super::{MAX_MEMBERS, MemberInfo};
+use crate::registry::json;
+use crate::{DescriptionError, Name, Uuid};
+
+/// The version of the description's format.
+pub(super) const FORMAT: u32 = 1;
+
+/// More changes than anybody makes; a greater version is damage.
+pub(super) const LAST_VERSION: u64 = 1 << 62;
+
+/// What a space is at a moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Meta {
+    pub(super) format: u32,
+    /// The name that it was made under; the directory's name counts.
+    pub(crate) made_as: String,
+    pub(crate) uuid: Uuid,
+    /// Counts the changes, from 1.
+    pub(crate) version: u64,
+    /// In the order in which they were added.
+    pub(crate) members: Vec<Entry>,
+    /// The space that it was cloned from.
+    #[serde(default)]
+    pub(super) cloned_from: Option<Uuid>,
+}
+
+/// One member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) uuid: Uuid,
+    #[serde(with = "Rights")]
+    pub(super) access: Access,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Access", rename_all = "kebab-case")]
+enum Rights {
+    ReadOnly,
+    ReadWrite,
+}
+
+impl Meta {
+    /// Reads the description in a space's directory.
+    pub(crate) fn read(directory: &Path) -> Result<Self, DescriptionError> {
+        let path = directory.join("meta");
+        let meta: Self = json::read(&path, FORMAT)?;
+        match meta.contradiction() {
+            None => Ok(meta),
+            Some(why) => Err(DescriptionError::Damaged {
+                path,
+                why: why.to_owned(),
+            }),
+        }
+    }
+
+    /// What cannot be true about it.
+    fn contradiction(&self) -> Option<&'static str> {
+        if self.version == 0 || self.version > LAST_VERSION {
+            return Some("its version is impossible");
+        }
+        if self.members.len() > MAX_MEMBERS {
+            return Some("it has more members than a space can have");
+        }
+        for (i, member) in self.members.iter().enumerate() {
+            if Name::new(&member.name).is_err() {
+                return Some("a member's name is none");
+            }
+            let same = |other: &Entry| other.name == member.name || other.uuid == member.uuid;
+            if self.members[..i].iter().any(same) {
+                return Some("a member is named twice");
+            }
+        }
+        None
+    }
+
+    /// What it says of its members.
+    pub(super) fn infos(&self) -> Vec<MemberInfo> {
+        let members = self.members.iter();
+        let info = |entry: &Entry| {
+            Some(MemberInfo {
+                // Checked when the description was read.
+                name: Name::new(&entry.name).ok()?,
+                uuid: entry.uuid,
+                access: entry.access,
+            })
+        };
+        members.filter_map(info).collect()
+    }
+}

@@ -1,0 +1,50 @@
+//! Removing a space: its name goes first, then what is left. Its segments stay.
+
+use super::{Space, SpaceRemoveError};
+use crate::registry::lock::Lock;
+use crate::registry::making::{take_apart, unname};
+use crate::segment::in_use;
+use crate::{Name, Registry, RegistryError, Uuid};
+
+impl Registry {
+    /// Removes a space, also one whose description is damaged. Its segments stay.
+    ///
+    /// A process that attaches it at the same moment learns of it when it enters next.
+    ///
+    /// # Errors
+    /// [`SpaceRemoveError::InUse`] while a living process has it attached, this one included; not
+    /// those who may only look at it, which learn of the removal.
+    pub fn remove_space(&self, name: &str) -> Result<(), SpaceRemoveError> {
+        let name = Name::new(name)?;
+        let directory = self.space_directory(&name);
+        if in_use(&directory.join("control")) {
+            return Err(SpaceRemoveError::InUse {
+                name: name.to_string(),
+            });
+        }
+        let lock = directory.join("lock");
+        // Nobody is in the middle of changing it. Without the file nobody can be.
+        let _locked = match Lock::take(&lock) {
+            Ok(locked) => Some(locked),
+            Err(_) if !lock.exists() => None,
+            Err(other) => return Err(other.into()),
+        };
+        let aside = Uuid::random().map_err(RegistryError::Random)?;
+        match unname(self, &directory, aside)? {
+            Some(dying) => Ok(take_apart(&dying)?),
+            None => Err(SpaceRemoveError::NotFound {
+                name: name.to_string(),
+            }),
+        }
+    }
+}
+
+impl Space {
+    /// Removes the space that has this one's name now: [`Registry::remove_space`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove(self) -> Result<(), SpaceRemoveError> {
+        self.registry().remove_space(self.name().as_str())
+    }
+}

@@ -1,0 +1,118 @@
+//! The version word: how those who are attached to a space learn that its members have changed, with one
+//! load and no system call.
+//!
+//! The word lies in the header of the space's control region. **It is never ahead of the description:**
+//! whoever changes the members replaces the description first and raises the word then. If he dies in
+//! between, the word is behind until the next one who reads the description raises it. So a word that is
+//! no greater than one's own version says that one's members were the space's; a greater one says that
+//! they should be read again.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Release};
+
+use mneme_sync::Participants;
+use mneme_sys::{Access, PagePolicy, Region, RegionHeader};
+
+use crate::{FileError, MapError, Uuid, window};
+
+/// Which of the header's words it is.
+const VERSION: usize = 0;
+
+/// What a word says that counts for nothing any more: the space was removed, or has another control
+/// region. It is greater than every version.
+pub(crate) const RETIRED: u64 = u64::MAX;
+
+/// The word of a space, kept mapped. `Send + Sync`; in a forked child it must not be used.
+pub(crate) struct VersionWord(Kept);
+
+enum Kept {
+    /// A participant, which keeps the space from being removed and its control file from being replaced.
+    Participant(Participants),
+    /// Of one who may not write: he only looks.
+    Onlooker(Region),
+}
+
+impl VersionWord {
+    /// Maps the word of a space.
+    pub(super) fn open(control: &Path, of: Uuid) -> Result<Self, MapError> {
+        match window::open_control(control, of) {
+            Ok(participants) => Ok(Self(Kept::Participant(participants))),
+            Err(MapError::File(e)) if e.source.kind() == ErrorKind::PermissionDenied => {
+                Self::look(control)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Maps it for looking only.
+    pub(super) fn look(control: &Path) -> Result<Self, MapError> {
+        let file = std::fs::File::open(control).map_err(FileError::at("open", control))?;
+        let region = Region::map(file.into(), Access::ReadOnly, 1, PagePolicy::Small)?;
+        // That it is there: each load would fail otherwise.
+        RegionHeader::client_word(&region, VERSION)?;
+        Ok(Self(Kept::Onlooker(region)))
+    }
+
+    /// The space's participants; `None` for an onlooker.
+    pub(crate) fn participants(&self) -> Option<&Participants> {
+        match &self.0 {
+            Kept::Participant(participants) => Some(participants),
+            Kept::Onlooker(_) => None,
+        }
+    }
+
+    /// The word now: [`RETIRED`], or the version of some description that was there. Acquire: what is
+    /// read afterwards is at least of that version.
+    #[inline]
+    pub(crate) fn load(&self) -> u64 {
+        let region = match &self.0 {
+            Kept::Participant(participants) => participants.region(),
+            Kept::Onlooker(region) => region,
+        };
+        // SYNC: pairs with `raise`. A header that is mapped stays so.
+        let word = RegionHeader::client_word(region, VERSION);
+        word.ok().flatten().unwrap_or(RETIRED)
+    }
+
+    /// The description has this version: raises the word, if this process may.
+    pub(super) fn raise(&self, version: u64) {
+        if let Some(participants) = self.participants() {
+            // Cannot fail: it is mapped for writing, and has a header.
+            let _ = raise(participants, version);
+        }
+    }
+}
+
+impl std::fmt::Debug for VersionWord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("VersionWord").field(&self.load()).finish()
+    }
+}
+
+/// Raises the word of a control region to a version that the description has.
+pub(super) fn raise(
+    participants: &Participants,
+    version: u64,
+) -> Result<(), mneme_sys::RegionError> {
+    let words = RegionHeader::client(participants.region())?;
+    // SYNC: pairs with the Acquire load in `load`; two who raise it leave the greater.
+    words[VERSION].fetch_max(version, AcqRel);
+    Ok(())
+}
+
+/// Tells those who watch this control file that it counts for nothing any more. Where that cannot be done
+/// there is nobody to tell, or nothing to tell him with.
+pub(crate) fn retire(control: &Path) {
+    let opened = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(control);
+    if let Ok(file) = opened
+        && let Ok(region) = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)
+        && let Ok(words) = RegionHeader::client(&region)
+    {
+        // SYNC: pairs with the Acquire load in `VersionWord::load`.
+        words[VERSION].store(RETIRED, Release);
+    }
+}
