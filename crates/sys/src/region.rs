@@ -10,6 +10,7 @@ mod backing;
 mod error;
 mod header;
 mod pages;
+mod parking;
 mod window;
 
 use std::ops::Range;
@@ -81,8 +82,18 @@ pub struct Region {
     max: usize,
     /// Committed bytes; only ever grows.
     len: AtomicUsize,
-    /// Held while the region grows: the weakest kind of pages committed so far.
-    growing: Mutex<PageKind>,
+    /// Held while the region grows or moves.
+    laid: Mutex<Laid>,
+}
+
+/// How a region is laid out.
+struct Laid {
+    /// The weakest kind of pages committed so far.
+    weakest: PageKind,
+    /// Where it waits while it is parked.
+    aside: Option<backing::Reservation>,
+    /// It is parked, this many bytes of it.
+    parked: Option<usize>,
 }
 
 impl fmt::Debug for Region {
@@ -225,7 +236,11 @@ impl Region {
             policy,
             max,
             len: AtomicUsize::new(0),
-            growing: Mutex::new(PageKind::HugeTlb),
+            laid: Mutex::new(Laid {
+                weakest: PageKind::HugeTlb,
+                aside: None,
+                parked: None,
+            }),
         }
     }
 
@@ -236,7 +251,8 @@ impl Region {
         self.place.base()
     }
 
-    /// Committed bytes: what may be touched. Never shrinks.
+    /// Committed bytes: what may be touched. Never shrinks, but is 0 while the region is
+    /// [parked](Region::park).
     #[inline]
     pub fn len(&self) -> usize {
         // SYNC: pairs with the Release store in `follow`: who sees the length sees the mapping.
@@ -272,9 +288,10 @@ impl Region {
     /// # Errors
     /// [`RegionError::Os`] if the descriptor does not allow it; the region is as before then.
     pub fn permit_writes(&self) -> Result<(), RegionError> {
-        let _growing = self.lock();
+        let laid = self.lock();
         if self.access() == Access::ReadOnly {
-            self.backing.permit_writes(&self.place, self.len())?;
+            let (place, len) = self.present(&laid);
+            self.backing.permit_writes(place, len)?;
             // SYNC: pairs with the Acquire load in `access`.
             self.writable.store(true, Ordering::Release);
         }
@@ -300,7 +317,7 @@ impl Region {
     /// # Errors
     /// [`RegionError::BeyondMax`], [`RegionError::ReadOnly`], [`RegionError::NoMemory`],
     /// [`RegionError::NoSpace`], [`RegionError::Unsupported`] where the file system cannot
-    /// reserve space. The region is as long as before then.
+    /// reserve space; [`RegionError::Parked`]. The region is as long as before then.
     pub fn grow(&self, new_len: usize) -> Result<(), RegionError> {
         let wanted = round_up(new_len).ok_or(RegionError::BeyondMax {
             wanted: new_len,
@@ -312,7 +329,10 @@ impl Region {
                 max: self.max,
             });
         }
-        let mut weakest = self.lock();
+        let mut laid = self.lock();
+        if laid.parked.is_some() {
+            return Err(RegionError::Parked);
+        }
         if wanted <= self.len() {
             return Ok(());
         }
@@ -320,7 +340,7 @@ impl Region {
             return Err(RegionError::ReadOnly);
         }
         self.backing.extend(self.len(), wanted)?;
-        self.follow(&mut weakest, wanted)
+        self.follow(&mut laid, wanted)
     }
 
     /// Follows growth by another participant: commits what the file has become since. Returns
@@ -329,27 +349,41 @@ impl Region {
     /// # Errors
     /// [`RegionError::Shrunk`] if the file lost what is mapped; as [`grow`](Self::grow).
     pub fn refresh(&self) -> Result<usize, RegionError> {
-        let mut weakest = self.lock();
+        let mut laid = self.lock();
+        if laid.parked.is_some() {
+            return Err(RegionError::Parked);
+        }
         let was = self.len();
         if let Some(now) = self.backing.file_len()? {
             if now < was {
                 return Err(RegionError::Shrunk { was, now });
             }
-            self.follow(&mut weakest, now.min(self.max))?;
+            self.follow(&mut laid, now.min(self.max))?;
         }
         Ok(self.len())
     }
 
+    /// Where the region's bytes are now, and how many they are.
+    fn present<'a>(&'a self, laid: &'a Laid) -> (&'a backing::Reservation, usize) {
+        match (laid.parked, &laid.aside) {
+            (Some(len), Some(aside)) => (aside, len),
+            _ => (&self.place, self.len()),
+        }
+    }
+
     /// Maps the file's (or anonymous) bytes from the present length to `to`.
-    fn follow(&self, weakest: &mut PageKind, to: usize) -> Result<(), RegionError> {
-        let from = self.len();
+    fn follow(&self, laid: &mut Laid, to: usize) -> Result<(), RegionError> {
+        let (place, from) = self.present(laid);
         if to > from {
             let kind = self
                 .backing
-                .commit(&self.place, from..to, self.access(), self.policy)?;
-            *weakest = (*weakest).min(kind);
-            // SYNC: pairs with the Acquire load in `len`.
-            self.len.store(to, Ordering::Release);
+                .commit(place, from..to, self.access(), self.policy)?;
+            laid.weakest = laid.weakest.min(kind);
+            match &mut laid.parked {
+                Some(len) => *len = to,
+                // SYNC: pairs with the Acquire load in `len`.
+                None => self.len.store(to, Ordering::Release),
+            }
         }
         Ok(())
     }
@@ -394,16 +428,17 @@ impl Region {
     /// # Errors
     /// `Os`, if the kernel refuses. Holds for later growth too.
     pub fn dont_fork(&self) -> Result<(), RegionError> {
-        let _growing = self.lock();
-        self.backing.dont_fork(&self.place, self.len())
+        let laid = self.lock();
+        let (place, len) = self.present(&laid);
+        self.backing.dont_fork(place, len)
     }
 
     /// What backs the region at this moment, from `/proc/self/smaps`: for `stats()`, not for hot
     /// paths (it walks the page tables; milliseconds for GiB of small pages).
     pub fn pages(&self) -> PageReport {
-        let weakest = *self.lock();
-        self.backing
-            .report(&self.place, self.len(), weakest, self.policy)
+        let laid = self.lock();
+        let (place, len) = self.present(&laid);
+        self.backing.report(place, len, laid.weakest, self.policy)
     }
 
     /// Widens to whole pages and checks.
@@ -421,9 +456,9 @@ impl Region {
         Ok(range.start / page * page..range.end.div_ceil(page) * page)
     }
 
-    /// A panic cannot leave the kind half written.
-    fn lock(&self) -> MutexGuard<'_, PageKind> {
-        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A panic cannot leave it half written: each change is the last step of its operation.
+    fn lock(&self) -> MutexGuard<'_, Laid> {
+        self.laid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

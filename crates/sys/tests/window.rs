@@ -3,8 +3,11 @@
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::mapped;
 use mneme_sys::{Access, FRAME, PagePolicy, Region, RegionError, Reserve, Window, WindowError};
 
 const GIB: usize = 1 << 30;
@@ -22,29 +25,6 @@ fn map(memory: &Region, access: Access, window: &Window, at: usize) -> Result<Re
     let fd = memory.duplicate_fd().unwrap().unwrap();
     let lazy = Reserve::Lazy;
     Region::map_at(fd, access, GIB, PagePolicy::Small, lazy, window, at)
-}
-
-/// The permissions of the mappings between two addresses, gaps shown as `hole`.
-fn mapped(start: usize, end: usize) -> Vec<String> {
-    let mut at = start;
-    let mut found = Vec::new();
-    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
-        let (range, rest) = line.split_once(' ').unwrap();
-        let (from, to) = range.split_once('-').unwrap();
-        let hex = |text| usize::from_str_radix(text, 16).unwrap();
-        let (from, to) = (hex(from).max(start), hex(to).min(end));
-        if from < to {
-            if from > at {
-                found.push("hole".to_owned());
-            }
-            found.push(rest.split(' ').next().unwrap().to_owned());
-            at = to;
-        }
-    }
-    if at < end {
-        found.push("hole".to_owned());
-    }
-    found
 }
 
 #[test]

@@ -193,6 +193,34 @@ impl Backing {
         Ok(kind)
     }
 
+    /// Moves the `len` bytes mapped in `from` to the same offsets in `to`, pages and page tables. What remains in `from`
+    /// is the same file's mapping without a page: neither range has a hole at any moment.
+    ///
+    /// # Safety
+    /// Both ranges are the caller's, and nobody refers to anything in them.
+    pub(super) unsafe fn relocate(
+        from: &Reservation,
+        to: &Reservation,
+        len: usize,
+    ) -> Result<(), RegionError> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: the caller's promise.
+        let moved = unsafe { libc::mremap(from.at(0), len, len, flags, to.at(0)) };
+        if moved != libc::MAP_FAILED {
+            return Ok(());
+        }
+        let source = io::Error::last_os_error();
+        // SAFETY: the caller's promise. Whatever the call has cleared in `to` before it failed is reserved again.
+        unsafe { window::refill(to.base(), len) };
+        Err(match source.raw_os_error() {
+            // Before Linux 5.13 for shared memory; pages of hugetlbfs still.
+            Some(libc::EINVAL) => RegionError::Unsupported {
+                what: "moving this mapping to other addresses",
+            },
+            _ => RegionError::from_os("move the mapping", len, source),
+        })
+    }
+
     /// Makes the committed `len` bytes of a file writable.
     pub(super) fn permit_writes(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;

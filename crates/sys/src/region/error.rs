@@ -76,6 +76,9 @@ pub enum RegionError {
         /// What forbids it.
         why: &'static str,
     },
+    /// The region is parked: none of it is at its addresses.
+    #[error("the region is parked, and another may have its addresses")]
+    Parked,
     /// The region was opened for reading only.
     #[error("the region is mapped read-only")]
     ReadOnly,

@@ -53,6 +53,19 @@ impl Reservation {
         }
     }
 
+    /// Never needed: nothing can be moved.
+    pub(super) fn congruent(max: usize, _like: *mut u8) -> Result<Self, RegionError> {
+        Self::new(max)
+    }
+
+    /// Never needed, as above.
+    pub(super) fn clear(&self, _len: usize) {}
+
+    /// There are no windows.
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        None
+    }
+
     #[inline]
     pub(super) fn base(&self) -> *mut u8 {
         self.base
@@ -138,6 +151,16 @@ impl Backing {
         _policy: PagePolicy,
     ) -> Result<PageKind, RegionError> {
         Ok(PageKind::Small)
+    }
+
+    pub(super) unsafe fn relocate(
+        _from: &Reservation,
+        _to: &Reservation,
+        _len: usize,
+    ) -> Result<(), RegionError> {
+        Err(RegionError::Unsupported {
+            what: "moving a mapping under Miri",
+        })
     }
 
     pub(super) fn permit_writes(

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
@@ -113,8 +114,8 @@ impl Window {
         self.0.range.len()
     }
 
-    /// Marks a place as taken.
-    fn claim(&self, address: usize, bytes: usize) -> Result<Claim, RegionError> {
+    /// A place inside, which nobody has claimed by that.
+    pub(super) fn place(&self, address: usize, bytes: usize) -> Result<Claim, RegionError> {
         let refused = |why| RegionError::Place {
             address,
             bytes,
@@ -128,25 +129,22 @@ impl Window {
         if !address.is_multiple_of(FRAME) {
             return Err(refused("it is not a multiple of 2 MiB"));
         }
-        let mut taken = self.0.taken();
-        // Places do not overlap one another, so that the last before the end tells.
-        let before = taken.range(..address + bytes).next_back();
-        if before.is_some_and(|(start, len)| start + len > address) {
-            return Err(refused("another region lies there"));
-        }
-        taken.insert(address, bytes);
-        drop(taken);
         Ok(Claim {
             start: self.0.range.start().wrapping_add(offset),
+            bytes,
             window: Arc::clone(&self.0),
+            held: AtomicBool::new(false),
         })
     }
 }
 
-/// A place inside a window that one region owns; dropping it gives the place back.
+/// A place inside a window, which one region has at a time. Dropping it gives the place back.
 pub(super) struct Claim {
     window: Arc<Held>,
     start: *mut u8,
+    bytes: usize,
+    /// Changes under the window's lock.
+    held: AtomicBool,
 }
 
 // SAFETY: an address of a range that nobody else uses; it is never dereferenced here.
@@ -158,11 +156,41 @@ impl Claim {
     pub(super) fn start(&self) -> *mut u8 {
         self.start
     }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Takes the place, unless another region has some of it.
+    pub(super) fn take(&self) -> Result<(), RegionError> {
+        let address = self.start.addr();
+        let mut taken = self.window.taken();
+        // Places do not overlap one another, so that the last before the end tells.
+        let before = taken.range(..address + self.bytes).next_back();
+        if before.is_some_and(|(start, len)| start + len > address) {
+            return Err(RegionError::Place {
+                address,
+                bytes: self.bytes,
+                why: "another region lies there",
+            });
+        }
+        taken.insert(address, self.bytes);
+        self.held.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Leaves the place, which is reserved and empty, to whoever wants it.
+    pub(super) fn give_up(&self) {
+        let mut taken = self.window.taken();
+        if self.held.swap(false, Ordering::Relaxed) {
+            taken.remove(&self.start.addr());
+        }
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.window.taken().remove(&self.start.addr());
+        self.give_up();
     }
 }
 
@@ -185,7 +213,9 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (backing, len) = backing::Backing::file(file, access, reserve)?;
         let (_, max) = sizes(1, max.max(len))?;
-        let place = backing::Reservation::inside(window.claim(address, max)?, max);
+        let claim = window.place(address, max)?;
+        claim.take()?;
+        let place = backing::Reservation::inside(claim, max);
         let region = Self::build(place, backing, access, max, policy);
         region.follow(&mut region.lock(), len)?;
         Ok(region)

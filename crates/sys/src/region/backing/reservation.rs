@@ -4,7 +4,7 @@ use std::{io, ptr};
 
 use super::super::window::Claim;
 use super::super::{FRAME, RegionError};
-use super::window::refill;
+use super::window::{RESERVED, refill};
 
 /// An inaccessible address range: where the kernel likes, with a guard of at least a page on either
 /// side so that it never merges with a neighbour and an overrun is caught, or a place in a window.
@@ -55,6 +55,35 @@ impl Reservation {
         })
     }
 
+    /// Address space for `max` bytes that lie at the same offset in their GiB as those at `like`: between two such
+    /// places page tables are moved, not entries.
+    pub(in super::super) fn congruent(max: usize, like: *mut u8) -> Result<Self, RegionError> {
+        const UNIT: usize = 1 << 30;
+        let total = max + UNIT + FRAME;
+        // SAFETY: as in `new`.
+        let start = unsafe { libc::mmap(ptr::null_mut(), total, libc::PROT_NONE, RESERVED, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(RegionError::Reserve {
+                bytes: max,
+                source: io::Error::last_os_error(),
+            });
+        }
+        let start = start.cast::<u8>();
+        let skip = like.addr().wrapping_sub(start.addr()) % UNIT;
+        Ok(Self {
+            base: start.wrapping_add(skip),
+            home: Home::Own { start, total },
+        })
+    }
+
+    /// The place in a window that the range is, if it is one.
+    pub(in super::super) fn claim(&self) -> Option<&Claim> {
+        match &self.home {
+            Home::Own { .. } => None,
+            Home::Window { claim, .. } => claim.as_ref(),
+        }
+    }
+
     /// The `max` bytes that the claim is for.
     pub(in super::super) fn inside(claim: Claim, max: usize) -> Self {
         Self {
@@ -71,6 +100,15 @@ impl Reservation {
         self.base
     }
 
+    /// Makes the first `len` bytes inaccessible, in which nobody has any business. Where the kernel has no mapping left
+    /// for that, what is there stays.
+    pub(in super::super) fn clear(&self, len: usize) {
+        if len > 0 {
+            // SAFETY: the range is ours, and nobody refers to it.
+            unsafe { refill(self.base, len) };
+        }
+    }
+
     /// The address of a byte of the range.
     pub(super) fn at(&self, offset: usize) -> *mut libc::c_void {
         self.base.wrapping_add(offset).cast()
@@ -85,6 +123,9 @@ impl Drop for Reservation {
                 unsafe { libc::munmap(start.cast(), *total) };
             }
             Home::Window { claim, max } => {
+                if !claim.as_ref().is_some_and(Claim::is_held) {
+                    return;
+                }
                 // SAFETY: as above; the claim says that the range is ours.
                 if !unsafe { refill(self.base, *max) } {
                     // Too many mappings: what was mapped stays, and nobody else gets the place.

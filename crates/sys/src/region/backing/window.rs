@@ -16,7 +16,8 @@ unsafe impl Send for WindowRange {}
 unsafe impl Sync for WindowRange {}
 
 /// Reserved: no memory, no accounting, no access.
-const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+pub(super) const RESERVED: libc::c_int =
+    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 impl WindowRange {
     pub(in super::super) fn new(base: usize, len: usize) -> Result<Self, WindowError> {
