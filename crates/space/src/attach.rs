@@ -9,69 +9,62 @@
 //! alone, with the control file or with the machine; then, as after a panic, the segment is *poisoned*,
 //! for nobody can know whether its heap and what lies in it are whole.
 
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicU64, compiler_fence};
+mod members;
+mod place;
+
+use std::fmt;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mneme_sync::{FencedGate, GateError, Sole};
-use mneme_sys::{Access, Region, RegionError, RegionHeader};
+use mneme_sync::SlotError;
+use mneme_sys::{Access, Region};
 
-use crate::heap::{self, HeapError};
+use crate::heap;
 use crate::here::{self, Here};
-use crate::present::{self, Ground, Present};
-use crate::segment::data::word::{self, state};
-use crate::window;
-use crate::{AttachError, EnterError, Mapping, Segment};
+use crate::map::{Map, ProcessMap, Visit, is_visited};
+use crate::present::{self, Present};
+use crate::{AttachError, EnterError, MapError, Segment};
+use members::Members;
+pub(crate) use members::SEGMENT_GATE;
+use place::Place;
+pub(crate) use place::beside;
 
-/// The gate of a segment's control region that is its lock.
-pub(crate) const SEGMENT_GATE: usize = 0;
 /// How long a section waits for a holder of a lock that lives and does not leave.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Segments as this process visits them: mapped while it lives, and participants of each.
 ///
 /// `Send + Sync`: any thread may enter. What is mapped is shared with other attachments of the
-/// process. In a forked child every call says so; it must attach for itself.
+/// process. Two attachments may have segments that claim the same addresses, a clone and its original for instance: then
+/// the threads of the process can be inside of one of them at a time, and entering the other moves the mappings, 4 us
+/// for 1 GiB (50 us where other threads run, which the kernel interrupts). In a forked child every call says so; it must attach for itself.
 pub struct Attachment {
-    /// In the order of the segments' identities, which is that of locking.
-    places: Vec<Place>,
-    /// The same for sections that may change what is attached for writing.
-    write: Vec<Present>,
-    /// The same for sections that only read.
-    read: Vec<Present>,
+    map: &'static ProcessMap,
+    /// Never null. What is replaced is freed when no thread visits it.
+    members: AtomicPtr<Members>,
+    changes: Mutex<Changes>,
     patience: Duration,
 }
 
-/// One segment of an attachment.
-struct Place {
-    mapping: Arc<Mapping>,
-    gate: FencedGate,
-    access: Access,
+/// What only those who change the attachment need.
+#[derive(Default)]
+struct Changes {
+    /// Segments of this attachment alone.
+    own: Vec<(Segment, Access)>,
+    /// Members that were replaced, and perhaps are visited still.
+    replaced: Vec<*mut Members>,
 }
 
-/// Growth of a mapped segment, for its heap.
-struct Growing {
-    base: usize,
-}
+// SAFETY: the pointers are owned, and what they lead to is `Send` and `Sync`.
+unsafe impl Send for Changes {}
 
-impl Ground for Growing {
-    fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
-        window::grow_at(self.base, wanted).map_err(|error| HeapError::Growth {
-            wanted,
-            reason: error.to_string().into(),
-        })
-    }
-}
-
-impl std::fmt::Debug for Attachment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let places = self.places.iter();
-        f.debug_map()
-            .entries(places.map(|place| (place.mapping.segment().name(), place.access)))
-            .finish()
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attachment")
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
     }
 }
 
@@ -80,55 +73,75 @@ impl Attachment {
     /// it mapped, and touches nothing of their data.
     ///
     /// # Errors
-    /// [`AttachError::Twice`]; [`AttachError::Floating`], for sections are for contents with
+    /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], for sections are for contents with
     /// addresses; [`AttachError::Map`].
     pub fn new<'a>(
         segments: impl IntoIterator<Item = (&'a Segment, Access)>,
     ) -> Result<Self, AttachError> {
-        let mut places = Vec::new();
-        for (segment, access) in segments {
-            if segment.base().is_none() {
-                return Err(AttachError::Floating {
-                    name: segment.name().to_string(),
-                });
-            }
-            let mapping = segment.map(access)?;
-            let gate = mapping.participants().fenced_gate(SEGMENT_GATE);
-            let gate = gate.ok_or(AttachError::NoGate)?;
-            places.push(Place {
-                mapping,
-                gate,
-                access,
-            });
-        }
-        places.sort_by_key(|place| place.mapping.segment().uuid());
-        let same =
-            |pair: &&[Place]| pair[0].mapping.segment().uuid() == pair[1].mapping.segment().uuid();
-        if let Some(pair) = places.windows(2).find(same) {
-            return Err(AttachError::Twice {
-                name: pair[0].mapping.segment().name().to_string(),
-            });
-        }
-        let present = |alone: bool| {
-            let places = places.iter();
-            places
-                .map(|place| place.present(alone))
-                .collect::<Result<Vec<_>, _>>()
-        };
-        let (write, read) = (present(true)?, present(false)?);
+        let segments = segments.into_iter();
+        let own = segments.map(|(segment, access)| (segment.clone(), access));
+        Self::with(own.collect())
+    }
+
+    fn with(own: Vec<(Segment, Access)>) -> Result<Self, AttachError> {
+        let map = ProcessMap::get();
+        let members = Members::gather(map, &own)?;
         Ok(Self {
-            places,
-            write,
-            read,
+            map,
+            members: AtomicPtr::new(members.enlisted(map)),
+            changes: Mutex::new(Changes {
+                own,
+                replaced: Vec::new(),
+            }),
             patience: PATIENCE,
         })
     }
 
-    /// The same, waiting at most `patience` for each lock instead of a second.
+    /// The same, waiting at most `patience` instead of a second: for each lock, and for other threads to leave a segment
+    /// that has the addresses of one to enter.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
+    }
+
+    /// Attaches one more segment, for this attachment alone. Sections that are running go on without it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the attachment is as before then.
+    pub fn add(&self, segment: &Segment, access: Access) -> Result<(), AttachError> {
+        self.alter(|own| {
+            own.push((segment.clone(), access));
+            Ok(())
+        })
+    }
+
+    /// Takes off a segment that was attached by itself. Sections that are running keep it until they end.
+    ///
+    /// # Errors
+    /// [`AttachError::NotAttached`].
+    pub fn remove(&self, segment: &str) -> Result<(), AttachError> {
+        self.alter(|own| {
+            let mut names = own.iter();
+            let at = names.position(|(own, _)| own.name().as_str() == segment);
+            let at = at.ok_or_else(|| AttachError::NotAttached {
+                name: segment.to_owned(),
+            })?;
+            own.remove(at);
+            Ok(())
+        })
+    }
+
+    /// The names of its segments, and what may be done with each.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for locks: it takes none.
+    pub fn segments(&self) -> Result<Vec<(String, Access)>, EnterError> {
+        let (_visit, members) = self.visit()?;
+        let places = members.places.iter();
+        Ok(places
+            .map(|place| (place.segment().name().to_string(), place.access))
+            .collect())
     }
 
     /// Runs `f` in a section: alone with what is attached for writing, beside other readers with the
@@ -136,10 +149,11 @@ impl Attachment {
     ///
     /// # Errors
     /// [`EnterError::Nested`] if the calling thread is in a section already; [`EnterError::Stalled`]
-    /// names who holds a lock, lives and does not leave; [`EnterError::Poisoned`];
+    /// names who holds a lock, lives and does not leave; [`EnterError::Poisoned`]; [`EnterError::Map`] if other threads
+    /// of the process do not leave what has the addresses;
     /// [`EnterError::Region`] if a segment's data file was truncated. `f` did not run then.
     pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, EnterError> {
-        self.section(&self.write, f)
+        self.section(|members| &members.write, f)
     }
 
     /// Runs `f` in a section that only reads, beside other readers, whatever the attachment may.
@@ -147,21 +161,44 @@ impl Attachment {
     /// # Errors
     /// As [`enter`](Self::enter).
     pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, EnterError> {
-        self.section(&self.read, f)
+        self.section(|members| &members.read, f)
     }
 
     fn section<R>(
         &self,
-        present: &[Present],
+        present: impl FnOnce(&Members) -> &[Present],
         f: impl for<'s> FnOnce(&mut Here<'s>) -> R,
     ) -> Result<R, EnterError> {
-        if present::inside() {
-            return Err(EnterError::Nested);
-        }
-        self.with_locks(&self.places, present, || {
+        let (mut visit, members) = self.visit()?;
+        self.map.show(&mut visit, self.patience)?;
+        let present = present(members);
+        self.with_locks(&members.places, present, || {
             // SAFETY: each is mapped over the length noted, and locked as it says, by this call.
             unsafe { here::section(present, f) }.ok_or(EnterError::Nested)
         })
+    }
+
+    /// Begins a visit to the members, and keeps them as they are.
+    #[inline]
+    fn visit(&self) -> Result<(Visit<'_>, &Members), EnterError> {
+        if present::inside() {
+            return Err(EnterError::Nested);
+        }
+        if self.map.is_forked() {
+            return Err(SlotError::Forked.into());
+        }
+        loop {
+            // SYNC: pairs with the AcqRel exchange in `replace`.
+            let members = self.members.load(Acquire);
+            // SAFETY: the address of a field; nothing is read.
+            let set = unsafe { &raw const (*members).set };
+            let visit = Visit::begin(set).ok_or(SlotError::ThreadEnding)?;
+            // SYNC: after the fence of the visit's beginning. Who replaced them meanwhile sees the visit, or is seen.
+            if self.members.load(Acquire) == members {
+                // SAFETY: they were not replaced before the visit began, so that whoever frees them waits for its end.
+                return Ok((visit, unsafe { &*members }));
+            }
+        }
     }
 
     /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first.
@@ -177,13 +214,13 @@ impl Attachment {
             return f();
         };
         // A participant of each; the slot is the thread's.
-        let slot = place.mapping.participants().slot()?;
+        let slot = place.placed.participants().slot()?;
         if present.exclusive {
             let alone = place.gate.sole_within(&slot, self.patience)?;
             // The news is in the segment's header too, where it outlives the control file.
             let died = alone.owner_died();
             let alone = alone.into_inner();
-            let changing = Changing::begin(place, &alone, died)?;
+            let changing = place.begin(&alone, died)?;
             mneme_sys::fault!("space.enter.begun");
             place.follow(present)?;
             let result = self.with_locks(places, rest, f);
@@ -192,19 +229,7 @@ impl Attachment {
             mneme_sys::fault!("space.enter.ended");
             result
         } else {
-            let _beside = loop {
-                match place.gate.shared_within(&slot, self.patience) {
-                    Ok(pin) => break pin,
-                    Err(GateError::OwnerDied) => place.hear_news(&slot, self.patience)?,
-                    Err(GateError::Stalled(stalled)) => return Err(stalled.into()),
-                    Err(GateError::Foreign | GateError::Forked) => {
-                        return Err(mneme_sync::SlotError::Forked.into());
-                    }
-                }
-            };
-            if !place.is_whole()? {
-                return Err(place.poisoned());
-            }
+            let _beside = place.beside(&slot, self.patience)?;
             place.follow(present)?;
             self.with_locks(places, rest, f)
         }
@@ -228,9 +253,9 @@ impl Attachment {
     /// As [`accept`](Self::accept); [`EnterError::Heap`], and it is poisoned still.
     pub fn rebuild(&self, segment: &str) -> Result<(), EnterError> {
         self.recover(segment, |region| {
-            let base = NonNull::new(region.base()).ok_or(HeapError::Damaged)?;
+            let (base, len, max) = (region.first_byte(), region.len(), region.max());
             // SAFETY: mapped for writing, at an address of 1 GiB's alignment; the lock is held.
-            unsafe { heap::format(base, region.len(), region.max(), false) }?;
+            unsafe { heap::format(base, len, max, false) }?;
             Ok(())
         })
     }
@@ -241,135 +266,78 @@ impl Attachment {
         segment: &str,
         mend: impl FnOnce(&Region) -> Result<(), EnterError>,
     ) -> Result<(), EnterError> {
-        if present::inside() {
-            return Err(EnterError::Nested);
-        }
+        let (mut visit, members) = self.visit()?;
+        self.map.show(&mut visit, self.patience)?;
         let named = |place: &&Place| {
-            place.access == Access::ReadWrite && place.mapping.segment().name().as_str() == segment
+            place.access == Access::ReadWrite && place.segment().name().as_str() == segment
         };
-        let place = self.places.iter().find(named);
+        let place = members.places.iter().find(named);
         let place = place.ok_or_else(|| EnterError::NotAttached {
             name: segment.to_owned(),
         })?;
-        let slot = place.mapping.participants().slot()?;
+        let slot = place.placed.participants().slot()?;
         let alone = place.gate.sole_within(&slot, self.patience)?.into_inner();
-        place.mapping.refresh()?;
-        // Dead in the middle: poisoned, as before.
-        place.state()?.store(state::CHANGING, Release);
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        let region = place.placed.region();
+        region.refresh()?;
+        // Dead in the middle, or refused: poisoned, as before.
+        let mending = place.begin_mending()?;
         mneme_sys::fault!("space.recover.begun");
-        mend(place.mapping.region()).inspect_err(|_| {
-            if let Ok(word) = place.state() {
-                word.store(state::DIED, Release);
-            }
-        })?;
+        mend(region)?;
         mneme_sys::fault!("space.recover.mended");
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        place.state()?.store(state::WHOLE, Release);
+        mending.end();
         alone.repaired();
         Ok(())
     }
-}
 
-impl Place {
-    fn present(&self, alone: bool) -> Result<Present, AttachError> {
-        let base = self.mapping.base();
-        Ok(Present {
-            name: self.mapping.segment().name().as_str().into(),
-            base: NonNull::new(base).ok_or(AttachError::NoGate)?,
-            len: AtomicUsize::new(self.mapping.len()),
-            exclusive: alone && self.access == Access::ReadWrite,
-            ground: Arc::new(Growing { base: base.addr() }),
-        })
-    }
-
-    /// The header's word that says whether the segment is whole.
-    fn state(&self) -> Result<&AtomicU64, RegionError> {
-        Ok(&self.mapping.words()?[word::POISON])
-    }
-
-    /// Whether nobody has left the segment half changed. With the lock held, or the answer is of a moment.
-    #[inline]
-    fn is_whole(&self) -> Result<bool, RegionError> {
-        let word = RegionHeader::client_word(self.mapping.region(), word::POISON)?;
-        Ok(word == Some(state::WHOLE))
-    }
-
-    fn poisoned(&self) -> EnterError {
-        EnterError::Poisoned {
-            segment: self.mapping.segment().name().to_string(),
+    /// Changes which segments are attached besides those of the space.
+    fn alter(
+        &self,
+        change: impl FnOnce(&mut Vec<(Segment, Access)>) -> Result<(), AttachError>,
+    ) -> Result<(), AttachError> {
+        if self.map.is_forked() {
+            return Err(MapError::Forked.into());
         }
-    }
-
-    /// Follows growth by others. With the lock held.
-    #[inline]
-    fn follow(&self, present: &Present) -> Result<(), RegionError> {
-        let mut len = self.mapping.len();
-        if RegionHeader::committed(self.mapping.region())? > len as u64 {
-            len = self.mapping.refresh()?;
-        }
-        present.set_len(len);
+        let mut changes = self.changes();
+        let mut own = changes.own.clone();
+        change(&mut own)?;
+        let members = Members::gather(self.map, &own)?;
+        changes.own = own;
+        self.replace(&mut changes, members);
         Ok(())
     }
 
-    /// A writer died inside. What it says about the segment is in the header, so that the lock's own
-    /// news has done its service once somebody has looked there.
-    #[cold]
-    fn hear_news(&self, slot: &mneme_sync::Slot<'_>, patience: Duration) -> Result<(), EnterError> {
-        let alone = self.gate.sole_within(slot, patience)?.into_inner();
-        if !self.is_whole()? {
-            return Err(self.poisoned());
-        }
-        alone.repaired();
-        Ok(())
-    }
-}
-
-/// A segment that its header calls being changed. Dropped in unwinding, it calls it poisoned.
-struct Changing<'a>(&'a AtomicU64);
-
-impl<'a> Changing<'a> {
-    /// Begins to change the segment, alone with it, unless it is poisoned.
-    fn begin(place: &'a Place, alone: &Sole<'_>, died: bool) -> Result<Self, EnterError> {
-        let word = place.state()?;
-        // SYNC: pairs with the Release stores of whoever was alone with it before.
-        match word.load(Acquire) {
-            state::WHOLE => {}
-            // Who called it so is gone, for this thread is alone with it.
-            state::CHANGING => {
-                word.store(state::DIED, Release);
-                return Err(place.poisoned());
+    fn replace(&self, changes: &mut Changes, members: Members) {
+        // SYNC: pairs with the Acquire loads in `visit`.
+        let old = self.members.swap(members.enlisted(self.map), AcqRel);
+        changes.replaced.push(old);
+        changes.replaced.retain(|old| {
+            // SAFETY: freed here and in `drop` alone.
+            let visited = is_visited(unsafe { &(*(*old)).set });
+            if !visited {
+                // SAFETY: replaced, and visited by nobody.
+                unsafe { Members::free(*old, self.map) };
             }
-            _ => return Err(place.poisoned()),
-        }
-        if died {
-            // Before he began, or after the end.
-            alone.repaired();
-        }
-        // SYNC: pairs with the Acquire loads above and in `with_locks`.
-        word.store(state::CHANGING, Release);
-        // A death between two instructions shows all stores before it: the compiler keeps the order.
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        Ok(Self(word))
+            visited
+        });
     }
 
-    fn end(self) {
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        // SYNC: pairs with the Acquire loads of whoever has the lock next.
-        self.0.store(state::WHOLE, Release);
-        std::mem::forget(self);
+    /// Each change of it is one step.
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for Attachment {
     fn drop(&mut self) {
-        let left = if std::thread::panicking() {
-            state::PANICKED
-        } else {
-            // An error before anything was changed.
-            state::WHOLE
-        };
-        // SYNC: as in `end`.
-        self.0.store(left, Release);
+        // A forked child has its parent's map, perhaps locked, and no mapping of its own to give up.
+        if self.map.is_forked() {
+            return;
+        }
+        let changes = self.changes.get_mut();
+        let changes = changes.unwrap_or_else(PoisonError::into_inner);
+        for old in changes.replaced.drain(..).chain([*self.members.get_mut()]) {
+            // SAFETY: sections borrow the attachment: there are none.
+            unsafe { Members::free(old, self.map) };
+        }
     }
 }

@@ -288,9 +288,20 @@ pub enum MapError {
     /// The registry's window of addresses is not free in this process.
     #[error("the window of fixed addresses cannot be reserved")]
     Window(#[from] WindowError),
-    /// Another segment lies at these addresses: a clone, its original, or one of another registry.
+    /// Another segment lies at these addresses and is mapped there for good, not just attached: a clone, its original,
+    /// or one of another registry.
     #[error("the segment belongs at {base:#x}, where segment {by} is mapped in this process")]
     Occupied {
+        /// The segment's address.
+        base: usize,
+        /// Whose addresses overlap.
+        by: Uuid,
+    },
+    /// Another segment lies at these addresses, and a thread of this process is in a section of it.
+    #[error(
+        "the segment belongs at {base:#x}, where a thread of this process is inside of segment {by}"
+    )]
+    Busy {
         /// The segment's address.
         base: usize,
         /// Whose addresses overlap.
@@ -338,12 +349,6 @@ pub enum MapError {
 /// Why a segment could not grow. It is as large as before.
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
-    /// No segment is mapped at that address in this process.
-    #[error("no segment is mapped at {base:#x} in this process")]
-    NotMapped {
-        /// The address.
-        base: usize,
-    },
     /// The segment could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -361,12 +366,15 @@ pub enum CloneError {
     /// The original could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Somebody is changing the original and does not leave.
+    /// Somebody is changing the original and does not leave, or his lock cannot be asked.
     #[error("the segment could not be had while nobody changes it")]
-    Stalled(#[from] mneme_sync::Stalled),
+    Enter(#[from] EnterError),
     /// This process has no slot in the original's control region.
     #[error("no thread slot in the segment's control region")]
-    Slot(#[from] mneme_sync::SlotError),
+    Slot(#[from] SlotError),
+    /// The control region has no gate for the segment's lock.
+    #[error("the segment's control region has no lock for it")]
+    NoGate,
     /// Somebody died while changing the original: what it holds may be half changed.
     #[error("segment {name:?} was being changed by somebody who died; recover it first")]
     Poisoned {
@@ -419,6 +427,14 @@ pub enum AttachError {
         /// It.
         name: String,
     },
+    /// Two of them claim the same addresses: a clone and its original, for instance. They can be attached apart.
+    #[error("segments {one:?} and {other:?} claim the same addresses")]
+    Overlap {
+        /// One of them.
+        one: String,
+        /// The other.
+        other: String,
+    },
     /// A segment without an address: what lies in it points nowhere, and is used by its mapping.
     #[error("segment {name:?} has no address of its own; map it instead")]
     Floating {
@@ -428,6 +444,12 @@ pub enum AttachError {
     /// The control region has no gate for the segment's lock.
     #[error("the segment's control region has no lock for it")]
     NoGate,
+    /// A segment to be taken off is not attached by itself.
+    #[error("segment {name:?} is not attached by itself")]
+    NotAttached {
+        /// It.
+        name: String,
+    },
 }
 
 /// Why a section could not begin. Nothing was changed.
@@ -451,6 +473,13 @@ pub enum EnterError {
     /// A segment's data file was truncated.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// A segment could not be brought to its address; [`MapError::Busy`] if another has it that a thread of this process
+    /// is in.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The space has changed, and could not be attached as it is now.
+    #[error("the space has changed and cannot be followed")]
+    Follow(#[from] AttachError),
     /// The segment to recover is not attached for writing.
     #[error("segment {name:?} is not attached for writing")]
     NotAttached {

@@ -94,6 +94,7 @@ mod hashmap;
 mod heap;
 mod here;
 mod local;
+mod map;
 mod name;
 mod present;
 mod ptr;

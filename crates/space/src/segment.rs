@@ -141,10 +141,15 @@ impl Segment {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn info(&self) -> Result<SegmentInfo, OpenError> {
+        Ok(self.examine()?.0)
+    }
+
+    /// The same, with the header that it was read from.
+    fn examine(&self) -> Result<(SegmentInfo, RegionHeader), OpenError> {
         let meta = self.meta();
         let header = data::examine(meta)?;
         let found = fs::metadata(&meta.data).map_err(FileError::at("examine", &meta.data))?;
-        Ok(SegmentInfo {
+        let info = SegmentInfo {
             // At most the file's length, which a process could map.
             size: usize::try_from(header.committed_len).unwrap_or(usize::MAX),
             max_size: meta.max_size,
@@ -154,7 +159,8 @@ impl Segment {
             data: meta.data.clone(),
             cloned_from: meta.cloned_from,
             poisoned: header.client[data::word::POISON] > data::word::state::CHANGING,
-        })
+        };
+        Ok((info, header))
     }
 
     /// Changes who may read and write it, as `chmod` does. Who has it mapped keeps what he has until

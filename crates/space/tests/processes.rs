@@ -10,7 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::Scene;
-use mneme_space::{CloneError, MapError, Registry, RemoveError, Segment};
+use mneme_space::{
+    Attachment, CloneError, EnterError, Here, MapError, Registry, RemoveError, Segment,
+};
 use mneme_sys::{Access, FRAME};
 
 const CHILD: &str = "MNEME_SPACE_VISITOR";
@@ -88,18 +90,17 @@ fn stay_inside() {
         return;
     };
     let registry = Registry::open(root).unwrap();
-    let mapping = Segment::open(&registry, "s")
-        .unwrap()
-        .map(Access::ReadWrite)
-        .unwrap();
-    let participants = mapping.participants();
-    let slot = participants.slot().unwrap();
-    let lock = participants.fenced_gate(0).unwrap();
-    let reads = std::env::var_os("READS").is_some();
-    let _inside = reads.then(|| lock.shared(&slot).unwrap());
-    let _alone = (!reads).then(|| lock.sole(&slot).unwrap());
-    println!("inside");
-    let _ = std::io::stdin().lines().next();
+    let segment = Segment::open(&registry, "s").unwrap();
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    let stay = |_: &mut Here<'_>| {
+        println!("inside");
+        let _ = std::io::stdin().lines().next();
+    };
+    if std::env::var_os("READS").is_some() {
+        at.read(stay).unwrap();
+    } else {
+        at.enter(stay).unwrap();
+    }
 }
 
 /// A process that is inside the segment's lock.
@@ -140,7 +141,7 @@ fn a_clone_waits_for_a_writer_and_not_for_readers_and_is_refused_where_a_writer_
     let mut writer = inside(&scene, false);
     let refused = segment.clone_as("t").unwrap_err();
     assert!(
-        matches!(&refused, CloneError::Stalled(s) if s.pid == writer.id()),
+        matches!(&refused, CloneError::Enter(EnterError::Stalled(s)) if s.pid == writer.id()),
         "{refused}"
     );
     writer.kill().unwrap();

@@ -15,6 +15,7 @@ mod window;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
@@ -249,6 +250,13 @@ impl Region {
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.place.base()
+    }
+
+    /// The same, as the pointer that it always is: no region begins at address 0.
+    #[inline]
+    pub fn first_byte(&self) -> NonNull<u8> {
+        // SAFETY: reservations are made by the kernel, or in windows, whose base is not 0.
+        unsafe { NonNull::new_unchecked(self.base()) }
     }
 
     /// Committed bytes: what may be touched. Never shrinks, but is 0 while the region is

@@ -5,39 +5,31 @@
 
 use std::fs::File;
 
-use mneme_sync::{GateError, Participants, SlotError};
-use mneme_sys::{Access, FRAME, Region, files};
+use mneme_sync::Participants;
+use mneme_sys::{Access, FRAME, Region, RegionHeader, files};
 
-use super::Segment;
 use super::builder::Plan;
 use super::data::{self, word};
-use crate::attach::SEGMENT_GATE;
-use crate::{CloneError, CreateError, FileError, MapError, Name, window};
+use super::{Segment, SegmentInfo};
+use crate::attach::{PATIENCE, SEGMENT_GATE, beside};
+use crate::{CloneError, CreateError, EnterError, FileError, MapError, Name, window};
 
 impl Segment {
     /// Makes a segment `name` with this one's content, greatest size, permissions, backing and
-    /// address, so that pointers inside stay true; one process can therefore not have both mapped
-    /// at a time, unless they float. It has an identity and participants of its own.
+    /// address, so that pointers inside stay true; in one process the two are there in turns, as
+    /// [`Attachment`](crate::Attachment) says, unless they float. It has an identity and participants of its own.
     ///
     /// Nobody changes this segment meanwhile; readers go on. Where the file system shares blocks
     /// between copies, that is an instant; elsewhere the time to copy it, by one thread: 2 s for a GiB of tmpfs in
     /// small pages.
     ///
     /// # Errors
-    /// [`CloneError::Stalled`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
+    /// [`CloneError::Enter`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
     /// needs recovery; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         let name = Name::new(name).map_err(CreateError::from)?;
         let control = window::open_control(&self.control(), self.uuid())?;
-        while_nobody_writes(self, &control, || {
-            let info = self.info().map_err(MapError::from)?;
-            let header = data::examine(self.meta()).map_err(MapError::from)?;
-            // Being changed by nobody: he died.
-            if header.client[word::POISON] != word::state::WHOLE {
-                return Err(CloneError::Poisoned {
-                    name: self.name().to_string(),
-                });
-            }
+        while_nobody_writes(self, &control, |info| {
             let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
             let plan = Plan::like(self, name, info.mode)?;
             let copied = plan.build(|to, meta| {
@@ -55,11 +47,8 @@ impl Segment {
                 }
                 mneme_sys::fault!("space.clone.copied");
                 // The heap and its types come along; nobody died changing the copy.
-                let mut client = [0; 8];
-                for (i, word) in client.iter_mut().enumerate() {
-                    *word = to.load_u64(header_word(i)).map_err(refused)?;
-                }
-                client[word::POISON] = 0;
+                let mut client = RegionHeader::client_words(&to).map_err(refused)?;
+                client[word::POISON] = word::state::WHOLE;
                 data::write_header(&to, meta.uuid, client).map_err(refused)?;
                 mneme_sys::fault!("space.clone.header");
                 data::make_durable(&to, &meta.data).map_err(refused)
@@ -69,34 +58,26 @@ impl Segment {
     }
 }
 
-/// Where the header keeps its tenant's words.
-fn header_word(i: usize) -> u64 {
-    const CLIENT: usize = std::mem::offset_of!(mneme_sys::RegionHeader, client);
-    (CLIENT + 8 * i) as u64
-}
-
 /// Runs `f` while nobody changes the segment: as a reader beside other readers. That is enough, and a
-/// reader that dies, here of a copy, leaves nothing half changed and thus no news. Where a writer
-/// died, that remains to be told to whoever enters next, and `f` does not run.
-pub(crate) fn while_nobody_writes<R>(
+/// reader that dies, here of a copy, leaves nothing half changed and thus no news.
+fn while_nobody_writes<R>(
     segment: &Segment,
     control: &Participants,
-    f: impl FnOnce() -> Result<R, CloneError>,
+    f: impl FnOnce(SegmentInfo) -> Result<R, CloneError>,
 ) -> Result<R, CloneError> {
-    let poisoned = || CloneError::Poisoned {
-        name: segment.name().to_string(),
-    };
     let slot = control.slot()?;
-    let gate = control.fenced_gate(SEGMENT_GATE).ok_or_else(poisoned)?;
-    let inside = gate.shared(&slot).map_err(|refused| match refused {
-        GateError::Stalled(stalled) => CloneError::Stalled(stalled),
-        GateError::OwnerDied => poisoned(),
-        // The slot is of the gate's own control region, and this process its participant.
-        GateError::Foreign | GateError::Forked => CloneError::Slot(SlotError::Forked),
-    })?;
-    let result = f();
-    drop(inside);
-    result
+    let gate = control.fenced_gate(SEGMENT_GATE);
+    let gate = gate.ok_or(CloneError::NoGate)?;
+    let is_whole = || {
+        let (_, header) = segment.examine().map_err(MapError::from)?;
+        Ok(header.client[word::POISON] == word::state::WHOLE)
+    };
+    let _inside =
+        beside(&gate, &slot, PATIENCE, segment, is_whole).map_err(|refused| match refused {
+            EnterError::Poisoned { segment } => CloneError::Poisoned { name: segment },
+            other => CloneError::Enter(other),
+        })?;
+    f(segment.info().map_err(MapError::from)?)
 }
 
 /// Copies the committed bytes; what is zero is not touched, for it is zero already.

@@ -256,16 +256,32 @@ impl RegionHeader {
         region.load_u64(COMMITTED_WORD as u64 * 8)
     }
 
-    /// One of the tenant's words, for those who may only read. `None`: there is none of that number.
+    /// The tenant's words as they are now, for those who may only read.
     ///
     /// # Errors
     /// As [`committed`](Self::committed).
-    #[inline]
-    pub fn client_word(region: &Region, i: usize) -> Result<Option<u64>, RegionError> {
-        if i >= 8 {
-            return Ok(None);
+    pub fn client_words(region: &Region) -> Result<[u64; 8], RegionError> {
+        let mut words = [0; 8];
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = region.load_u64((CLIENT_WORD + i) as u64 * 8)?;
         }
-        region.load_u64((CLIENT_WORD + i) as u64 * 8).map(Some)
+        Ok(words)
+    }
+
+    /// One of them, below 8.
+    ///
+    /// # Errors
+    /// As [`committed`](Self::committed); [`RegionError::OutOfBounds`] for a word that there is not.
+    #[inline]
+    pub fn client_word(region: &Region, i: usize) -> Result<u64, RegionError> {
+        if i >= 8 {
+            return Err(RegionError::OutOfBounds {
+                offset: HEADER_LEN as u64,
+                bytes: 8,
+                len: HEADER_LEN,
+            });
+        }
+        region.load_u64((CLIENT_WORD + i) as u64 * 8)
     }
 
     /// The tenant's words in the region, live.

@@ -1,0 +1,102 @@
+//! What an attachment consists of at a moment.
+
+use std::sync::Arc;
+
+use mneme_sys::Access;
+
+use super::place::Place;
+use crate::heap::HeapError;
+use crate::map::{Map, ProcessMap, Set};
+use crate::present::{Ground, Present};
+use crate::segment::grow_region;
+use crate::window::Placed;
+use crate::{AttachError, Segment};
+
+/// The gate of a segment's control region that is its lock.
+pub(crate) const SEGMENT_GATE: usize = 0;
+
+/// Segments with an access each, as sections have them. Never changed; another takes its place.
+pub(super) struct Members {
+    /// All of them, for the map.
+    pub(super) set: Set,
+    /// In the order of the segments' identities, which is that of locking.
+    pub(super) places: Vec<Place>,
+    /// The same for sections that may change what is attached for writing.
+    pub(super) write: Vec<Present>,
+    /// The same for sections that only read.
+    pub(super) read: Vec<Present>,
+}
+
+/// Growth of a mapped segment, for its heap.
+pub(super) struct Growing(pub(super) Arc<Placed>);
+
+impl Ground for Growing {
+    fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
+        grow_region(self.0.region(), wanted).map_err(|error| HeapError::Growth {
+            wanted,
+            reason: error.to_string().into(),
+        })
+    }
+}
+
+impl Members {
+    /// Maps each, unless the process has it mapped.
+    pub(super) fn gather(
+        map: &ProcessMap,
+        segments: &[(Segment, Access)],
+    ) -> Result<Self, AttachError> {
+        let mut places = Vec::with_capacity(segments.len());
+        for (segment, access) in segments {
+            if segment.base().is_none() {
+                return Err(AttachError::Floating {
+                    name: segment.name().to_string(),
+                });
+            }
+            let placed = map.admit(segment, *access)?;
+            let gate = placed.participants().fenced_gate(SEGMENT_GATE);
+            let gate = gate.ok_or(AttachError::NoGate)?;
+            places.push(Place {
+                placed,
+                gate,
+                access: *access,
+            });
+        }
+        places.sort_by_key(|place| place.segment().uuid());
+        let same = |pair: &&[Place]| pair[0].segment().uuid() == pair[1].segment().uuid();
+        if let Some(pair) = places.windows(2).find(same) {
+            return Err(AttachError::Twice {
+                name: pair[0].segment().name().to_string(),
+            });
+        }
+        let placed = places.iter().map(|place| Arc::clone(&place.placed));
+        let set = Set::new(placed.collect())
+            .map_err(|[one, other]| AttachError::Overlap { one, other })?;
+        let present = |alone: bool| places.iter().map(|place| place.present(alone)).collect();
+        Ok(Self {
+            set,
+            write: present(true),
+            read: present(false),
+            places,
+        })
+    }
+
+    /// Makes them known to the map, which may be asked who visits them.
+    pub(super) fn enlisted(self, map: &ProcessMap) -> *mut Self {
+        let members = Box::into_raw(Box::new(self));
+        // SAFETY: made above.
+        map.enlist(unsafe { &(*members).set });
+        members
+    }
+
+    /// Frees them.
+    ///
+    /// # Safety
+    /// They were enlisted, nobody visits them, and nobody can find them any more.
+    pub(super) unsafe fn free(members: *mut Self, map: &ProcessMap) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            map.strike(&(*members).set);
+            drop(Box::from_raw(members));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One segment of an attachment: its lock, and the word in its header that says whether it is whole.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
+use std::time::Duration;
+
+use mneme_sync::{FencedGate, GateError, OpPin, Slot, SlotError, Sole};
+use mneme_sys::{Access, RegionError, RegionHeader};
+
+use super::members::Growing;
+use crate::present::Present;
+use crate::segment::data::word::{self, state};
+use crate::window::Placed;
+use crate::{EnterError, Segment};
+
+/// One segment of an attachment.
+pub(super) struct Place {
+    pub(super) placed: Arc<Placed>,
+    pub(super) gate: FencedGate,
+    pub(super) access: Access,
+}
+
+impl Place {
+    pub(super) fn segment(&self) -> &Segment {
+        self.placed.segment()
+    }
+
+    /// As sections have it: alone with it, if they may change it and this attachment may.
+    pub(super) fn present(&self, alone: bool) -> Present {
+        Present {
+            name: self.segment().name().as_str().into(),
+            base: self.placed.region().first_byte(),
+            len: AtomicUsize::new(self.placed.region().len()),
+            exclusive: alone && self.access == Access::ReadWrite,
+            ground: Arc::new(Growing(Arc::clone(&self.placed))),
+        }
+    }
+
+    /// Alone with the segment, of which others died: begins to change it, unless it is poisoned.
+    pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
+        let word = self.state()?;
+        // SYNC: pairs with the Release stores of whoever was alone with it before.
+        match word.load(Acquire) {
+            state::WHOLE => {}
+            // Who called it so is gone, for this thread is alone with it.
+            state::CHANGING => {
+                word.store(state::DIED, Release);
+                return Err(poisoned(self.segment()));
+            }
+            _ => return Err(poisoned(self.segment())),
+        }
+        if died {
+            // Before he began, or after the end.
+            alone.repaired();
+        }
+        // An error before anything was changed leaves it whole.
+        Ok(Changing::begin(word, state::WHOLE))
+    }
+
+    /// Alone with the segment, whatever state it is in: begins to mend it.
+    pub(super) fn begin_mending(&self) -> Result<Changing<'_>, EnterError> {
+        Ok(Changing::begin(self.state()?, state::DIED))
+    }
+
+    /// Enters beside other readers, if the segment is whole.
+    pub(super) fn beside<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        patience: Duration,
+    ) -> Result<OpPin<'a>, EnterError> {
+        // With the lock held, or the answer is of a moment.
+        let is_whole = || {
+            let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;
+            Ok(word == state::WHOLE)
+        };
+        beside(&self.gate, slot, patience, self.segment(), is_whole)
+    }
+
+    /// Follows growth by others. With the lock held.
+    #[inline]
+    pub(super) fn follow(&self, present: &Present) -> Result<(), RegionError> {
+        let region = self.placed.region();
+        let mut len = region.len();
+        if RegionHeader::committed(region)? > len as u64 {
+            len = region.refresh()?;
+        }
+        present.set_len(len);
+        Ok(())
+    }
+
+    /// The header's word that says whether the segment is whole.
+    fn state(&self) -> Result<&AtomicU64, RegionError> {
+        Ok(&RegionHeader::client(self.placed.region())?[word::POISON])
+    }
+}
+
+fn poisoned(segment: &Segment) -> EnterError {
+    EnterError::Poisoned {
+        segment: segment.name().to_string(),
+    }
+}
+
+/// Enters a segment's lock beside other readers, if `is_whole` says that nobody has left the segment half changed.
+///
+/// Where a writer died inside, what that says about the segment is in its header, so that the lock's own news has done
+/// its service once somebody has looked there.
+#[inline]
+pub(crate) fn beside<'a>(
+    gate: &'a FencedGate,
+    slot: &Slot<'a>,
+    patience: Duration,
+    segment: &Segment,
+    is_whole: impl Fn() -> Result<bool, EnterError>,
+) -> Result<OpPin<'a>, EnterError> {
+    let pin = loop {
+        match gate.shared_within(slot, patience) {
+            Ok(pin) => break pin,
+            Err(GateError::OwnerDied) => {
+                let alone = gate.sole_within(slot, patience)?.into_inner();
+                if !is_whole()? {
+                    return Err(poisoned(segment));
+                }
+                alone.repaired();
+            }
+            Err(GateError::Stalled(stalled)) => return Err(stalled.into()),
+            // The slot is of the gate's own control region, and this process its participant.
+            Err(GateError::Foreign | GateError::Forked) => return Err(SlotError::Forked.into()),
+        }
+    };
+    if is_whole()? {
+        Ok(pin)
+    } else {
+        Err(poisoned(segment))
+    }
+}
+
+/// A segment that its header calls being changed. Dropped in unwinding, it calls it poisoned.
+pub(super) struct Changing<'a> {
+    word: &'a AtomicU64,
+    /// What it is called if this is dropped before the end.
+    unfinished: u64,
+}
+
+impl<'a> Changing<'a> {
+    fn begin(word: &'a AtomicU64, unfinished: u64) -> Self {
+        // SYNC: pairs with the Acquire loads of whoever has the lock next.
+        word.store(state::CHANGING, Release);
+        // A death between two instructions shows all stores before it: the compiler keeps the order.
+        compiler_fence(SeqCst);
+        Self { word, unfinished }
+    }
+
+    pub(super) fn end(self) {
+        compiler_fence(SeqCst);
+        // SYNC: pairs with the Acquire loads of whoever has the lock next.
+        self.word.store(state::WHOLE, Release);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let left = if std::thread::panicking() {
+            state::PANICKED
+        } else {
+            self.unfinished
+        };
+        // SYNC: as in `end`.
+        self.word.store(left, Release);
+    }
+}

@@ -1,0 +1,171 @@
+//! What every map of segments must do, whatever it is made of. [`conforms`] runs all of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use mneme_sys::Access;
+
+use super::{Map, ProcessMap, Set, Visit};
+use crate::window::Placed;
+use crate::{MapError, Registry, Segment};
+
+/// A registry of its own directory and window, removed at the end.
+struct Scene {
+    registry: Registry,
+    root: std::path::PathBuf,
+}
+
+impl Scene {
+    fn new(name: &str, number: usize) -> Self {
+        let root = format!("/dev/shm/mneme-map-{name}-{}", std::process::id());
+        let options = crate::RegistryOptions {
+            // Windows that no other test of this process has.
+            window_base: 0x2300_0000_0000 + number * (64 << 30),
+            window_slots: 64,
+            shared_directory: None,
+        };
+        let registry = Registry::open_with(&root, &options).unwrap();
+        Self {
+            registry,
+            root: root.into(),
+        }
+    }
+
+    fn segment(&self, name: &str) -> Segment {
+        let builder = self.registry.segment(name).size(2 << 20);
+        builder.max_size(64 << 20).create().unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for name in self.registry.segments().unwrap() {
+            let segment = Segment::open(&self.registry, name.as_str()).unwrap();
+            segment.remove().unwrap();
+        }
+        std::fs::remove_dir_all(&self.root).unwrap();
+    }
+}
+
+const SOON: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+fn set(segments: &[&Arc<Placed>]) -> Set {
+    let segments = segments.iter().map(|placed| Arc::clone(placed));
+    Set::new(segments.collect()).unwrap_or_else(|names| panic!("{names:?} overlap"))
+}
+
+/// Runs `f` as a visitor of the set.
+fn inside<R>(
+    map: &impl Map,
+    set: &Set,
+    patience: Duration,
+    f: impl FnOnce() -> R,
+) -> Result<R, MapError> {
+    let mut visit = Visit::begin(set).unwrap();
+    map.show(&mut visit, patience)?;
+    Ok(f())
+}
+
+/// Where each segment has a word that its heap has not yet handed out.
+const WORD: usize = (2 << 20) - 8;
+
+fn word(placed: &Placed) -> &AtomicU64 {
+    let address = placed.addresses().start + WORD;
+    // SAFETY: the segment is visited, so that it lies there, and nobody writes this word but by atomics.
+    unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
+}
+
+/// The suite. `map` may be asked to enlist and strike what is visited by the closures.
+fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set), number: usize) {
+    let scene = Scene::new("conforms", number);
+    let first = scene.segment("first");
+    let beside = scene.segment("beside");
+    let second = first.clone_as("second").unwrap();
+    let third = first.clone_as("third").unwrap();
+    let write = Access::ReadWrite;
+    let admit = |segment| map.admit(segment, write).unwrap();
+    let (a, b, c, d) = (admit(&first), admit(&second), admit(&third), admit(&beside));
+    assert!(Arc::ptr_eq(&a, &admit(&first)), "one mapping each");
+    assert!(Set::new(vec![a.clone(), d.clone(), b.clone()]).is_err());
+
+    let sets = [set(&[&a, &d]), set(&[&b]), set(&[&c, &d])];
+    let placed = [&a, &b, &c];
+    sets.iter().for_each(&enlist);
+
+    // Each finds its own content at the one address, whoever was there before.
+    for round in 1..4 {
+        for (number, set) in sets.iter().enumerate() {
+            let own = 10 * number as u64;
+            let found = inside(map, set, LONG, || {
+                assert!(placed[number].is_home());
+                word(placed[number]).swap(own + round, Relaxed)
+            });
+            let expected = if round == 1 { 0 } else { own + round - 1 };
+            assert_eq!(found.unwrap(), expected);
+        }
+    }
+
+    // One that another process lets grow, here through its file, is whole when it comes back.
+    second.grow(8 << 20).unwrap();
+    inside(map, &sets[1], LONG, || {
+        assert_eq!(b.region().refresh().unwrap(), 8 << 20);
+        assert_eq!(word(&b).load(Relaxed), 13);
+    })
+    .unwrap();
+
+    // While a thread is inside, nobody takes its addresses; others of its own set come in.
+    inside(map, &sets[0], LONG, || {
+        std::thread::scope(|threads| {
+            let refused = threads.spawn(|| inside(map, &sets[1], SOON, || ()).unwrap_err());
+            let refused = refused.join().unwrap();
+            let by = first.uuid();
+            assert!(matches!(refused, MapError::Busy { by: who, .. } if who == by));
+            let entered = threads.spawn(|| inside(map, &sets[0], SOON, || word(&a).load(Relaxed)));
+            assert_eq!(entered.join().unwrap().unwrap(), 3);
+        });
+        assert_eq!(word(&a).load(Relaxed), 3);
+    })
+    .unwrap();
+
+    // Many threads, each wanting what the others have: every one sees its own, and all get on.
+    std::thread::scope(|threads| {
+        for (number, set) in sets.iter().enumerate() {
+            let mine = placed[number];
+            threads.spawn(move || {
+                for _ in 0..50 {
+                    inside(map, set, LONG, || {
+                        let word = word(mine);
+                        assert_eq!(word.load(Relaxed) / 10, number as u64);
+                        std::thread::yield_now();
+                        assert_eq!(word.load(Relaxed) / 10, number as u64);
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+
+    // The last user of a segment gives its addresses back.
+    sets.iter().for_each(&strike);
+    drop(sets);
+    drop((a, b, c, d));
+    let mapping = second.map(Access::ReadOnly).unwrap();
+    assert_eq!(mapping.region().load_u64(WORD as u64).unwrap(), 13);
+    // For good: nobody else comes there.
+    let a = admit(&first);
+    let set = set(&[&a]);
+    enlist(&set);
+    let refused = inside(map, &set, LONG, || ()).unwrap_err();
+    assert!(matches!(refused, MapError::Occupied { .. }), "{refused}");
+    drop(mapping);
+    inside(map, &set, LONG, || ()).unwrap();
+    strike(&set);
+}
+
+#[test]
+fn the_process_map_conforms() {
+    let map = ProcessMap::get();
+    conforms(map, |set| map.enlist(set), |set| map.strike(set), 0);
+}

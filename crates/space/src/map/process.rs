@@ -1,0 +1,312 @@
+//! [`ProcessMap`]: one table of what lies where, for all threads of the process.
+//!
+//! **A segment is mapped at most once, however many attachments use it; it is at its address whenever a thread is inside
+//! of it, and whenever it is mapped for good; else another may have the address.** The process reserves the whole
+//! window of a registry at the first mapping, and maps every segment that has an address inside it (SpaceJMP keeps
+//! segments in ranges disjoint from the process' own, §4.1). Two that overlap are moved by their page tables
+//! (`mneme_sys`, parking), which all threads see: hence [`MapError::Busy`] while one of them is inside.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use mneme_sys::{Access, Clock, SystemClock, Window, fork};
+
+use super::{Map, Set, Visit, visitors};
+use crate::window::{Ground, Placed, map_data, open_control};
+use crate::{MapError, Segment, Uuid};
+
+/// How long before one looks again whether a thread has left.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// What this process has mapped. A forked child begins with an empty one.
+pub(crate) struct ProcessMap {
+    generation: u32,
+    /// The parent of this process had a table, and with it perhaps a window, which this process has
+    /// inherited with holes where memory was withheld.
+    inherited: bool,
+    mapped: Mutex<Mapped>,
+    /// A mapping that was ending has ended.
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Mapped {
+    windows: Vec<Window>,
+    segments: HashMap<Uuid, Entry>,
+    /// Who is at home, by his first address: no two overlap.
+    home: BTreeMap<usize, Uuid>,
+    /// The addresses of all sets that could be visited.
+    sets: HashSet<usize>,
+}
+
+struct Entry {
+    /// Dead while the mapping ends.
+    placed: Weak<Placed>,
+    addresses: Range<usize>,
+}
+
+static PROCESS: AtomicPtr<ProcessMap> = AtomicPtr::new(std::ptr::null_mut());
+
+impl ProcessMap {
+    /// That of this process.
+    pub(crate) fn get() -> &'static Self {
+        fork::watch();
+        let generation = fork::generation();
+        loop {
+            // SYNC: pairs with the AcqRel exchange below.
+            let found = PROCESS.load(Ordering::Acquire);
+            // SAFETY: what is stored there lives for ever.
+            if let Some(map) = unsafe { found.as_ref() }
+                && map.generation == generation
+            {
+                return map;
+            }
+            // The parent's is left alone: its lock may be held by a thread that does not exist here.
+            let fresh = Box::into_raw(Box::new(Self {
+                generation,
+                inherited: !found.is_null(),
+                mapped: Mutex::default(),
+                freed: Condvar::new(),
+            }));
+            // SYNC: pairs with the Acquire load above.
+            let won = PROCESS.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
+            if won.is_err() {
+                // SAFETY: made above and seen by nobody.
+                drop(unsafe { Box::from_raw(fresh) });
+            }
+        }
+    }
+
+    /// Whether this is a child of the process that made it.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Every change of the table is whole before anything can panic.
+    fn lock(&self) -> MutexGuard<'_, Mapped> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no mapping in these addresses is just ending; says whether they are free.
+    fn settled<'a>(
+        &self,
+        mut mapped: MutexGuard<'a, Mapped>,
+        addresses: &Range<usize>,
+    ) -> (MutexGuard<'a, Mapped>, bool) {
+        while let Some(other) = mapped.at_home(addresses) {
+            if mapped.segments[&other].placed.strong_count() > 0 {
+                return (mapped, false);
+            }
+            mapped = self.wait_for_an_end(mapped);
+        }
+        (mapped, true)
+    }
+
+    fn wait_for_an_end<'a>(&self, mapped: MutexGuard<'a, Mapped>) -> MutexGuard<'a, Mapped> {
+        let woken = self.freed.wait(mapped);
+        woken.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the set may be visited.
+    pub(crate) fn enlist(&self, set: &Set) {
+        self.lock().sets.insert((&raw const *set).addr());
+    }
+
+    /// The set can be visited no more; after this, nobody looks at it either.
+    pub(crate) fn strike(&self, set: &Set) {
+        self.lock().sets.remove(&(&raw const *set).addr());
+    }
+
+    /// Lets a segment lie at its address until as many [`release`](Self::release) it.
+    ///
+    /// # Errors
+    /// [`MapError::Occupied`], [`MapError::Busy`].
+    pub(crate) fn keep(&self, placed: &Arc<Placed>) -> Result<(), MapError> {
+        // Given up after the table: the last user of a mapping locks it.
+        let mut others = Vec::new();
+        let (mut mapped, _) = self.settled(self.lock(), &placed.addresses());
+        mapped.bring_home(std::slice::from_ref(placed), &mut others)?;
+        placed.kept(1);
+        drop(mapped);
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, placed: &Placed) {
+        let _mapped = self.lock();
+        placed.kept(-1);
+    }
+
+    /// The last user of a mapping is gone: `end` unmaps it.
+    pub(crate) fn end(&self, uuid: Uuid, base: usize, end: impl FnOnce()) {
+        let mut mapped = self.lock();
+        end();
+        mapped.segments.remove(&uuid);
+        if mapped.home.get(&base) == Some(&uuid) {
+            mapped.home.remove(&base);
+        }
+        drop(mapped);
+        self.freed.notify_all();
+    }
+
+    #[cold]
+    fn bring_home(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError> {
+        let began = SystemClock.now_ns();
+        loop {
+            // Whoever wants the same addresses is not kept from them by one who has them not yet.
+            visit.wait();
+            let mut others = Vec::new();
+            let mut mapped = self.lock();
+            // SAFETY: the caller of `show` has looked.
+            let set = unsafe { visit.set() };
+            match mapped.bring_home(&set.placed, &mut others) {
+                Ok(()) => {
+                    visit.stay();
+                    return Ok(());
+                }
+                Err(MapError::Busy { .. })
+                    if SystemClock.now_ns().saturating_sub(began) < nanoseconds(patience) => {}
+                Err(refused) => return Err(refused),
+            }
+            drop(mapped);
+            drop(others);
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Map for ProcessMap {
+    fn admit(&self, segment: &Segment, access: Access) -> Result<Arc<Placed>, MapError> {
+        if self.is_forked() || self.inherited && segment.base().is_some() {
+            return Err(MapError::Forked);
+        }
+        let mut mapped = self.lock();
+        while let Some(entry) = mapped.segments.get(&segment.uuid()) {
+            if let Some(placed) = entry.placed.upgrade() {
+                // Before anything could drop it: its last user would lock the table.
+                drop(mapped);
+                placed.permit(access)?;
+                return Ok(placed);
+            }
+            mapped = self.wait_for_an_end(mapped);
+        }
+        let participants = open_control(&segment.control(), segment.uuid())?;
+        let wanted = segment.base().map(|base| base..base + segment.max_size());
+        let (ground, home) = match wanted {
+            None => (Ground::Anywhere, true),
+            Some(wanted) => {
+                let home;
+                (mapped, home) = self.settled(mapped, &wanted);
+                let window = mapped.window(segment)?;
+                (Ground::Window { window, home }, home)
+            }
+        };
+        let region = map_data(segment, access, ground)?;
+        region.dont_fork()?;
+        let placed = Arc::new(Placed::new(segment.clone(), region, participants, home));
+        let entry = Entry {
+            placed: Arc::downgrade(&placed),
+            addresses: placed.addresses(),
+        };
+        if home {
+            mapped.home.insert(entry.addresses.start, segment.uuid());
+        }
+        mapped.segments.insert(segment.uuid(), entry);
+        Ok(placed)
+    }
+
+    #[inline]
+    fn show(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError> {
+        // SAFETY: the caller has looked.
+        if unsafe { visit.set() }.is_home() {
+            return Ok(());
+        }
+        self.bring_home(visit, patience)
+    }
+}
+
+impl Mapped {
+    /// The registry's window, reserved now if it is not yet.
+    fn window(&mut self, segment: &Segment) -> Result<Window, MapError> {
+        let (start, len) = segment.registry().window();
+        let same = |window: &&Window| (window.base(), window.len()) == (start, len);
+        if let Some(window) = self.windows.iter().find(same) {
+            return Ok(window.clone());
+        }
+        let window = Window::reserve(start, len)?;
+        self.windows.push(window.clone());
+        Ok(window)
+    }
+
+    /// Who is at home in these addresses: of several, the last.
+    fn at_home(&self, addresses: &Range<usize>) -> Option<Uuid> {
+        let (_, uuid) = self.home.range(..addresses.end).next_back()?;
+        let end = self.segments.get(uuid)?.addresses.end;
+        (end > addresses.start).then_some(*uuid)
+    }
+
+    /// Brings all of these to their addresses, and whoever is there aside. `others` keeps him mapped until the table is
+    /// unlocked.
+    fn bring_home(
+        &mut self,
+        wanted: &[Arc<Placed>],
+        others: &mut Vec<Arc<Placed>>,
+    ) -> Result<(), MapError> {
+        let away = wanted.iter().filter(|placed| !placed.is_home());
+        for placed in away {
+            while let Some(by) = self.at_home(&placed.addresses()) {
+                let base = placed.addresses().start;
+                let Some(other) = self.segments[&by].placed.upgrade() else {
+                    // It is ending; a moment later the place is free.
+                    return Err(MapError::Busy { base, by });
+                };
+                let parked = self.park(&other, base);
+                others.push(other);
+                parked?;
+            }
+            placed.region().unpark()?;
+            placed.set_home(true);
+            self.home
+                .insert(placed.addresses().start, placed.segment().uuid());
+        }
+        Ok(())
+    }
+
+    /// Puts a segment aside, for one whose first address is `base`.
+    fn park(&mut self, placed: &Placed, base: usize) -> Result<(), MapError> {
+        let by = placed.segment().uuid();
+        if placed.is_kept() {
+            return Err(MapError::Occupied { base, by });
+        }
+        placed.set_home(false);
+        // SYNC: pairs with the fence of a visit's beginning, in `visitors`.
+        fence(Ordering::SeqCst);
+        let parked = {
+            let lives = |set: *const Set| self.sets.contains(&set.addr());
+            // SAFETY: a set is struck off the list before it is freed, under the lock that is held here.
+            if unsafe { visitors::is_inside(placed, lives) } {
+                Err(MapError::Busy { base, by })
+            } else {
+                // SAFETY: nobody is inside of it, and who comes finds that it is not home and waits for the lock that is
+                // held here; nobody has it mapped for good.
+                unsafe { placed.region().park() }.map_err(MapError::from)
+            }
+        };
+        match parked {
+            Ok(()) => {
+                self.home.remove(&placed.addresses().start);
+                Ok(())
+            }
+            Err(refused) => {
+                placed.set_home(true);
+                Err(refused)
+            }
+        }
+    }
+}
