@@ -13,8 +13,8 @@ mod members;
 mod place;
 
 use std::fmt;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::heap;
 use crate::here::{self, Here};
 use crate::map::{Map, ProcessMap, Visit, is_visited};
 use crate::present::{self, Present};
-use crate::{AttachError, EnterError, MapError, Segment};
-use members::Members;
+use crate::{AttachError, EnterError, MapError, Segment, Space};
 pub(crate) use members::SEGMENT_GATE;
+use members::{Members, Version};
 use place::Place;
 pub(crate) use place::beside;
 
@@ -42,10 +42,33 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// for 1 GiB (50 us where other threads run, which the kernel interrupts). In a forked child every call says so; it must attach for itself.
 pub struct Attachment {
     map: &'static ProcessMap,
+    space: Option<Followed>,
     /// Never null. What is replaced is freed when no thread visits it.
     members: AtomicPtr<Members>,
     changes: Mutex<Changes>,
+    /// Some that were replaced are not freed yet.
+    unswept: AtomicBool,
     patience: Duration,
+}
+
+/// The space that an attachment is of.
+struct Followed {
+    space: Space,
+    /// The most that is done with any member.
+    most: Access,
+}
+
+impl Followed {
+    /// Its members, as this attachment may use them, and how to learn that they are others.
+    fn members(&self) -> Result<(Version, Vec<(Segment, Access)>), AttachError> {
+        let word = self.space.version_word()?;
+        let (number, members) = self.space.read_members(&word)?;
+        let members = members.into_iter().map(|member| match self.most {
+            Access::ReadWrite => (member.segment, member.access),
+            Access::ReadOnly => (member.segment, Access::ReadOnly),
+        });
+        Ok((Version { word, number }, members.collect()))
+    }
 }
 
 /// What only those who change the attachment need.
@@ -80,19 +103,30 @@ impl Attachment {
     ) -> Result<Self, AttachError> {
         let segments = segments.into_iter();
         let own = segments.map(|(segment, access)| (segment.clone(), access));
-        Self::with(own.collect())
+        Self::with(None, own.collect())
     }
 
-    fn with(own: Vec<(Segment, Access)>) -> Result<Self, AttachError> {
+    /// Attaches a space, to do no more with its members than `most`.
+    pub(crate) fn following(space: &Space, most: Access) -> Result<Self, AttachError> {
+        let followed = Followed {
+            space: space.clone(),
+            most,
+        };
+        Self::with(Some(followed), Vec::new())
+    }
+
+    fn with(space: Option<Followed>, own: Vec<(Segment, Access)>) -> Result<Self, AttachError> {
         let map = ProcessMap::get();
-        let members = Members::gather(map, &own)?;
+        let members = gather(map, space.as_ref(), &own)?;
         Ok(Self {
             map,
+            space,
             members: AtomicPtr::new(members.enlisted(map)),
             changes: Mutex::new(Changes {
                 own,
                 replaced: Vec::new(),
             }),
+            unswept: AtomicBool::new(false),
             patience: PATIENCE,
         })
     }
@@ -105,7 +139,7 @@ impl Attachment {
         self
     }
 
-    /// Attaches one more segment, for this attachment alone. Sections that are running go on without it.
+    /// Attaches one more segment, for this attachment alone, beside those of its space if it has one. Sections that are running go on without it.
     ///
     /// # Errors
     /// As [`new`](Self::new); the attachment is as before then.
@@ -172,10 +206,16 @@ impl Attachment {
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.patience)?;
         let present = present(members);
-        self.with_locks(&members.places, present, || {
+        let result = self.with_locks(&members.places, present, || {
             // SAFETY: each is mapped over the length noted, and locked as it says, by this call.
             unsafe { here::section(present, f) }.ok_or(EnterError::Nested)
-        })
+        });
+        drop(visit);
+        // Relaxed: who does not see it yet leaves it to the next.
+        if self.unswept.load(Relaxed) {
+            self.sweep(&mut self.changes());
+        }
+        result
     }
 
     /// Begins a visit to the members, and keeps them as they are.
@@ -187,6 +227,7 @@ impl Attachment {
         if self.map.is_forked() {
             return Err(SlotError::Forked.into());
         }
+        let mut followed = false;
         loop {
             // SYNC: pairs with the AcqRel exchange in `replace`.
             let members = self.members.load(Acquire);
@@ -194,11 +235,31 @@ impl Attachment {
             let set = unsafe { &raw const (*members).set };
             let visit = Visit::begin(set).ok_or(SlotError::ThreadEnding)?;
             // SYNC: after the fence of the visit's beginning. Who replaced them meanwhile sees the visit, or is seen.
-            if self.members.load(Acquire) == members {
-                // SAFETY: they were not replaced before the visit began, so that whoever frees them waits for its end.
-                return Ok((visit, unsafe { &*members }));
+            if self.members.load(Acquire) != members {
+                continue;
             }
+            // SAFETY: they were not replaced before the visit began, so that whoever frees them waits for its end.
+            let members = unsafe { &*members };
+            // Once a visit: a word that is damaged would always say so.
+            if followed || members.are_of_now() {
+                return Ok((visit, members));
+            }
+            drop(visit);
+            self.follow()?;
+            followed = true;
         }
+    }
+
+    /// Takes the members that the space has now.
+    #[cold]
+    fn follow(&self) -> Result<(), AttachError> {
+        let mut changes = self.changes();
+        // SAFETY: replaced under this lock alone.
+        if !unsafe { &*self.members.load(Acquire) }.are_of_now() {
+            let members = gather(self.map, self.space.as_ref(), &changes.own)?;
+            self.replace(&mut changes, members);
+        }
+        Ok(())
     }
 
     /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first.
@@ -300,7 +361,7 @@ impl Attachment {
         let mut changes = self.changes();
         let mut own = changes.own.clone();
         change(&mut own)?;
-        let members = Members::gather(self.map, &own)?;
+        let members = gather(self.map, self.space.as_ref(), &own)?;
         changes.own = own;
         self.replace(&mut changes, members);
         Ok(())
@@ -310,6 +371,12 @@ impl Attachment {
         // SYNC: pairs with the Acquire loads in `visit`.
         let old = self.members.swap(members.enlisted(self.map), AcqRel);
         changes.replaced.push(old);
+        self.sweep(changes);
+    }
+
+    /// Frees what was replaced and nobody visits.
+    #[cold]
+    fn sweep(&self, changes: &mut Changes) {
         changes.replaced.retain(|old| {
             // SAFETY: freed here and in `drop` alone.
             let visited = is_visited(unsafe { &(*(*old)).set });
@@ -319,12 +386,30 @@ impl Attachment {
             }
             visited
         });
+        self.unswept.store(!changes.replaced.is_empty(), Relaxed);
     }
 
     /// Each change of it is one step.
     fn changes(&self) -> MutexGuard<'_, Changes> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The members of the space as they are now, if there is one, and the attachment's own.
+fn gather(
+    map: &ProcessMap,
+    space: Option<&Followed>,
+    own: &[(Segment, Access)],
+) -> Result<Members, AttachError> {
+    let (version, mut segments) = match space {
+        Some(space) => {
+            let (version, segments) = space.members()?;
+            (Some(version), segments)
+        }
+        None => (None, Vec::new()),
+    };
+    segments.extend_from_slice(own);
+    Members::gather(map, version, &segments)
 }
 
 impl Drop for Attachment {

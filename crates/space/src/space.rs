@@ -241,12 +241,13 @@ impl Space {
         })
     }
 
-    /// Attaches the space: its segments, each with the access that the space gives it.
+    /// Attaches the space: its segments, each with the access that the space gives it. The attachment follows what the
+    /// space becomes: each section has the members that the space had when it began.
     ///
     /// # Errors
     /// [`AttachError::Space`] if the space or a member cannot be opened; as [`Attachment::new`].
     pub fn attach(&self) -> Result<Attachment, AttachError> {
-        self.attach_with(|access| access)
+        Attachment::following(self, Access::ReadWrite)
     }
 
     /// Attaches the space for reading only, whatever it gives.
@@ -254,13 +255,7 @@ impl Space {
     /// # Errors
     /// As [`attach`](Self::attach).
     pub fn attach_read_only(&self) -> Result<Attachment, AttachError> {
-        self.attach_with(|_| Access::ReadOnly)
-    }
-
-    fn attach_with(&self, given: impl Fn(Access) -> Access) -> Result<Attachment, AttachError> {
-        let (_version, members) = self.read_members(&self.version_word()?)?;
-        let members = members.iter();
-        Attachment::new(members.map(|member| (&member.segment, given(member.access))))
+        Attachment::following(self, Access::ReadOnly)
     }
 }
 

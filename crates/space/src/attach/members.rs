@@ -9,6 +9,7 @@ use crate::heap::HeapError;
 use crate::map::{Map, ProcessMap, Set};
 use crate::present::{Ground, Present};
 use crate::segment::grow_region;
+use crate::space::version::VersionWord;
 use crate::window::Placed;
 use crate::{AttachError, Segment};
 
@@ -17,6 +18,8 @@ pub(crate) const SEGMENT_GATE: usize = 0;
 
 /// Segments with an access each, as sections have them. Never changed; another takes its place.
 pub(super) struct Members {
+    /// Which the space's are, if they are a space's.
+    version: Option<Version>,
     /// All of them, for the map.
     pub(super) set: Set,
     /// In the order of the segments' identities, which is that of locking.
@@ -25,6 +28,12 @@ pub(super) struct Members {
     pub(super) write: Vec<Present>,
     /// The same for sections that only read.
     pub(super) read: Vec<Present>,
+}
+
+/// A version of a space's members, and the word that says whether there is a later one.
+pub(super) struct Version {
+    pub(super) word: VersionWord,
+    pub(super) number: u64,
 }
 
 /// Growth of a mapped segment, for its heap.
@@ -43,6 +52,7 @@ impl Members {
     /// Maps each, unless the process has it mapped.
     pub(super) fn gather(
         map: &ProcessMap,
+        version: Option<Version>,
         segments: &[(Segment, Access)],
     ) -> Result<Self, AttachError> {
         let mut places = Vec::with_capacity(segments.len());
@@ -73,11 +83,19 @@ impl Members {
             .map_err(|[one, other]| AttachError::Overlap { one, other })?;
         let present = |alone: bool| places.iter().map(|place| place.present(alone)).collect();
         Ok(Self {
+            version,
             set,
             write: present(true),
             read: present(false),
             places,
         })
+    }
+
+    /// Whether the space has no other members by now.
+    #[inline]
+    pub(super) fn are_of_now(&self) -> bool {
+        let version = self.version.as_ref();
+        version.is_none_or(|version| version.word.load() <= version.number)
     }
 
     /// Makes them known to the map, which may be asked who visits them.

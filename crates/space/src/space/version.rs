@@ -72,7 +72,7 @@ impl VersionWord {
         };
         // SYNC: pairs with `raise`. A header that is mapped stays so.
         let word = RegionHeader::client_word(region, VERSION);
-        word.ok().flatten().unwrap_or(RETIRED)
+        word.unwrap_or(RETIRED)
     }
 
     /// The description has this version: raises the word, if this process may.
