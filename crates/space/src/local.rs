@@ -82,7 +82,7 @@ impl Ground for Growing {
 /// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
 /// segment.enter(|here| { here.alloc(vec![1, 2, 3]).unwrap(); });
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use mneme_space::LocalSegment;
 /// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
 /// segment.enter(|here| std::thread::scope(|scope| { scope.spawn(|| here.alloc(1_u8)); }));

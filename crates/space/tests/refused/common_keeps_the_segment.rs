@@ -1,0 +1,8 @@
+//! Rule 3: a pointer loaded from the stack is one of the segment that it was before.
+use mneme_space::{Here, Ptr};
+
+fn follow<'a, 'b>(list: &Vec<Ptr<'a, u64>>, there: &Here<'b>) -> u64 {
+    *list[0].get(there).unwrap()
+}
+
+fn main() {}

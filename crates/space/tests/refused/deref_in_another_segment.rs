@@ -1,0 +1,8 @@
+//! Rule 1: what is obtained in one segment is followed in another.
+use mneme_space::{Here, Ptr};
+
+fn follow<'a, 'b>(at: Ptr<'a, u64>, there: &Here<'b>) -> u64 {
+    *at.get(there).unwrap()
+}
+
+fn main() {}

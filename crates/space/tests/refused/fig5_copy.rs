@@ -1,0 +1,9 @@
+//! `x = y`: a copy leads where the original leads.
+use mneme_space::{Here, Ptr};
+
+fn copy<'a, 'b>(at: Ptr<'a, u64>, there: &Here<'b>) -> u64 {
+    let copy = at;
+    *copy.get(there).unwrap()
+}
+
+fn main() {}

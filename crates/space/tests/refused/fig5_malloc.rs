@@ -1,0 +1,8 @@
+//! `malloc`: what one segment's heap gave is taken for another's.
+use mneme_space::{Heap, Here};
+
+fn allocate<'a, 'b>(heap: Heap<'a>, there: &Here<'b>) -> u64 {
+    *heap.place(7_u64).unwrap().get(there).unwrap()
+}
+
+fn main() {}

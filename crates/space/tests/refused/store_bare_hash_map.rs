@@ -1,0 +1,11 @@
+//! Rule 1: a hash map that points to constants of the program while it is empty. `SegMap` never does.
+use std::hash::RandomState;
+
+use hashbrown::HashMap;
+use mneme_space::{Heap, Here};
+
+fn store<'s>(here: &mut Here<'s>, map: HashMap<u64, u64, RandomState, Heap<'s>>) {
+    here.alloc(map).unwrap();
+}
+
+fn main() {}

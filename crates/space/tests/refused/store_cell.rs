@@ -1,0 +1,8 @@
+//! Not a pointer, but it changes where the segment may be mapped for reading only.
+use mneme_space::Here;
+
+fn store(here: &mut Here<'_>) {
+    here.alloc(std::cell::Cell::new(1_u64)).unwrap();
+}
+
+fn main() {}

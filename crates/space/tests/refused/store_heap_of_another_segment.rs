@@ -1,0 +1,9 @@
+//! Rule 1: or that would get it there later.
+use mneme_space::{Heap, Here, SegVec};
+
+fn put<'a, 'b>(vector: &mut SegVec<'a, SegVec<'a, u64>>, there: &Here<'b>) {
+    let heap: Heap<'a> = there.heap("b").unwrap();
+    vector.push(SegVec::new_in(heap));
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+//! Rule 1: a pointer of which nothing is known is stored in a segment.
+use mneme_space::Here;
+
+fn store(here: &mut Here<'_>, at: *const u64) {
+    here.alloc(at).unwrap();
+}
+
+fn main() {}

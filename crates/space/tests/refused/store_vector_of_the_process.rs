@@ -1,0 +1,8 @@
+//! Rule 1: a pointer to the process' own heap is stored in a segment.
+use mneme_space::Here;
+
+fn store(here: &mut Here<'_>) {
+    here.alloc(vec![1_u64]).unwrap();
+}
+
+fn main() {}
