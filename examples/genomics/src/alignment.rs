@@ -8,6 +8,7 @@ use crate::error::OutOfMemory;
 use crate::memory::boxed;
 use allocator_api2::alloc::{Allocator, Global};
 use allocator_api2::boxed::Box;
+use mneme_space::Stored;
 
 /// The flag of a read that is not aligned.
 pub(crate) const UNMAPPED: u16 = 0x4;
@@ -50,7 +51,8 @@ pub struct Fields<'a> {
 }
 
 /// An alignment as it is stored.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 pub struct Alignment<A: Allocator> {
     position: i64,
     /// Follows from the rest; kept because indexing and viewing would touch the box of every alignment for it.

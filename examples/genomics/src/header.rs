@@ -7,9 +7,11 @@ use crate::memory::with_room;
 use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
+use mneme_space::Stored;
 
 /// A reference sequence: a line `@SQ`.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 pub struct Reference<A: Allocator> {
     name: Box<[u8], A>,
     length: u64,
@@ -28,14 +30,16 @@ impl<A: Allocator> Reference<A> {
 }
 
 /// A name and the number of the reference sequence that has it.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 struct Name<A: Allocator> {
     name: Box<[u8], A>,
     reference: u32,
 }
 
 /// A header.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 pub struct Header<A: Allocator> {
     /// Whole lines, each ended by a newline.
     text: Vec<u8, A>,

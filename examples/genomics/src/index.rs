@@ -12,6 +12,7 @@ use crate::error::OutOfMemory;
 use crate::memory::{push, with_room};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
+use mneme_space::Stored;
 use std::ops::Range;
 
 /// The smallest bins and the windows have 2 to this many positions.
@@ -24,7 +25,8 @@ const MIN_LEVELS: u32 = 5;
 const MAX_LEVELS: u32 = 17;
 
 /// An index of one order of a store's alignments.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 pub struct Index<A: Allocator> {
     levels: u32,
     references: Vec<Shelf<A>, A>,
@@ -33,7 +35,8 @@ pub struct Index<A: Allocator> {
 }
 
 /// The alignments of one reference sequence.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 struct Shelf<A: Allocator> {
     /// By bin, then by rank.
     chunks: Vec<Chunk, A>,
@@ -42,7 +45,7 @@ struct Shelf<A: Allocator> {
 }
 
 /// Alignments in a row that belong to one bin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Stored)]
 struct Chunk {
     bin: u64,
     start: u32,
@@ -50,7 +53,7 @@ struct Chunk {
 }
 
 /// The first alignment that reaches into this window.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Stored)]
 struct Reach {
     window: i64,
     rank: u32,

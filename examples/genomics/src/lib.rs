@@ -8,8 +8,8 @@
 //!
 //! Everything stored is generic over its allocator and made of vectors, boxes, numbers and enums: no references, no
 //! cells, no collection of `std`. So it can lie on the heap ([`allocator_api2::alloc::Global`]), or in any memory whose
-//! allocator is `Copy`, such as a segment that outlives its process. An operation that runs out of that memory says so
-//! ([`OutOfMemory`]) and leaves the store as it was.
+//! allocator is `Copy`, such as a segment that outlives its process ([`Alignments`]). An operation that runs out of that
+//! memory says so ([`OutOfMemory`]) and leaves the store as it was.
 //!
 //! ```
 //! use allocator_api2::alloc::Global;
@@ -26,6 +26,23 @@
 //! let region = store.region("chr1:100-200")?;
 //! let names: Vec<&[u8]> = store.view(&region)?.map(|alignment| alignment.name()).collect();
 //! assert_eq!(names, [b"early"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In a segment; here one without a name, where others have an `Attachment`:
+//! ```
+//! use mneme_genomics::{Alignments, load};
+//! use mneme_space::LocalSegment;
+//!
+//! # let sam = "@SQ\tSN:chr1\tLN:1000\nread\t0\tchr1\t501\t60\t4M\t*\t0\t0\tACGT\tIIII\n";
+//! let segment = LocalSegment::new("reads", 16 << 20)?;
+//! segment.enter(|here| -> Result<(), Box<dyn std::error::Error>> {
+//!     let (store, _) = load::from_reader(sam.as_bytes(), here.heap("reads")?)?;
+//!     here.create_root::<Alignments>("reads", |_| store)?;
+//!     Ok(())
+//! })??;
+//! let count = segment.read(|here| here.root::<Alignments>("reads").map(|store| store.flagstat()))??;
+//! assert_eq!(count.passed.mapped, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -51,4 +68,4 @@ pub use header::{Header, Reference};
 pub use index::Index;
 pub use order::Order;
 pub use region::Region;
-pub use store::Store;
+pub use store::{Alignments, Store};

@@ -41,11 +41,18 @@ pub fn from_path<A: Allocator + Copy>(
     path: &Path,
     memory: A,
 ) -> Result<(Store<A>, Summary), LoadError> {
-    let file = File::open(path).map_err(|source| LoadError::Open {
+    from_reader(open(path)?, memory)
+}
+
+/// Opens a file, to be loaded by [`from_reader`].
+///
+/// # Errors
+/// [`LoadError::Open`].
+pub fn open(path: &Path) -> Result<File, LoadError> {
+    File::open(path).map_err(|source| LoadError::Open {
         path: path.to_owned(),
         source,
-    })?;
-    from_reader(file, memory)
+    })
 }
 
 /// Loads what a reader gives into `memory`. The reader needs no buffer of its own.

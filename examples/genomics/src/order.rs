@@ -8,12 +8,13 @@ mod name;
 use crate::Alignment;
 use crate::alignment::REVERSE;
 use allocator_api2::alloc::Allocator;
+use mneme_space::Stored;
 use name::Names;
 use std::cmp::Ordering;
 use std::fmt;
 
 /// In which order the alignments of a store stand.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Stored)]
 pub enum Order {
     /// As in the file.
     #[default]

@@ -11,6 +11,7 @@ use crate::region::Region;
 use crate::text;
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
+use mneme_space::{Heap, Schema, Stored};
 use std::io::{self, Write};
 use std::iter::once;
 
@@ -18,7 +19,8 @@ use std::iter::once;
 ///
 /// Reading takes `&self` and may be done by several threads if the allocator allows it; sorting and indexing take
 /// `&mut self`.
-#[derive(Debug)]
+#[derive(Debug, Stored)]
+#[stored(allocator = A)]
 pub struct Store<A: Allocator> {
     header: Header<A>,
     /// As read; never moved by sorting.
@@ -30,6 +32,14 @@ pub struct Store<A: Allocator> {
     order: Order,
     /// Of `ranks`; there is none after they change.
     index: Option<Index<A>>,
+}
+
+/// What a segment with alignments holds: a [`Store`] in memory of the segment. See the [crate's documentation](crate).
+#[derive(Debug)]
+pub struct Alignments;
+
+impl Schema for Alignments {
+    type Root<'s> = Store<Heap<'s>>;
 }
 
 impl<A: Allocator + Copy> Store<A> {
@@ -63,6 +73,11 @@ impl<A: Allocator + Copy> Store<A> {
         push(&mut self.traits, traits)?;
         push(&mut self.ranks, number)?;
         Ok(())
+    }
+
+    /// The memory in which all of it lies.
+    pub fn memory(&self) -> A {
+        *self.alignments.allocator()
     }
 
     /// The header.

@@ -1,12 +1,17 @@
 //! What comes out equals what samtools 1.16.1 writes, byte for byte, on every input of its own tests and htslib's that it
-//! can use, and on synthetic alignments. Skipped, saying so, where samtools is absent.
+//! can use, and on synthetic alignments; wherever the alignments lie, in private memory and in a segment. Skipped, saying
+//! so, where samtools is absent.
 
 #![allow(clippy::unwrap_used)]
 
+mod kept;
 mod synthetic;
 
-use allocator_api2::alloc::Global;
-use mneme_genomics::{Order, Store, load};
+use allocator_api2::alloc::{Allocator, Global};
+use kept::{Kept, Scene};
+use mneme_genomics::{LoadError, Order, Store, load};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -57,12 +62,64 @@ fn is_there() -> bool {
     there
 }
 
-/// The header and all alignments, as SAM.
-fn whole(store: &Store<Global>) -> Vec<u8> {
-    view(store, ".")
+/// Alignments, wherever they lie.
+enum Home<'a> {
+    Private(Box<Store<Global>>),
+    Segment(Kept<'a>),
 }
 
-fn view(store: &Store<Global>, region: &str) -> Vec<u8> {
+impl<'a> Home<'a> {
+    /// Loads a file, into a segment of the scene if there is one.
+    fn load(file: &Path, scene: Option<&'a Scene>) -> Result<Self, LoadError> {
+        Ok(match scene {
+            None => Home::Private(Box::new(load::from_path(file, Global)?.0)),
+            Some(scene) => Home::Segment(Kept::load(scene, file)?.0),
+        })
+    }
+
+    /// The header and all alignments, as SAM.
+    fn whole(&self) -> Vec<u8> {
+        self.view(".")
+    }
+
+    fn view(&self, region: &str) -> Vec<u8> {
+        match self {
+            Home::Private(store) => view(store, region),
+            Home::Segment(kept) => kept.read(|store| view(store, region)),
+        }
+    }
+
+    fn flagstat(&self) -> String {
+        match self {
+            Home::Private(store) => store.flagstat().to_string(),
+            Home::Segment(kept) => kept.read(|store| store.flagstat().to_string()),
+        }
+    }
+
+    fn sort(&mut self, order: Order) {
+        match self {
+            Home::Private(store) => store.sort(order, 1).unwrap(),
+            Home::Segment(kept) => kept.change(|store| store.sort(order, 1)).unwrap(),
+        }
+    }
+
+    fn index(&mut self) {
+        match self {
+            Home::Private(store) => store.index().unwrap(),
+            Home::Segment(kept) => kept.change(|store| store.index()).unwrap(),
+        }
+    }
+
+    #[expect(clippy::redundant_closure, reason = "one for every lifetime")]
+    fn regions(&self) -> Vec<String> {
+        match self {
+            Home::Private(store) => regions(store),
+            Home::Segment(kept) => kept.read(|store| regions(store)),
+        }
+    }
+}
+
+fn view<A: Allocator + Copy>(store: &Store<A>, region: &str) -> Vec<u8> {
     let mut text = store.header().text().to_vec();
     let region = store.region(region).unwrap();
     store
@@ -96,7 +153,7 @@ fn difference(ours: &[u8], theirs: &[u8]) -> Option<String> {
 }
 
 /// Regions worth asking for: each reference whole, in part and at both ends, everything, what is nowhere.
-fn regions(store: &Store<Global>) -> Vec<String> {
+fn regions<A: Allocator + Copy>(store: &Store<A>) -> Vec<String> {
     let mut regions = vec!["*".to_owned(), ".".to_owned()];
     for reference in store.header().references().iter().take(2) {
         let name = String::from_utf8_lossy(reference.name()).into_owned();
@@ -123,62 +180,133 @@ fn regions(store: &Store<Global>) -> Vec<String> {
     regions
 }
 
-/// Compares everything on one file; tells what differs, and counts what was compared.
-fn compare(file: &Path, scratch: &Path, compared: &mut usize) -> Vec<String> {
+/// What samtools writes about a file.
+struct Theirs {
+    /// Ours that is to equal it, and what it is.
+    outputs: Vec<(Wanted, Vec<u8>)>,
+    /// The same alignments as BAM, if BAM can hold them.
+    bam: Option<PathBuf>,
+    /// Sorted, with an index.
+    sorted: Option<PathBuf>,
+    /// What was asked of that, for it is asked again of us elsewhere, and starting samtools is what takes the time.
+    regions: RefCell<HashMap<String, Option<Vec<u8>>>>,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    View,
+    Flagstat,
+    ByName,
+    ByCoordinate,
+}
+
+impl Theirs {
+    /// None if samtools cannot read the file.
+    fn about(file: &Path, scratch: &Path) -> Option<Self> {
+        let path = file.to_str().unwrap();
+        let made = |name: &str| scratch.join(name).to_str().unwrap().to_owned();
+        let mut outputs = vec![(Wanted::View, samtools(&["view", "-h", "--no-PG", path])?)];
+        for (wanted, arguments) in [
+            (Wanted::Flagstat, &["flagstat"][..]),
+            (Wanted::ByName, &["sort", "-n", "--no-PG", "-O", "sam"]),
+            (Wanted::ByCoordinate, &["sort", "--no-PG", "-O", "sam"]),
+        ] {
+            if let Some(output) = samtools(&[arguments, &[path]].concat()) {
+                outputs.push((wanted, output));
+            }
+        }
+        let bam = made("same.bam");
+        let as_bam = samtools(&["view", "-b", "--no-PG", "-o", &bam, path]);
+        // Positions beyond 2^31 fit neither BAM nor its index; bgzip's SAM and CSI hold them.
+        let sorted = made("sorted.sam.gz");
+        let indexed = samtools(&["sort", "--no-PG", "-O", "sam.gz", "-o", &sorted, path])
+            .and_then(|_| samtools(&["index", "-c", &sorted]));
+        Some(Self {
+            outputs,
+            bam: as_bam.map(|_| bam.into()),
+            sorted: indexed.map(|_| sorted.into()),
+            regions: RefCell::default(),
+        })
+    }
+}
+
+/// Compares everything on one file, in private memory and in a segment; tells what differs, and counts what was compared.
+fn compare(file: &Path, scratch: &Path, scene: &Scene, compared: &mut usize) -> Vec<String> {
+    let Some(theirs) = Theirs::about(file, scratch) else {
+        return Vec::new();
+    };
+    let mut complaints = compare_at(file, &theirs, None, compared);
+    complaints.extend(compare_at(file, &theirs, Some(scene), compared));
+    complaints
+}
+
+fn compare_at(
+    file: &Path,
+    theirs: &Theirs,
+    scene: Option<&Scene>,
+    compared: &mut usize,
+) -> Vec<String> {
     let mut complaints = Vec::new();
     let path = file.to_str().unwrap();
+    let place = if scene.is_some() {
+        "segment"
+    } else {
+        "private"
+    };
     let mut check = |what: &str, ours: &[u8], theirs: &[u8]| {
         *compared += 1;
         if let Some(difference) = difference(ours, theirs) {
-            complaints.push(format!("{path}: {what}: {difference}"));
+            complaints.push(format!("{path}: {place}: {what}: {difference}"));
         }
     };
-    let Some(theirs) = samtools(&["view", "-h", "--no-PG", path]) else {
-        return complaints;
-    };
     let refused = REFUSED.iter().any(|(refused, _)| path.ends_with(refused));
-    let mut store = match load::from_path(file, Global) {
+    let mut home = match Home::load(file, scene) {
         Ok(_) if refused => return vec![format!("{path}: refused no more")],
-        Ok((store, _)) => store,
+        Ok(home) => home,
         Err(_) if refused => return complaints,
         Err(error) => return vec![format!("{path}: {error}")],
     };
-    check("view", &whole(&store), &theirs);
-    let bam = scratch.join("same.bam");
-    if samtools(&["view", "-b", "--no-PG", "-o", bam.to_str().unwrap(), path]).is_some() {
-        let (same, _) = load::from_path(&bam, Global).unwrap();
-        check("view of the same as BAM", &whole(&same), &theirs);
+    for (wanted, theirs) in &theirs.outputs {
+        let ours = match wanted {
+            Wanted::View => home.whole(),
+            Wanted::Flagstat => home.flagstat().into_bytes(),
+            Wanted::ByName => {
+                home.sort(Order::Name);
+                let ours = home.whole();
+                home.sort(Order::AsRead);
+                ours
+            }
+            Wanted::ByCoordinate => {
+                home.sort(Order::Coordinate);
+                home.whole()
+            }
+        };
+        check(&format!("{wanted:?}"), &ours, theirs);
     }
-    if let Some(theirs) = samtools(&["flagstat", path]) {
-        check("flagstat", store.flagstat().to_string().as_bytes(), &theirs);
-    }
-    if let Some(theirs) = samtools(&["sort", "-n", "--no-PG", "-O", "sam", path]) {
-        store.sort(Order::Name, 1).unwrap();
-        check("sort -n", &whole(&store), &theirs);
-        store.sort(Order::AsRead, 1).unwrap();
-    }
-    let Some(theirs) = samtools(&["sort", "--no-PG", "-O", "sam", path]) else {
-        return complaints;
-    };
-    store.sort(Order::Coordinate, 1).unwrap();
-    check("sort", &whole(&store), &theirs);
-    // Positions beyond 2^31 fit neither BAM nor its index; bgzip's SAM and CSI hold them.
-    let sorted = scratch.join("sorted.sam.gz");
-    let sorted = sorted.to_str().unwrap();
-    let made = samtools(&["sort", "--no-PG", "-O", "sam.gz", "-o", sorted, path]);
-    if made
-        .and_then(|_| samtools(&["index", "-c", sorted]))
-        .is_none()
-    {
-        return complaints;
-    }
-    let (again, _) = load::from_path(Path::new(sorted), Global).unwrap();
-    check("view of what was sorted", &whole(&again), &whole(&store));
-    store.index().unwrap();
-    for region in regions(&store) {
-        if let Some(theirs) = samtools(&["view", "-h", "--no-PG", sorted, &region]) {
-            check(&region, &view(&store, &region), &theirs);
+    if let Some(sorted) = &theirs.sorted {
+        let ours = home.whole();
+        home.index();
+        let mut known = theirs.regions.borrow_mut();
+        for region in home.regions() {
+            let path = sorted.to_str().unwrap();
+            let theirs = known
+                .entry(region.clone())
+                .or_insert_with(|| samtools(&["view", "-h", "--no-PG", path, &region]));
+            if let Some(theirs) = theirs {
+                check(&region, &home.view(&region), theirs);
+            }
         }
+        drop(home);
+        let again = Home::load(sorted, scene).unwrap();
+        check("view of what was sorted", &again.whole(), &ours);
+    }
+    if let Some(bam) = &theirs.bam {
+        let same = Home::load(bam, scene).unwrap();
+        check(
+            "view of the same as BAM",
+            &same.whole(),
+            &theirs.outputs[0].1,
+        );
     }
     complaints
 }
@@ -218,10 +346,11 @@ fn every_input_of_samtools_and_htslib_gives_the_same_text() {
     );
     let compare_all = |files: &[PathBuf], part: usize| {
         let scratch = synthetic::Scratch::new(&format!("inputs-{part}"));
+        let scene = Scene::new();
         let mut compared = 0;
         let complaints = files
             .iter()
-            .flat_map(|file| compare(file, scratch.path(), &mut compared));
+            .flat_map(|file| compare(file, scratch.path(), &scene, &mut compared));
         let complaints: Vec<String> = complaints.collect();
         (complaints, compared)
     };
@@ -251,7 +380,7 @@ fn synthetic_alignments_give_the_same_text() {
         return eprintln!("skipped: wgsim is not installed");
     };
     let mut compared = 0;
-    let complaints = compare(&file, scratch.path(), &mut compared);
+    let complaints = compare(&file, scratch.path(), &Scene::new(), &mut compared);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     assert!(compared > 20, "{compared}");
 }
@@ -277,10 +406,13 @@ fn sorting_by_name_and_then_by_coordinate_leaves_equals_by_name() {
     ])
     .unwrap();
     let theirs = samtools(&["sort", "--no-PG", "-O", "sam", by_name]).unwrap();
-    let (mut store, _) = load::from_path(&file, Global).unwrap();
-    store.sort(Order::Name, 1).unwrap();
-    store.sort(Order::Coordinate, 1).unwrap();
-    assert_eq!(difference(&whole(&store), &theirs), None);
+    let scene = Scene::new();
+    for scene in [None, Some(&scene)] {
+        let mut home = Home::load(&file, scene).unwrap();
+        home.sort(Order::Name);
+        home.sort(Order::Coordinate);
+        assert_eq!(difference(&home.whole(), &theirs), None);
+    }
 }
 
 #[test]
@@ -296,7 +428,7 @@ fn a_cigar_too_long_for_its_field_comes_back_from_its_tag() {
     let line = format!("r\t0\ta\t5\t60\t{cigar}\t*\t0\t0\t{bases}\t*\tNM:i:1\tXX:Z:after");
     std::fs::write(&file, format!("@SQ\tSN:a\tLN:99999\n{line}\n")).unwrap();
     let mut compared = 0;
-    let complaints = compare(&file, scratch.path(), &mut compared);
+    let complaints = compare(&file, scratch.path(), &Scene::new(), &mut compared);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     assert!(compared > 5, "{compared}");
 }

@@ -138,7 +138,7 @@ const ALLOWANCES: &[Allowance] = &[
         why: "it loads the files that its user names",
     },
     Allowance {
-        under: "examples/genomics/src/main.rs",
+        under: "examples/genomics/src/command",
         reaches: &[Reach::Files, Reach::Terminal],
         why: "the command talks to its user",
     },
