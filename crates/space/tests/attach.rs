@@ -5,11 +5,10 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::Scene;
+use common::visitor::{self, Visitor, here, stand};
 use mneme_space::{
     AttachError, Attachment, EnterError, HeapError, Registry, Schema, SegVec, Segment,
 };
@@ -21,9 +20,6 @@ struct Ledger;
 impl Schema for Ledger {
     type Root<'s> = (u64, SegVec<'s, u64>);
 }
-
-const ROLE: &str = "MNEME_SPACE_ROLE";
-const ROOT: &str = "MNEME_SPACE_ROOT";
 
 fn attach(registry: &Registry, access: Access) -> Attachment {
     let segment = Segment::open(registry, "s").unwrap();
@@ -56,79 +52,28 @@ fn read(at: &Attachment) -> (usize, u64) {
     read.unwrap()
 }
 
-/// A process in a role. What it says is read to the end, or it would die of that.
-struct Visitor {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl Visitor {
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        std::io::copy(&mut self.said, &mut std::io::sink()).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-/// Starts a process in a role, and waits until it says that it is where it should be.
-fn process(scene: &Scene, role: &str) -> Visitor {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "role", "--nocapture"])
-        .env(ROLE, role)
-        .env(ROOT, scene.registry.root())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("here") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "{:?}", child.wait());
-    }
-    Visitor { child, said }
-}
-
-fn signal(visitor: &Visitor, name: &str) {
-    let id = visitor.child.id().to_string();
-    let sent = Command::new("kill").args([name, &id]).status().unwrap();
-    assert!(sent.success());
-}
-
-/// Until the parent kills this process, or goes away itself.
-fn stand() {
-    println!("here");
-    let _ = std::io::stdin().lines().next();
-}
-
 #[test]
 fn role() {
-    let Some(role) = std::env::var_os(ROLE) else {
+    let Some((role, registry)) = visitor::role() else {
         return;
     };
-    let registry = Registry::open(std::env::var_os(ROOT).unwrap()).unwrap();
     let at = attach(&registry, Access::ReadWrite);
-    match role.to_str().unwrap() {
+    match role.as_str() {
         "add" => {
-            println!("here");
+            here();
             for entry in 0..500 {
                 add(&at, entry).unwrap();
             }
         }
         "add for ever" => {
-            println!("here");
+            here();
             while add(&at, 1).is_ok() {}
         }
         "write" => at.enter(|_| stand()).unwrap(),
         "read" => at.read(|_| stand()).unwrap(),
         #[cfg(feature = "fault")]
         point => {
-            println!("here");
+            here();
             mneme_sys::fault::arm(point, mneme_sys::fault::Action::Kill, 1);
             if point.contains("recover") {
                 at.rebuild("s").unwrap();
@@ -157,12 +102,8 @@ fn a_death_at_any_point_of_a_section_or_a_recovery_is_told() {
         let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
         found(&at);
         add(&at, 2).unwrap();
-        let mut visitor = process(&scene, point);
-        assert_eq!(
-            visitor.child.wait().unwrap().signal(),
-            Some(9),
-            "{point}: it lived"
-        );
+        let mut visitor = Visitor::start(&scene, point);
+        assert_eq!(visitor.ended().signal(), Some(9), "{point}: it lived");
         if point == "space.enter.ended" {
             assert_eq!(read(&at), (2, 5));
         } else {
@@ -184,7 +125,7 @@ fn several_processes_change_one_structure_and_lose_nothing() {
     let segment = scene.create("s");
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     found(&at);
-    let children: Vec<Visitor> = (0..3).map(|_| process(&scene, "add")).collect();
+    let children: Vec<Visitor> = (0..3).map(|_| Visitor::start(&scene, "add")).collect();
     for entry in 0..500 {
         add(&at, entry).unwrap();
         let _ = read(&at);
@@ -205,12 +146,12 @@ fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
     found(&at);
     add(&at, 7).unwrap();
 
-    let child = process(&scene, "read");
+    let mut child = Visitor::start(&scene, "read");
     child.kill();
     add(&at, 8).unwrap();
 
     for reading_first in [true, false] {
-        let child = process(&scene, "write");
+        let mut child = Visitor::start(&scene, "write");
         child.kill();
         if reading_first {
             let refused = reader.read(|_| ()).unwrap_err();
@@ -229,7 +170,7 @@ fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
         unsafe { at.accept("s") }.unwrap();
         assert_eq!(read(&at), (2, 15));
     }
-    let child = process(&scene, "write");
+    let mut child = Visitor::start(&scene, "write");
     child.kill();
     assert!(add(&at, 9).is_err());
     at.rebuild("s").unwrap();
@@ -246,7 +187,7 @@ fn killed_at_any_moment_a_writer_blocks_nobody_and_hides_nothing() {
     found(&at);
     let (mut poisoned, mut whole) = (0, 0);
     for round in 0..60 {
-        let child = process(&scene, "add for ever");
+        let mut child = Visitor::start(&scene, "add for ever");
         std::thread::sleep(Duration::from_micros(137 * round % 3000));
         child.kill();
         match add(&at, 1) {
@@ -274,15 +215,15 @@ fn a_stopped_holder_is_waited_for_and_named() {
     let at = at.patience(Duration::from_millis(30));
     found(&at);
     for (role, reads) in [("write", false), ("read", true)] {
-        let child = process(&scene, role);
-        signal(&child, "-STOP");
+        let child = Visitor::start(&scene, role);
+        child.signal("-STOP");
         let Err(EnterError::Stalled(stalled)) = add(&at, 1) else {
             panic!("it entered");
         };
-        assert_eq!(stalled.pid, child.child.id());
+        assert_eq!(stalled.pid, child.pid());
         // Readers do not mind one another.
         assert_eq!(at.read(|_| ()).is_ok(), reads);
-        signal(&child, "-CONT");
+        child.signal("-CONT");
         child.end();
         add(&at, 1).unwrap();
     }
