@@ -25,7 +25,7 @@ use crate::heap;
 use crate::here::{self, Here};
 use crate::map::{Map, ProcessMap, Visit, is_visited};
 use crate::present::{self, Present};
-use crate::{AttachError, EnterError, MapError, Segment, Space};
+use crate::{AttachError, EnterError, MapError, Segment, Space, window};
 pub(crate) use members::SEGMENT_GATE;
 use members::{Members, Version};
 use place::Place;
@@ -39,7 +39,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// `Send + Sync`: any thread may enter. What is mapped is shared with other attachments of the
 /// process. Two attachments may have segments that claim the same addresses, a clone and its original for instance: then
 /// the threads of the process can be inside of one of them at a time, and entering the other moves the mappings, 4 us
-/// for 1 GiB (50 us where other threads run, which the kernel interrupts). In a forked child every call says so; it must attach for itself.
+/// for 1 GiB (50 us where other threads run, which the kernel interrupts).
+///
+/// In a forked child every call is refused, and nothing of the parent's is given back: not even by leaving the section in
+/// which it was born, whose references lead to nothing there. The child must be started anew (`exec`) to attach; see
+/// [`MapError::Forked`].
 pub struct Attachment {
     map: &'static ProcessMap,
     space: Option<Followed>,
@@ -275,7 +279,7 @@ impl Attachment {
             return f();
         };
         // A participant of each; the slot is the thread's.
-        let slot = place.placed.participants().slot()?;
+        let slot = window::slot(place.placed.participants())?;
         if present.exclusive {
             let alone = place.gate.sole_within(&slot, self.patience)?;
             // The news is in the segment's header too, where it outlives the control file.
@@ -336,7 +340,7 @@ impl Attachment {
         let place = place.ok_or_else(|| EnterError::NotAttached {
             name: segment.to_owned(),
         })?;
-        let slot = place.placed.participants().slot()?;
+        let slot = window::slot(place.placed.participants())?;
         let alone = place.gate.sole_within(&slot, self.patience)?.into_inner();
         let region = place.placed.region();
         region.refresh()?;

@@ -15,6 +15,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use mneme_sys::fork;
+
 use crate::heap::{Heap, HeapError};
 use crate::present::{self, Present};
 
@@ -28,6 +30,8 @@ struct Section<'p> {
     present: &'p [Present],
     /// The segments that `beside` has given brands, at this moment.
     beside: Mutex<Vec<usize>>,
+    /// Of forks: in a child that is born meanwhile, nothing of the segments is mapped.
+    generation: u32,
 }
 
 /// The segments of a section, as one brand has them.
@@ -70,6 +74,7 @@ pub(crate) unsafe fn section<R>(
     let section = Section {
         present,
         beside: Mutex::new(Vec::new()),
+        generation: fork::generation(),
     };
     Some(f(&mut Here {
         section: &section,
@@ -151,6 +156,9 @@ impl<'s> Here<'s> {
 
     /// The segment that the brand speaks of.
     pub(crate) fn home(&self) -> Option<&'s Present> {
+        if self.is_forked() {
+            return None;
+        }
         self.section.present.get(self.home.load(Ordering::Relaxed))
     }
 
@@ -170,7 +178,16 @@ impl<'s> Here<'s> {
         }
     }
 
+    /// Whether this process was born in the section, which is its parent's.
+    #[inline]
+    fn is_forked(&self) -> bool {
+        self.section.generation != fork::generation()
+    }
+
     fn find(&self, segment: &str) -> Result<usize, HeapError> {
+        if self.is_forked() {
+            return Err(HeapError::Outside);
+        }
         let mut present = self.section.present.iter();
         present
             .position(|present| &*present.name == segment)

@@ -11,6 +11,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use mneme_sys::fork;
+
 use crate::heap::HeapError;
 
 /// What a segment grows into.
@@ -73,13 +75,23 @@ struct Mark {
     count: usize,
     /// The one that was asked for last.
     last: *const Present,
+    /// Of forks: a child that is born in a section is in none.
+    generation: u32,
 }
 
 const OUTSIDE: Mark = Mark {
     first: ptr::null(),
     count: 0,
     last: ptr::null(),
+    generation: 0,
 };
+
+impl Mark {
+    #[inline]
+    fn is_inside(self) -> bool {
+        !self.first.is_null() && self.generation == fork::generation()
+    }
+}
 
 thread_local! {
     static MARK: Cell<Mark> = const { Cell::new(OUTSIDE) };
@@ -109,6 +121,7 @@ pub(crate) unsafe fn mark(present: &[Present]) -> Option<Marked<'_>> {
         first: present.as_ptr(),
         count: present.len(),
         last: present.as_ptr(),
+        generation: fork::generation(),
     });
     Some(Marked { _present: present })
 }
@@ -116,14 +129,14 @@ pub(crate) unsafe fn mark(present: &[Present]) -> Option<Marked<'_>> {
 /// Whether the calling thread is in a section.
 #[inline]
 pub(crate) fn inside() -> bool {
-    !MARK.get().first.is_null()
+    MARK.get().is_inside()
 }
 
 /// Calls `f` with the segment at `base`, if the calling thread is inside of it.
 #[inline]
 pub(crate) fn with<R>(base: NonNull<u8>, f: impl FnOnce(&Present) -> R) -> Option<R> {
     let mark = MARK.get();
-    if mark.first.is_null() {
+    if !mark.is_inside() {
         return None;
     }
     let mut found = mark.last;

@@ -1,5 +1,6 @@
 //! Segments as this process has them mapped.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use mneme_sync::Participants;
+use mneme_sync::{Participants, Slot, SlotError};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window};
 
 use crate::map::{Map, ProcessMap};
@@ -176,19 +177,25 @@ impl Mapping {
         &self.0.region
     }
 
-    /// Follows growth by others; returns the length.
+    /// Follows growth by others; returns the length. A forked child follows nobody.
     ///
     /// # Errors
     /// The data file was truncated.
     pub fn refresh(&self) -> Result<usize, RegionError> {
+        if self.0.map.is_forked() {
+            return Ok(self.len());
+        }
         self.region().refresh()
     }
 
     /// Makes the segment at least `bytes` long, in place; returns its length.
     ///
     /// # Errors
-    /// As [`Segment::grow`]; it is mapped for reading only.
+    /// As [`Segment::grow`]; it is mapped for reading only; [`MapError::Forked`].
     pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
+        if self.0.map.is_forked() {
+            return Err(MapError::Forked.into());
+        }
         grow_region(self.region(), bytes)
     }
 }
@@ -293,4 +300,23 @@ pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapErr
             source,
         }
     })
+}
+
+/// Gives back what the dead have taken in a control region: there is room for so many, and whoever wants a lock alone looks
+/// at all. A segment's slots announce nothing, so that nothing is to be repaired.
+pub(crate) fn reap(participants: &Participants) {
+    // What cannot be given back now is left for the next.
+    let _ = participants.reap(|_| Ok::<_, Infallible>(()));
+}
+
+/// The calling thread's slot; if the dead have all, they are made to give them back.
+#[inline]
+pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
+    match participants.slot() {
+        Err(SlotError::TooManyThreads { .. }) => {
+            reap(participants);
+            participants.slot()
+        }
+        other => other,
+    }
 }

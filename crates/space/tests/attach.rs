@@ -42,6 +42,13 @@ fn add(at: &Attachment, entry: u64) -> Result<(), EnterError> {
     })
 }
 
+/// Processes and threads that take part in a segment, with the dead whom nobody has cleared away.
+fn attended(segment: &Segment) -> (u32, u32) {
+    let mapping = segment.map(Access::ReadOnly).unwrap();
+    let stats = mapping.participants().stats();
+    (stats.processes, stats.slots)
+}
+
 /// The entries and their sum, which agree.
 fn read(at: &Attachment) -> (usize, u64) {
     let read = at.read(|here| {
@@ -68,6 +75,10 @@ fn role() {
         "add for ever" => {
             here();
             while add(&at, 1).is_ok() {}
+        }
+        "stand" => {
+            at.read(|_| ()).unwrap();
+            stand();
         }
         "write" => at.enter(|_| stand()).unwrap(),
         "read" => at.read(|_| stand()).unwrap(),
@@ -149,6 +160,7 @@ fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
     let mut child = Visitor::start(&scene, "read");
     child.kill();
     add(&at, 8).unwrap();
+    assert_eq!(attended(&segment), (1, 1));
 
     for reading_first in [true, false] {
         let mut child = Visitor::start(&scene, "write");
@@ -177,6 +189,27 @@ fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
     found(&at);
     assert_eq!(read(&at), (0, 0));
     assert_eq!(read(&reader), (0, 0));
+}
+
+/// Else a segment would let nobody in after a thousand deaths, and writers would look at each of the dead.
+#[test]
+fn what_the_dead_have_taken_is_given_back() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    // By whoever maps the segment next,
+    Visitor::start(&scene, "stand").kill();
+    Visitor::start(&scene, "stand").kill();
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    assert_eq!(attended(&segment).0, 1);
+    found(&at);
+    // by who meets him,
+    Visitor::start(&scene, "read").kill();
+    add(&at, 1).unwrap();
+    assert_eq!(attended(&segment), (1, 1));
+    // and by who is told of him.
+    Visitor::start(&scene, "write").kill();
+    assert!(at.read(|_| ()).is_err());
+    assert_eq!(attended(&segment), (1, 1));
 }
 
 #[test]
@@ -254,6 +287,39 @@ fn a_panic_while_changing_poisons_and_one_while_reading_does_not() {
     // SAFETY: nothing was changed.
     unsafe { at.accept("s") }.unwrap();
     assert_eq!(read(&at), (1, 1));
+}
+
+/// A destructor may enter a section while its thread unwinds. What it is refused does not poison what it was
+/// not.
+#[test]
+fn a_section_that_is_refused_while_a_thread_unwinds_poisons_nothing() {
+    struct Enters<'a>(&'a Attachment);
+    impl Drop for Enters<'_> {
+        fn drop(&mut self) {
+            let refused = self.0.enter(|_| ()).unwrap_err();
+            assert!(matches!(refused, EnterError::Poisoned { .. }));
+        }
+    }
+    let scene = Scene::new();
+    let mut segments = ["a", "b"].map(|name| scene.create(name));
+    segments.sort_by_key(Segment::uuid);
+    let both = segments.each_ref().map(|s| (s, Access::ReadWrite));
+    let (both, last) = (Attachment::new(both).unwrap(), both[1]);
+    let panics = |f: &dyn Fn()| {
+        let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        assert!(thrown.is_err());
+    };
+    let last = Attachment::new([last]).unwrap();
+    panics(&|| {
+        last.enter(|_| std::panic::resume_unwind(Box::new(())))
+            .unwrap()
+    });
+    panics(&|| {
+        let _enters = Enters(&both);
+        std::panic::resume_unwind(Box::new(()))
+    });
+    let poisoned = segments.map(|segment| segment.info().unwrap().poisoned);
+    assert_eq!(poisoned, [false, true]);
 }
 
 #[test]

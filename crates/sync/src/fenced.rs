@@ -20,6 +20,7 @@ use crate::participants::Participants;
 use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 use crate::word::Barrier;
 use crate::{GateError, Holding, Slot, SlotId, Stalled, exclusion, gate};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -157,13 +158,16 @@ impl FencedGate {
         Fence.heavy();
         let me = slot.id();
         let mut others = self.inner().map().slots();
-        let bit = 1 << self.index;
+        let (bit, met_dead) = (1 << self.index, Cell::new(false));
         if others.any(|(id, lines)| id != me && gate::is_inside(&lines.inside, bit)) {
             // What the dead have read is nobody's business. On failure the guard opens the gate again.
-            exclusion::until_empty(self.inner(), self.index, me, limit, || {})?;
+            exclusion::until_empty(self.inner(), self.index, me, limit, || met_dead.set(true))?;
         }
         mneme_sys::fault!("sync.fenced.empty");
-        Ok(guard.with_news(|guard| Sole { guard }))
+        Ok(guard.with_news(|guard| Sole {
+            guard,
+            met_dead: met_dead.get(),
+        }))
     }
 
     /// Takes the gate's lock from a dead writer, or when a living one leaves; says how much of the
@@ -201,9 +205,17 @@ impl std::fmt::Debug for FencedGate {
 #[must_use = "dropping it leaves at once"]
 pub struct Sole<'a> {
     guard: Guard<'a>,
+    met_dead: bool,
 }
 
 impl Sole<'_> {
+    /// Whether a reader was found dead inside. Until he is [reaped](Participants::reap), whoever
+    /// wants the gate alone looks at him, which takes microseconds.
+    #[must_use]
+    pub fn met_dead(&self) -> bool {
+        self.met_dead
+    }
+
     /// Declares what the gate guards whole again: others may enter once this is dropped.
     pub fn repaired(&self) {
         self.guard.repaired();

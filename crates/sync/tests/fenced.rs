@@ -147,9 +147,21 @@ fn a_dead_writer_is_followed_by_one_who_knows_and_a_dead_reader_is_nobody() {
     assert!(matches!(two.try_sole(&b), Err(Stalled { .. })), "it lives");
     pair.script.kill(1);
     for _ in 0..2 {
-        assert!(!two.try_sole(&b).unwrap().owner_died());
-        assert!(!two.sole(&b).unwrap().owner_died());
+        for waits in [false, true] {
+            let sole = if waits {
+                two.sole(&b)
+            } else {
+                two.try_sole(&b)
+            };
+            let sole = sole.unwrap();
+            assert!(!sole.owner_died());
+            assert!(sole.into_inner().met_dead());
+        }
     }
+    pair.b
+        .reap(|_| Ok::<_, std::convert::Infallible>(()))
+        .unwrap();
+    assert!(!two.sole(&b).unwrap().into_inner().met_dead());
 
     let pair = Pair::new();
     let (one, two) = gates(&pair);

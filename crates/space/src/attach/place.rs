@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
 use std::time::Duration;
 
-use mneme_sync::{FencedGate, GateError, OpPin, Slot, SlotError, Sole};
-use mneme_sys::{Access, RegionError, RegionHeader};
+use mneme_sync::{FencedGate, GateError, OpPin, Participants, Slot, SlotError, Sole};
+use mneme_sys::{Access, RegionError, RegionHeader, fork};
 
 use super::members::Growing;
 use crate::present::Present;
 use crate::segment::data::word::{self, state};
 use crate::window::Placed;
-use crate::{EnterError, Segment};
+use crate::{EnterError, Segment, window};
 
 /// One segment of an attachment.
 pub(super) struct Place {
@@ -39,6 +39,9 @@ impl Place {
 
     /// Alone with the segment, of which others died: begins to change it, unless it is poisoned.
     pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
+        if died || alone.met_dead() {
+            window::reap(self.placed.participants());
+        }
         let word = self.state()?;
         // SYNC: pairs with the Release stores of whoever was alone with it before.
         match word.load(Acquire) {
@@ -74,7 +77,15 @@ impl Place {
             let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;
             Ok(word == state::WHOLE)
         };
-        beside(&self.gate, slot, patience, self.segment(), is_whole)
+        let control = self.placed.participants();
+        beside(
+            control,
+            &self.gate,
+            slot,
+            patience,
+            self.segment(),
+            is_whole,
+        )
     }
 
     /// Follows growth by others. With the lock held.
@@ -107,6 +118,7 @@ fn poisoned(segment: &Segment) -> EnterError {
 /// its service once somebody has looked there.
 #[inline]
 pub(crate) fn beside<'a>(
+    control: &Participants,
     gate: &'a FencedGate,
     slot: &Slot<'a>,
     patience: Duration,
@@ -118,6 +130,7 @@ pub(crate) fn beside<'a>(
             Ok(pin) => break pin,
             Err(GateError::OwnerDied) => {
                 let alone = gate.sole_within(slot, patience)?.into_inner();
+                window::reap(control);
                 if !is_whole()? {
                     return Err(poisoned(segment));
                 }
@@ -140,6 +153,8 @@ pub(super) struct Changing<'a> {
     word: &'a AtomicU64,
     /// What it is called if this is dropped before the end.
     unfinished: u64,
+    /// Of forks: a child that is born meanwhile has no part in it, and nothing where the word was.
+    generation: u32,
 }
 
 impl<'a> Changing<'a> {
@@ -148,25 +163,33 @@ impl<'a> Changing<'a> {
         word.store(state::CHANGING, Release);
         // A death between two instructions shows all stores before it: the compiler keeps the order.
         compiler_fence(SeqCst);
-        Self { word, unfinished }
+        Self {
+            word,
+            unfinished,
+            generation: fork::generation(),
+        }
     }
 
     pub(super) fn end(self) {
-        compiler_fence(SeqCst);
-        // SYNC: pairs with the Acquire loads of whoever has the lock next.
-        self.word.store(state::WHOLE, Release);
+        self.leave(state::WHOLE);
         std::mem::forget(self);
+    }
+
+    fn leave(&self, as_what: u64) {
+        compiler_fence(SeqCst);
+        if self.generation == fork::generation() {
+            // SYNC: pairs with the Acquire loads of whoever has the lock next.
+            self.word.store(as_what, Release);
+        }
     }
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        let left = if std::thread::panicking() {
+        self.leave(if std::thread::panicking() {
             state::PANICKED
         } else {
             self.unfinished
-        };
-        // SYNC: as in `end`.
-        self.word.store(left, Release);
+        });
     }
 }

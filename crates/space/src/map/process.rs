@@ -15,7 +15,7 @@ use std::time::Duration;
 use mneme_sys::{Access, Clock, SystemClock, Window, fork};
 
 use super::{Map, Set, Visit, visitors};
-use crate::window::{Ground, Placed, map_data, open_control};
+use crate::window::{Ground, Placed, map_data, open_control, reap};
 use crate::{MapError, Segment, Uuid};
 
 /// How long before one looks again whether a thread has left.
@@ -197,6 +197,7 @@ impl Map for ProcessMap {
             mapped = self.wait_for_an_end(mapped);
         }
         let participants = open_control(&segment.control(), segment.uuid())?;
+        reap(&participants);
         let wanted = segment.base().map(|base| base..base + segment.max_size());
         let (ground, home) = match wanted {
             None => (Ground::Anywhere, true),

@@ -65,18 +65,19 @@ fn while_nobody_writes<R>(
     control: &Participants,
     f: impl FnOnce(SegmentInfo) -> Result<R, CloneError>,
 ) -> Result<R, CloneError> {
-    let slot = control.slot()?;
+    let slot = window::slot(control)?;
     let gate = control.fenced_gate(SEGMENT_GATE);
     let gate = gate.ok_or(CloneError::NoGate)?;
     let is_whole = || {
         let (_, header) = segment.examine().map_err(MapError::from)?;
         Ok(header.client[word::POISON] == word::state::WHOLE)
     };
-    let _inside =
-        beside(&gate, &slot, PATIENCE, segment, is_whole).map_err(|refused| match refused {
+    let _inside = beside(control, &gate, &slot, PATIENCE, segment, is_whole).map_err(
+        |refused| match refused {
             EnterError::Poisoned { segment } => CloneError::Poisoned { name: segment },
             other => CloneError::Enter(other),
-        })?;
+        },
+    )?;
     f(segment.info().map_err(MapError::from)?)
 }
 

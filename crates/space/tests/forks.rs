@@ -1,0 +1,330 @@
+//! A forked child is not its parent: whatever it calls, it is told so, and nothing that its parent
+//! holds is given back, changed or kept by it.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use common::Scene;
+use common::visitor::{self, Visitor, here, stand};
+use mneme_space::{
+    AttachError, Attachment, EnterError, GrowError, HeapError, MapError, Mapping, RootError,
+    Schema, SegVec, Segment,
+};
+use mneme_sync::SlotError;
+use mneme_sys::{Access, FRAME};
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn _exit(status: i32) -> !;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+}
+
+struct Numbers;
+
+impl Schema for Numbers {
+    type Root<'s> = SegVec<'s, u64>;
+}
+
+/// A forked child, as its parent knows it.
+#[must_use]
+struct Child(i32);
+
+impl Child {
+    /// Forks: `None` in the child.
+    fn fork() -> Option<Child> {
+        // SAFETY: glibc's allocator may be used after `fork`, and no child here takes a lock that another
+        // thread may have held.
+        let pid = unsafe { fork() };
+        assert!(pid >= 0);
+        (pid != 0).then_some(Child(pid))
+    }
+
+    /// Runs `f` in a child; its panic, or a fault, is this thread's panic.
+    fn runs(f: impl FnOnce()) {
+        match Self::fork() {
+            Some(child) => child.ended_well(),
+            None => end(catch_unwind(AssertUnwindSafe(f)).is_ok()),
+        }
+    }
+
+    fn ended_well(self) {
+        let mut status = -1;
+        // SAFETY: the status is this function's own.
+        let waited = unsafe { waitpid(self.0, &raw mut status, 0) };
+        assert_eq!((waited, status), (self.0, 0), "the child's end");
+    }
+}
+
+/// Ends a child, without what its parent would do at its own end.
+fn end(well: bool) -> ! {
+    // SAFETY: ends this process.
+    unsafe { _exit(i32::from(!well)) }
+}
+
+fn is_forked<T>(result: Result<T, EnterError>) -> bool {
+    matches!(result, Err(EnterError::Slot(SlotError::Forked)))
+}
+
+fn attach(segment: &Segment) -> Attachment {
+    Attachment::new([(segment, Access::ReadWrite)]).unwrap()
+}
+
+/// Makes the segment's root, or adds to it; its length.
+fn add(at: &Attachment) -> Result<usize, EnterError> {
+    at.enter(|here| {
+        if here.root::<Numbers>("s").is_err() {
+            here.create_root::<Numbers>("s", SegVec::new_in).unwrap();
+        }
+        let numbers = here.root_mut::<Numbers>("s").unwrap();
+        numbers.push(1);
+        numbers.len()
+    })
+}
+
+/// Processes and threads that take part.
+fn attended(mapping: &Mapping) -> (u32, u32) {
+    let stats = mapping.participants().stats();
+    (stats.processes, stats.slots)
+}
+
+/// Everything that a child can call on what its parent had.
+fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping) {
+    let segment = mapping.segment();
+    assert!(is_forked(at.enter(|_| ())));
+    assert!(is_forked(at.read(|_| ())));
+    assert!(is_forked(at.rebuild("s")));
+    // SAFETY: it is refused.
+    assert!(is_forked(unsafe { at.accept("s") }));
+    assert!(is_forked(at.segments()));
+    let changed = [at.add(segment, Access::ReadOnly), at.remove("s")];
+    let told = |e: &AttachError| matches!(e, AttachError::Map(MapError::Forked));
+    assert!(changed.iter().all(|c| c.as_ref().is_err_and(told)));
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let refused = Attachment::new([(segment, access)]).unwrap_err();
+        assert!(matches!(refused, AttachError::Map(MapError::Forked)));
+        assert!(matches!(segment.map(access), Err(MapError::Forked)));
+    }
+    assert!(format!("{at:?} {mapping:?}").contains("\"s\""));
+    for mapping in [mapping, floating] {
+        let len = mapping.len();
+        assert_eq!(mapping.refresh().unwrap(), len);
+        let refused = mapping.grow(3 * FRAME).unwrap_err();
+        assert!(matches!(refused, GrowError::Map(MapError::Forked)));
+        assert_eq!(
+            mapping.participants().slot().unwrap_err(),
+            SlotError::Forked
+        );
+        assert_eq!(attended(mapping), (0, 0));
+    }
+    // What needs nothing of its parent's works: names, descriptions, copies; and it sees that others
+    // are there.
+    assert_eq!(segment.info().unwrap().size, FRAME);
+    segment.clone_as("copy").unwrap().remove().unwrap();
+    let registry = segment.registry();
+    assert_eq!(registry.check().unwrap(), []);
+    assert!(registry.remove_segment("s").is_err());
+}
+
+#[test]
+fn role() {
+    let Some((role, registry)) = visitor::role() else {
+        return;
+    };
+    let open = || attach(&Segment::open(&registry, "s").unwrap());
+    match role.as_str() {
+        "visit" => {
+            let at = open();
+            here();
+            while add(&at).is_ok() {}
+        }
+        // Dies with a child that lives on.
+        "leave a child inside" => open()
+            .enter(|_| match Child::fork() {
+                Some(_) => stand(),
+                None => {
+                    std::thread::sleep(Duration::from_secs(5));
+                    end(true);
+                }
+            })
+            .unwrap(),
+        // Forks before it has mapped anything: each then attaches for itself.
+        "fork first" => {
+            Child::runs(|| assert_eq!(add(&open()).unwrap(), 1));
+            let at = open();
+            add(&at).unwrap();
+            // From now on a child must be started anew.
+            let segment = Segment::open(&registry, "s").unwrap();
+            Child::runs(|| {
+                let refused = Attachment::new([(&segment, Access::ReadOnly)]).unwrap_err();
+                assert!(matches!(refused, AttachError::Map(MapError::Forked)));
+                let scene = Scene {
+                    registry: registry.clone(),
+                    root: std::path::PathBuf::new(),
+                };
+                Visitor::start(&scene, "add").end();
+            });
+            stand();
+        }
+        "add" => {
+            add(&open()).unwrap();
+            stand();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn whatever_a_child_calls_is_refused_and_its_parent_is_as_before() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let pages = mneme_sys::PagePolicy::Small;
+    let floating = scene.registry.segment("f").pages(pages).floating();
+    let floating = floating.create().unwrap().map(Access::ReadWrite).unwrap();
+    let at = attach(&segment);
+    let mapping = segment.map(Access::ReadWrite).unwrap();
+    assert_eq!(add(&at).unwrap(), 1);
+    let before = attended(&mapping);
+    let child = || {
+        everything_is_refused(&at, &mapping, &floating);
+        // A grandchild is no better, nor is one of a child that has a mapping of its own.
+        Child::runs(|| everything_is_refused(&at, &mapping, &floating));
+        let own = Segment::open(&scene.registry, "f").unwrap();
+        let own = own.map(Access::ReadWrite).unwrap();
+        assert_eq!(attended(&own), (2, 1));
+        let slot = own.participants().slot().unwrap();
+        let alone = own.participants().fenced_gate(0).unwrap();
+        let alone = alone.sole(&slot).unwrap();
+        Child::runs(|| everything_is_refused(&at, &mapping, &own));
+        assert_eq!(attended(&own), (2, 2));
+        drop(alone);
+    };
+    let own = floating.participants().slot().unwrap();
+    Child::runs(child);
+    assert_eq!(attended(&mapping), before);
+    drop(own);
+
+    // What a child drops is its copy.
+    match Child::fork() {
+        Some(child) => child.ended_well(),
+        None => {
+            drop((at, mapping, floating));
+            end(true);
+        }
+    }
+    assert_eq!(attended(&mapping), before);
+    assert_eq!(attended(&floating), (1, 1));
+    assert_eq!(add(&at).unwrap(), 2);
+    drop((at, mapping, floating));
+    for name in ["s", "f"] {
+        scene.registry.remove_segment(name).unwrap();
+    }
+}
+
+#[test]
+fn a_child_that_is_born_in_a_section_leaves_it_without_leaving_its_parents() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = attach(&segment);
+    add(&at).unwrap();
+    for panics in [false, true] {
+        let mut is_child = false;
+        let entered = catch_unwind(AssertUnwindSafe(|| {
+            at.enter(|here| {
+                let heap = here.heap("s").unwrap();
+                let pointer = here.alloc(7_u64).unwrap();
+                let Some(child) = Child::fork() else {
+                    is_child = true;
+                    // Nothing of the section is there any more.
+                    assert!(is_forked(at.enter(|_| ())));
+                    let outside = |error| matches!(error, HeapError::Outside);
+                    assert!(outside(here.heap("s").unwrap_err()));
+                    assert!(heap.place(1_u64).is_err());
+                    assert!(here.alloc(1_u64).is_err());
+                    assert!(pointer.get(here).is_err());
+                    assert!(pointer.get_mut(here).is_err());
+                    let refused = here.root::<Numbers>("s").map(|_| ()).unwrap_err();
+                    assert!(matches!(refused, RootError::Heap(HeapError::Outside)));
+                    let refused = here.root_mut::<Numbers>("s").map(|_| ()).unwrap_err();
+                    assert!(matches!(refused, RootError::Heap(HeapError::Outside)));
+                    assert_eq!(here.segments().count(), 1);
+                    if panics {
+                        resume_unwind(Box::new(()));
+                    }
+                    return;
+                };
+                // The lock is held, whatever became of the child.
+                child.ended_well();
+                let mut others = Visitor::send(&scene, "visit");
+                others.arrive();
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(others.child.try_wait().unwrap().is_none());
+                assert!(!segment.info().unwrap().poisoned);
+                assert_eq!(pointer.get(here), Ok(&7));
+                others.kill();
+            })
+        }));
+        if is_child {
+            let well = entered.is_err() == panics && is_forked(at.enter(|_| ()));
+            drop(at);
+            end(well);
+        }
+        entered.unwrap().unwrap();
+    }
+    assert_eq!(add(&at).unwrap(), 2);
+}
+
+#[test]
+fn a_child_that_is_born_while_another_thread_is_inside_leaves_that_thread_alone() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = attach(&segment);
+    add(&at).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let at = &at;
+        scope.spawn(move || {
+            at.enter(|here| {
+                let numbers = here.root_mut::<Numbers>("s").unwrap();
+                numbers.push(2);
+                tell.send(()).unwrap();
+                wait.recv().unwrap();
+                numbers.push(3);
+            })
+            .unwrap();
+        });
+        told.recv().unwrap();
+        Child::runs(|| {
+            assert!(is_forked(at.enter(|_| ())));
+            assert!(is_forked(at.read(|_| ())));
+        });
+        go.send(()).unwrap();
+    });
+    assert_eq!(add(&at).unwrap(), 4);
+}
+
+/// What the child inherited must not speak for its parent.
+#[test]
+fn a_parent_that_dies_inside_is_dead_though_its_child_lives() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = attach(&segment);
+    add(&at).unwrap();
+    Visitor::start(&scene, "leave a child inside").kill();
+    let refused = at.enter(|_| ()).unwrap_err();
+    assert!(matches!(refused, EnterError::Poisoned { .. }), "{refused}");
+    assert_eq!(attended(&segment.map(Access::ReadOnly).unwrap()), (1, 1));
+}
+
+#[test]
+fn a_child_of_one_who_had_nothing_mapped_attaches_for_itself_and_any_other_is_started_anew() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = attach(&segment);
+    Visitor::start(&scene, "fork first").end();
+    assert_eq!(add(&at).unwrap(), 4);
+}

@@ -1,0 +1,369 @@
+//! A storm of `kill -9` over processes that enter two segments: nobody is stuck behind the dead, and
+//! who comes next is told exactly then when somebody died changing.
+//!
+//! 150 deaths inside of sections; with `MNEME_LADDER_SECS` as many as that time has, or
+//! `MNEME_LADDER_KILLS`; from `MNEME_LADDER_SEED`.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+use common::Scene;
+use common::visitor::{self, Visitor, here};
+use mneme_space::{Attachment, EnterError, Here, Mapping, Registry, Schema, Segment};
+use mneme_sys::Access;
+
+/// Equal whenever nobody is changing them and nobody died doing so.
+struct Pair;
+
+impl Schema for Pair {
+    type Root<'s> = (u64, u64);
+}
+
+const NAMES: [&str; 2] = ["a", "b"];
+const VICTIMS: usize = 3;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// What a victim says of itself, in a segment of its own, where it can be read after its death.
+struct Diary(Mapping);
+
+/// Where a victim is. What it does is a set of segments, with a bit for reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Outside = 0,
+    /// On its way in: it waits, or begins.
+    Entering = 1,
+    Inside = 2,
+    /// On its way out.
+    Leaving = 3,
+}
+
+const READS: u64 = 4;
+
+impl Diary {
+    fn open(registry: &Registry) -> Self {
+        let segment = Segment::open(registry, "diary").unwrap();
+        Self(segment.map(Access::ReadWrite).unwrap())
+    }
+
+    fn word(&self, victim: usize, at: usize) -> &AtomicU64 {
+        let offset = 4096 + victim * 128 + at * 8;
+        self.0.region().at(offset as u64).unwrap()
+    }
+
+    fn note(&self, victim: usize, phase: Phase, what: u64) {
+        self.word(victim, 0)
+            .store(what << 8 | phase as u64, Release);
+    }
+
+    fn read(&self, victim: usize) -> (Phase, u64) {
+        let word = self.word(victim, 0).load(Acquire);
+        let phase = [
+            Phase::Outside,
+            Phase::Entering,
+            Phase::Inside,
+            Phase::Leaving,
+        ];
+        (phase[(word & 3) as usize], word >> 8)
+    }
+
+    /// Not zero while the segment is declared whole, and half an addition is not mended yet.
+    fn mending(&self, segment: usize) -> &AtomicU64 {
+        self.word(VICTIMS, segment)
+    }
+
+    /// Additions to that segment that have returned.
+    fn acknowledged(&self, victim: usize, segment: usize) -> &AtomicU64 {
+        self.word(victim, 1 + segment)
+    }
+}
+
+/// The attachment for a set of segments, and a reader's of both.
+fn attachments(registry: &Registry) -> [Attachment; 5] {
+    let open = |i: usize| Segment::open(registry, NAMES[i]).unwrap();
+    let (a, b) = (open(0), open(1));
+    [
+        vec![],
+        vec![(&a, Access::ReadWrite)],
+        vec![(&b, Access::ReadWrite)],
+        vec![(&a, Access::ReadWrite), (&b, Access::ReadWrite)],
+        vec![(&a, Access::ReadOnly), (&b, Access::ReadOnly)],
+    ]
+    .map(|segments| Attachment::new(segments).unwrap())
+}
+
+/// Short ones on the CPU, long ones off it.
+fn pause(micros: u64) {
+    if micros > 100 {
+        return std::thread::sleep(Duration::from_micros(micros));
+    }
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_micros(micros) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Runs `f` with each segment of the set.
+fn each(here: &mut Here<'_>, set: u64, mut f: impl FnMut(usize, &mut Here<'_>)) {
+    match set {
+        3 => {
+            here.heap(NAMES[0]).unwrap();
+            f(0, here);
+            here.beside(NAMES[1], |_, there| f(1, there)).unwrap();
+        }
+        one => f(one as usize - 1, here),
+    }
+}
+
+/// Adds one, unless somebody is about to mend an addition that was broken off.
+fn add_one(here: &mut Here<'_>, diary: &Diary, segment: usize, micros: u64) -> bool {
+    let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
+    if *a != *b {
+        let mending = diary.mending(segment).load(Acquire) != 0;
+        assert!(mending, "half an addition was shown as whole: {a} {b}");
+        return false;
+    }
+    *a += 1;
+    pause(micros);
+    *b += 1;
+    true
+}
+
+#[test]
+fn role() {
+    let Some((role, registry)) = visitor::role() else {
+        return;
+    };
+    let (victim, seed) = role.split_once(' ').unwrap();
+    let (victim, mut random) = (victim.parse().unwrap(), Random(seed.parse().unwrap()));
+    let (diary, attachments) = (Diary::open(&registry), attachments(&registry));
+    here();
+    loop {
+        let reads = random.below(4) == 0;
+        let set = if reads { READS } else { 1 + random.below(3) };
+        let (hold, away) = (random.below(400), random.below(100));
+        diary.note(victim, Phase::Entering, set);
+        let at = &attachments[set as usize];
+        let done = at.enter(|here| {
+            diary.note(victim, Phase::Inside, set);
+            let mut added = [false; 2];
+            if reads {
+                for name in NAMES {
+                    let mut pair = (0, 0);
+                    let mut look = |here: &Here<'_>| pair = *here.root::<Pair>(name).unwrap();
+                    if name == NAMES[0] {
+                        look(here);
+                    } else {
+                        here.beside(name, |_, there| look(there)).unwrap();
+                    }
+                    let whole = pair.0 == pair.1;
+                    let segment = usize::from(name == NAMES[1]);
+                    let mending = diary.mending(segment).load(Acquire) != 0;
+                    assert!(whole || mending, "a reader saw a change under way");
+                }
+                pause(hold);
+            } else {
+                each(here, set, |segment, here| {
+                    added[segment] = add_one(here, &diary, segment, hold);
+                });
+            }
+            diary.note(victim, Phase::Leaving, set);
+            added
+        });
+        match done {
+            Ok(added) => {
+                for segment in (0..2).filter(|i| added[*i]) {
+                    let word = diary.acknowledged(victim, segment);
+                    word.store(word.load(Acquire) + 1, Release);
+                }
+            }
+            // It is the parent's to recover; a stall is a busy machine's.
+            Err(EnterError::Poisoned { .. } | EnterError::Stalled(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+        diary.note(victim, Phase::Outside, set);
+        pause(away);
+    }
+}
+
+/// What the next owner of that segment is told: whether somebody died changing it. A neighbour may be
+/// off its CPU for a second on a busy machine; not for ten.
+fn told(at: &Attachment, diary: &Diary, segment: usize, stalls: &mut u64) -> bool {
+    let began = Instant::now();
+    loop {
+        match at.enter(|here| add_one(here, diary, segment, 0)) {
+            Ok(added) => {
+                assert!(added, "this is who mends");
+                return false;
+            }
+            Err(EnterError::Poisoned { .. }) => return true,
+            Err(EnterError::Stalled(stalled)) => {
+                *stalls += 1;
+                assert!(began.elapsed() < Duration::from_secs(10), "{stalled}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn median_and_max(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let at = |i: usize| times.get(i).map_or(0.0, |t| t.as_secs_f64() * 1e3);
+    let last = times.len().saturating_sub(1);
+    let (median, late, max) = (at(times.len() / 2), at(times.len() * 99 / 100), at(last));
+    format!("median {median:.2} ms, 99 % {late:.2} ms, max {max:.2} ms")
+}
+
+#[test]
+fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_off() {
+    let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
+    let most =
+        setting("MNEME_LADDER_KILLS").unwrap_or(if limit.is_some() { u64::MAX } else { 150 });
+    let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
+    let (mut random, mut instant) = (Random(seed << 1 | 1), Random(seed << 1 ^ 0x5a5a_5a5b));
+    let scene = Scene::new();
+    for name in NAMES {
+        let _ = scene.create(name);
+    }
+    let diary = scene.registry.segment("diary").floating();
+    let _ = diary.pages(mneme_sys::PagePolicy::Small).create().unwrap();
+    let diary = Diary::open(&scene.registry);
+    let attachments = attachments(&scene.registry);
+    let ones = [&attachments[1], &attachments[2]];
+    for (at, name) in ones.iter().zip(NAMES) {
+        at.enter(|here| drop(here.create_root::<Pair>(name, |_| (0, 0)).map(|_| ())))
+            .unwrap();
+    }
+    let mut send = |victim: usize| {
+        let seed = random.below(u64::MAX >> 11) | 1;
+        diary.note(victim, Phase::Outside, 0);
+        Visitor::send(&scene, &format!("{victim} {seed}"))
+    };
+    let mut victims: Vec<Visitor> = (0..VICTIMS).map(&mut send).collect();
+
+    let (began, mut deaths, mut holders) = (Instant::now(), BTreeMap::new(), 0);
+    let (mut kills, mut stalls, mut own) = (0_u64, 0, [0_u64; 2]);
+    let (mut after_kill, mut after_death) = (Vec::new(), Vec::new());
+    while holders < most && limit.is_none_or(|limit| began.elapsed() < limit) {
+        // The eldest, who has had most time to arrive.
+        let fresh = (kills % VICTIMS as u64) as usize;
+        let victim = &mut victims[fresh];
+        victim.arrive();
+        std::thread::sleep(Duration::from_micros(instant.below(2000)));
+        let ended = victim.child.try_wait().unwrap();
+        assert!(ended.is_none(), "a process ended by itself: {ended:?}");
+        let killed = Instant::now();
+        victim.child.kill().unwrap();
+        // Every other time the next owner waits already when he dies.
+        let waits = kills % 2 == 0;
+        let mut died = killed;
+        if !waits {
+            victim.child.wait().unwrap();
+            died = Instant::now();
+        }
+        let mut first = [false; 2];
+        for segment in 0..2 {
+            first[segment] = told(ones[segment], &diary, segment, &mut stalls);
+            own[segment] += u64::from(!first[segment]);
+        }
+        let waited = died.elapsed();
+        victim.child.wait().unwrap();
+        kills += 1;
+        let (phase, set) = diary.read(fresh);
+        let changing = |segment: usize| set & READS == 0 && set & 1 << segment != 0;
+        for segment in 0..2 {
+            // What was asked while he was still dying says nothing.
+            let is_told = first[segment] || told(ones[segment], &diary, segment, &mut stalls);
+            own[segment] += u64::from(!is_told && !first[segment]);
+            let context = format!("kill {kills}, segment {segment}: {phase:?} {set}");
+            match phase {
+                Phase::Inside if changing(segment) => assert!(is_told, "{context}: not told"),
+                // Between these notes and the lock's own word there are instructions.
+                Phase::Entering | Phase::Leaving if changing(segment) => {}
+                _ => assert!(!is_told, "{context}: told of nothing"),
+            }
+            if is_told {
+                diary.mending(segment).store(1, Release);
+                // SAFETY: nobody touches the heap in a section; the root is mended below.
+                unsafe { ones[segment].accept(NAMES[segment]) }.unwrap();
+                let mended = ones[segment].enter(|here| {
+                    let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
+                    assert!(*a == *b || *a == *b + 1, "{a} {b}");
+                    *b = *a;
+                    diary.mending(segment).store(0, Release);
+                });
+                mended.unwrap();
+            }
+        }
+        if phase == Phase::Inside {
+            holders += 1;
+            let times = if waits {
+                &mut after_kill
+            } else {
+                &mut after_death
+            };
+            times.push(waited);
+        }
+        let what = match set {
+            READS => "reading two",
+            3 => "changing two",
+            0 => "starting",
+            _ => "changing one",
+        };
+        *deaths.entry(format!("{phase:?} {what}")).or_insert(0_u64) += 1;
+        victims[fresh] = send(fresh);
+    }
+    drop(victims);
+    println!(
+        "\nladder: kills of visitors, seed {seed}: {kills} kills in {:?}, {stalls} stalls",
+        began.elapsed()
+    );
+    println!("  where they were: {deaths:?}");
+    println!("  one inside, to the answers of both segments:");
+    println!("  from the signal, {}", median_and_max(after_kill));
+    println!("  from his death, {}", median_and_max(after_death));
+    for segment in 0..2 {
+        // The last three died, too.
+        if told(ones[segment], &diary, segment, &mut stalls) {
+            // SAFETY: as above.
+            unsafe { ones[segment].accept(NAMES[segment]) }.unwrap();
+        } else {
+            own[segment] += 1;
+        }
+        let read = ones[segment].read(|here| *here.root::<Pair>(NAMES[segment]).unwrap());
+        let counted = read.unwrap().0;
+        let acknowledged: u64 = (0..VICTIMS)
+            .map(|victim| diary.acknowledged(victim, segment).load(Acquire))
+            .sum();
+        let unacknowledged = counted.checked_sub(acknowledged + own[segment]);
+        println!(
+            "  {}: {counted} additions, {acknowledged} acknowledged by visitors, {} by the parent",
+            NAMES[segment], own[segment]
+        );
+        // Who died between his addition and its acknowledgement.
+        assert!(
+            unacknowledged.is_some_and(|n| n <= kills + 3),
+            "{unacknowledged:?}"
+        );
+    }
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
