@@ -12,6 +12,9 @@ pub enum BenchError {
     /// The store cannot be opened.
     #[error("mneme: {0}")]
     Store(String),
+    /// A segment cannot be made or entered.
+    #[error("segments: {0}")]
+    Space(String),
     /// A system lost or mixed up records; its figures would be worthless.
     #[error("{system} in {case}: {what}")]
     Wrong {

@@ -15,6 +15,7 @@ mod frag;
 mod generate;
 mod goals;
 mod growth;
+mod gups;
 mod latency;
 mod ledger;
 mod limits;
@@ -26,6 +27,8 @@ mod postmark;
 mod progress;
 mod report;
 mod rounds;
+mod scratch;
+mod switch;
 mod systems;
 mod table;
 mod ycsb;
@@ -77,6 +80,14 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Postmark(options) => {
             prepare(&options.common)?;
             (&options.common, postmark::run(options)?)
+        }
+        Workload::Gups(common) => {
+            prepare(common)?;
+            (common, gups::run(common)?)
+        }
+        Workload::Switch(common) => {
+            prepare(common)?;
+            (common, switch::run(common)?)
         }
         Workload::Compaction(common) => {
             prepare(common)?;

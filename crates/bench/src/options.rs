@@ -32,6 +32,10 @@ pub enum Workload {
     Postmark(Postmark),
     /// Latencies of PUT while the index grows, beside an idle loop's, concurrent maps and Redis.
     Growth(Growth),
+    /// Random updates of a table in windows: mapped anew for each, in segments with and without addresses of their own.
+    Gups(Common),
+    /// What attaching, entering and switching cost, by size, and reading another's data beside asking him for it.
+    Switch(Common),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
     #[command(hide = true)]
     Resident(Resident),

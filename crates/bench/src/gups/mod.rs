@@ -1,0 +1,332 @@
+//! `gups`: random updates of a table that is larger than what is mapped at a time (SpaceJMP, §5.2, figure 8).
+//!
+//! One table of words, in windows. A window is chosen at random, a set of random words in it is changed, then another
+//! window is chosen. How to read it: with one window nothing is mapped, entered or moved for another; what is lost with
+//! more is the price of reaching them.
+//!
+//! - *MAP*: the window is mapped by `mmap`, and unmapped before the next.
+//! - *distinct*: windows are segments with addresses of their own; each set takes and gives back its segment's lock.
+//! - *conflicting*: all of them claim the same addresses, as they must where the table exceeds the address space: each
+//!   change of window moves two mappings, page tables and all.
+//! - *bare*: everything mapped at once, no lock: what the memory gives.
+
+mod windows;
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::generate::random::Random;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Job, Span, interleave};
+use crate::scratch::Scratch;
+use crate::table::{Table, figure};
+use serde_json::{Map, json};
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use windows::{Bare, Entered, Remapped, Segments, Update, Windows};
+
+const MIB: u64 = 1 << 20;
+
+const MAP: &str = "MAP";
+const DISTINCT: &str = "distinct";
+const CONFLICTING: &str = "conflicting";
+const BARE: &str = "bare";
+const SYSTEMS: [&str; 4] = [MAP, DISTINCT, CONFLICTING, BARE];
+
+/// Windows behind the goals, and those goals: updates a set, over MAP with addresses of their own, and without.
+const GOAL_WINDOWS: usize = 64;
+const GOALS: [(usize, f64, f64); 2] = [(64, 50.0, 10.0), (16, 50.0, 4.0)];
+
+struct Scale {
+    /// Bytes of a window.
+    window: u64,
+    windows: &'static [usize],
+    sets: &'static [usize],
+    span: Span,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let timed = Duration::from_millis(if options.quick { 60 } else { 300 });
+        Self {
+            window: if options.quick { 8 } else { 32 } * MIB,
+            windows: if options.quick {
+                &[1, 8, 64]
+            } else {
+                &[1, 2, 4, 8, 16, 32, 64, 128]
+            },
+            sets: &[64, 16],
+            span: Span {
+                warm_up: timed / 3,
+                timed,
+            },
+            rounds: options.rounds,
+        }
+    }
+
+    fn most(&self) -> usize {
+        self.windows.iter().copied().max().unwrap_or(1)
+    }
+}
+
+fn case(windows: usize, set: usize) -> String {
+    format!("{windows} windows, sets of {set}")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a window that cannot be reached, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    run_at(&Scale::of(options), options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let most = scale.most();
+    let scratch = Scratch::new("gups", 2 * most as u64 * (scale.window + 4 * MIB))?;
+    let apart = Segments::new(&scratch, "distinct", most, scale.window, None)?;
+    // The one address is that of the first, which nobody else wants.
+    let first = Segments::new(&scratch, "first", 1, scale.window, None)?;
+    let same = Segments::new(&scratch, "same", most, scale.window, first.address())?;
+    let systems: [(&str, RefCell<Box<dyn Windows>>); 4] = [
+        (MAP, RefCell::new(Box::new(Remapped::new(&apart)?))),
+        (DISTINCT, RefCell::new(Box::new(Entered::new(&apart)?))),
+        (CONFLICTING, RefCell::new(Box::new(Entered::new(&same)?))),
+        (BARE, RefCell::new(Box::new(Bare::new(&apart)?))),
+    ];
+    let mut jobs = Vec::new();
+    for &set in scale.sets {
+        for &windows in scale.windows {
+            for (system, reached) in &systems {
+                let words = apart.words();
+                let seed = options.seed;
+                jobs.push(Job {
+                    system: (*system).to_owned(),
+                    case: case(windows, set),
+                    metric: Metric::Throughput,
+                    measure: Box::new(move |round| {
+                        let mut reached = reached.borrow_mut();
+                        let mut random = Random::new(seed ^ (round as u64) << 32);
+                        let mut plan = Plan::new(words, windows, set);
+                        updates(&mut **reached, &mut plan, &mut random, scale.span)
+                    }),
+                });
+            }
+        }
+    }
+    let bar = progress::bar(jobs.len() * scale.rounds);
+    let mut ledger = Ledger::default();
+    interleave(&mut jobs, scale.rounds, &bar, &mut ledger)?;
+    bar.finish_and_clear();
+    drop(jobs);
+    print_tables(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("window_bytes".to_owned(), json!(scale.window)),
+        ("page_bytes".to_owned(), json!(4096)),
+        ("seed".to_owned(), json!(options.seed)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    Ok(Report {
+        bench: "gups",
+        machine,
+        params,
+        goals: goals(&ledger),
+        ledger,
+        notes: vec![format!(
+            "windows of {} MiB in tmpfs, ordinary pages, all in memory before",
+            scale.window / MIB
+        )],
+    })
+}
+
+/// Where the next updates go.
+struct Plan {
+    words: u64,
+    windows: u64,
+    set: Vec<Update>,
+}
+
+impl Plan {
+    fn new(words: usize, windows: usize, set: usize) -> Self {
+        Self {
+            words: words as u64,
+            windows: windows as u64,
+            set: vec![Update { at: 0, by: 0 }; set],
+        }
+    }
+
+    /// Chooses a window and fills the set.
+    #[inline]
+    fn next(&mut self, random: &mut Random) -> usize {
+        for update in &mut self.set {
+            let drawn = random.next();
+            update.at = ((u128::from(drawn) * u128::from(self.words)) >> 64) as usize;
+            update.by = drawn;
+        }
+        random.below(self.windows) as usize
+    }
+}
+
+/// Millions of updates a second.
+fn updates(
+    reached: &mut dyn Windows,
+    plan: &mut Plan,
+    random: &mut Random,
+    span: Span,
+) -> Result<f64, BenchError> {
+    /// Sets between two looks at the clock.
+    const SETS: usize = 16;
+    let mut until = |end: Instant| {
+        let mut done = 0;
+        while Instant::now() < end {
+            for _ in 0..SETS {
+                let window = plan.next(random);
+                reached.update(window, &plan.set)?;
+                done += plan.set.len() as u64;
+            }
+        }
+        Ok::<_, BenchError>(done)
+    };
+    until(Instant::now() + span.warm_up)?;
+    let start = Instant::now();
+    let done = until(start + span.timed)?;
+    Ok(done as f64 / start.elapsed().as_secs_f64() / 1e6)
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for (set, apart, same) in GOALS {
+        let case = case(GOAL_WINDOWS, set);
+        for (system, target) in [(DISTINCT, apart), (CONFLICTING, same)] {
+            let ratios = ledger.ratios((system, &case), (MAP, &case));
+            goals.push(Goal::at_least(
+                format!("{system} / MAP, {case}"),
+                target,
+                ratios,
+            ));
+        }
+    }
+    goals
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    for &set in scale.sets {
+        println!("million updates a second, sets of {set}; in brackets over MAP");
+        let mut table = Table::new(["windows"].into_iter().chain(SYSTEMS));
+        for &windows in scale.windows {
+            let case = case(windows, set);
+            let cell = |system: &str| {
+                let rate = Summary::of(ledger.values(system, &case));
+                let over = Summary::of(&ledger.ratios((system, &case), (MAP, &case)));
+                match (rate, over) {
+                    (Some(rate), Some(over)) => {
+                        format!("{} ({})", figure(rate.median), figure(over.median))
+                    }
+                    _ => "-".to_owned(),
+                }
+            };
+            table.row([windows.to_string()].into_iter().chain(SYSTEMS.map(cell)));
+        }
+        println!("{table}");
+    }
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: AxisScale::Log,
+    };
+    for &set in scale.sets {
+        let curve = |system: &str| {
+            let windows = scale.windows.iter();
+            let points = windows.filter_map(|&windows| {
+                let summary = Summary::of(ledger.values(system, &case(windows, set)))?;
+                Some((windows as f64, summary))
+            });
+            (system.to_owned(), points.collect())
+        };
+        Curves {
+            title: format!("Random updates, sets of {set}"),
+            across: axis("windows"),
+            up: axis("million updates a second"),
+            curves: SYSTEMS.map(curve).to_vec(),
+        }
+        .write(&directory.join(format!("gups-{set}.svg")))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_every_system() {
+        let scale = Scale {
+            window: MIB,
+            windows: &[1, 3],
+            sets: &[16],
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(2),
+            },
+            rounds: 1,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        for system in SYSTEMS {
+            assert!(
+                report.ledger.values(system, &case(3, 16))[0] > 0.0,
+                "{system}"
+            );
+        }
+        let _ = report.to_json();
+        assert_well_formed(&report, &[&case(1, 16)]);
+    }
+
+    /// All ways lead to the same words: the same updates twice, by two ways, leave nothing.
+    #[test]
+    fn what_one_way_changes_another_finds() {
+        let scratch = Scratch::new("gups-test", 8 * MIB).unwrap();
+        let segments = Segments::new(&scratch, "w", 3, MIB, None).unwrap();
+        let at = Segments::new(&scratch, "first", 1, MIB, None)
+            .unwrap()
+            .address();
+        let same = Segments::new(&scratch, "s", 3, MIB, at).unwrap();
+        let run = |reached: &mut dyn Windows| {
+            let mut random = Random::new(7);
+            let mut plan = Plan::new(segments.words(), 3, 16);
+            for _ in 0..100 {
+                let window = plan.next(&mut random);
+                reached.update(window, &plan.set).unwrap();
+            }
+        };
+        run(&mut Entered::new(&segments).unwrap());
+        run(&mut Entered::new(&same).unwrap());
+        for window in 0..3 {
+            let words = segments.content(window);
+            assert!(words.iter().any(|word| *word != 0));
+            assert_eq!(words, same.content(window));
+        }
+        run(&mut Remapped::new(&segments).unwrap());
+        run(&mut Bare::new(&same).unwrap());
+        for segments in [segments, same] {
+            for window in 0..3 {
+                assert!(segments.content(window).iter().all(|word| *word == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One large table in windows, and the ways of reaching them.
+
+use crate::error::BenchError;
+use crate::scratch::{Scratch, space};
+use mneme_space::{Attachment, EnterError, RootError, Schema, SegVec, Segment};
+use mneme_sys::Access;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+/// A change of one word.
+#[derive(Debug, Clone, Copy)]
+pub struct Update {
+    /// Which word of the window.
+    pub at: usize,
+    /// What is added to it without carry.
+    pub by: u64,
+}
+
+/// The content of a window.
+pub struct Words;
+
+impl Schema for Words {
+    type Root<'s> = SegVec<'s, u64>;
+}
+
+#[inline]
+fn apply(words: &mut [u64], updates: &[Update]) {
+    for update in updates {
+        words[update.at] ^= update.by;
+    }
+}
+
+/// Windows that are updated by one thread, one after the other.
+pub trait Windows {
+    /// Applies a set of updates to a window.
+    fn update(&mut self, window: usize, updates: &[Update]) -> Result<(), BenchError>;
+}
+
+/// Segments, one a window, all of them full and in memory.
+pub struct Segments {
+    segments: Vec<Segment>,
+    words: usize,
+    /// Where the words lie in each one's file: at a page, as large blocks do.
+    offset: u64,
+}
+
+/// What a segment needs beside its words.
+const BESIDES: u64 = 2 << 20;
+
+impl Segments {
+    /// Makes `count` windows of `bytes` bytes each; all at one address, or each at its own.
+    pub fn new(
+        scratch: &Scratch,
+        name: &str,
+        count: usize,
+        bytes: u64,
+        at: Option<usize>,
+    ) -> Result<Self, BenchError> {
+        let words = bytes as usize / 8;
+        let make = |number| {
+            let name = format!("{name}-{number}");
+            let segment = scratch.segment_at(&name, bytes + BESIDES, at)?;
+            let attached = Attachment::new([(&segment, Access::ReadWrite)]).map_err(space)?;
+            let filled = attached.enter(|here| {
+                let filled = |heap| {
+                    let mut filled = SegVec::with_capacity_in(words, heap);
+                    filled.resize(words, 0);
+                    filled
+                };
+                let words = here.create_root::<Words>(&name, filled)?;
+                Ok::<_, RootError>(words.as_ptr().addr())
+            });
+            let first = filled.map_err(space)?.map_err(space)?;
+            let offset = first - segment.base().unwrap_or(first);
+            Ok((segment, offset as u64))
+        };
+        let made = (0..count).map(make);
+        let made: Vec<(Segment, u64)> = made.collect::<Result<_, BenchError>>()?;
+        // Made alike, they are alike.
+        let offset = made.first().map_or(0, |(_, offset)| *offset);
+        if !offset.is_multiple_of(4096) || made.iter().any(|(_, other)| *other != offset) {
+            let what = format!("the words of {name} lie at odd places");
+            return Err(BenchError::Space(what));
+        }
+        Ok(Self {
+            segments: made.into_iter().map(|(segment, _)| segment).collect(),
+            words,
+            offset,
+        })
+    }
+
+    /// The first of them, as an address for others.
+    pub fn address(&self) -> Option<usize> {
+        self.segments.first()?.base()
+    }
+
+    /// Words of a window.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// The content of a window.
+    #[cfg(test)]
+    pub fn content(&self, window: usize) -> Vec<u64> {
+        let segment = &self.segments[window];
+        let attached = Attachment::new([(segment, Access::ReadOnly)]).unwrap();
+        let name = segment.name().as_str();
+        let read = attached.read(|here| here.root::<Words>(name).unwrap().to_vec());
+        read.unwrap()
+    }
+}
+
+/// Each window an attachment of its own, which is entered for each set: its lock is taken, and if its addresses are
+/// another's at the moment, it is moved there.
+pub struct Entered {
+    attached: Vec<(Attachment, String)>,
+}
+
+impl Entered {
+    pub fn new(segments: &Segments) -> Result<Self, BenchError> {
+        let attach = |segment: &Segment| {
+            let attached = Attachment::new([(segment, Access::ReadWrite)]).map_err(space)?;
+            Ok((attached, segment.name().to_string()))
+        };
+        let attached = segments.segments.iter().map(attach);
+        Ok(Self {
+            attached: attached.collect::<Result<_, BenchError>>()?,
+        })
+    }
+}
+
+impl Windows for Entered {
+    #[inline]
+    fn update(&mut self, window: usize, updates: &[Update]) -> Result<(), BenchError> {
+        let (attached, name) = &self.attached[window];
+        let done: Result<_, EnterError> = attached.enter(|here| {
+            here.root_mut::<Words>(name)
+                .map(|words| apply(words, updates))
+        });
+        done.map_err(space)?.map_err(space)
+    }
+}
+
+/// A file's mapping of its own, by the system calls and nothing else.
+struct Mapped {
+    start: *mut u64,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn new(files: &Files, window: usize) -> Result<Self, BenchError> {
+        let bytes = files.words * 8;
+        // SAFETY: a new mapping, at an address of the kernel's choice, of a file that nobody shortens.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                files.files[window].as_raw_fd(),
+                files.offset as libc::off_t,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            let why = std::io::Error::last_os_error();
+            return Err(BenchError::Space(format!("mmap: {why}")));
+        }
+        Ok(Self {
+            start: start.cast(),
+            bytes,
+        })
+    }
+
+    fn words(&mut self) -> &mut [u64] {
+        // SAFETY: mapped over this length while `self` lives; one thread uses it, and nobody is in a section meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes / 8) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and nobody refers to it any more.
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+    }
+}
+
+/// The files of windows, without what a segment is.
+struct Files {
+    files: Vec<File>,
+    words: usize,
+    offset: u64,
+}
+
+impl Files {
+    fn new(segments: &Segments) -> Result<Self, BenchError> {
+        let open = |segment: &Segment| {
+            let path: PathBuf = segment.info().map_err(space)?.data;
+            let opened = File::options().read(true).write(true).open(&path);
+            opened.map_err(|source| BenchError::File { path, source })
+        };
+        let files = segments.segments.iter().map(open);
+        Ok(Self {
+            files: files.collect::<Result<_, BenchError>>()?,
+            words: segments.words,
+            offset: segments.offset,
+        })
+    }
+}
+
+/// The paper's MAP: one window is mapped at a time, and unmapped when another is wanted.
+pub struct Remapped {
+    files: Files,
+    now: Option<(usize, Mapped)>,
+}
+
+impl Remapped {
+    pub fn new(segments: &Segments) -> Result<Self, BenchError> {
+        Ok(Self {
+            files: Files::new(segments)?,
+            now: None,
+        })
+    }
+}
+
+impl Windows for Remapped {
+    fn update(&mut self, window: usize, updates: &[Update]) -> Result<(), BenchError> {
+        if let Some((now, mapped)) = &mut self.now
+            && *now == window
+        {
+            apply(mapped.words(), updates);
+            return Ok(());
+        }
+        // Unmapped first: the two are not there at a time.
+        self.now = None;
+        let mut mapped = Mapped::new(&self.files, window)?;
+        apply(mapped.words(), updates);
+        self.now = Some((window, mapped));
+        Ok(())
+    }
+}
+
+/// What nobody can beat: all windows mapped at once, no lock.
+pub struct Bare(Vec<Mapped>);
+
+impl Bare {
+    pub fn new(segments: &Segments) -> Result<Self, BenchError> {
+        let files = Files::new(segments)?;
+        let mapped = (0..files.files.len()).map(|window| Mapped::new(&files, window));
+        Ok(Self(mapped.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Windows for Bare {
+    #[inline]
+    fn update(&mut self, window: usize, updates: &[Update]) -> Result<(), BenchError> {
+        apply(self.0[window].words(), updates);
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! A registry of segments for the time of a run, in memory, removed at the end.
+
+use crate::error::BenchError;
+use mneme_space::{Registry, RegistryOptions, Segment, Space};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+/// Where memory's files are.
+const MEMORY: &str = "/dev/shm";
+
+/// A registry of its own, with its data beside it.
+pub struct Scratch {
+    root: PathBuf,
+    registry: Registry,
+}
+
+impl Scratch {
+    /// Makes one, if there is room for `bytes`.
+    ///
+    /// # Errors
+    /// [`BenchError::Space`].
+    pub fn new(name: &str, bytes: u64) -> Result<Self, BenchError> {
+        let root = Path::new(MEMORY).join(format!("mneme-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("memory")).map_err(|source| BenchError::File {
+            path: root.clone(),
+            source,
+        })?;
+        let options = RegistryOptions {
+            shared_directory: Some(root.join("memory")),
+            ..RegistryOptions::default()
+        };
+        let registry = Registry::open_with(root.join("registry"), &options).map_err(space)?;
+        let scratch = Self { root, registry };
+        // Taken and given back: a lack of memory is told before anything takes time.
+        let probe = scratch.segment("probe", bytes)?;
+        probe.remove().map_err(space)?;
+        Ok(scratch)
+    }
+
+    /// A segment in memory, of ordinary pages.
+    ///
+    /// # Errors
+    /// [`BenchError::Space`].
+    pub fn segment(&self, name: &str, bytes: u64) -> Result<Segment, BenchError> {
+        self.segment_at(name, bytes, None)
+    }
+
+    /// The same, at an address of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`segment`](Self::segment).
+    pub fn segment_at(
+        &self,
+        name: &str,
+        bytes: u64,
+        base: Option<usize>,
+    ) -> Result<Segment, BenchError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let builder = self.registry.segment(name).size(bytes).max_size(bytes);
+        let builder = builder.pages(mneme_sys::PagePolicy::Small);
+        let builder = match base {
+            Some(base) => builder.base(base),
+            None => builder,
+        };
+        builder.create().map_err(space)
+    }
+
+    /// A space without members.
+    ///
+    /// # Errors
+    /// [`BenchError::Space`].
+    pub fn space(&self, name: &str) -> Result<Space, BenchError> {
+        self.registry.space(name).create().map_err(space)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// An error of a segment, with its causes in one line.
+pub fn space(error: impl Error) -> BenchError {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    BenchError::Space(words)
+}

@@ -1,0 +1,478 @@
+//! `switch`: what it costs to reach another's memory (SpaceJMP, figures 1 and 7, table 2).
+//!
+//! - *by size* (figure 1): mapping a range, touching each of its pages and unmapping it, against attaching a segment of
+//!   that size, and against entering one whose addresses another has. How to read it: the first grows with the size, the
+//!   others should not.
+//! - *enter* (table 2): entering and leaving, with nobody in the way, beside a system call.
+//! - *attach*: ten segments of the given size at once.
+//! - *by payload* (figure 7): entering a segment and copying data out of it, against asking another thread for the data,
+//!   which answers over a socket, or through memory that it watches without sleeping.
+
+mod asked;
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::{Job, Span, interleave};
+use crate::scratch::{Scratch, space};
+use crate::table::{Table, figure};
+use asked::{Socket, Watched};
+use mneme_space::{Attachment, RootError, Schema, SegVec, Segment};
+use mneme_sys::{Access, PagePolicy, Region};
+use serde_json::{Map, json};
+use std::fs::File;
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+const MMAP: &str = "mmap, touch, munmap";
+const ATTACH: &str = "attach";
+const SWITCH: &str = "switch";
+const BY_SIZE: [&str; 3] = [MMAP, ATTACH, SWITCH];
+
+const ENTER: &str = "enter";
+const SOCKET: &str = "socket";
+const WATCHED: &str = "watched memory";
+const BY_PAYLOAD: [&str; 3] = [ENTER, SOCKET, WATCHED];
+
+const READ_CASE: &str = "enter and leave, read";
+const WRITE_CASE: &str = "enter and leave, write";
+const CALL_CASE: &str = "system call";
+const PLAIN: &str = "mneme";
+const KERNEL: &str = "getppid";
+
+/// Segments that are attached at once.
+const MANY: usize = 10;
+
+struct Scale {
+    /// Sizes by which mapping, attaching and switching are compared, in MiB.
+    sizes: &'static [u64],
+    /// MiB of each of the segments that are attached at once.
+    many: u64,
+    payloads: &'static [usize],
+    span: Span,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let timed = Duration::from_millis(if options.quick { 40 } else { 300 });
+        Self {
+            sizes: if options.quick {
+                &[2, 16, 128]
+            } else {
+                &[2, 16, 128, 1024]
+            },
+            many: if options.quick { 64 } else { 1024 },
+            payloads: &[8, 64, 512, 4 << 10, 32 << 10, 256 << 10],
+            span: Span {
+                warm_up: timed / 3,
+                timed,
+            },
+            rounds: options.rounds,
+        }
+    }
+
+    fn largest(&self) -> u64 {
+        self.sizes.iter().copied().max().unwrap_or(1)
+    }
+}
+
+fn size_case(mib: u64) -> String {
+    format!("{mib} MiB")
+}
+
+fn payload_case(bytes: usize) -> String {
+    format!("{bytes} B")
+}
+
+fn many_case(mib: u64) -> String {
+    format!("attach {MANY} segments of {mib} MiB")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a segment that cannot be entered, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    run_at(&Scale::of(options), options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    enter(scale, &mut ledger)?;
+    // One part after the other, so that only one has its memory.
+    for &mib in scale.sizes {
+        by_size(scale, mib, &mut ledger)?;
+    }
+    many(scale, &mut ledger)?;
+    by_payload(scale, &mut ledger)?;
+    print_tables(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("page_bytes".to_owned(), json!(4096)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    Ok(Report {
+        bench: "switch",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes: vec!["segments in tmpfs, ordinary pages, all in memory before".to_owned()],
+    })
+}
+
+/// Nanoseconds of one of what `work` does in turn.
+fn nanoseconds(
+    span: Span,
+    mut work: impl FnMut() -> Result<(), BenchError>,
+) -> Result<f64, BenchError> {
+    let mut until = |end: Instant, times: u64| {
+        let mut done = 0;
+        loop {
+            for _ in 0..times {
+                work()?;
+            }
+            done += times;
+            if Instant::now() >= end {
+                return Ok::<_, BenchError>(done);
+            }
+        }
+    };
+    let start = Instant::now();
+    let done = until(start + span.warm_up, 1)?;
+    // As many between two looks at the clock as make the look cheap.
+    let each = start.elapsed().as_nanos() as u64 / done;
+    let times = (20_000 / each.max(1)).clamp(1, 1000);
+    let start = Instant::now();
+    let done = until(start + span.timed, times)?;
+    Ok(start.elapsed().as_nanos() as f64 / done as f64)
+}
+
+fn job<'a>(
+    system: &str,
+    case: String,
+    span: Span,
+    mut work: impl FnMut() -> Result<(), BenchError> + 'a,
+) -> Job<'a> {
+    Job {
+        system: system.to_owned(),
+        case,
+        metric: Metric::Latency,
+        measure: Box::new(move |_| nanoseconds(span, &mut work)),
+    }
+}
+
+fn attach(segment: &Segment, access: Access) -> Result<Attachment, BenchError> {
+    Attachment::new([(segment, access)]).map_err(space)
+}
+
+fn run_jobs(mut jobs: Vec<Job<'_>>, rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let bar = progress::bar(jobs.len() * rounds);
+    interleave(&mut jobs, rounds, &bar, ledger)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let scratch = Scratch::new("switch", 4 * MIB)?;
+    let segment = scratch.segment("entered", 2 * MIB)?;
+    let attached = attach(&segment, Access::ReadWrite)?;
+    let span = scale.span;
+    let jobs = vec![
+        job(PLAIN, READ_CASE.to_owned(), span, || {
+            attached.read(|here| _ = black_box(here)).map_err(space)
+        }),
+        job(PLAIN, WRITE_CASE.to_owned(), span, || {
+            attached.enter(|here| _ = black_box(here)).map_err(space)
+        }),
+        job(KERNEL, CALL_CASE.to_owned(), span, || {
+            // SAFETY: no preconditions.
+            black_box(unsafe { libc::syscall(libc::SYS_getppid) });
+            Ok(())
+        }),
+    ];
+    run_jobs(jobs, scale.rounds, ledger)
+}
+
+/// Brings all pages of a segment into memory, and into the page tables of whoever keeps it attached.
+fn touch(segment: &Segment) -> Result<(), BenchError> {
+    let mapping = segment.map(Access::ReadWrite).map_err(space)?;
+    mapping.region().prefault(0..mapping.len())?;
+    Ok(())
+}
+
+fn by_size(scale: &Scale, mib: u64, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let bytes = mib * MIB;
+    let scratch = Scratch::new("switch", 3 * bytes)?;
+    let [plain, one] = ["plain", "one"].map(|name| scratch.segment(name, bytes));
+    let (plain, one) = (plain?, one?);
+    let other = scratch.segment_at("other", bytes, one.base())?;
+    let rivals = [
+        attach(&one, Access::ReadWrite)?,
+        attach(&other, Access::ReadWrite)?,
+    ];
+    for segment in [&plain, &one, &other] {
+        touch(segment)?;
+    }
+    let path = plain.info().map_err(space)?.data;
+    let mapped = || {
+        let file = File::open(&path).map_err(|source| BenchError::File {
+            path: path.clone(),
+            source,
+        })?;
+        let max = bytes as usize;
+        let region = Region::map(file.into(), Access::ReadOnly, max, PagePolicy::Small)?;
+        for at in (0..region.len()).step_by(4096) {
+            black_box(region.load_u64(at as u64)?);
+        }
+        Ok(())
+    };
+    let mut turn = 0;
+    let span = scale.span;
+    let jobs = vec![
+        job(MMAP, size_case(mib), span, mapped),
+        job(ATTACH, size_case(mib), span, || {
+            attach(&plain, Access::ReadWrite).map(|attached| drop(black_box(attached)))
+        }),
+        job(SWITCH, size_case(mib), span, || {
+            turn ^= 1;
+            let rival: &Attachment = &rivals[turn];
+            rival.enter(|here| _ = black_box(here)).map_err(space)
+        }),
+    ];
+    run_jobs(jobs, scale.rounds, ledger)
+}
+
+fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let bytes = scale.many * MIB;
+    let scratch = Scratch::new("switch", MANY as u64 * bytes)?;
+    let space_of_many = scratch.space("many")?;
+    for number in 0..MANY {
+        let segment = scratch.segment(&format!("{number}"), bytes)?;
+        space_of_many
+            .add(&segment, Access::ReadWrite)
+            .map_err(space)?;
+    }
+    let attach_all = || {
+        let attached = space_of_many.attach().map_err(space)?;
+        drop(black_box(attached));
+        Ok(())
+    };
+    let jobs = vec![job(PLAIN, many_case(scale.many), scale.span, attach_all)];
+    run_jobs(jobs, scale.rounds, ledger)
+}
+
+/// Bytes of a segment.
+struct Bytes;
+
+impl Schema for Bytes {
+    type Root<'s> = SegVec<'s, u8>;
+}
+
+fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
+    const NAME: &str = "data";
+    let largest = scale.payloads.iter().copied().max().unwrap_or(1);
+    let data: Arc<[u8]> = (0..largest).map(|i| i as u8).collect();
+    let scratch = Scratch::new("switch", 4 * MIB)?;
+    let segment = scratch.segment(NAME, 2 * MIB + largest as u64)?;
+    let filled = attach(&segment, Access::ReadWrite)?.enter(|here| {
+        let filled = |heap| {
+            let mut bytes = SegVec::new_in(heap);
+            bytes.extend_from_slice(&data);
+            bytes
+        };
+        here.create_root::<Bytes>(NAME, filled).map(|_| ())
+    });
+    filled.map_err(space)?.map_err(space)?;
+    let attached = attach(&segment, Access::ReadOnly)?;
+    for &payload in scale.payloads {
+        let case = payload_case(payload);
+        let span = scale.span;
+        let (mut mine, mut sent, mut seen) = (vec![0; payload], vec![0; payload], vec![0; payload]);
+        let mut socket = Socket::new(Arc::clone(&data))?;
+        let enter = || {
+            let copied = attached.read(|here| {
+                mine.copy_from_slice(&here.root::<Bytes>(NAME)?[..payload]);
+                Ok::<_, RootError>(())
+            });
+            black_box(&mut mine);
+            copied.map_err(space)?.map_err(space)
+        };
+        let jobs = vec![
+            job(ENTER, case.clone(), span, enter),
+            job(SOCKET, case.clone(), span, || socket.ask(&mut sent)),
+            Job {
+                system: WATCHED.to_owned(),
+                case,
+                metric: Metric::Latency,
+                // While nobody asks, nobody watches: it would cost the others a core.
+                measure: Box::new(|_| {
+                    let mut watched = Watched::new(Arc::clone(&data));
+                    nanoseconds(span, || {
+                        watched.ask(&mut seen);
+                        Ok(())
+                    })
+                }),
+            },
+        ];
+        run_jobs(jobs, scale.rounds, ledger)?;
+    }
+    Ok(())
+}
+
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let us = |system: &str, case: &str| {
+        let values = ledger.values(system, case).iter();
+        values.map(|ns| ns / 1e3).collect::<Vec<_>>()
+    };
+    let (many, largest) = (many_case(scale.many), size_case(scale.largest()));
+    vec![
+        Goal::at_most(format!("{many}, us"), 200.0, us(PLAIN, &many)),
+        Goal::at_most(
+            format!("{READ_CASE}, ns"),
+            60.0,
+            ledger.values(PLAIN, READ_CASE).to_vec(),
+        ),
+        Goal::at_most(
+            format!("{WRITE_CASE}, ns"),
+            100.0,
+            ledger.values(PLAIN, WRITE_CASE).to_vec(),
+        ),
+        Goal::at_most(
+            format!("switch to a segment of the same addresses, {largest}, us"),
+            20.0,
+            us(SWITCH, &largest),
+        ),
+    ]
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    let range = |system: &str, case: &str| {
+        Summary::of(ledger.values(system, case)).map(|s| [s.median, s.min, s.max].map(figure))
+    };
+    println!("nanoseconds, nobody in the way");
+    let mut table = Table::new(["", "ns", "min", "max"]);
+    let many = many_case(scale.many);
+    let rows = [
+        (PLAIN, READ_CASE),
+        (PLAIN, WRITE_CASE),
+        (KERNEL, CALL_CASE),
+        (PLAIN, &many),
+    ];
+    for (system, case) in rows {
+        if let Some(cells) = range(system, case) {
+            table.row([case.to_owned()].into_iter().chain(cells));
+        }
+    }
+    println!("{table}");
+    let grid = |head: &str, systems: [&str; 3], cases: Vec<String>| {
+        println!("nanoseconds by {head}; in brackets, the first over it");
+        let mut table = Table::new([head].into_iter().chain(systems));
+        for case in cases {
+            let cell = |system: &str| {
+                let one = Summary::of(ledger.values(system, &case));
+                let over = Summary::of(&ledger.ratios((systems[0], &case), (system, &case)));
+                match (one, over) {
+                    (Some(one), Some(over)) => {
+                        format!("{} ({})", figure(one.median), figure(over.median))
+                    }
+                    _ => "-".to_owned(),
+                }
+            };
+            table.row([case.clone()].into_iter().chain(systems.map(cell)));
+        }
+        println!("{table}");
+    };
+    grid(
+        "size",
+        BY_SIZE,
+        scale.sizes.iter().map(|mib| size_case(*mib)).collect(),
+    );
+    let payloads = scale.payloads.iter();
+    grid(
+        "payload",
+        BY_PAYLOAD,
+        payloads.map(|bytes| payload_case(*bytes)).collect(),
+    );
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: AxisScale::Log,
+    };
+    let curves = |systems: [&str; 3], cases: &[(f64, String)]| {
+        let curve = |system: &str| {
+            let points = cases
+                .iter()
+                .filter_map(|(at, case)| Some((*at, Summary::of(ledger.values(system, case))?)));
+            (system.to_owned(), points.collect())
+        };
+        systems.map(curve).to_vec()
+    };
+    let sizes = scale.sizes.iter();
+    let sizes: Vec<_> = sizes.map(|mib| (*mib as f64, size_case(*mib))).collect();
+    Curves {
+        title: "Reaching memory, by its size".to_owned(),
+        across: axis("MiB"),
+        up: axis("ns"),
+        curves: curves(BY_SIZE, &sizes),
+    }
+    .write(&directory.join("switch-size.svg"))?;
+    let payloads = scale.payloads.iter();
+    let payloads: Vec<_> = payloads
+        .map(|bytes| (*bytes as f64, payload_case(*bytes)))
+        .collect();
+    Curves {
+        title: "Reading another's data, by payload".to_owned(),
+        across: axis("bytes"),
+        up: axis("ns"),
+        curves: curves(BY_PAYLOAD, &payloads),
+    }
+    .write(&directory.join("switch-payload.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_every_part() {
+        let scale = Scale {
+            sizes: &[2],
+            many: 2,
+            payloads: &[8, 5000],
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(1),
+            },
+            rounds: 1,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let (size, payload) = (size_case(2), payload_case(5000));
+        assert_well_formed(&report, &[READ_CASE, &size, &payload, &many_case(2)]);
+        for system in BY_SIZE {
+            assert!(report.ledger.values(system, &size)[0] > 0.0, "{system}");
+        }
+        for system in BY_PAYLOAD {
+            assert!(report.ledger.values(system, &payload)[0] > 0.0, "{system}");
+        }
+    }
+}
