@@ -56,8 +56,16 @@ fn assert_filled(region: &Region, len: usize, seed: u64) {
 
 #[test]
 fn two_regions_have_one_place_in_turns() {
-    for (number, pages) in [PagePolicy::Small, PagePolicy::Thp].into_iter().enumerate() {
-        let window = window(number);
+    let whole: fn() -> Window = || Window::reserve_units(0x2190_0000_0000, 4 * GIB, GIB).unwrap();
+    type Kind = (fn() -> Window, PagePolicy, &'static [&'static str]);
+    let kinds: [Kind; 3] = [
+        (|| window(0), PagePolicy::Small, &["rw-s", "---p"]),
+        (|| window(1), PagePolicy::Thp, &["rw-s", "---p"]),
+        // In units of 1 GiB all of the place is mapped at once.
+        (whole, PagePolicy::Small, &["rw-s"]),
+    ];
+    for (window, pages, when_mapped) in kinds {
+        let window = window();
         let place = window.base() + GIB;
         let (first, second) = (memory(3, pages), memory(1, pages));
         let a = lay(Region::map_at, &first, &window, pages).unwrap();
@@ -88,7 +96,7 @@ fn two_regions_have_one_place_in_turns() {
             assert_eq!(mapped(window.base(), place + GIB), ["---p"]);
             b.unpark().unwrap();
             assert_filled(&b, FRAME, 2);
-            assert_eq!(mapped(place, place + GIB), ["rw-s", "---p"]);
+            assert_eq!(mapped(place, place + GIB), when_mapped);
             // SAFETY: as above.
             unsafe { b.park() }.unwrap();
             a.unpark().unwrap();
@@ -104,9 +112,17 @@ fn two_regions_have_one_place_in_turns() {
 
 #[test]
 fn what_grew_in_steps_moves_in_one_piece() {
-    let window = window(2);
+    for window in [
+        window(2),
+        Window::reserve_units(0x21a0_0000_0000, 4 * GIB, GIB).unwrap(),
+    ] {
+        grow_and_move(&window);
+    }
+}
+
+fn grow_and_move(window: &Window) {
     let file = memory(1, PagePolicy::Small);
-    let region = lay(Region::map_at, &file, &window, PagePolicy::Small).unwrap();
+    let region = lay(Region::map_at, &file, window, PagePolicy::Small).unwrap();
     for frames in 2..6 {
         region.grow(frames * FRAME).unwrap();
         region.dont_fork().unwrap();

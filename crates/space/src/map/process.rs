@@ -15,6 +15,7 @@ use std::time::Duration;
 use mneme_sys::{Access, Clock, SystemClock, Window, fork};
 
 use super::{Map, Set, Visit, visitors};
+use crate::registry::GIB;
 use crate::window::{Ground, Placed, map_data, open_control, reap};
 use crate::{MapError, Segment, Uuid};
 
@@ -240,7 +241,7 @@ impl Mapped {
         if let Some(window) = self.windows.iter().find(same) {
             return Ok(window.clone());
         }
-        let window = Window::reserve(start, len)?;
+        let window = Window::reserve_units(start, len, GIB)?;
         self.windows.push(window.clone());
         Ok(window)
     }

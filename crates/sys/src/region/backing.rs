@@ -172,25 +172,40 @@ impl Backing {
         let kind = match &self.source {
             Source::Anonymous => mapping::commit_anonymous(place, &range, policy)?,
             Source::File { file, medium, .. } => {
-                mapping::map_fixed(
-                    place,
-                    &range,
-                    access,
-                    libc::MAP_SHARED,
-                    file.as_raw_fd(),
-                    "map the file",
-                )?;
+                let mapped = self.mapped(place, range.start)..self.mapped(place, range.end);
+                if !mapped.is_empty() {
+                    mapping::map_fixed(
+                        place,
+                        &mapped,
+                        access,
+                        libc::MAP_SHARED,
+                        file.as_raw_fd(),
+                        "map the file",
+                    )?;
+                }
                 match medium {
                     Medium::HugeTlb => PageKind::HugeTlb,
-                    _ => mapping::advise_pages(place, &range, policy),
+                    _ => mapping::advise_pages(place, &(range.start..mapped.end), policy),
                 }
             }
         };
         // Relaxed: written under the region's lock, under which this runs too.
         if self.private_to_process.load(Ordering::Relaxed) {
-            self.advise_dont_fork(place, &range)?;
+            self.advise_dont_fork(place, &(0..self.mapped(place, range.end)))?;
         }
         Ok(kind)
+    }
+
+    /// Bytes that are mapped where `len` are committed. More than those where all of a place is mapped at once; but
+    /// pages of hugetlbfs would be taken from the pool for that.
+    pub(super) fn mapped(&self, place: &Reservation, len: usize) -> usize {
+        match (&self.source, place.whole()) {
+            (Source::File { medium, .. }, Some(whole)) if len > 0 => match medium {
+                Medium::HugeTlb => len,
+                _ => whole,
+            },
+            _ => len,
+        }
     }
 
     /// Moves the `len` bytes mapped in `from` to the same offsets in `to`, pages and page tables. What remains in `from`
@@ -224,8 +239,9 @@ impl Backing {
     /// Makes the committed `len` bytes of a file writable.
     pub(super) fn permit_writes(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let mapped = self.mapped(place, len);
         // SAFETY: the range is mapped and ours; more is allowed than before, nothing less.
-        if len > 0 && unsafe { libc::mprotect(place.at(0), len, protection) } != 0 {
+        if len > 0 && unsafe { libc::mprotect(place.at(0), mapped, protection) } != 0 {
             return Err(os("make the region writable", len));
         }
         Ok(())
@@ -374,7 +390,7 @@ impl Backing {
 
     pub(super) fn dont_fork(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
         self.private_to_process.store(true, Ordering::Relaxed);
-        self.advise_dont_fork(place, &(0..len))
+        self.advise_dont_fork(place, &(0..self.mapped(place, len)))
     }
 
     fn advise_dont_fork(

@@ -46,7 +46,7 @@ impl Reservation {
     }
 
     /// Never called: no window can be reserved. The place is the claim's, without memory.
-    pub(super) fn inside(claim: Claim, _max: usize) -> Self {
+    pub(super) fn inside(claim: Claim) -> Self {
         Self {
             base: claim.start(),
             layout: Layout::new::<()>(),
@@ -54,7 +54,7 @@ impl Reservation {
     }
 
     /// Never needed: nothing can be moved.
-    pub(super) fn congruent(max: usize, _like: *mut u8) -> Result<Self, RegionError> {
+    pub(super) fn congruent(max: usize, _like: &Self) -> Result<Self, RegionError> {
         Self::new(max)
     }
 
@@ -151,6 +151,10 @@ impl Backing {
         _policy: PagePolicy,
     ) -> Result<PageKind, RegionError> {
         Ok(PageKind::Small)
+    }
+
+    pub(super) fn mapped(&self, _place: &Reservation, len: usize) -> usize {
+        len
     }
 
     pub(super) unsafe fn relocate(

@@ -2,8 +2,8 @@
 //!
 //! **Parking keeps the content and the page tables**: no page is touched anew afterwards. The mapping is moved by
 //! `mremap` to address space of its own, at the same offset within a GiB so that whole page tables are moved, and back:
-//! 5 us for 1 GiB each way and back, 50 us where other threads of the process run, which the kernel must interrupt;
-//! against 128 ms to unmap it and touch all of it again. The range in the window has no hole at any moment.
+//! in a window of units of 1 GiB that is one entry a GiB, 3 us for both ways and whatever size up to that, 50 us where
+//! other threads of the process run, which the kernel must interrupt; against 128 ms to unmap 1 GiB and touch it again. The range in the window has no hole at any moment.
 //!
 //! While a region is parked, its length is 0, so that safe code gets an error instead of another's bytes.
 //!
@@ -33,8 +33,8 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (backing, len) = Backing::file(file, access, reserve)?;
         let (_, max) = sizes(1, max.max(len))?;
-        let place = backing::Reservation::inside(window.place(address, max)?, max);
-        let aside = backing::Reservation::congruent(max, place.base())?;
+        let place = backing::Reservation::inside(window.place(address, max)?);
+        let aside = backing::Reservation::congruent(max, &place)?;
         let region = Self::build(place, backing, access, max, policy);
         let mut laid = region.lock();
         laid.aside = Some(aside);
@@ -67,18 +67,19 @@ impl Region {
         };
         let aside = match laid.aside.take() {
             Some(aside) => aside,
-            None => backing::Reservation::congruent(self.max, self.base())?,
+            None => backing::Reservation::congruent(self.max, &self.place)?,
         };
         let len = self.len();
-        if len > 0 {
+        let mapped = self.backing.mapped(&self.place, len);
+        if mapped > 0 {
             // SAFETY: both ranges are ours, and nobody refers to the region's bytes.
-            unsafe { Backing::relocate(&self.place, &aside, len) }?;
+            unsafe { Backing::relocate(&self.place, &aside, mapped) }?;
         }
         // SYNC: pairs with the Acquire load in `len`.
         self.len.store(0, Ordering::Release);
         laid.parked = Some(len);
         laid.aside = Some(aside);
-        self.place.clear(len);
+        self.place.clear(mapped);
         claim.give_up();
         Ok(())
     }
@@ -95,9 +96,10 @@ impl Region {
             return Ok(());
         };
         claim.take()?;
-        if len > 0 {
+        let mapped = self.backing.mapped(&self.place, len);
+        if mapped > 0 {
             // SAFETY: both ranges are ours: the place is claimed, and nobody refers to a parked region's bytes.
-            unsafe { Backing::relocate(aside, &self.place, len) }
+            unsafe { Backing::relocate(aside, &self.place, mapped) }
                 .inspect_err(|_| claim.give_up())?;
         }
         laid.parked = None;

@@ -63,6 +63,8 @@ pub struct Window(Arc<Held>);
 
 struct Held {
     range: backing::WindowRange,
+    /// Places begin and end at multiples of this.
+    unit: usize,
     /// What is taken: a place's first address and its bytes.
     taken: Mutex<BTreeMap<usize, usize>>,
 }
@@ -90,13 +92,28 @@ impl Window {
     /// # Errors
     /// [`WindowError::Conflict`] if anything of this process lies there, another window included.
     pub fn reserve(base: usize, len: usize) -> Result<Self, WindowError> {
-        let whole = base.is_multiple_of(FRAME) && len.is_multiple_of(FRAME);
+        Self::reserve_units(base, len, FRAME)
+    }
+
+    /// The same for places of whole units: `unit` bytes, a multiple of 2 MiB of which `base` and `len` are multiples. A
+    /// region that needs less has all of its last unit, and its file is mapped over all of them at once (touching what
+    /// the file does not have is fatal there, as it is beyond any region's length). With units of 1 GiB a region is
+    /// [parked](Region::park) by the GiB.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_units(base: usize, len: usize, unit: usize) -> Result<Self, WindowError> {
+        let whole = unit.is_multiple_of(FRAME)
+            && unit > 0
+            && base.is_multiple_of(unit)
+            && len.is_multiple_of(unit);
         let possible = base > 0 && len > 0 && len <= 1 << 46 && base.checked_add(len).is_some();
         if !(whole && possible) {
             return Err(WindowError::Bounds { base, len });
         }
         Ok(Self(Arc::new(Held {
             range: backing::WindowRange::new(base, len)?,
+            unit,
             taken: Mutex::default(),
         })))
     }
@@ -126,12 +143,13 @@ impl Window {
         let Some(offset) = offset.filter(|_| inside) else {
             return Err(refused("it is not inside the window"));
         };
-        if !address.is_multiple_of(FRAME) {
-            return Err(refused("it is not a multiple of 2 MiB"));
+        if !address.is_multiple_of(self.0.unit) {
+            return Err(refused("it is not a multiple of the window's unit"));
         }
         Ok(Claim {
             start: self.0.range.start().wrapping_add(offset),
-            bytes,
+            // Not beyond the window, which is a number of units too.
+            bytes: bytes.next_multiple_of(self.0.unit),
             window: Arc::clone(&self.0),
             held: AtomicBool::new(false),
         })
@@ -155,6 +173,16 @@ unsafe impl Sync for Claim {}
 impl Claim {
     pub(super) fn start(&self) -> *mut u8 {
         self.start
+    }
+
+    /// Bytes of the place.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same, if they are to be mapped all at once.
+    pub(super) fn whole(&self) -> Option<usize> {
+        (self.window.unit > FRAME).then_some(self.bytes)
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -215,7 +243,7 @@ impl Region {
         let (_, max) = sizes(1, max.max(len))?;
         let claim = window.place(address, max)?;
         claim.take()?;
-        let place = backing::Reservation::inside(claim, max);
+        let place = backing::Reservation::inside(claim);
         let region = Self::build(place, backing, access, max, policy);
         region.follow(&mut region.lock(), len)?;
         Ok(region)

@@ -11,13 +11,15 @@ use super::window::{RESERVED, refill};
 pub(in super::super) struct Reservation {
     base: *mut u8,
     home: Home,
+    /// Bytes from the base on, if files are mapped over all of them at once.
+    whole: Option<usize>,
 }
 
 enum Home {
     /// A mapping of its own, guards included.
     Own { start: *mut u8, total: usize },
     /// A place in a window; `None` once it is to be given back no more.
-    Window { claim: Option<Claim>, max: usize },
+    Window { claim: Option<Claim> },
 }
 
 // SAFETY: an address range, unmapped by the one owner; the pointers are never dereferenced here.
@@ -52,46 +54,52 @@ impl Reservation {
         Ok(Self {
             base: start.wrapping_add(skip),
             home: Home::Own { start, total },
+            whole: None,
         })
     }
 
-    /// Address space for `max` bytes that lie at the same offset in their GiB as those at `like`: between two such
-    /// places page tables are moved, not entries.
-    pub(in super::super) fn congruent(max: usize, like: *mut u8) -> Result<Self, RegionError> {
+    /// Address space for as many bytes as `like`, which is for `max` bytes, and at the same offset in their GiB: between
+    /// two such places page tables are moved, not entries.
+    pub(in super::super) fn congruent(max: usize, like: &Self) -> Result<Self, RegionError> {
         const UNIT: usize = 1 << 30;
-        let total = max + UNIT + FRAME;
+        let bytes = like.whole.unwrap_or(max);
+        let total = bytes + UNIT + FRAME;
         // SAFETY: as in `new`.
         let start = unsafe { libc::mmap(ptr::null_mut(), total, libc::PROT_NONE, RESERVED, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(RegionError::Reserve {
-                bytes: max,
+                bytes,
                 source: io::Error::last_os_error(),
             });
         }
         let start = start.cast::<u8>();
-        let skip = like.addr().wrapping_sub(start.addr()) % UNIT;
+        let skip = like.base.addr().wrapping_sub(start.addr()) % UNIT;
         Ok(Self {
             base: start.wrapping_add(skip),
             home: Home::Own { start, total },
+            whole: like.whole,
         })
+    }
+
+    /// Bytes from the base on, if files are mapped over all of them at once.
+    pub(super) fn whole(&self) -> Option<usize> {
+        self.whole
     }
 
     /// The place in a window that the range is, if it is one.
     pub(in super::super) fn claim(&self) -> Option<&Claim> {
         match &self.home {
             Home::Own { .. } => None,
-            Home::Window { claim, .. } => claim.as_ref(),
+            Home::Window { claim } => claim.as_ref(),
         }
     }
 
-    /// The `max` bytes that the claim is for.
-    pub(in super::super) fn inside(claim: Claim, max: usize) -> Self {
+    /// The place that the claim is for.
+    pub(in super::super) fn inside(claim: Claim) -> Self {
         Self {
             base: claim.start(),
-            home: Home::Window {
-                claim: Some(claim),
-                max,
-            },
+            whole: claim.whole(),
+            home: Home::Window { claim: Some(claim) },
         }
     }
 
@@ -122,12 +130,12 @@ impl Drop for Reservation {
                 // SAFETY: the range is ours, and the region that lent references into it is gone.
                 unsafe { libc::munmap(start.cast(), *total) };
             }
-            Home::Window { claim, max } => {
-                if !claim.as_ref().is_some_and(Claim::is_held) {
+            Home::Window { claim } => {
+                let Some(held) = claim.as_ref().filter(|claim| claim.is_held()) else {
                     return;
-                }
+                };
                 // SAFETY: as above; the claim says that the range is ours.
-                if !unsafe { refill(self.base, *max) } {
+                if !unsafe { refill(self.base, held.bytes()) } {
                     // Too many mappings: what was mapped stays, and nobody else gets the place.
                     std::mem::forget(claim.take());
                 }
