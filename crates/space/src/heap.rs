@@ -247,9 +247,10 @@ impl<'s> Heap<'s> {
     fn stretch(self, at: NonNull<u8>, size: usize) -> Option<usize> {
         self.with(|runs| {
             let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
-            let state = runs.raw().state(page)?;
+            let entry = runs.raw().entry(page)?;
+            let state = entry.state();
             if state.kind != Kind::Large {
-                let found = slabs::find(runs.raw(), page, offset)?;
+                let found = slabs::find(runs.raw(), page, entry, offset)?;
                 let has = classes::TABLE[found.class as usize].size as usize;
                 return Ok((has >= size).then_some(has));
             }
@@ -274,9 +275,10 @@ impl<'s> Heap<'s> {
     fn cut(self, at: NonNull<u8>, size: usize) -> Option<usize> {
         self.with(|runs| {
             let (page, offset) = runs.raw().place(at).ok_or(Damaged)?;
-            let state = runs.raw().state(page)?;
+            let entry = runs.raw().entry(page)?;
+            let state = entry.state();
             if state.kind != Kind::Large {
-                let found = slabs::find(runs.raw(), page, offset)?;
+                let found = slabs::find(runs.raw(), page, entry, offset)?;
                 let has = classes::TABLE[found.class as usize].size as usize;
                 // Less than half would be in use: better to move.
                 return Ok((size > has / 2 && size <= has).then_some(has));
@@ -366,9 +368,10 @@ fn whole_run(raw: Raw, page: u32, offset: u32, state: State) -> Result<(), Damag
 fn give(runs: &Runs<'_>, at: NonNull<u8>) -> Result<(), Damaged> {
     let raw = runs.raw();
     let (page, offset) = raw.place(at).ok_or(Damaged)?;
-    let state = raw.state(page)?;
+    let entry = raw.entry(page)?;
+    let state = entry.state();
     if state.kind != Kind::Large {
-        let found = slabs::find(raw, page, offset)?;
+        let found = slabs::find(raw, page, entry, offset)?;
         return slabs::give(runs, &found);
     }
     whole_run(raw, page, offset, state)?;

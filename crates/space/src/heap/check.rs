@@ -405,9 +405,9 @@ fn in_block(raw: Raw, at: u64) -> bool {
     let Ok(page) = u32::try_from(page) else {
         return false;
     };
-    match raw.state(page) {
-        Ok(state) if state.kind == Kind::Large => offset == 0,
-        Ok(_) => slabs::find(raw, page, offset)
+    match raw.entry(page) {
+        Ok(entry) if entry.state().kind == Kind::Large => offset == 0,
+        Ok(entry) => slabs::find(raw, page, entry, offset)
             .and_then(|found| slabs::is_used(raw, &found))
             .unwrap_or(false),
         Err(Damaged) => false,

@@ -24,6 +24,7 @@
 //! they stay defined if a foreign process breaks it.
 
 use std::mem::offset_of;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::classes::CLASSES;
@@ -108,6 +109,14 @@ pub(super) struct Entry {
     pub(super) map: AtomicU64,
 }
 
+impl Entry {
+    /// What the first word says.
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        State::of(self.state.load(Relaxed))
+    }
+}
+
 const _: () = assert!(size_of::<Entry>() == 32);
 const _: () = assert!(size_of::<ClassState>() == 16);
 const _: () = assert!(offset_of!(HeapHeader, root_at) == 72);
@@ -162,17 +171,28 @@ impl State {
     /// What a word says; words that say nothing known are `Unknown`.
     #[inline]
     pub(super) const fn of(word: u64) -> Self {
-        let kind = match word as u8 {
-            1 => Kind::Free,
-            2 => Kind::FreeEnd,
-            3 => Kind::Large,
-            4 => Kind::LargeEnd,
-            5 => Kind::Slab,
-            6 => Kind::SlabRest,
-            7 => Kind::Own,
-            8 => Kind::OwnEnd,
-            _ => Kind::Unknown,
+        // A load: matched, it becomes a jump that is guessed wrong.
+        const KINDS: [Kind; 16] = {
+            let mut kinds = [Kind::Unknown; 16];
+            let known = [
+                Kind::Free,
+                Kind::FreeEnd,
+                Kind::Large,
+                Kind::LargeEnd,
+                Kind::Slab,
+                Kind::SlabRest,
+                Kind::Own,
+                Kind::OwnEnd,
+            ];
+            let mut index = 0;
+            while index < known.len() {
+                kinds[known[index] as usize] = known[index];
+                index += 1;
+            }
+            kinds
         };
+        let byte = word as u8;
+        let kind = KINDS[if byte < 16 { byte as usize } else { 0 }];
         Self::new(kind, (word >> 8) as u8, (word >> 32) as u32)
     }
 }

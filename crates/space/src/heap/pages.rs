@@ -64,9 +64,26 @@ pub(super) fn link_before(raw: Raw, page: u32, next: u32) -> Result<(), Damaged>
     Ok(())
 }
 
-/// Takes `page` out of its list; returns what the head is afterwards, if it was `page`.
-pub(super) fn unlink(raw: Raw, page: u32) -> Result<Option<u32>, Damaged> {
-    let (previous, next) = split(raw.entry(page)?.links.load(Relaxed));
+/// Puts `page` behind `before` in its list, whose entries these are.
+pub(super) fn link_behind(
+    raw: Raw,
+    (page, entry): (u32, &Entry),
+    (before, links): (u32, &Entry),
+) -> Result<(), Damaged> {
+    let (previous, next) = split(links.links.load(Relaxed));
+    entry.links.store(join(before, next), Relaxed);
+    links.links.store(join(previous, page), Relaxed);
+    if next != 0 {
+        let links = &raw.entry(next)?.links;
+        let (_, further) = split(links.load(Relaxed));
+        links.store(join(page, further), Relaxed);
+    }
+    Ok(())
+}
+
+/// Takes `page`, whose entry this is, out of its list; returns what the head is afterwards, if it was `page`.
+pub(super) fn unlink(raw: Raw, page: u32, entry: &Entry) -> Result<Option<u32>, Damaged> {
+    let (previous, next) = split(entry.links.load(Relaxed));
     if next != 0 {
         let links = &raw.entry(next)?.links;
         let (back, further) = split(links.load(Relaxed));
@@ -289,7 +306,7 @@ impl<'a> Runs<'a> {
     fn unbin(&self, first: u32, pages: u32) -> Result<(), Damaged> {
         let header = self.raw().header();
         let bin = bin(pages);
-        if let Some(head) = unlink(self.raw(), first)? {
+        if let Some(head) = unlink(self.raw(), first, self.raw().entry(first)?)? {
             if header.bins[bin].load(Relaxed) != first {
                 return Err(Damaged);
             }

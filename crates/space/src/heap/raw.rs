@@ -79,7 +79,11 @@ impl Raw {
         if page >= self.mapped() {
             return Err(Damaged);
         }
-        let leaf = self.leaf(page >> LEAF_SHIFT).ok_or(Damaged)?.load(Relaxed) as usize;
+        let at = DIRECTORY_AT + (page >> LEAF_SHIFT) * 4;
+        // SAFETY: mapped, since `page` is: the directory begins in the middle of page 0, and from there to the word of the
+        // last mapped page are 4 bytes for each 4096 pages. Aligned.
+        let word: &AtomicU32 = unsafe { self.base.add(at).cast().as_ref() };
+        let leaf = word.load(Relaxed) as usize;
         if leaf == 0 || leaf + LEAF_PAGES as usize > self.mapped() {
             return Err(Damaged);
         }
@@ -91,7 +95,7 @@ impl Raw {
     /// What an entry's first word says.
     #[inline]
     pub(super) fn state(self, page: u32) -> Result<State, Damaged> {
-        Ok(State::of(self.entry(page)?.state.load(Relaxed)))
+        Ok(self.entry(page)?.state())
     }
 
     /// Marks the ends of a run.

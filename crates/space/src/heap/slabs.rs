@@ -1,24 +1,26 @@
 //! Small blocks: a bit each, in slabs of one size class, in constant time.
 //!
 //! A class knows its slabs with room as a list. A block comes from the first of them, and from the next when that is
-//! full; a full slab hangs in no list, and returns to the front when a block of it is given back, so that nearly full
+//! full; a full slab hangs in no list, and returns behind the first when a block of it is given back, so that nearly full
 //! slabs are filled up and others can run empty. An empty slab's pages go back, unless it is the class' only one with
 //! room. That a block is free is said by a set bit in the slab's entry or bitmap, apart from the blocks: giving back what
 //! is free already, or what never was a block, is noticed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::classes::{CLASSES, Class, TABLE};
-use super::layout::{ClassState, Kind};
-use super::pages::{Runs, link_before, mark_slab, next, previous, unlink};
+use super::classes::{Class, TABLE};
+use super::layout::{ClassState, Entry, Kind, PAGE};
+use super::pages::{Runs, link_before, link_behind, mark_slab, next, previous, unlink};
 use super::raw::{Damaged, Raw, add, sub};
 use std::ptr::NonNull;
 
 /// A block found by its address.
-pub(super) struct Found {
+pub(super) struct Found<'a> {
     pub(super) class: u8,
     /// Its slab's first page.
     page: u32,
+    /// That page's.
+    entry: &'a Entry,
     block: u32,
 }
 
@@ -36,7 +38,7 @@ pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Da
     }
     let raw = runs.raw();
     let entry = raw.entry(page)?;
-    let is = raw.state(page)?;
+    let is = entry.state();
     if is.kind != Kind::Slab || is.class != class {
         return Err(Damaged);
     }
@@ -68,7 +70,7 @@ pub(super) fn take(runs: &Runs<'_>, class: u8) -> Result<Option<NonNull<u8>>, Da
     add(&entry.used, 1);
     add(&state.live, 1);
     if left == 0 {
-        let head = unlink(raw, page)?.ok_or(Damaged)?;
+        let head = unlink(raw, page, entry)?.ok_or(Damaged)?;
         state.head.store(head, Relaxed);
     }
     let offset = shape.first + block * shape.size;
@@ -101,37 +103,44 @@ fn new_slab(runs: &Runs<'_>, class: u8) -> Result<Option<u32>, Damaged> {
     Ok(Some(page))
 }
 
-/// The block that begins at `offset` bytes into `page`, a page of a slab.
+/// The block that begins at `offset` bytes into `page`, a page of a slab whose entry this is.
 #[inline]
-pub(super) fn find(raw: Raw, page: u32, offset: u32) -> Result<Found, Damaged> {
-    let is = raw.state(page)?;
-    let (first, offset) = match is.kind {
-        Kind::Slab => (page, offset),
-        Kind::SlabRest if is.pages < 8 => (
-            page.checked_sub(is.pages).ok_or(Damaged)?,
-            offset + is.pages * super::layout::PAGE as u32,
-        ),
+pub(super) fn find<'a>(
+    raw: Raw,
+    page: u32,
+    entry: &'a Entry,
+    offset: u32,
+) -> Result<Found<'a>, Damaged> {
+    let is = entry.state();
+    let (first, entry, offset) = match is.kind {
+        Kind::Slab => (page, entry, offset),
+        Kind::SlabRest if is.pages < 8 => {
+            let first = page.checked_sub(is.pages).ok_or(Damaged)?;
+            let entry = raw.entry(first)?;
+            let head = entry.state();
+            if head.kind != Kind::Slab || head.class != is.class {
+                return Err(Damaged);
+            }
+            (first, entry, offset + is.pages * PAGE as u32)
+        }
         _ => return Err(Damaged),
     };
-    let head = raw.state(first)?;
-    if head.kind != Kind::Slab || head.class != is.class || is.class as usize >= CLASSES {
-        return Err(Damaged);
-    }
-    let block = TABLE[is.class as usize].block_at(offset).ok_or(Damaged)?;
+    let shape = TABLE.get(is.class as usize).ok_or(Damaged)?;
     Ok(Found {
         class: is.class,
         page: first,
-        block,
+        entry,
+        block: shape.block_at(offset).ok_or(Damaged)?,
     })
 }
 
 /// Gives a block back.
 #[inline]
-pub(super) fn give(runs: &Runs<'_>, found: &Found) -> Result<(), Damaged> {
+pub(super) fn give(runs: &Runs<'_>, found: &Found<'_>) -> Result<(), Damaged> {
     let raw = runs.raw();
     let shape = &TABLE[found.class as usize];
     let state = &raw.header().classes[found.class as usize];
-    let entry = raw.entry(found.page)?;
+    let entry = found.entry;
     let map = entry.map.load(Relaxed);
     let (word, bit) = (found.block / 64, 1 << (found.block % 64));
     let used = entry.used.load(Relaxed);
@@ -150,10 +159,17 @@ pub(super) fn give(runs: &Runs<'_>, found: &Found) -> Result<(), Damaged> {
     sub(&state.live, 1);
     if map == 0 {
         let head = state.head.load(Relaxed);
+        if head != 0 {
+            let first = raw.entry(head)?;
+            if first.used.load(Relaxed) > 0 {
+                // In front it would be full again after the next block, and out of the list.
+                return link_behind(raw, (found.page, entry), (head, first));
+            }
+        }
         link_before(raw, found.page, head)?;
         state.head.store(found.page, Relaxed);
         // The one that was kept for the want of another.
-        if head != 0 && raw.entry(head)?.used.load(Relaxed) == 0 {
+        if head != 0 {
             release(runs, state, head, shape.pages)?;
         }
     } else if used == 1 {
@@ -166,12 +182,12 @@ pub(super) fn give(runs: &Runs<'_>, found: &Found) -> Result<(), Damaged> {
 }
 
 /// Whether a block is handed out.
-pub(super) fn is_used(raw: Raw, found: &Found) -> Result<bool, Damaged> {
-    let map = raw.entry(found.page)?.map.load(Relaxed);
+pub(super) fn is_used(raw: Raw, found: &Found<'_>) -> Result<bool, Damaged> {
+    let map = found.entry.map.load(Relaxed);
     Ok(!is_free(raw, &TABLE[found.class as usize], found, map)?)
 }
 
-fn is_free(raw: Raw, shape: &Class, found: &Found, map: u64) -> Result<bool, Damaged> {
+fn is_free(raw: Raw, shape: &Class, found: &Found<'_>, map: u64) -> Result<bool, Damaged> {
     let bits = if shape.has_bitmap() {
         raw.bitmap(found.page, found.block / 64)?.load(Relaxed)
     } else {
@@ -183,7 +199,8 @@ fn is_free(raw: Raw, shape: &Class, found: &Found, map: u64) -> Result<bool, Dam
 /// Takes an empty slab out of its class' list and gives its pages back.
 #[cold]
 fn release(runs: &Runs<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
-    if let Some(head) = unlink(runs.raw(), page)? {
+    let raw = runs.raw();
+    if let Some(head) = unlink(raw, page, raw.entry(page)?)? {
         state.head.store(head, Relaxed);
     }
     let slabs = state.slabs.load(Relaxed);
