@@ -64,17 +64,23 @@ impl Segment {
     /// # Errors
     /// [`OpenError::NotFound`]; one variant for each part that may be missing or damaged.
     pub fn open(registry: &Registry, name: &str) -> Result<Self, OpenError> {
+        let segment = Self::described(registry, name)?;
+        data::examine(segment.meta())?;
+        Ok(segment)
+    }
+
+    /// The same for one that will be mapped at once, when its data is looked at: only its description is.
+    pub(crate) fn described(registry: &Registry, name: &str) -> Result<Self, OpenError> {
         let name = Name::new(name)?;
         let directory = registry.segment_directory(&name);
-        if matches!(directory.try_exists(), Ok(false)) {
-            return Err(OpenError::NotFound {
+        match Meta::read(&directory) {
+            Ok(meta) => Ok(Self::new(registry.clone(), name, meta)),
+            Err(_) if matches!(directory.try_exists(), Ok(false)) => Err(OpenError::NotFound {
                 name: name.to_string(),
                 registry: registry.root().to_owned(),
-            });
+            }),
+            Err(error) => Err(error.into()),
         }
-        let meta = Meta::read(&directory)?;
-        data::examine(&meta)?;
-        Ok(Self::new(registry.clone(), name, meta))
     }
 
     fn new(registry: Registry, name: Name, meta: Meta) -> Self {

@@ -222,11 +222,10 @@ impl Space {
     }
 
     fn member(&self, entry: &Entry) -> Result<Member, SpaceOpenError> {
-        let segment = Segment::open(self.registry(), &entry.name).map_err(|source| {
-            SpaceOpenError::Member {
-                name: entry.name.clone(),
-                source: Box::new(source),
-            }
+        let described = Segment::described(self.registry(), &entry.name);
+        let segment = described.map_err(|source| SpaceOpenError::Member {
+            name: entry.name.clone(),
+            source: Box::new(source),
         })?;
         if segment.uuid() != entry.uuid {
             return Err(SpaceOpenError::Stale {

@@ -245,8 +245,6 @@ pub(crate) fn map_data(
     ground: Ground,
 ) -> Result<Region, MapError> {
     let meta = segment.meta();
-    // Before it is mapped: a header that is gone would be found by a fault.
-    data::examine(meta)?;
     // For reading too, if that is allowed: it may become a writer in place.
     let file = match (data::open(&meta.data, Access::ReadWrite), access) {
         (Ok(file), _) => file,
@@ -261,6 +259,8 @@ pub(crate) fn map_data(
         (Err(_), Access::ReadOnly) => data::open(&meta.data, Access::ReadOnly)?,
         (Err(other), Access::ReadWrite) => return Err(other.into()),
     };
+    // Before it is mapped: a header that is gone would be found by a fault.
+    data::examine_file(&file, meta)?;
     let (max, pages) = (meta.max_size, meta.pages);
     let (Some(base), Ground::Window { window, home }) = (meta.base, ground) else {
         return Ok(data::map_floating(file, access, max, pages)?);

@@ -46,6 +46,7 @@ const BY_PAYLOAD: [&str; 3] = [ENTER, SOCKET, WATCHED];
 const READ_CASE: &str = "enter and leave, read";
 const WRITE_CASE: &str = "enter and leave, write";
 const CALL_CASE: &str = "system call";
+const DETACH_CASE: &str = "detach them";
 const PLAIN: &str = "mneme";
 const KERNEL: &str = "getppid";
 
@@ -268,12 +269,37 @@ fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
             .add(&segment, Access::ReadWrite)
             .map_err(space)?;
     }
-    let attach_all = || {
-        let attached = space_of_many.attach().map_err(space)?;
-        drop(black_box(attached));
-        Ok(())
+    // Each by itself: what is attached must be given up before it can be attached again.
+    let each = |attaching: bool| {
+        let timed = scale.span.timed;
+        let space_of_many = &space_of_many;
+        move |_| {
+            let (start, mut took, mut times) = (Instant::now(), Duration::ZERO, 0);
+            while start.elapsed() < timed || times == 0 {
+                let before = Instant::now();
+                let attached = space_of_many.attach().map_err(space)?;
+                let between = Instant::now();
+                drop(black_box(attached));
+                took += if attaching {
+                    between - before
+                } else {
+                    between.elapsed()
+                };
+                times += 1;
+            }
+            Ok(took.as_nanos() as f64 / f64::from(times))
+        }
     };
-    let jobs = vec![job(PLAIN, many_case(scale.many), scale.span, attach_all)];
+    let job = |case: String, attaching: bool| Job {
+        system: PLAIN.to_owned(),
+        case,
+        metric: Metric::Latency,
+        measure: Box::new(each(attaching)),
+    };
+    let jobs = vec![
+        job(many_case(scale.many), true),
+        job(DETACH_CASE.to_owned(), false),
+    ];
     run_jobs(jobs, scale.rounds, ledger)
 }
 
@@ -373,6 +399,7 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         (PLAIN, WRITE_CASE),
         (KERNEL, CALL_CASE),
         (PLAIN, &many),
+        (PLAIN, DETACH_CASE),
     ];
     for (system, case) in rows {
         if let Some(cells) = range(system, case) {

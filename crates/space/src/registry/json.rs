@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::making::gone;
 use crate::{DescriptionError, FileError};
@@ -15,7 +15,8 @@ const MOST: u64 = 1 << 20;
 
 /// Reads a description of the given format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T, DescriptionError> {
-    let mut text = Vec::new();
+    // Enough for most at one read.
+    let mut text = Vec::with_capacity(2048);
     File::open(path)
         .and_then(|file| file.take(MOST + 1).read_to_end(&mut text))
         .map_err(FileError::at("read", path))?;
@@ -43,14 +44,23 @@ pub(crate) enum Refusal {
 
 /// The format comes first: what another version wrote is not damaged.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T, Refusal> {
-    let value: serde_json::Value =
-        serde_json::from_slice(text).map_err(|e| Refusal::Damaged(e.to_string()))?;
-    match value.get("format").and_then(serde_json::Value::as_u64) {
-        Some(found) if found == u64::from(expected) => {}
-        Some(found) => return Err(Refusal::Format(found)),
-        None => return Err(Refusal::Damaged("it names no format".to_owned())),
+    #[derive(Deserialize)]
+    struct Format {
+        format: Option<u64>,
     }
-    serde_json::from_value(value).map_err(|e| Refusal::Damaged(e.to_string()))
+    let damaged = |e: serde_json::Error| Refusal::Damaged(e.to_string());
+    match serde_json::from_slice::<Format>(text).map_err(damaged)? {
+        Format {
+            format: Some(found),
+        } if found == u64::from(expected) => {}
+        Format {
+            format: Some(found),
+        } => return Err(Refusal::Format(found)),
+        Format { format: None } => {
+            return Err(Refusal::Damaged("it names no format".to_owned()));
+        }
+    }
+    serde_json::from_slice(text).map_err(damaged)
 }
 
 /// Writes a description, or replaces it: who reads sees the old one or the new one, after a loss of

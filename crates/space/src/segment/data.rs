@@ -37,8 +37,12 @@ pub(crate) mod word {
 
 /// Reads and checks the header without mapping anything.
 pub(crate) fn examine(meta: &Meta) -> Result<RegionHeader, OpenError> {
+    examine_file(&open(&meta.data, Access::ReadOnly)?, meta)
+}
+
+/// The same of the file that was opened already.
+pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, OpenError> {
     let path = &meta.data;
-    let file = open(path, Access::ReadOnly)?;
     let found = file.metadata().map_err(FileError::at("examine", path))?;
     if !found.is_file() {
         return Err(mismatch(path, "it is not a file"));
