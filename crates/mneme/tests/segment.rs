@@ -1,64 +1,18 @@
 //! `mneme segment` as people use it: each test has a registry of its own.
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
+mod common;
+
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A registry that is gone with the test, data included.
-struct Registry(PathBuf);
-
-impl Registry {
-    fn new(test: &str) -> Self {
-        let root = format!("/dev/shm/mneme-command-{test}-{}", std::process::id());
-        Self(root.into())
-    }
-
-    /// Exit code, standard output and standard error.
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
-        command.arg("segment").args(arguments);
-        let output = command.env("MNEME_DIR", &self.0).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
-    }
-
-    fn done(&self, arguments: &[&str]) -> String {
-        let (code, said, error) = self.run(arguments);
-        assert_eq!(code, Some(0), "{arguments:?}: {error}");
-        said
-    }
-
-    fn refused(&self, arguments: &[&str]) -> String {
-        let (code, said, error) = self.run(arguments);
-        assert_ne!(code, Some(0), "{arguments:?}: {said}");
-        assert!(said.is_empty(), "{said}");
-        error
-    }
-
-    fn json(&self, arguments: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.done(arguments)).unwrap()
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        if let serde_json::Value::Array(all) = self.json(&["ls", "--json"]) {
-            for segment in all {
-                let name = segment["name"].as_str().unwrap();
-                let _ = self.run(&["rm", name]);
-            }
-        }
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use common::Registry;
+use mneme_space::{Attachment, Segment};
+use mneme_sys::Access;
 
 #[test]
 fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
-    let registry = Registry::new("life");
+    let registry = Registry::new("segment", "life");
     assert!(registry.done(&["ls"]).starts_with("no segments"));
     let made = registry.done(&[
         "create",
@@ -119,7 +73,7 @@ fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
 
 #[test]
 fn what_cannot_be_done_is_refused_in_words() {
-    let registry = Registry::new("refused");
+    let registry = Registry::new("segment", "refused");
     registry.done(&["create", "a"]);
     assert!(registry.refused(&["create", "a"]).contains("already"));
     assert!(registry.refused(&["create", "a/b"]).contains("slashes"));
@@ -156,10 +110,10 @@ fn what_cannot_be_done_is_refused_in_words() {
 
 #[test]
 fn a_damaged_segment_is_listed_with_its_reason_beside_the_others() {
-    let registry = Registry::new("damaged");
+    let registry = Registry::new("segment", "damaged");
     registry.done(&["create", "good"]);
     registry.done(&["create", "bad"]);
-    let meta = registry.0.join("segments/bad/meta");
+    let meta = registry.root.join("segments/bad/meta");
     let whole = std::fs::read(&meta).unwrap();
     std::fs::write(&meta, &whole[..whole.len() / 2]).unwrap();
     let list = registry.done(&["ls"]);
@@ -179,6 +133,62 @@ fn a_damaged_segment_is_listed_with_its_reason_beside_the_others() {
     std::fs::write(&meta, &whole).unwrap();
 }
 
+/// The segment as a program has it, which panics in the middle of a change.
+fn poison(registry: &Registry, name: &str) {
+    let attached = attach(registry, name);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        attached.enter(|_| panic!("half-way")).unwrap();
+    }));
+    assert!(panicked.is_err());
+}
+
+fn attach(registry: &Registry, name: &str) -> Attachment {
+    let registry = mneme_space::Registry::open(&registry.root).unwrap();
+    let segment = Segment::open(&registry, name).unwrap();
+    Attachment::new([(&segment, Access::ReadWrite)]).unwrap()
+}
+
+#[test]
+fn a_segment_that_keeps_people_out_says_why_and_is_recovered() {
+    let registry = Registry::new("segment", "unstick");
+    registry.done(&["create", "s"]);
+    registry.done(&["create", "other"]);
+    registry.done(&["clone", "s", "s@monday"]);
+    assert!(registry.done(&["unstick", "s"]).contains("is whole"));
+    let refused = registry.refused(&["unstick", "s", "--rebuild"]);
+    assert!(refused.contains("nothing was done"), "{refused}");
+
+    for (how, clone) in [
+        ("--accept", None),
+        ("--rebuild", None),
+        ("--from", Some("s@monday")),
+    ] {
+        poison(&registry, "s");
+        assert!(registry.done(&["unstick", "s"]).contains("poisoned"));
+        assert!(registry.done(&["ls"]).contains("poisoned"));
+        let refused = registry.refused(&["unstick", "s", "--from", "other"]);
+        assert!(refused.contains("same address"), "{refused}");
+        let words = ["unstick", "s", "--json", how];
+        let mended = registry.json(&words.into_iter().chain(clone).collect::<Vec<_>>());
+        assert_eq!(mended["state"], "whole");
+        assert_eq!(mended["recovered"], how.trim_start_matches('-'));
+    }
+    let both = registry.refused(&["unstick", "s", "--accept", "--rebuild"]);
+    assert!(both.contains("cannot be used with"), "{both}");
+
+    let attached = attach(&registry, "s");
+    let held = attached.enter(|_| registry.json(&["unstick", "s", "--json"]));
+    let held = held.unwrap();
+    assert_eq!(held["state"], "held");
+    assert_eq!(held["pid"], std::process::id());
+    assert_eq!(held["changes"], true);
+    let held = attached.read(|_| registry.done(&["unstick", "s"])).unwrap();
+    assert!(
+        held.contains("is reading") && held.contains("kill -CONT"),
+        "{held}"
+    );
+}
+
 #[test]
 fn shells_get_completions() {
     let output = Command::new(env!("CARGO_BIN_EXE_mneme"))
@@ -186,5 +196,9 @@ fn shells_get_completions() {
         .output()
         .unwrap();
     let script = String::from_utf8(output.stdout).unwrap();
-    assert!(script.contains("segment") && script.contains("doctor"));
+    assert!(
+        ["segment", "space", "doctor", "unstick"]
+            .iter()
+            .all(|word| script.contains(word))
+    );
 }

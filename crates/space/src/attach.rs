@@ -29,7 +29,7 @@ use crate::{AttachError, EnterError, MapError, Segment, Space, window};
 pub(crate) use members::SEGMENT_GATE;
 use members::{Members, Version};
 use place::Place;
-pub(crate) use place::beside;
+pub(crate) use place::{Changing, beside};
 
 /// How long a section waits for a holder of a lock that lives and does not leave.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);

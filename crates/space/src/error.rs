@@ -386,6 +386,42 @@ pub enum CloneError {
     File(#[from] FileError),
 }
 
+/// Why a segment could not be looked at, or given a clone's content.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The two are not a segment and its clone, or the same.
+    #[error(
+        "segment {name:?} cannot have the content of {other:?}: a clone has the same address and greatest size"
+    )]
+    Unlike {
+        /// The segment to be restored.
+        name: String,
+        /// The one whose content it should have.
+        other: String,
+    },
+    /// The calling thread is in a section: it would wait for itself.
+    #[error("the calling thread is in a section")]
+    Nested,
+    /// The other one needs recovery itself, or could not be had while nobody changes it.
+    #[error(transparent)]
+    Clone(#[from] CloneError),
+    /// One of them could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// Somebody is inside and does not leave.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// No thread slot in a control region.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// It could not be made as long as the other.
+    #[error(transparent)]
+    Grow(#[from] GrowError),
+    /// The memory could not be reached.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
 /// Why a segment could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {

@@ -110,7 +110,7 @@ mod window;
 pub use attach::Attachment;
 pub use error::{
     AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
-    MapError, NameError, OpenError, RegistryError, RemoveError,
+    MapError, NameError, OpenError, RegistryError, RemoveError, RestoreError,
 };
 pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats};
@@ -120,7 +120,7 @@ pub use name::Name;
 pub use ptr::{Ptr, PtrError};
 pub use registry::{Finding, Registry, RegistryOptions};
 pub use root::RootError;
-pub use segment::{Backing, Segment, SegmentBuilder, SegmentInfo};
+pub use segment::{Backing, Condition, Segment, SegmentBuilder, SegmentInfo};
 pub use space::{
     MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceChangeError, SpaceCreateError, SpaceInfo,
     SpaceOpenError, SpaceRemoveError,

@@ -8,6 +8,7 @@ pub(crate) mod mend;
 pub(crate) mod meta;
 pub(crate) mod modes;
 mod remove;
+mod restore;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +20,7 @@ use mneme_sys::{PagePolicy, RegionHeader};
 pub use backing::Backing;
 pub use builder::SegmentBuilder;
 use meta::Meta;
+pub use restore::Condition;
 
 use crate::{FileError, GrowError, MapError, Name, OpenError, Registry, Uuid};
 

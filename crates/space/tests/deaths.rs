@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::Scene;
-use mneme_space::{Backing, OpenError, Segment, Space, SpaceRemoveError};
+use mneme_space::{Backing, Condition, OpenError, Segment, Space, SpaceRemoveError};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
 
@@ -32,6 +32,7 @@ enum Operation {
     Remove,
     Clean,
     Mend,
+    Restore,
     CreateSpace,
     Join,
     ShareSpace,
@@ -40,7 +41,7 @@ enum Operation {
     MendSpace,
 }
 
-const ALL: [Operation; 15] = [
+const ALL: [Operation; 16] = [
     Operation::OpenRegistry,
     Operation::Create,
     Operation::CreateOnDisk,
@@ -50,6 +51,7 @@ const ALL: [Operation; 15] = [
     Operation::Remove,
     Operation::Clean,
     Operation::Mend,
+    Operation::Restore,
     Operation::CreateSpace,
     Operation::Join,
     Operation::ShareSpace,
@@ -80,6 +82,10 @@ impl Operation {
                 if self == Self::Mend {
                     let control = scene.registry.root().join("segments/s/control");
                     std::fs::remove_file(control).unwrap();
+                }
+                if self == Self::Restore {
+                    let _ = segment.clone_as("t").unwrap();
+                    word.store(8, Ordering::Relaxed);
                 }
                 if self.is_of_spaces() && self != Self::CreateSpace {
                     let space = scene.registry.space("w").create().unwrap();
@@ -122,6 +128,7 @@ impl Operation {
             Self::Clone => drop(scene.open("s").clone_as("t").unwrap()),
             Self::Remove => scene.open("s").remove().unwrap(),
             Self::Clean | Self::Mend | Self::MendSpace => drop(scene.registry.clean().unwrap()),
+            Self::Restore => scene.open("s").restore_from(&scene.open("t")).unwrap(),
             Self::CreateSpace => drop(scene.registry.space("w").create().unwrap()),
             Self::Join => scene
                 .space("w")
@@ -202,7 +209,12 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         let mapping = segment.map(Access::ReadWrite).unwrap();
         assert_eq!(mapping.len() % FRAME, 0, "{context}");
         assert!(mapping.len() >= size, "{context}");
-        if !matches!(operation, Operation::Create | Operation::CreateOnDisk) {
+        let fresh = matches!(operation, Operation::Create | Operation::CreateOnDisk);
+        // What was to be restored is either told, or as it was, or as it should be.
+        let told = segment.condition().unwrap() == Condition::Poisoned;
+        let untouched =
+            operation == Operation::Restore && mapping.region().load_u64(4096).unwrap() == 8;
+        if !(fresh || told || untouched) {
             assert_eq!(
                 mapping.region().load_u64(4096).unwrap(),
                 7,
@@ -250,6 +262,13 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
                 copy.remove().unwrap();
             }
             open("s").unwrap().clone_as("t").unwrap();
+        }
+        Operation::Restore => {
+            let (segment, clone) = (open("s").unwrap(), open("t").unwrap());
+            segment.restore_from(&clone).unwrap();
+            assert_eq!(segment.condition().unwrap(), Condition::Whole, "{context}");
+            let mapping = segment.map(Access::ReadOnly).unwrap();
+            assert_eq!(mapping.region().load_u64(4096).unwrap(), 7, "{context}");
         }
         Operation::CreateSpace | Operation::RemoveSpace => {
             match registry.remove_space("w") {
@@ -326,6 +345,7 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
             "remove",
             "take-apart",
             "mend",
+            "restore",
             "space-create",
             "space-share",
             "space-change",

@@ -3,9 +3,12 @@
 mod banner;
 mod descriptors;
 mod doctor;
+mod registry;
 mod segment;
 mod serve;
 mod size;
+mod space;
+mod unstick;
 
 use std::error::Error;
 use std::io::IsTerminal;
@@ -42,6 +45,8 @@ enum Action {
     Doctor(doctor::Arguments),
     /// Make, look at, change and remove named segments of memory.
     Segment(segment::Arguments),
+    /// Make, look at, fill and remove spaces: named sets of segments that are attached together.
+    Space(space::Arguments),
     /// Print a shell's completions: `source <(mneme completions bash)`.
     Completions {
         /// The shell.
@@ -67,6 +72,7 @@ pub fn run() -> ExitCode {
             Ok(())
         }
         Action::Segment(arguments) => segment::run(arguments),
+        Action::Space(arguments) => space::run(arguments),
         Action::Completions { shell } => {
             let mut command = Arguments::command();
             clap_complete::generate(shell, &mut command, "mneme", &mut std::io::stdout());

@@ -1,19 +1,19 @@
 //! `mneme segment`: the segments of a registry, made, looked at, changed and removed.
 
 use std::error::Error;
-use std::path::PathBuf;
 
-use mneme_space::{Backing, Finding, Registry, Segment, SegmentInfo};
+use mneme_space::{Backing, Registry, Segment, SegmentInfo};
 use mneme_sys::PagePolicy;
 use serde_json::{Value, json};
 
+use super::registry::{self, mode, properties, table};
 use super::size::{self, Size};
+use super::unstick;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The registry's directory. By default $MNEME_DIR, else `mneme` in the user's runtime directory.
-    #[arg(long, global = true, value_name = "DIRECTORY")]
-    registry: Option<PathBuf>,
+    #[command(flatten)]
+    registry: registry::Place,
 
     #[command(subcommand)]
     action: Action,
@@ -49,6 +49,8 @@ enum Action {
         #[arg(required = true)]
         names: Vec<String>,
     },
+    /// Say who keeps others from entering a segment, and recover one that is poisoned.
+    Unstick(unstick::Arguments),
     /// Look at the whole registry, or at what concerns one segment, and say what is wrong.
     Check {
         name: Option<String>,
@@ -95,13 +97,6 @@ struct Create {
     floating: bool,
 }
 
-fn mode(text: &str) -> Result<u32, String> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err("permissions are three octal digits, such as 660".to_owned()),
-    }
-}
-
 fn backing(text: &str) -> Result<Backing, String> {
     match text.split_once(':') {
         None if text == "shared" => Ok(Backing::Shared),
@@ -123,10 +118,7 @@ fn address(text: &str) -> Result<usize, String> {
 
 /// Does it, and prints what came of it.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    let registry = match arguments.registry {
-        Some(root) => Registry::open(root)?,
-        None => Registry::open_default()?,
-    };
+    let registry = arguments.registry.open()?;
     match arguments.action {
         Action::Ls { json } => list(&registry, json),
         Action::Create(create) => make(&registry, create),
@@ -141,8 +133,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             Ok(())
         }
         Action::Grow { name, size } => {
-            let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
-            let now = Segment::open(&registry, &name)?.grow(bytes)?;
+            let now = Segment::open(&registry, &name)?.grow(size.bytes())?;
             println!("{name}: {}", size::show(now as u64));
             Ok(())
         }
@@ -157,19 +148,27 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         }
-        Action::Check { name, clean, json } => check(&registry, name.as_deref(), clean, json),
+        Action::Unstick(unstick) => unstick::run(&registry, unstick),
+        Action::Check { name, clean, json } => match name {
+            None => registry::check(&registry, None, clean, json),
+            // That it is there, and can be opened, before anything is said of its parts.
+            Some(name) => {
+                let segment = Segment::open(&registry, &name)?;
+                let (directory, data) = (segment.directory(), segment.info()?.data);
+                registry::check(&registry, Some(&[&directory, &data]), clean, json)
+            }
+        },
     }
 }
 
 fn make(registry: &Registry, create: Create) -> Result<(), Box<dyn Error>> {
-    let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
     let mut builder = registry
         .segment(&create.name)
-        .size(bytes(create.size))
+        .size(create.size.bytes())
         .mode(create.mode)
         .backing(create.backing);
     if let Some(max) = create.max_size {
-        builder = builder.max_size(bytes(max));
+        builder = builder.max_size(max.bytes());
     }
     if create.small_pages {
         builder = builder.pages(PagePolicy::Small);
@@ -221,29 +220,10 @@ fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     } else if rows.is_empty() {
         println!("no segments in {}", registry.root().display());
     } else {
-        print!("{}", table(&rows));
+        let head = ["NAME", "SIZE", "MAX", "MODE", "BACKING", "STATE"];
+        print!("{}", table(head, &rows));
     }
     Ok(())
-}
-
-fn table(rows: &[[String; 6]]) -> String {
-    let head = ["NAME", "SIZE", "MAX", "MODE", "BACKING", "STATE"].map(str::to_owned);
-    let mut widths = [0; 6];
-    for row in std::iter::once(&head).chain(rows) {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in std::iter::once(&head).chain(rows) {
-        let cells = row.iter().zip(widths);
-        let line: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 fn state_word(info: &SegmentInfo) -> &'static str {
@@ -293,49 +273,7 @@ fn described(segment: &Segment, info: &SegmentInfo) -> String {
     if let Some(original) = info.cloned_from {
         lines.push(("cloned from", original.to_string()));
     }
-    let lines = lines.into_iter();
-    lines
-        .map(|(name, value)| format!("{name:12} {value}\n"))
-        .collect()
-}
-
-fn check(
-    registry: &Registry,
-    name: Option<&str>,
-    clean: bool,
-    json: bool,
-) -> Result<(), Box<dyn Error>> {
-    let mut findings = if clean {
-        registry.clean()?
-    } else {
-        registry.check()?
-    };
-    if let Some(name) = name {
-        // That it is there, and can be opened, before anything is said of its parts.
-        let segment = Segment::open(registry, name)?;
-        let (directory, data) = (
-            registry.root().join("segments").join(name),
-            segment.info()?.data,
-        );
-        findings.retain(|found| found.path.starts_with(&directory) || found.path == data);
-    }
-    if json {
-        let value = |found: &Finding| {
-            json!({
-                "path": found.path,
-                "what": found.what,
-                "cleaning": found.cleaning,
-            })
-        };
-        println!("{:#}", Value::from_iter(findings.iter().map(value)));
-    } else {
-        for found in &findings {
-            println!("{found}");
-        }
-        let done = if clean { "cleaned" } else { "found" };
-        println!("{} thing(s) {done}", findings.len());
-    }
-    Ok(())
+    properties(lines)
 }
 
 #[cfg(test)]
@@ -344,10 +282,8 @@ mod tests {
 
     #[test]
     fn what_people_write_is_read_and_nonsense_explained() {
-        assert_eq!(mode("660"), Ok(0o660));
-        assert!(mode("1777").is_err() && mode("rw").is_err() && mode("8").is_err());
         assert_eq!(backing("shared"), Ok(Backing::Shared));
-        let directory = PathBuf::from("/a:b");
+        let directory = std::path::PathBuf::from("/a:b");
         assert_eq!(backing("file:/a:b"), Ok(Backing::File { directory }));
         assert!(backing("file:").is_err() && backing("disk").is_err() && backing("dax").is_err());
         assert_eq!(address("0x200040000000"), Ok(0x2000_4000_0000));

@@ -4,6 +4,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
+impl Size {
+    /// The same as memory counts; more than there can be is as much as there can be.
+    pub fn bytes(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
 /// Reads a size.
 pub fn parse(text: &str) -> Result<Size, String> {
     let trimmed = text.trim();

@@ -149,7 +149,7 @@ pub(crate) fn beside<'a>(
 }
 
 /// A segment that its header calls being changed. Dropped in unwinding, it calls it poisoned.
-pub(super) struct Changing<'a> {
+pub(crate) struct Changing<'a> {
     word: &'a AtomicU64,
     /// What it is called if this is dropped before the end.
     unfinished: u64,
@@ -158,7 +158,7 @@ pub(super) struct Changing<'a> {
 }
 
 impl<'a> Changing<'a> {
-    fn begin(word: &'a AtomicU64, unfinished: u64) -> Self {
+    pub(crate) fn begin(word: &'a AtomicU64, unfinished: u64) -> Self {
         // SYNC: pairs with the Acquire loads of whoever has the lock next.
         word.store(state::CHANGING, Release);
         // A death between two instructions shows all stores before it: the compiler keeps the order.
@@ -170,7 +170,7 @@ impl<'a> Changing<'a> {
         }
     }
 
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         self.leave(state::WHOLE);
         std::mem::forget(self);
     }

@@ -60,12 +60,12 @@ impl Segment {
 
 /// Runs `f` while nobody changes the segment: as a reader beside other readers. That is enough, and a
 /// reader that dies, here of a copy, leaves nothing half changed and thus no news.
-fn while_nobody_writes<R>(
+pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     segment: &Segment,
     control: &Participants,
-    f: impl FnOnce(SegmentInfo) -> Result<R, CloneError>,
-) -> Result<R, CloneError> {
-    let slot = window::slot(control)?;
+    f: impl FnOnce(SegmentInfo) -> Result<R, E>,
+) -> Result<R, E> {
+    let slot = window::slot(control).map_err(CloneError::from)?;
     let gate = control.fenced_gate(SEGMENT_GATE);
     let gate = gate.ok_or(CloneError::NoGate)?;
     let is_whole = || {
@@ -78,7 +78,10 @@ fn while_nobody_writes<R>(
             other => CloneError::Enter(other),
         },
     )?;
-    f(segment.info().map_err(MapError::from)?)
+    f(segment
+        .info()
+        .map_err(MapError::from)
+        .map_err(CloneError::from)?)
 }
 
 /// Copies the committed bytes; what is zero is not touched, for it is zero already.

@@ -1,0 +1,115 @@
+//! What the commands about segments and those about spaces have in common: the registry, tables, findings.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use mneme_space::{Finding, Registry};
+use serde_json::{Value, json};
+
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// The registry's directory. By default $MNEME_DIR, else `mneme` in the user's runtime directory.
+    #[arg(long, global = true, value_name = "DIRECTORY")]
+    registry: Option<PathBuf>,
+}
+
+impl Place {
+    /// Opens it, and makes it if there is none.
+    pub fn open(self) -> Result<Registry, Box<dyn Error>> {
+        Ok(match self.registry {
+            Some(root) => Registry::open(root)?,
+            None => Registry::open_default()?,
+        })
+    }
+}
+
+/// Reads permissions as chmod does.
+pub fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("permissions are three octal digits, such as 660".to_owned()),
+    }
+}
+
+/// Columns as wide as they need to be, below their heads.
+pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let head = head.map(str::to_owned);
+    let mut widths = [0; N];
+    for row in std::iter::once(&head).chain(rows) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in std::iter::once(&head).chain(rows) {
+        let cells = row.iter().zip(widths);
+        let line: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// One line a property.
+pub fn properties(lines: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let lines = lines.into_iter();
+    lines
+        .map(|(name, value)| format!("{name:12} {value}\n"))
+        .collect()
+}
+
+/// Looks at the whole registry, or at what lies in these places, and says what is wrong.
+pub fn check(
+    registry: &Registry,
+    places: Option<&[&Path]>,
+    clean: bool,
+    json: bool,
+) -> Result<(), Box<dyn Error>> {
+    let mut findings = if clean {
+        registry.clean()?
+    } else {
+        registry.check()?
+    };
+    if let Some(places) = places {
+        findings.retain(|found| places.iter().any(|place| found.path.starts_with(place)));
+    }
+    if json {
+        let value = |found: &Finding| {
+            json!({
+                "path": found.path,
+                "what": found.what,
+                "cleaning": found.cleaning,
+            })
+        };
+        println!("{:#}", Value::from_iter(findings.iter().map(value)));
+    } else {
+        for found in &findings {
+            println!("{found}");
+        }
+        let done = if clean { "cleaned" } else { "found" };
+        println!("{} thing(s) {done}", findings.len());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_read_as_chmod_reads_them() {
+        assert_eq!(mode("660"), Ok(0o660));
+        assert!(mode("1777").is_err() && mode("rw").is_err() && mode("8").is_err());
+    }
+
+    #[test]
+    fn columns_are_aligned_and_lines_end_where_their_text_ends() {
+        let rows = [
+            ["a".to_owned(), String::new()],
+            ["long".to_owned(), "x".to_owned()],
+        ];
+        assert_eq!(table(["N", "STATE"], &rows), "N     STATE\na\nlong  x\n");
+    }
+}

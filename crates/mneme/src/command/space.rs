@@ -1,0 +1,258 @@
+//! `mneme space`: the spaces of a registry, made, looked at, filled and removed.
+
+use std::error::Error;
+
+use mneme_space::{MemberInfo, Registry, Segment, Space, SpaceInfo};
+use mneme_sys::Access;
+use serde_json::{Value, json};
+
+use super::registry::{self, mode, properties, table};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    registry: registry::Place,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List the spaces.
+    Ls {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a space without members.
+    Create {
+        name: String,
+        /// Who may see and attach it (read), and change its members (write), as for chmod.
+        #[arg(long, default_value = "600", value_parser = mode)]
+        mode: u32,
+    },
+    /// Say what a space is, and which segments are its members.
+    Show {
+        name: String,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make segments members. Those who are attached have them when they enter next.
+    Add {
+        name: String,
+        #[arg(required = true)]
+        segments: Vec<String>,
+        /// Whoever attaches the space may only read them.
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// Take segments out of a space; they stay.
+    Remove {
+        name: String,
+        #[arg(required = true)]
+        segments: Vec<String>,
+    },
+    /// Change what whoever attaches the space may do with a member.
+    Access {
+        name: String,
+        segment: String,
+        access: Rights,
+    },
+    /// Make a space with the same members.
+    Clone { name: String, new: String },
+    /// Remove spaces; their segments stay. Refused while a living process has one attached.
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Look at the whole registry, or at one space, and say what is wrong.
+    Check {
+        name: Option<String>,
+        /// Print the findings as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Rights {
+    ReadOnly,
+    ReadWrite,
+}
+
+impl From<Rights> for Access {
+    fn from(rights: Rights) -> Self {
+        match rights {
+            Rights::ReadOnly => Self::ReadOnly,
+            Rights::ReadWrite => Self::ReadWrite,
+        }
+    }
+}
+
+/// Does it, and prints what came of it.
+pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    let registry = arguments.registry.open()?;
+    let open = |name: &str| Space::open(&registry, name);
+    match arguments.action {
+        Action::Ls { json } => list(&registry, json),
+        Action::Create { name, mode } => {
+            let space = registry.space(&name).mode(mode).create()?;
+            print!("{}", described(&space, &space.info()?));
+            Ok(())
+        }
+        Action::Show { name, json } => {
+            let space = open(&name)?;
+            let info = space.info()?;
+            if json {
+                println!("{:#}", as_json(&space, &info));
+            } else {
+                print!("{}", described(&space, &info));
+            }
+            Ok(())
+        }
+        Action::Add {
+            name,
+            segments,
+            read_only,
+        } => {
+            let space = open(&name)?;
+            let access = match read_only {
+                true => Access::ReadOnly,
+                false => Access::ReadWrite,
+            };
+            for segment in segments {
+                space.add(&Segment::open(&registry, &segment)?, access)?;
+            }
+            print!("{}", described(&space, &space.info()?));
+            Ok(())
+        }
+        Action::Remove { name, segments } => {
+            let space = open(&name)?;
+            for segment in segments {
+                space.remove_segment(&segment)?;
+            }
+            Ok(())
+        }
+        Action::Access {
+            name,
+            segment,
+            access,
+        } => Ok(open(&name)?.set_access(&segment, access.into())?),
+        Action::Clone { name, new } => {
+            let clone = open(&name)?.clone_as(&new)?;
+            println!("{}: {}", clone.name(), clone.uuid());
+            Ok(())
+        }
+        Action::Rm { names } => {
+            for name in names {
+                registry.remove_space(&name)?;
+            }
+            Ok(())
+        }
+        Action::Check { name, json } => match name {
+            None => registry::check(&registry, None, false, json),
+            // That it is there, and can be opened, before anything is said of its parts.
+            Some(name) => {
+                let directory = open(&name)?.directory();
+                registry::check(&registry, Some(&[&directory]), false, json)
+            }
+        },
+    }
+}
+
+/// One line a space; one that cannot be opened has its reason there, and the others are listed all the same.
+fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
+    let mut values = Vec::new();
+    let mut rows = Vec::new();
+    for name in registry.spaces()? {
+        let opened = Space::open(registry, name.as_str()).and_then(|space| {
+            let info = space.info()?;
+            Ok((space, info))
+        });
+        match opened {
+            Ok((space, info)) if json => values.push(as_json(&space, &info)),
+            Ok((_, info)) => {
+                let members = info.members.iter().map(|member| member.name.as_str());
+                rows.push([
+                    name.to_string(),
+                    info.version.to_string(),
+                    format!("{:o}", info.mode),
+                    members.collect::<Vec<_>>().join(" "),
+                ]);
+            }
+            Err(error) if json => {
+                values.push(json!({ "name": name.as_str(), "error": super::with_causes(&error) }));
+            }
+            Err(error) => {
+                let mut row = [const { String::new() }; 4];
+                row[0] = name.to_string();
+                row[3] = super::with_causes(&error);
+                rows.push(row);
+            }
+        }
+    }
+    if json {
+        println!("{:#}", Value::from(values));
+    } else if rows.is_empty() {
+        println!("no spaces in {}", registry.root().display());
+    } else {
+        print!("{}", table(["NAME", "VERSION", "MODE", "MEMBERS"], &rows));
+    }
+    Ok(())
+}
+
+/// Why a member cannot be attached.
+fn trouble(registry: &Registry, member: &MemberInfo) -> Option<String> {
+    match Segment::open(registry, member.name.as_str()) {
+        Ok(segment) if segment.uuid() == member.uuid => None,
+        Ok(_) => Some("stale: it was removed, and is another segment now".to_owned()),
+        Err(error) => Some(super::with_causes(&error)),
+    }
+}
+
+fn word(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => "read-only",
+        Access::ReadWrite => "read-write",
+    }
+}
+
+fn as_json(space: &Space, info: &SpaceInfo) -> Value {
+    let member = |member: &MemberInfo| {
+        json!({
+            "name": member.name.as_str(),
+            "uuid": member.uuid.to_string(),
+            "access": word(member.access),
+            "trouble": trouble(space.registry(), member),
+        })
+    };
+    json!({
+        "name": space.name().as_str(),
+        "uuid": space.uuid().to_string(),
+        "version": info.version,
+        "mode": format!("{:o}", info.mode),
+        "cloned_from": info.cloned_from.map(|uuid| uuid.to_string()),
+        "members": Value::from_iter(info.members.iter().map(member)),
+    })
+}
+
+fn described(space: &Space, info: &SpaceInfo) -> String {
+    let mut lines = vec![
+        ("name", space.name().to_string()),
+        ("uuid", space.uuid().to_string()),
+        ("version", info.version.to_string()),
+        ("mode", format!("{:o}", info.mode)),
+    ];
+    if let Some(original) = info.cloned_from {
+        lines.push(("cloned from", original.to_string()));
+    }
+    for member in &info.members {
+        let trouble = trouble(space.registry(), member);
+        let trouble = trouble.map_or_else(String::new, |why| format!(": {why}"));
+        let (name, access) = (&member.name, word(member.access));
+        lines.push(("member", format!("{name} {access}{trouble}")));
+    }
+    properties(lines)
+}

@@ -1,0 +1,155 @@
+//! Who has a segment, whether it is whole, and the way back to a clone's content.
+
+use mneme_sys::{Access, FRAME, HEADER_LEN, Region, RegionHeader};
+
+use super::clone::while_nobody_writes;
+use super::data::{self, word};
+use super::{Segment, grow_region};
+use crate::attach::{Changing, PATIENCE, SEGMENT_GATE};
+use crate::{CloneError, MapError, RestoreError, present, window};
+
+/// Whether a segment can be entered, as of a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Nobody is in a section of it, and nobody has left it half changed.
+    Whole,
+    /// Somebody died, or panicked, while changing it: nobody enters before it is recovered.
+    Poisoned,
+    /// A process is in a section of it, which may be as it should be; one that is stopped there keeps
+    /// others out. The kernel lets go for it when it dies.
+    Held {
+        /// The process; 0 if it left while it was looked at.
+        pid: u32,
+        /// It may be changing the segment, so that nobody else enters; else it reads, beside others.
+        alone: bool,
+    },
+}
+
+impl Segment {
+    /// Whether it can be entered, and who is in the way. Waits for nobody.
+    ///
+    /// # Errors
+    /// This process cannot take part in the segment; a part of it is damaged or gone.
+    pub fn condition(&self) -> Result<Condition, RestoreError> {
+        let control = window::open_control(&self.control(), self.uuid())?;
+        let slot = window::slot(&control)?;
+        let gate = control.fenced_gate(SEGMENT_GATE);
+        let gate = gate.ok_or(CloneError::NoGate)?;
+        let held = match gate.try_sole(&slot) {
+            Ok(_inside) => return self.judge(),
+            Err(stalled) => stalled,
+        };
+        Ok(Condition::Held {
+            pid: held.pid,
+            alone: held.what == mneme_sync::Holding::Gate,
+        })
+    }
+
+    /// With nobody inside.
+    fn judge(&self) -> Result<Condition, RestoreError> {
+        let header = data::examine(self.meta()).map_err(MapError::from)?;
+        // Being changed by nobody: he died.
+        Ok(match header.client[word::POISON] {
+            word::state::WHOLE => Condition::Whole,
+            _ => Condition::Poisoned,
+        })
+    }
+
+    /// Gives this segment the content that a clone of it has, or the segment that it is a clone of;
+    /// poisoned or not, it is whole afterwards. Its name, identity and permissions stay, and so do those
+    /// who have it mapped. It does not become shorter. Costs the time to compare the two, and to copy
+    /// what differs.
+    ///
+    /// # Errors
+    /// [`RestoreError::Unlike`] if the two have not the same address and greatest size;
+    /// [`RestoreError::Clone`] if the other is poisoned itself, or being changed;
+    /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If it fails half-way, or the
+    /// process dies, this segment is poisoned.
+    pub fn restore_from(&self, other: &Segment) -> Result<(), RestoreError> {
+        let (this, that) = (self.meta(), other.meta());
+        let alike = (this.base, this.max_size) == (that.base, that.max_size);
+        if !alike || this.uuid == that.uuid {
+            return Err(RestoreError::Unlike {
+                name: self.name().to_string(),
+                other: other.name().to_string(),
+            });
+        }
+        if present::inside() {
+            return Err(RestoreError::Nested);
+        }
+        let control = window::open_control(&other.control(), other.uuid())?;
+        while_nobody_writes(other, &control, |_| self.restore_alone(other))
+    }
+
+    /// While nobody changes `other`.
+    fn restore_alone(&self, other: &Segment) -> Result<(), RestoreError> {
+        let control = window::open_control(&self.control(), self.uuid())?;
+        let slot = window::slot(&control)?;
+        let gate = control.fenced_gate(SEGMENT_GATE);
+        let gate = gate.ok_or(CloneError::NoGate)?;
+        let alone = gate.sole_within(&slot, PATIENCE)?.into_inner();
+        let (from, to) = (
+            mapped(other, Access::ReadOnly)?,
+            mapped(self, Access::ReadWrite)?,
+        );
+        let state = &RegionHeader::client(&to)?[word::POISON];
+        // Dead from here on, or refused: poisoned.
+        let changing = Changing::begin(state, word::state::DIED);
+        mneme_sys::fault!("space.restore.begun");
+        copy(&from, &to)?;
+        mneme_sys::fault!("space.restore.copied");
+        // On its medium, before anything says that it is whole.
+        data::make_durable(&to, &self.meta().data)?;
+        mneme_sys::fault!("space.restore.durable");
+        changing.end();
+        mneme_sys::fault!("space.restore.whole");
+        alone.repaired();
+        Ok(())
+    }
+}
+
+/// A segment's data wherever there is room, whole.
+fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
+    let meta = segment.meta();
+    data::examine(meta).map_err(MapError::from)?;
+    let file = data::open(&meta.data, access).map_err(MapError::from)?;
+    Ok(data::map_floating(file, access, meta.max_size, meta.pages)?)
+}
+
+/// Makes the content the same, with zeros behind it; the header's words of the heap and its types too.
+fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
+    if to.len() < from.len() {
+        grow_region(to, from.len())?;
+    }
+    for at in (0..to.len()).step_by(FRAME) {
+        let begin = if at == 0 { HEADER_LEN } else { at };
+        let bytes = FRAME.min(to.len() - at) - (begin - at);
+        let target = to.bytes_at(begin as u64, bytes)?;
+        // SAFETY: committed and mapped, and the exclusive lock keeps all others out who keep to its rules.
+        let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u64>(), bytes / 8) };
+        if at < from.len() {
+            let source = from.bytes_at(begin as u64, bytes)?;
+            // SAFETY: committed and mapped, another file's, and the shared lock keeps writers out.
+            let source = unsafe { std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8) };
+            same(source, target);
+        } else if target.iter().any(|word| *word != 0) {
+            target.fill(0);
+        }
+    }
+    let words = RegionHeader::client_words(from)?;
+    for (i, target) in RegionHeader::client(to)?.iter().enumerate() {
+        if i != word::POISON {
+            target.store(words[i], std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// Copies what differs, by pages: the rest need not be written, or be given memory of its own.
+fn same(source: &[u64], target: &mut [u64]) {
+    for (source, target) in source.chunks(512).zip(target.chunks_mut(512)) {
+        if *source != *target {
+            target.copy_from_slice(source);
+        }
+    }
+}
