@@ -300,6 +300,25 @@ impl Attachment {
         }
     }
 
+    /// Writes what is attached for writing through to its medium, where it has one that outlives the machine, and waits
+    /// for it: what sections have changed until now is there. Nobody changes these segments meanwhile; readers go on. A
+    /// segment that was changed since is poisoned if the machine goes down.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`EnterError::Region`] if a medium failed, and what is on it is unknown.
+    pub fn sync(&self) -> Result<(), EnterError> {
+        let (mut visit, members) = self.visit()?;
+        self.map.show(&mut visit, self.patience)?;
+        let writable = |place: &&Place| place.access == Access::ReadWrite;
+        for place in members.places.iter().filter(writable) {
+            let slot = window::slot(place.placed.participants())?;
+            let _beside = place.beside(&slot, self.patience)?;
+            place.placed.region().refresh()?;
+            place.sync()?;
+        }
+        Ok(())
+    }
+
     /// Declares a poisoned segment whole, as it is.
     ///
     /// # Errors

@@ -55,7 +55,8 @@ pub struct SegmentInfo {
     pub data: PathBuf,
     /// The segment that it was cloned from.
     pub cloned_from: Option<Uuid>,
-    /// Whether somebody died, or panicked, while changing what it holds, and somebody else has noticed.
+    /// Whether somebody died, or panicked, while changing what it holds, and somebody else has noticed; or the machine
+    /// went down before changes were [written through](crate::Attachment::sync).
     pub poisoned: bool,
 }
 
@@ -166,7 +167,8 @@ impl Segment {
             backing: meta.backing.clone(),
             data: meta.data.clone(),
             cloned_from: meta.cloned_from,
-            poisoned: header.client[data::word::POISON] > data::word::state::CHANGING,
+            poisoned: header.client[data::word::POISON] > data::word::state::CHANGING
+                || !data::is_of_this_boot(header.client[data::word::UNSYNCED], meta),
         };
         Ok((info, header))
     }

@@ -401,7 +401,16 @@ impl Region {
     /// # Errors
     /// [`RegionError::Os`]: the medium failed, and what is on it is unknown.
     pub fn sync(&self) -> Result<(), RegionError> {
-        self.backing.sync(&self.place, self.len())
+        self.backing.sync(&self.place, 0..self.len())
+    }
+
+    /// The same for the bytes of `range`, widened to whole pages.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync); [`RegionError::OutOfBounds`].
+    pub fn sync_range(&self, range: Range<usize>) -> Result<(), RegionError> {
+        let range = self.pages_of(range)?;
+        self.backing.sync(&self.place, range)
     }
 
     /// Brings the bytes of `range`, widened to whole pages, into memory now, as large pages as

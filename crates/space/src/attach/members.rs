@@ -69,6 +69,7 @@ impl Members {
                 placed,
                 gate,
                 access: *access,
+                durable: !segment.meta().backing.is_memory(),
             });
         }
         places.sort_by_key(|place| place.segment().uuid());

@@ -1,15 +1,16 @@
 //! One segment of an attachment: its lock, and the word in its header that says whether it is whole.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
 use std::time::Duration;
 
 use mneme_sync::{FencedGate, GateError, OpPin, Participants, Slot, SlotError, Sole};
-use mneme_sys::{Access, RegionError, RegionHeader, fork};
+use mneme_sys::{Access, HEADER_LEN, RegionError, RegionHeader, fork};
 
 use super::members::Growing;
 use crate::present::Present;
+use crate::segment::data;
 use crate::segment::data::word::{self, state};
 use crate::window::Placed;
 use crate::{EnterError, Segment, window};
@@ -19,6 +20,8 @@ pub(super) struct Place {
     pub(super) placed: Arc<Placed>,
     pub(super) gate: FencedGate,
     pub(super) access: Access,
+    /// Its bytes outlive the machine.
+    pub(super) durable: bool,
 }
 
 impl Place {
@@ -45,9 +48,9 @@ impl Place {
         let word = self.state()?;
         // SYNC: pairs with the Release stores of whoever was alone with it before.
         match word.load(Acquire) {
-            state::WHOLE => {}
-            // Who called it so is gone, for this thread is alone with it.
-            state::CHANGING => {
+            state::WHOLE if self.is_of_this_boot()? => {}
+            // Who called it so is gone, for this thread is alone with it; or the machine went down.
+            state::CHANGING | state::WHOLE => {
                 word.store(state::DIED, Release);
                 return Err(poisoned(self.segment()));
             }
@@ -57,13 +60,55 @@ impl Place {
             // Before he began, or after the end.
             alone.repaired();
         }
+        self.note_unsynced()?;
         // An error before anything was changed leaves it whole.
         Ok(Changing::begin(word, state::WHOLE))
     }
 
     /// Alone with the segment, whatever state it is in: begins to mend it.
     pub(super) fn begin_mending(&self) -> Result<Changing<'_>, EnterError> {
+        self.note_unsynced()?;
         Ok(Changing::begin(self.state()?, state::DIED))
+    }
+
+    /// Notes that what is on the medium is not all, before anything is changed.
+    #[inline]
+    fn note_unsynced(&self) -> Result<(), RegionError> {
+        if !self.durable {
+            return Ok(());
+        }
+        let region = self.placed.region();
+        let word = &RegionHeader::client(region)?[word::UNSYNCED];
+        // Relaxed: written under the segment's lock.
+        if word.load(Relaxed) != data::this_boot() {
+            word.store(data::this_boot(), Relaxed);
+            region.sync_range(0..HEADER_LEN)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all of the segment through to its medium, where it has one, and notes that all is there. Nobody changes
+    /// it meanwhile.
+    pub(super) fn sync(&self) -> Result<(), RegionError> {
+        if !self.durable {
+            return Ok(());
+        }
+        let region = self.placed.region();
+        region.sync()?;
+        mneme_sys::fault!("space.sync.written");
+        // Relaxed: written under the segment's lock, by those who only read too: all write the same.
+        RegionHeader::client(region)?[word::UNSYNCED].store(0, Relaxed);
+        region.sync_range(0..HEADER_LEN)
+    }
+
+    /// Whether the machine has not gone down since with changes that nobody had written through.
+    #[inline]
+    fn is_of_this_boot(&self) -> Result<bool, RegionError> {
+        if !self.durable {
+            return Ok(true);
+        }
+        let word = RegionHeader::client_word(self.placed.region(), word::UNSYNCED)?;
+        Ok(data::is_of_this_boot(word, self.segment().meta()))
     }
 
     /// Enters beside other readers, if the segment is whole.
@@ -75,7 +120,7 @@ impl Place {
         // With the lock held, or the answer is of a moment.
         let is_whole = || {
             let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;
-            Ok(word == state::WHOLE)
+            Ok(word == state::WHOLE && self.is_of_this_boot()?)
         };
         let control = self.placed.participants();
         beside(

@@ -14,7 +14,7 @@ use super::{Backing, Segment, data, meta, modes};
 use crate::heap::{self, HeapError};
 use crate::registry::making::{Making, Published};
 use crate::registry::{choose_base, json};
-use crate::{CreateError, FileError, Name, Registry, RegistryError, Uuid};
+use crate::{CreateError, FileError, Name, OpenError, Registry, RegistryError, Uuid};
 
 /// What a new segment shall be. Made by [`Registry::segment`].
 #[derive(Debug, Clone)]
@@ -106,6 +106,23 @@ impl SegmentBuilder<'_> {
     pub fn floating(mut self) -> Self {
         self.place = Place::Floating;
         self
+    }
+
+    /// Opens the segment of that name, whatever it is, or makes it as described if there is none. Of several at once, one
+    /// makes it and all have it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and [`CreateError::Open`] if there is one that cannot be opened.
+    pub fn open_or_create(self) -> Result<Segment, CreateError> {
+        let (registry, name) = (self.registry, self.name.clone());
+        match Segment::open(registry, &name) {
+            Err(OpenError::NotFound { .. }) => {}
+            found => return Ok(found?),
+        }
+        match self.create() {
+            Err(CreateError::Exists { .. }) => Ok(Segment::open(registry, &name)?),
+            made => made,
+        }
     }
 
     /// Makes the segment, all or nothing. Costs what its memory costs (measured: 0.08 s for a

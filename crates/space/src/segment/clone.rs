@@ -49,6 +49,7 @@ impl Segment {
                 // The heap and its types come along; nobody died changing the copy.
                 let mut client = RegionHeader::client_words(&to).map_err(refused)?;
                 client[word::POISON] = word::state::WHOLE;
+                client[word::UNSYNCED] = 0;
                 data::write_header(&to, meta.uuid, client).map_err(refused)?;
                 mneme_sys::fault!("space.clone.header");
                 data::make_durable(&to, &meta.data).map_err(refused)
@@ -70,7 +71,7 @@ pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     let gate = gate.ok_or(CloneError::NoGate)?;
     let is_whole = || {
         let (_, header) = segment.examine().map_err(MapError::from)?;
-        Ok(header.client[word::POISON] == word::state::WHOLE)
+        Ok(data::is_whole(&header.client, segment.meta()))
     };
     let _inside = beside(control, &gate, &slot, PATIENCE, segment, is_whole).map_err(
         |refused| match refused {

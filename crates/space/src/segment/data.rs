@@ -21,6 +21,9 @@ pub(crate) const LAYOUT_HASH: u64 = 0x6d6e_656d_7365_6731;
 pub(crate) mod word {
     /// Whether the segment is whole: one of [`state`].
     pub(crate) const POISON: usize = 0;
+    /// Of a segment on a medium that outlives the machine: in which boot it was changed since all of it was on the
+    /// medium, or 0. Another boot's word says that the machine went down with changes that nobody had written through.
+    pub(crate) const UNSYNCED: usize = 1;
 
     /// What that word says. `CHANGING` without a holder of the lock says that he died.
     pub(crate) mod state {
@@ -96,6 +99,25 @@ fn mismatch(path: &Path, why: &'static str) -> OpenError {
         path: path.to_owned(),
         why,
     }
+}
+
+/// A word that no other boot of this machine has, and that is not 0.
+pub(crate) fn this_boot() -> u64 {
+    static BOOT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let id = u128::from_le_bytes(mneme_sys::boot_id());
+        ((id >> 64) as u64 ^ id as u64).max(1)
+    })
+}
+
+/// Whether the header's words say that nobody left the segment half changed, neither a process nor a machine.
+pub(crate) fn is_whole(client: &[u64; 8], meta: &Meta) -> bool {
+    client[word::POISON] == word::state::WHOLE && is_of_this_boot(client[word::UNSYNCED], meta)
+}
+
+/// Whether the machine has not gone down since with changes that nobody had written through.
+pub(crate) fn is_of_this_boot(unsynced: u64, meta: &Meta) -> bool {
+    meta.backing.is_memory() || unsynced == 0 || unsynced == this_boot()
 }
 
 /// Opens a data file.

@@ -247,16 +247,16 @@ impl Backing {
         Ok(())
     }
 
-    pub(super) fn sync(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
+    pub(super) fn sync(&self, place: &Reservation, range: Range<usize>) -> Result<(), RegionError> {
         let Source::File { file, medium, .. } = &self.source else {
             return Ok(());
         };
-        if *medium != Medium::Other || len == 0 {
+        if *medium != Medium::Other || range.is_empty() {
             return Ok(());
         }
         // SAFETY: the committed range is mapped.
-        if unsafe { libc::msync(place.at(0), len, libc::MS_SYNC) } != 0 {
-            return Err(os("write the region to its medium", len));
+        if unsafe { libc::msync(place.at(range.start), range.len(), libc::MS_SYNC) } != 0 {
+            return Err(os("write the region to its medium", range.len()));
         }
         // The length and the allocation too.
         file.sync_data().map_err(|source| RegionError::Os {

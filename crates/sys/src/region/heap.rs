@@ -175,7 +175,11 @@ impl Backing {
         Ok(())
     }
 
-    pub(super) fn sync(&self, _place: &Reservation, _len: usize) -> Result<(), RegionError> {
+    pub(super) fn sync(
+        &self,
+        _place: &Reservation,
+        _range: Range<usize>,
+    ) -> Result<(), RegionError> {
         Ok(())
     }
 

@@ -1,0 +1,124 @@
+//! Segments on a medium that outlives the machine: what was written through is whole after it went down, and what was not
+//! is not taken for whole.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::Scene;
+use mneme_space::{Access, Attachment, Backing, CloneError, EnterError, Schema, SegVec, Segment};
+
+struct Numbers;
+
+impl Schema for Numbers {
+    type Root<'s> = SegVec<'s, u64>;
+}
+
+fn kept(scene: &Scene, backing: Backing) -> Segment {
+    let builder = scene.registry.segment("s").backing(backing);
+    builder.create().unwrap()
+}
+
+fn on_disk(scene: &Scene) -> Backing {
+    let directory = scene.root.join("disk");
+    std::fs::create_dir(&directory).unwrap();
+    Backing::File { directory }
+}
+
+fn attach(segment: &Segment) -> Attachment {
+    Attachment::new([(segment, Access::ReadWrite)]).unwrap()
+}
+
+fn push(at: &Attachment) -> Result<usize, EnterError> {
+    at.enter(|here| {
+        let numbers = here.root_or_create::<Numbers>("s", SegVec::new_in).unwrap();
+        numbers.push(7);
+        numbers.len()
+    })
+}
+
+/// Where the header says in which boot the segment was changed.
+const UNSYNCED: u64 = 56 + 8;
+
+fn unsynced(data: &Path) -> u64 {
+    let mut word = [0; 8];
+    let file = std::fs::File::open(data).unwrap();
+    file.read_exact_at(&mut word, UNSYNCED).unwrap();
+    u64::from_le_bytes(word)
+}
+
+/// What a boot finds of a file that was changed in the one before.
+fn reboot(data: &Path) {
+    let word = unsynced(data);
+    if word != 0 {
+        let file = std::fs::File::options().write(true).open(data).unwrap();
+        let other = (word ^ 1).max(2).to_le_bytes();
+        file.write_all_at(&other, UNSYNCED).unwrap();
+    }
+}
+
+#[test]
+fn what_was_written_through_is_whole_after_a_reboot() {
+    let scene = Scene::new();
+    let segment = kept(&scene, on_disk(&scene));
+    let data = segment.info().unwrap().data;
+    let at = attach(&segment);
+    for number in 1..3 {
+        assert_eq!(push(&at).unwrap(), number);
+        assert_ne!(unsynced(&data), 0);
+        at.sync().unwrap();
+        assert_eq!(unsynced(&data), 0);
+    }
+    drop(at);
+    reboot(&data);
+    assert!(!segment.info().unwrap().poisoned);
+    assert_eq!(push(&attach(&segment)).unwrap(), 3);
+}
+
+#[test]
+fn what_was_not_is_poisoned_until_somebody_recovers_it() {
+    let scene = Scene::new();
+    let segment = kept(&scene, on_disk(&scene));
+    let data = segment.info().unwrap().data;
+    let at = attach(&segment);
+    push(&at).unwrap();
+    at.sync().unwrap();
+    let before = segment.clone_as("before").unwrap();
+    assert_eq!(unsynced(&before.info().unwrap().data), 0);
+    push(&at).unwrap();
+    drop(at);
+    reboot(&data);
+
+    assert!(segment.info().unwrap().poisoned);
+    let refused = segment.clone_as("after").unwrap_err();
+    assert!(matches!(refused, CloneError::Poisoned { .. }), "{refused}");
+    let at = attach(&segment);
+    for _ in 0..2 {
+        assert!(matches!(at.read(|_| ()), Err(EnterError::Poisoned { .. })));
+        assert!(matches!(push(&at), Err(EnterError::Poisoned { .. })));
+        assert!(matches!(at.sync(), Err(EnterError::Poisoned { .. })));
+    }
+    at.rebuild("s").unwrap();
+    assert_eq!(push(&at).unwrap(), 1);
+    at.sync().unwrap();
+    assert_eq!(unsynced(&data), 0);
+    // The clone is as it was.
+    drop(at);
+    reboot(&before.info().unwrap().data);
+    let at = attach(&before);
+    let found = at.read(|here| here.root::<Numbers>("before").unwrap().len());
+    assert_eq!(found.unwrap(), 1);
+}
+
+#[test]
+fn memory_knows_no_reboot() {
+    let scene = Scene::new();
+    let segment = kept(&scene, Backing::Shared);
+    let at = attach(&segment);
+    push(&at).unwrap();
+    at.sync().unwrap();
+    assert_eq!(unsynced(&segment.info().unwrap().data), 0);
+}
