@@ -160,6 +160,9 @@ pub enum CreateError {
         /// The name.
         name: String,
     },
+    /// There is one, and it cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The sizes make no sense.
     #[error("a segment of {size} bytes growing to {max} is impossible")]
     Size {

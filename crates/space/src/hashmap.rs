@@ -17,6 +17,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
 use std::mem;
+use std::ops::Index;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::{Iter, IterMut, Keys, Values, ValuesMut};
@@ -326,6 +327,15 @@ impl<K: Eq + Hash, V: PartialEq> PartialEq for SegMap<'_, K, V> {
 }
 
 impl<K: Eq + Hash, V: Eq> Eq for SegMap<'_, K, V> {}
+
+/// The value of a key. Panics if there is none, which poisons a segment that was entered to be changed.
+impl<K: Eq + Hash + Borrow<Q>, Q: Hash + Eq + ?Sized, V> Index<&Q> for SegMap<'_, K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        &self.table[key]
+    }
+}
 
 impl<'a, K, V> IntoIterator for &'a SegMap<'_, K, V> {
     type Item = (&'a K, &'a V);

@@ -7,27 +7,41 @@
 //! # Use
 //!
 //! ```
-//! use mneme_space::{Registry, Segment};
-//! use mneme_sys::Access;
-//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use mneme_space::{Access, Attachment, Registry, Schema, SegMap, SegString, Segment};
+//!
+//! // What the segment leads to: the type of its root, for whichever section it is seen in.
+//! struct Visits;
+//! impl Schema for Visits {
+//!     type Root<'s> = SegMap<'s, SegString<'s>, u64>;
+//! }
 //!
 //! # let root = format!("/dev/shm/mneme-space-doc-{}", std::process::id());
 //! let registry = Registry::open(&root)?;                       // or open_default()
-//! let made = registry.segment("genome").max_size(8 << 30).mode(0o660).create()?;
-//! let mapping = made.map(Access::ReadWrite)?;
-//! mapping.region().at::<AtomicU64>(4096)?.store(7, Ordering::Release);
-//! drop(mapping);
+//! let made = registry.segment("visits").max_size(8 << 30).mode(0o660).create()?;
+//! let attached = Attachment::new([(&made, Access::ReadWrite)])?;
+//! attached.enter(|here| {
+//!     let heap = here.heap("visits")?;
+//!     let visits = here.create_root::<Visits>("visits", SegMap::new_in)?;
+//!     visits.insert(SegString::from_str_in("Ada", heap), 1);
+//!     Ok::<_, mneme_space::RootError>(())
+//! })??;
+//! drop(attached);
 //!
-//! // Later, elsewhere, by whoever may: the same bytes at the same address.
-//! let found = Segment::open(&registry, "genome")?;
-//! let mapping = found.map(Access::ReadOnly)?;
-//! assert_eq!(Some(mapping.base().addr()), made.base());
-//! assert_eq!(mapping.region().load_u64(4096)?, 7);
-//! # drop(mapping);
+//! // Later, in another process, by whoever may: the same map, at the same address, as it was left.
+//! let found = Segment::open(&registry, "visits")?;
+//! let attached = Attachment::new([(&found, Access::ReadOnly)])?;
+//! let of_ada = attached.read(|here| Ok::<_, mneme_space::RootError>(
+//!     here.root::<Visits>("visits")?.get("Ada").copied(),
+//! ))??;
+//! assert_eq!(of_ada, Some(1));
+//! # drop(attached);
 //! found.remove()?;
 //! # std::fs::remove_dir_all(&root)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`; who may die when, and what the others see:
+//! `docs/failures.md`.
 //!
 //! # Names
 //!
@@ -41,8 +55,8 @@
 //!
 //! A segment lies at the same address in every process, unless it is
 //! [floating](SegmentBuilder::floating). The registry gives each slots of 1 GiB that no other has; a
-//! [clone](Segment::clone_as) has its original's, for it holds the same pointers, and a process can
-//! have one of the two mapped at a time. What is mapped is mapped once, however many parts of a program
+//! [clone](Segment::clone_as) has its original's, for it holds the same pointers, and in one process
+//! the two are there in turns. What is mapped is mapped once, however many parts of a program
 //! use it, and grows in place.
 //!
 //! # Spaces
@@ -51,8 +65,7 @@
 //! them overlap, so that all can be mapped at once.
 //!
 //! ```
-//! use mneme_space::{Registry, Space};
-//! use mneme_sys::Access;
+//! use mneme_space::{Access, Registry, Space};
 //!
 //! # let root = format!("/dev/shm/mneme-space-doc-spaces-{}", std::process::id());
 //! let registry = Registry::open(&root)?;
@@ -130,6 +143,9 @@ pub use string::SegString;
 pub use uuid::Uuid;
 pub use window::Mapping;
 
+/// What a process may do with a segment, and which pages a segment would like.
+pub use mneme_sys::{Access, PagePolicy};
+
 /// A vector in a segment.
 pub type SegVec<'s, T> = allocator_api2::vec::Vec<T, Heap<'s>>;
 /// A value of its own in a segment; of a list's or tree's next node, for instance.
@@ -137,3 +153,12 @@ pub type SegBox<'s, T> = allocator_api2::boxed::Box<T, Heap<'s>>;
 
 /// The derived code names this crate.
 extern crate self as mneme_space;
+
+/// The guides' examples.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/sharing-data.md")]
+    pub struct Sharing;
+    #[doc = include_str!("../../../docs/guides/keeping-data.md")]
+    pub struct Keeping;
+}

@@ -116,6 +116,22 @@ impl<'s> Here<'s> {
         Ok(unsafe { root.as_mut() })
     }
 
+    /// The root of a segment, to change; made first if the segment has none.
+    ///
+    /// # Errors
+    /// As [`root_mut`](Self::root_mut) and [`create_root`](Self::create_root).
+    pub fn root_or_create<S: Schema>(
+        &mut self,
+        segment: &str,
+        f: impl FnOnce(Heap<'s>) -> S::Root<'s>,
+    ) -> Result<&mut S::Root<'s>, RootError> {
+        match place::<S>(writable(self.settle(segment)?)?) {
+            Err(RootError::Missing { .. }) => self.create_root::<S>(segment, f),
+            Err(refused) => Err(refused),
+            Ok(_) => self.root_mut::<S>(segment),
+        }
+    }
+
     /// Removes the root and hands it out; dropped, it gives its memory back.
     ///
     /// # Errors
