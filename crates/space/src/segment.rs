@@ -4,6 +4,7 @@ pub(crate) mod backing;
 pub(crate) mod builder;
 pub(crate) mod clone;
 pub(crate) mod data;
+pub(crate) mod durable;
 pub(crate) mod mend;
 pub(crate) mod meta;
 pub(crate) mod modes;
@@ -168,7 +169,7 @@ impl Segment {
             data: meta.data.clone(),
             cloned_from: meta.cloned_from,
             poisoned: header.client[data::word::POISON] > data::word::state::CHANGING
-                || !data::is_of_this_boot(header.client[data::word::UNSYNCED], meta),
+                || !durable::is_of_this_boot(header.client[data::word::UNSYNCED], meta),
         };
         Ok((info, header))
     }

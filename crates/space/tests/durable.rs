@@ -9,7 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use common::Scene;
-use mneme_space::{Access, Attachment, Backing, CloneError, EnterError, Schema, SegVec, Segment};
+use mneme_space::{
+    Access, Attachment, Backing, CloneError, Condition, EnterError, Schema, SegVec, Segment,
+};
 
 struct Numbers;
 
@@ -105,6 +107,16 @@ fn what_was_not_is_poisoned_until_somebody_recovers_it() {
     assert_eq!(push(&at).unwrap(), 1);
     at.sync().unwrap();
     assert_eq!(unsynced(&data), 0);
+
+    push(&at).unwrap();
+    drop(at);
+    reboot(&data);
+    assert_eq!(segment.condition().unwrap(), Condition::Poisoned);
+    segment.restore_from(&before).unwrap();
+    assert_eq!(segment.condition().unwrap(), Condition::Whole);
+    assert_eq!(unsynced(&data), 0);
+    let at = attach(&segment);
+    assert_eq!(push(&at).unwrap(), 2);
     // The clone is as it was.
     drop(at);
     reboot(&before.info().unwrap().data);

@@ -8,7 +8,7 @@ use super::place::Place;
 use crate::heap::HeapError;
 use crate::map::{Map, ProcessMap, Set};
 use crate::present::{Ground, Present};
-use crate::segment::grow_region;
+use crate::segment::{durable, grow_region};
 use crate::space::version::VersionWord;
 use crate::window::Placed;
 use crate::{AttachError, Segment};
@@ -69,7 +69,7 @@ impl Members {
                 placed,
                 gate,
                 access: *access,
-                durable: !segment.meta().backing.is_memory(),
+                durable: durable::is_durable(segment.meta()),
             });
         }
         places.sort_by_key(|place| place.segment().uuid());

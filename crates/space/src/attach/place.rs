@@ -1,17 +1,17 @@
 //! One segment of an attachment: its lock, and the word in its header that says whether it is whole.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
 use std::time::Duration;
 
 use mneme_sync::{FencedGate, GateError, OpPin, Participants, Slot, SlotError, Sole};
-use mneme_sys::{Access, HEADER_LEN, RegionError, RegionHeader, fork};
+use mneme_sys::{Access, RegionError, RegionHeader, fork};
 
 use super::members::Growing;
 use crate::present::Present;
-use crate::segment::data;
 use crate::segment::data::word::{self, state};
+use crate::segment::durable;
 use crate::window::Placed;
 use crate::{EnterError, Segment, window};
 
@@ -74,15 +74,8 @@ impl Place {
     /// Notes that what is on the medium is not all, before anything is changed.
     #[inline]
     fn note_unsynced(&self) -> Result<(), RegionError> {
-        if !self.durable {
-            return Ok(());
-        }
-        let region = self.placed.region();
-        let word = &RegionHeader::client(region)?[word::UNSYNCED];
-        // Relaxed: written under the segment's lock.
-        if word.load(Relaxed) != data::this_boot() {
-            word.store(data::this_boot(), Relaxed);
-            region.sync_range(0..HEADER_LEN)?;
+        if self.durable {
+            durable::note_change(self.placed.region())?;
         }
         Ok(())
     }
@@ -90,15 +83,10 @@ impl Place {
     /// Writes all of the segment through to its medium, where it has one, and notes that all is there. Nobody changes
     /// it meanwhile.
     pub(super) fn sync(&self) -> Result<(), RegionError> {
-        if !self.durable {
-            return Ok(());
+        if self.durable {
+            durable::write_through(self.placed.region())?;
         }
-        let region = self.placed.region();
-        region.sync()?;
-        mneme_sys::fault!("space.sync.written");
-        // Relaxed: written under the segment's lock, by those who only read too: all write the same.
-        RegionHeader::client(region)?[word::UNSYNCED].store(0, Relaxed);
-        region.sync_range(0..HEADER_LEN)
+        Ok(())
     }
 
     /// Whether the machine has not gone down since with changes that nobody had written through.
@@ -108,7 +96,7 @@ impl Place {
             return Ok(true);
         }
         let word = RegionHeader::client_word(self.placed.region(), word::UNSYNCED)?;
-        Ok(data::is_of_this_boot(word, self.segment().meta()))
+        Ok(durable::is_of_this_boot(word, self.segment().meta()))
     }
 
     /// Enters beside other readers, if the segment is whole.

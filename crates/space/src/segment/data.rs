@@ -7,6 +7,7 @@ use std::path::Path;
 
 use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionError, RegionHeader};
 
+use super::durable;
 use super::meta::Meta;
 use crate::{FileError, OpenError, Uuid};
 
@@ -101,23 +102,10 @@ fn mismatch(path: &Path, why: &'static str) -> OpenError {
     }
 }
 
-/// A word that no other boot of this machine has, and that is not 0.
-pub(crate) fn this_boot() -> u64 {
-    static BOOT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    *BOOT.get_or_init(|| {
-        let id = u128::from_le_bytes(mneme_sys::boot_id());
-        ((id >> 64) as u64 ^ id as u64).max(1)
-    })
-}
-
 /// Whether the header's words say that nobody left the segment half changed, neither a process nor a machine.
 pub(crate) fn is_whole(client: &[u64; 8], meta: &Meta) -> bool {
-    client[word::POISON] == word::state::WHOLE && is_of_this_boot(client[word::UNSYNCED], meta)
-}
-
-/// Whether the machine has not gone down since with changes that nobody had written through.
-pub(crate) fn is_of_this_boot(unsynced: u64, meta: &Meta) -> bool {
-    meta.backing.is_memory() || unsynced == 0 || unsynced == this_boot()
+    client[word::POISON] == word::state::WHOLE
+        && durable::is_of_this_boot(client[word::UNSYNCED], meta)
 }
 
 /// Opens a data file.

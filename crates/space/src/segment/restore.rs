@@ -4,6 +4,7 @@ use mneme_sys::{Access, FRAME, HEADER_LEN, Region, RegionHeader};
 
 use super::clone::while_nobody_writes;
 use super::data::{self, word};
+use super::durable;
 use super::{Segment, grow_region};
 use crate::attach::{Changing, PATIENCE, SEGMENT_GATE};
 use crate::{CloneError, MapError, RestoreError, present, window};
@@ -49,9 +50,10 @@ impl Segment {
     fn judge(&self) -> Result<Condition, RestoreError> {
         let header = data::examine(self.meta()).map_err(MapError::from)?;
         // Being changed by nobody: he died.
-        Ok(match header.client[word::POISON] {
-            word::state::WHOLE => Condition::Whole,
-            _ => Condition::Poisoned,
+        Ok(if data::is_whole(&header.client, self.meta()) {
+            Condition::Whole
+        } else {
+            Condition::Poisoned
         })
     }
 
@@ -92,6 +94,10 @@ impl Segment {
             mapped(other, Access::ReadOnly)?,
             mapped(self, Access::ReadWrite)?,
         );
+        let durable = durable::is_durable(self.meta());
+        if durable {
+            durable::note_change(&to)?;
+        }
         let state = &RegionHeader::client(&to)?[word::POISON];
         // Dead from here on, or refused: poisoned.
         let changing = Changing::begin(state, word::state::DIED);
@@ -102,6 +108,9 @@ impl Segment {
         data::make_durable(&to, &self.meta().data)?;
         mneme_sys::fault!("space.restore.durable");
         changing.end();
+        if durable {
+            durable::write_through(&to)?;
+        }
         mneme_sys::fault!("space.restore.whole");
         alone.repaired();
         Ok(())
@@ -138,7 +147,7 @@ fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
     }
     let words = RegionHeader::client_words(from)?;
     for (i, target) in RegionHeader::client(to)?.iter().enumerate() {
-        if i != word::POISON {
+        if i != word::POISON && i != word::UNSYNCED {
             target.store(words[i], std::sync::atomic::Ordering::Relaxed);
         }
     }
