@@ -86,6 +86,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Calls
+//!
+//! A program that must not have a space's segments mapped, or has others at their addresses, can have a
+//! process that lives there [run functions](Space::call) for it: a request and a reply of bytes, some 4 us.
+//!
 //! # Permissions
 //!
 //! Those of a file. Who may only read maps the data read-only; the locks he takes too are in `control`,
@@ -102,6 +107,7 @@
 //! A forked child must not touch what its parent has mapped; see [`MapError::Forked`].
 
 mod attach;
+mod call;
 mod error;
 mod hashmap;
 mod heap;
@@ -121,6 +127,7 @@ mod uuid;
 mod window;
 
 pub use attach::Attachment;
+pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use error::{
     AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
     MapError, NameError, OpenError, RegistryError, RemoveError, RestoreError,

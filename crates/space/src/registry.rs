@@ -5,7 +5,7 @@
 //! <root>/registry          JSON: format, identity, the window of addresses, where memory's files go
 //! <root>/lock              locked while addresses are chosen and leftovers are cleaned
 //! <root>/segments/<name>/  meta (JSON), control (participants and locks), data (a link)
-//! <root>/spaces/<name>/    meta (JSON), control, lock
+//! <root>/spaces/<name>/    meta (JSON), control, lock, calls
 //! <root>/making/<uuid>/    something being built, and <uuid>.lock, held by whoever builds it
 //! <root>/dying/<uuid>/     something being removed
 //! ```

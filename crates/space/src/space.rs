@@ -4,6 +4,7 @@
 //! spaces/<name>/meta      JSON: identity, version, the members
 //! spaces/<name>/control   participants, and the version word
 //! spaces/<name>/lock      locked while the members are being changed
+//! spaces/<name>/calls     the mailbox of those who live there (`call`), if ever anybody did
 //! ```
 //! **A space has, at every instant, the members of one version**: a change writes a description with the
 //! next version aside and renames it over the old one, under a lock that the kernel drops for the dead.

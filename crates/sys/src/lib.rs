@@ -21,6 +21,7 @@ mod entropy;
 pub mod fault;
 pub mod files;
 pub mod fork;
+pub mod futex;
 mod liveness;
 mod memory;
 mod prefetch;

@@ -254,12 +254,25 @@ impl Walk<'_> {
         for what in space::stale_members(self.registry, meta) {
             self.finds(directory, what, None);
         }
-        let aside = json::beside(&directory.join("meta"));
-        if aside.exists() {
-            // Whoever changes the space writes it under the space's lock.
+        for (aside, what) in [
+            (
+                json::beside(&directory.join("meta")),
+                "a change of the members was broken off",
+            ),
+            (
+                directory.join("calls.new"),
+                "the making of a mailbox was broken off",
+            ),
+        ] {
+            if !aside.exists() {
+                continue;
+            }
+            // Both are written under the space's lock.
             let held = Lock::attempt(&directory.join("lock")).ok().flatten();
-            let what = "a change of the members was broken off".to_owned();
-            if held.is_some() && aside.exists() && self.finds(&aside, what, Some(REMOVES)) {
+            if held.is_some()
+                && aside.exists()
+                && self.finds(&aside, what.to_owned(), Some(REMOVES))
+            {
                 gone(&aside, std::fs::remove_file(&aside))?;
             }
         }

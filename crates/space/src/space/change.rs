@@ -130,6 +130,16 @@ impl Space {
         Ok((self.meta()?, locked))
     }
 
+    /// Keeps others from changing the space, for what is beside its members.
+    pub(crate) fn lock_members(&self) -> Result<Lock, SpaceChangeError> {
+        Ok(self.lock()?.1)
+    }
+
+    /// The permissions of what those write who take part.
+    pub(crate) fn control_mode(&self) -> Result<u32, FileError> {
+        Ok(modes::control(self.mode()?))
+    }
+
     /// Puts the next version in the place of the description. The space is locked.
     fn replace(&self, mut meta: Meta, mode: u32) -> Result<(), SpaceChangeError> {
         let word = self.version_word()?;

@@ -1,0 +1,261 @@
+//! The calling side.
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use mneme_sync::{Guard, Slot};
+use mneme_sys::{Clock, SystemClock, futex};
+
+use super::mailbox::{Head, MESSAGE, Mailbox, SLOTS};
+use super::{CallError, number, turn};
+use crate::{Space, window};
+
+/// The first and the longest time after which a waiting caller asks whether the resident lives.
+const FIRST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// A space's mailbox as this process has it open. `Send + Sync`; a forked child opens its own.
+pub struct Calls(Mailbox);
+
+/// A slot of the mailbox, which its thread has until this is dropped, or the process dies.
+pub struct Caller<'a> {
+    mailbox: &'a Mailbox,
+    index: usize,
+    head: &'a Head,
+    slot: Slot<'a>,
+    _held: Guard<'a>,
+    /// The thread's.
+    here: PhantomData<*mut ()>,
+}
+
+impl std::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Caller<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caller")
+            .field("slot", &self.index)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Calls {
+    pub(super) fn open(space: &Space) -> Result<Self, CallError> {
+        // Of another space, or gone.
+        space.info()?;
+        Mailbox::open(space)?.map(Self).ok_or(CallError::NoResident)
+    }
+
+    /// Takes a slot for the calling thread; one that a dead caller left is cleared.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`]; [`CallError::Slot`].
+    pub fn caller(&self) -> Result<Caller<'_>, CallError> {
+        let slot = window::slot(&self.0.participants)?;
+        let heads = self.0.heads()?;
+        // The free ones first: to judge the others is dearer.
+        for ask in [false, true] {
+            for (index, head) in heads.iter().enumerate() {
+                let held = match ask {
+                    false => head.caller.try_lock_free(&slot),
+                    true => head.caller.try_lock(&slot),
+                };
+                let Some(held) = held else { continue };
+                let held = held.into_inner();
+                mneme_sys::fault!("space.call.claimed");
+                if is_cleared(head, &slot) {
+                    held.repaired();
+                    return Ok(Caller {
+                        mailbox: &self.0,
+                        index,
+                        head,
+                        slot,
+                        _held: held,
+                        here: PhantomData,
+                    });
+                }
+            }
+        }
+        Err(CallError::Busy { max: SLOTS })
+    }
+}
+
+/// Clears what the last caller left; `false` if a living resident is at it still.
+fn is_cleared(head: &Head, slot: &Slot<'_>) -> bool {
+    if turn::give_up(&head.state) == turn::ABANDONED {
+        // He has this from before he takes a request until after his answer.
+        let Some(dead) = head.resident.try_lock(slot) else {
+            return false;
+        };
+        let dead = dead.into_inner();
+        turn::clear(&head.state);
+        dead.repaired();
+    }
+    turn::clear(&head.state);
+    true
+}
+
+impl Caller<'_> {
+    /// Runs a function in a process that lives in the space, and returns its reply. Some microseconds, of which most
+    /// is waking.
+    ///
+    /// # Errors
+    /// [`CallError::NoResident`], [`Died`](CallError::Died), [`Stalled`](CallError::Stalled) after `patience`;
+    /// [`Unknown`](CallError::Unknown), [`Panicked`](CallError::Panicked), [`Refused`](CallError::Refused),
+    /// [`TooLong`](CallError::TooLong). After `Stalled` this slot serves again when the resident has answered;
+    /// until then it says `Busy`.
+    pub fn call(
+        &mut self,
+        function: &str,
+        request: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let mut reply = Vec::new();
+        self.call_into(function, request, &mut reply, patience)?;
+        Ok(reply)
+    }
+
+    /// The same with a vector for the reply, whose room is used again.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub fn call_into(
+        &mut self,
+        function: &str,
+        request: &[u8],
+        reply: &mut Vec<u8>,
+        patience: Duration,
+    ) -> Result<(), CallError> {
+        if request.len() > MESSAGE {
+            return Err(too_long(request.len()));
+        }
+        if turn::look(&self.head.state) != turn::FREE && !is_cleared(self.head, &self.slot) {
+            return Err(CallError::Busy { max: 1 });
+        }
+        if !self.mailbox.seems_served()? {
+            return Err(CallError::NoResident);
+        }
+        self.mailbox.write(self.index, request)?;
+        self.head.function.store(number(function), Relaxed);
+        self.head.len.store(request.len() as u64, Relaxed);
+        mneme_sys::fault!("space.call.written");
+        turn::ask(&self.head.state);
+        mneme_sys::fault!("space.call.asked");
+        self.mailbox.bell()?.ring(false);
+        let answer = self.wait(patience)?;
+        mneme_sys::fault!("space.call.answered");
+        let len = self.head.len.load(Relaxed);
+        if matches!(answer, turn::DONE | turn::REFUSED) {
+            self.mailbox.read(self.index, len, reply)?;
+        }
+        turn::clear(&self.head.state);
+        match answer {
+            turn::DONE => Ok(()),
+            turn::PANICKED => Err(CallError::Panicked),
+            turn::REFUSED => Err(CallError::Refused {
+                why: String::from_utf8_lossy(reply).into_owned(),
+            }),
+            turn::TOO_LONG => Err(too_long(usize::try_from(len).unwrap_or(usize::MAX))),
+            _ => Err(CallError::Unknown {
+                name: function.to_owned(),
+            }),
+        }
+    }
+
+    /// Waits for an answer.
+    fn wait(&self, patience: Duration) -> Result<u32, CallError> {
+        let state = &self.head.state;
+        let pending = |seen| matches!(seen, turn::ASKED | turn::TAKEN);
+        for _ in 0..self.mailbox.spins {
+            let seen = turn::look(state);
+            if !pending(seen) {
+                return Ok(seen);
+            }
+            std::hint::spin_loop();
+        }
+        let began = SystemClock.now_ns();
+        let waited = || Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
+        let mut slice = FIRST;
+        // SYNC: SeqCst with the resident's exchange and look: either he sees that this sleeps, or this sees his answer.
+        self.head.waits.store(1, SeqCst);
+        let answer = loop {
+            let seen = state.load(SeqCst);
+            if !pending(seen) {
+                break Ok(seen);
+            }
+            let left = patience.saturating_sub(waited());
+            if left.is_zero() {
+                break self.give_up(waited());
+            }
+            let asleep_at = waited();
+            futex::wait(state, seen, slice.min(left));
+            if turn::look(state) == seen && waited() - asleep_at >= slice.min(left) {
+                // Nothing happened for a whole slice.
+                if let Some(ended) = self.judge(seen)? {
+                    break ended;
+                }
+                slice = (slice * 2).min(LONGEST);
+            }
+        };
+        self.head.waits.store(0, Relaxed);
+        answer
+    }
+
+    /// Out of patience; unless the answer came just now.
+    fn give_up(&self, waited: Duration) -> Result<u32, CallError> {
+        let pid = self.head.pid.load(Relaxed);
+        match turn::give_up(&self.head.state) {
+            turn::FREE if !self.mailbox.is_served(&self.slot)? => Err(CallError::NoResident),
+            turn::FREE => Err(CallError::Stalled { pid: 0, waited }),
+            turn::ABANDONED => Err(CallError::Stalled { pid, waited }),
+            answered => Ok(answered),
+        }
+    }
+
+    /// Whether whoever should answer is dead; `None`: wait on.
+    fn judge(&self, seen: u32) -> Result<Option<Result<u32, CallError>>, CallError> {
+        if seen == turn::ASKED {
+            // Who was woken may have died of it, or stand still.
+            self.mailbox.bell()?.ring(true);
+            if self.mailbox.is_served(&self.slot)? {
+                return Ok(None);
+            }
+            return Ok(match turn::give_up(&self.head.state) {
+                turn::FREE => Some(Err(CallError::NoResident)),
+                _ => None,
+            });
+        }
+        let pid = self.head.pid.load(Relaxed);
+        let Some(dead) = self.head.resident.try_lock(&self.slot) else {
+            return Ok(None);
+        };
+        let dead = dead.into_inner();
+        // With the lock: nobody is at it. He may have answered before he died.
+        let ended = match turn::look(&self.head.state) {
+            turn::TAKEN => {
+                turn::clear(&self.head.state);
+                Err(CallError::Died { pid })
+            }
+            answered => Ok(answered),
+        };
+        dead.repaired();
+        Ok(Some(ended))
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        // What a resident is at he clears himself.
+        if turn::give_up(&self.head.state) > turn::ABANDONED {
+            turn::clear(&self.head.state);
+        }
+    }
+}
+
+fn too_long(len: usize) -> CallError {
+    CallError::TooLong { len, max: MESSAGE }
+}

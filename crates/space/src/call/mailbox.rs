@@ -1,0 +1,250 @@
+//! The mailbox: a file of the space that callers and residents map, with slots for requests.
+//!
+//! ```text
+//!     0  region header         magic, format, the space's identity; client word 0: the control region's incarnation
+//!   128  Bell                  who sleeps until there is work
+//!  4096  Head x SLOTS          128 B each: state and locks of a request
+//!  8192  message x SLOTS       64 KiB each
+//! ```
+//! Whoever may take part in the space may write to it: nothing in it is believed that is not checked, lengths above all.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use mneme_sync::{Participants, RobustLock, Slot};
+use mneme_sys::{
+    Access, HEADER_LEN, HeaderError, PagePolicy, Region, RegionError, RegionHeader, Shared, futex,
+    racy,
+};
+
+use super::CallError;
+use crate::registry::json::set_mode;
+use crate::registry::making::gone;
+use crate::{FileError, Space, window};
+
+const MAGIC: [u8; 8] = *b"MNEMCALL";
+const FORMAT: u32 = 1;
+const LAYOUT_HASH: u64 =
+    (size_of::<Bell>() as u64) << 40 | (size_of::<Head>() as u64) << 24 | SLOTS as u64;
+
+/// Requests that can be on their way.
+pub(super) const SLOTS: usize = 16;
+/// Threads that can serve.
+pub(super) const SEATS: usize = 16;
+/// Bytes of a request or a reply.
+pub(super) const MESSAGE: usize = 64 << 10;
+
+const HEADS: u64 = 4096;
+const MESSAGES: u64 = 8192;
+const LEN: usize = MESSAGES as usize + SLOTS * MESSAGE;
+
+/// Where residents wait.
+#[repr(C, align(128))]
+pub(super) struct Bell {
+    /// Changes whenever there is work.
+    rung: AtomicU32,
+    /// Who sleeps, and who died sleeping: never too few.
+    asleep: AtomicU32,
+    _rest: [AtomicU32; 30],
+    /// Each held by a thread that serves.
+    pub(super) seats: [RobustLock; SEATS],
+}
+
+/// A slot without its message.
+#[repr(C, align(128))]
+pub(super) struct Head {
+    /// See [`super::turn`].
+    pub(super) state: AtomicU32,
+    /// The caller sleeps.
+    pub(super) waits: AtomicU32,
+    /// Who runs the request, for the caller's error.
+    pub(super) pid: AtomicU32,
+    _pad: AtomicU32,
+    pub(super) function: AtomicU64,
+    /// Bytes of the message.
+    pub(super) len: AtomicU64,
+    pub(super) caller: RobustLock,
+    pub(super) resident: RobustLock,
+    _rest: [AtomicU64; 10],
+}
+
+const _: () = assert!(size_of::<Bell>() == 256 && size_of::<Head>() == 128);
+const _: () = assert!(HEADER_LEN + size_of::<Bell>() <= HEADS as usize);
+const _: () = assert!(SLOTS * size_of::<Head>() <= (MESSAGES - HEADS) as usize);
+
+// SAFETY: atomics without padding; a lock is a word.
+unsafe impl Shared for Bell {}
+// SAFETY: as above.
+unsafe impl Shared for Head {}
+
+/// A space's mailbox, mapped, and this process as a participant of the space.
+pub(super) struct Mailbox {
+    region: Region,
+    pub(super) participants: Participants,
+    /// Looks at a word before it sleeps: somebody else may run meanwhile.
+    pub(super) spins: u32,
+}
+
+/// Looks before sleeping: some microseconds.
+const SPINS: u32 = 200;
+
+impl Mailbox {
+    /// Opens the mailbox of a space; `None` if there is none, or one of before a restart.
+    pub(super) fn open(space: &Space) -> Result<Option<Self>, CallError> {
+        let control = space.directory().join("control");
+        let participants = window::open_control(&control, space.uuid())?;
+        let path = space.directory().join("calls");
+        let file = match File::options().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(FileError::at("open", path)(e).into()),
+        };
+        let region = Region::map(file.into(), Access::ReadWrite, LEN, PagePolicy::Small)?;
+        let header = RegionHeader::read(&region, MAGIC, FORMAT, LAYOUT_HASH)?;
+        if region.len() < LEN || header.uuid != space.uuid().to_bytes() {
+            return Err(CallError::Header(HeaderError::Damaged {
+                what: "it is too short, or another space's",
+            }));
+        }
+        // Its locks name slots of that control region.
+        if header.client[0] != participants.incarnation() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            region,
+            participants,
+            spins: if futex::is_spinning_useful() {
+                SPINS
+            } else {
+                0
+            },
+        }))
+    }
+
+    /// The same, and makes one if need be.
+    pub(super) fn open_or_make(space: &Space) -> Result<Self, CallError> {
+        let usable = |opened| match opened {
+            Ok(Some(mailbox)) => Some(Ok(mailbox)),
+            Ok(None) | Err(CallError::Header(_)) => None,
+            Err(other) => Some(Err(other)),
+        };
+        if let Some(opened) = usable(Self::open(space)) {
+            return opened;
+        }
+        let _locked = space.lock_members()?;
+        // Somebody was faster.
+        if let Some(opened) = usable(Self::open(space)) {
+            return opened;
+        }
+        make(space, &space.directory().join("calls"))?;
+        Self::open(space)?.ok_or(CallError::NoResident)
+    }
+
+    pub(super) fn bell(&self) -> Result<&Bell, RegionError> {
+        self.region.at(HEADER_LEN as u64)
+    }
+
+    pub(super) fn heads(&self) -> Result<&[Head], RegionError> {
+        self.region.slice_at(HEADS, SLOTS)
+    }
+
+    /// Writes a message, which has been found short enough.
+    pub(super) fn write(&self, slot: usize, bytes: &[u8]) -> Result<(), RegionError> {
+        let to = self.region.bytes_at(at(slot), bytes.len().min(MESSAGE))?;
+        // SAFETY: as many bytes are mapped there; whoever writes there too breaks the protocol and gets torn bytes.
+        unsafe { racy::store(&bytes[..bytes.len().min(MESSAGE)], to) };
+        Ok(())
+    }
+
+    /// Copies a message, of a length that is believed only as far as there is room.
+    pub(super) fn read(
+        &self,
+        slot: usize,
+        len: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<(), RegionError> {
+        let len = usize::try_from(len).unwrap_or(MESSAGE).min(MESSAGE);
+        into.clear();
+        into.resize(len, 0);
+        let from = self.region.bytes_at(at(slot), len)?;
+        // SAFETY: as many bytes are mapped there.
+        unsafe { racy::load(from, into) };
+        Ok(())
+    }
+
+    /// Whether a living thread serves. Asks the kernel for each that seems to.
+    pub(super) fn is_served(&self, slot: &Slot<'_>) -> Result<bool, RegionError> {
+        let seats = &self.bell()?.seats;
+        Ok(seats.iter().any(|seat| {
+            // One of the dead's is given back by this.
+            seat.owner().is_some() && seat.try_lock(slot).is_none()
+        }))
+    }
+
+    /// Whether some thread seems to serve, at the cost of some loads.
+    pub(super) fn seems_served(&self) -> Result<bool, RegionError> {
+        Ok(self.bell()?.seats.iter().any(|seat| seat.owner().is_some()))
+    }
+}
+
+fn at(slot: usize) -> u64 {
+    MESSAGES + (slot * MESSAGE) as u64
+}
+
+impl Bell {
+    /// There is work, for one who sleeps or, if it was not taken up, for all.
+    pub(super) fn ring(&self, all: bool) {
+        // SYNC: SeqCst with `sleep`: either he sees the work, or this sees that he sleeps.
+        self.rung.fetch_add(1, SeqCst);
+        if self.asleep.load(SeqCst) > 0 {
+            futex::wake(&self.rung, if all { u32::MAX } else { 1 });
+        }
+    }
+
+    /// What `sleep` compares with, read before one looks for work.
+    pub(super) fn rung(&self) -> u32 {
+        self.rung.load(SeqCst)
+    }
+
+    /// Sleeps unless it has rung since.
+    pub(super) fn sleep(&self, since: u32, limit: Duration) {
+        // SYNC: pairs with the load in `ring`.
+        self.asleep.fetch_add(1, SeqCst);
+        mneme_sys::fault!("space.serve.asleep");
+        futex::wait(&self.rung, since, limit);
+        self.asleep.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Makes an empty mailbox. The space is locked.
+fn make(space: &Space, path: &Path) -> Result<(), CallError> {
+    let aside = path.with_extension("new");
+    gone(&aside, fs::remove_file(&aside))?;
+    let file = crate::segment::data::create(&aside)?;
+    let region = Region::map(file.into(), Access::ReadWrite, LEN, PagePolicy::Small)?;
+    region.grow(LEN)?;
+    mneme_sys::fault!("space.reside.reserved");
+    let participants = window::open_control(&space.directory().join("control"), space.uuid())?;
+    let mut client = [0; 8];
+    client[0] = participants.incarnation();
+    let header = RegionHeader {
+        magic: MAGIC,
+        format: FORMAT,
+        header_len: HEADER_LEN as u32,
+        layout_hash: LAYOUT_HASH,
+        uuid: space.uuid().to_bytes(),
+        max_len: LEN as u64,
+        committed_len: LEN as u64,
+        client,
+        checksum: 0,
+    };
+    header.write(&region)?;
+    set_mode(&aside, space.control_mode()?).map_err(FileError::at("share", &aside))?;
+    mneme_sys::fault!("space.reside.made");
+    fs::rename(&aside, path).map_err(FileError::at("name", path))?;
+    mneme_sys::fault!("space.reside.named");
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The serving side.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::Duration;
+
+use mneme_sync::Slot;
+use mneme_sys::futex;
+
+use super::mailbox::{Head, MESSAGE, Mailbox, SEATS};
+use super::{CallError, Entry, Functions, turn};
+use crate::{Attachment, EnterError, Here, Space, window};
+
+/// How long a resident sleeps before it looks by itself: whether it shall stop, and whether somebody was woken and
+/// died of it.
+const NAP: Duration = Duration::from_millis(100);
+
+/// A process that lives in a space. `Send + Sync`: several threads may serve.
+pub struct Residence {
+    mailbox: Mailbox,
+    attachment: Attachment,
+    functions: Functions,
+}
+
+impl std::fmt::Debug for Residence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Residence")
+            .field("attachment", &self.attachment)
+            .field("functions", &self.functions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Residence {
+    pub(super) fn new(space: &Space, functions: Functions) -> Result<Self, CallError> {
+        let attachment = space.attach()?;
+        let mailbox = Mailbox::open_or_make(space)?;
+        Ok(Self {
+            mailbox,
+            attachment,
+            functions,
+        })
+    }
+
+    /// The space as it lives here.
+    #[must_use]
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// Serves callers in this thread until `stop` is set, which it notices within a tenth of a second.
+    ///
+    /// # Errors
+    /// [`CallError::Full`]; [`CallError::Slot`]. What fails in a call is told its caller.
+    pub fn serve(&self, stop: &AtomicBool) -> Result<(), CallError> {
+        let slot = window::slot(&self.mailbox.participants)?;
+        let bell = self.mailbox.bell()?;
+        let heads = self.mailbox.heads()?;
+        let mut seats = bell.seats.iter().enumerate();
+        let seat = seats.find_map(|(number, seat)| {
+            let taken = seat.try_lock(&slot)?.into_inner();
+            taken.repaired();
+            Some((number, taken))
+        });
+        let (first, _seat) = seat.ok_or(CallError::Full { max: SEATS })?;
+        mneme_sys::fault!("space.serve.seated");
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        // SYNC: pairs with whatever Release store sets it.
+        while !stop.load(Acquire) {
+            let rung = bell.rung();
+            let mut served = false;
+            for (index, head) in heads
+                .iter()
+                .enumerate()
+                .cycle()
+                .skip(first)
+                .take(heads.len())
+            {
+                if turn::look(&head.state) == turn::ASKED {
+                    served |= self.serve_one(index, head, &slot, &mut request, &mut reply)?;
+                }
+            }
+            if served {
+                continue;
+            }
+            // The next call often follows at once.
+            let mut spins = 0..self.mailbox.spins;
+            if !spins.any(|_| {
+                std::hint::spin_loop();
+                bell.rung() != rung
+            }) {
+                bell.sleep(rung, NAP);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a request, if it is there still, and answers it.
+    fn serve_one(
+        &self,
+        index: usize,
+        head: &Head,
+        slot: &Slot<'_>,
+        request: &mut Vec<u8>,
+        reply: &mut Vec<u8>,
+    ) -> Result<bool, CallError> {
+        // Of a dead resident too: what he had taken is not ASKED.
+        let Some(held) = head.resident.try_lock(slot) else {
+            return Ok(false);
+        };
+        let held = held.into_inner();
+        head.pid.store(std::process::id(), Relaxed);
+        if !turn::take(&head.state) {
+            return Ok(false);
+        }
+        held.repaired();
+        mneme_sys::fault!("space.serve.taken");
+        self.mailbox.read(index, head.len.load(Relaxed), request)?;
+        reply.clear();
+        let how = self.run(head.function.load(Relaxed), request, reply);
+        mneme_sys::fault!("space.serve.run");
+        head.len.store(reply.len() as u64, Relaxed);
+        let how = match reply.len() {
+            0..=MESSAGE => {
+                self.mailbox.write(index, reply)?;
+                how
+            }
+            _ => turn::TOO_LONG,
+        };
+        mneme_sys::fault!("space.serve.written");
+        let heard = turn::answer(&head.state, how);
+        mneme_sys::fault!("space.serve.answered");
+        // Before the caller is woken: he may ask again at once.
+        drop(held);
+        if heard && head.waits.load(SeqCst) != 0 {
+            futex::wake(&head.state, 1);
+        }
+        Ok(true)
+    }
+
+    /// Runs a function in a section; says how it ended.
+    fn run(&self, function: u64, request: &[u8], reply: &mut Vec<u8>) -> u32 {
+        let Some(Entry { writes, function }) = self.functions.0.get(&function) else {
+            return turn::UNKNOWN;
+        };
+        // What it leaves half changed of the segments is poisoned; of the reply nothing is kept.
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            if *writes {
+                self.attachment
+                    .enter(|here: &mut Here<'_>| function(here, request, reply))
+            } else {
+                self.attachment
+                    .read(|here: &mut Here<'_>| function(here, request, reply))
+            }
+        }));
+        match ended {
+            Ok(Ok(())) => turn::DONE,
+            Ok(Err(refused)) => {
+                refuse(&refused, reply);
+                turn::REFUSED
+            }
+            Err(_panic) => {
+                reply.clear();
+                turn::PANICKED
+            }
+        }
+    }
+}
+
+/// Tells the caller why there was no section.
+fn refuse(error: &EnterError, reply: &mut Vec<u8>) {
+    reply.clear();
+    reply.extend(error.to_string().into_bytes().into_iter().take(MESSAGE));
+}

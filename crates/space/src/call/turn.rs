@@ -1,0 +1,143 @@
+//! The states of a request, and who may change which:
+//!
+//! ```text
+//!             caller                 resident                 caller
+//!   FREE ---------------> ASKED ---------------> TAKEN --------------> ...
+//!    ^ ^                    |                      | |
+//!    | +---- caller --------+     caller, out of   | +-- resident --> DONE, PANICKED, ... -- caller --> FREE
+//!    |       (withdraws)          patience, or dead|
+//!    +---------- resident, in the end -- ABANDONED-+
+//! ```
+//! The caller holds the slot's lock `caller` throughout, the resident its lock `resident` from before TAKEN until after
+//! his answer. So whoever gets the lock `caller` of a dead caller clears what he left, and whoever gets the lock
+//! `resident` while the state is TAKEN or ABANDONED knows that the resident is dead. Every step from a state that the
+//! other side may leave at the same time is an exchange.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
+
+/// Nothing is asked.
+pub(super) const FREE: u32 = 0;
+/// There is a request.
+pub(super) const ASKED: u32 = 1;
+/// A resident runs it.
+pub(super) const TAKEN: u32 = 2;
+/// The same, and nobody waits for the answer.
+pub(super) const ABANDONED: u32 = 3;
+/// There is a reply.
+pub(super) const DONE: u32 = 4;
+/// The function panicked.
+pub(super) const PANICKED: u32 = 5;
+/// There is no such function.
+pub(super) const UNKNOWN: u32 = 6;
+/// The space could not be entered; the reply says why.
+pub(super) const REFUSED: u32 = 7;
+/// The reply has no room; its length is there.
+pub(super) const TOO_LONG: u32 = 8;
+
+/// The caller asks; what the request is has been written.
+pub(super) fn ask(state: &AtomicU32) {
+    // SYNC: pairs with the exchange in `take`. SeqCst: before the look at who sleeps, as `bell` needs it.
+    state.store(ASKED, SeqCst);
+}
+
+/// A resident takes a request, if there is one.
+pub(super) fn take(state: &AtomicU32) -> bool {
+    // SYNC: pairs with the store in `ask`: the request is seen.
+    state
+        .compare_exchange(ASKED, TAKEN, AcqRel, Acquire)
+        .is_ok()
+}
+
+/// The resident answers what he took. `false`: nobody waits any more, and the slot is free.
+pub(super) fn answer(state: &AtomicU32, how: u32) -> bool {
+    // SYNC: pairs with the Acquire load in `look`: the reply is seen. SeqCst: before the look at who sleeps.
+    if state.compare_exchange(TAKEN, how, SeqCst, Acquire).is_ok() {
+        return true;
+    }
+    // ABANDONED, which nobody leaves but the resident and who knows him to be dead.
+    state.store(FREE, SeqCst);
+    false
+}
+
+/// What the caller finds.
+pub(super) fn look(state: &AtomicU32) -> u32 {
+    // SYNC: pairs with the exchange in `answer`.
+    state.load(Acquire)
+}
+
+/// The caller, or who follows a dead one, gives up. What is left of the request: FREE, ABANDONED to a living resident,
+/// or an answer that came just now, which stays.
+pub(super) fn give_up(state: &AtomicU32) -> u32 {
+    // SYNC: as in `take` and `answer`.
+    let withdrawn = state.compare_exchange(ASKED, FREE, AcqRel, Acquire);
+    let Err(now) = withdrawn else {
+        return FREE;
+    };
+    if now != TAKEN {
+        return now;
+    }
+    match state.compare_exchange(TAKEN, ABANDONED, AcqRel, Acquire) {
+        Ok(_) => ABANDONED,
+        Err(answered) => answered,
+    }
+}
+
+/// The slot is free: after an answer, or after a death.
+pub(super) fn clear(state: &AtomicU32) {
+    // SYNC: the next use of the slot is under the same lock, or the resident is dead.
+    state.store(FREE, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every order of a caller's and a resident's steps, where each is one exchange or store.
+    #[test]
+    fn whatever_the_order_an_answer_is_had_or_nobody_waits_and_the_slot_comes_back() {
+        // The caller gives up before, between, or after the resident's two steps.
+        for when in 0..3 {
+            let state = AtomicU32::new(FREE);
+            ask(&state);
+            let mut left = None;
+            let mut taken = false;
+            for step in 0..3 {
+                if step == when {
+                    left = Some(give_up(&state));
+                }
+                match step {
+                    0 => taken = take(&state),
+                    1 if taken => {
+                        let heard = answer(&state, DONE);
+                        assert_eq!(heard, left.is_none(), "{when}");
+                    }
+                    _ => {}
+                }
+            }
+            match left {
+                // Withdrawn, or abandoned and freed by the resident.
+                Some(FREE) => assert!(!taken),
+                Some(ABANDONED) => assert!(taken),
+                Some(DONE) => clear(&state),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(look(&state), FREE, "{when}");
+        }
+    }
+
+    #[test]
+    fn of_two_residents_one_takes_a_request() {
+        let state = AtomicU32::new(FREE);
+        assert!(!take(&state));
+        ask(&state);
+        let taken = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| take(&state)));
+            threads
+                .into_iter()
+                .map(|thread| u32::from(thread.join().unwrap()))
+                .sum::<u32>()
+        });
+        assert_eq!(taken, 1);
+    }
+}
