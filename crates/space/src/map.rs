@@ -9,8 +9,10 @@
 //!
 //! After SpaceJMP's switching of address spaces (§3.2, §4.1).
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod conformance;
+#[cfg(all(test, not(miri)))]
+mod models;
 mod process;
 mod visitors;
 

@@ -1,4 +1,5 @@
 //! What every map of segments must do, whatever it is made of. [`conforms`] runs all of it.
+#![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -117,7 +117,8 @@ impl<'a> Visit<'a> {
 
     #[inline]
     fn say(&self, set: *const Set) {
-        self.cell.visits.store(set.cast_mut(), Ordering::Relaxed);
+        // SYNC: pairs with the Acquire loads below, which may read this instead of the end of the visit before.
+        self.cell.visits.store(set.cast_mut(), Ordering::Release);
         // SYNC: pairs with the fences in `is_visited` and `is_inside`.
         fence(Ordering::SeqCst);
     }
