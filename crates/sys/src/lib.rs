@@ -28,6 +28,7 @@ mod prefetch;
 pub mod racy;
 mod region;
 mod topology;
+mod view;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
@@ -42,3 +43,4 @@ pub use region::{
     RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,
 };
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
+pub use view::View;

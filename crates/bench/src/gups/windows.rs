@@ -3,9 +3,8 @@
 use crate::error::BenchError;
 use crate::scratch::{Scratch, space};
 use mneme_space::{Attachment, EnterError, RootError, Schema, SegVec, Segment};
-use mneme_sys::Access;
+use mneme_sys::{Access, View};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 /// A change of one word.
@@ -142,49 +141,6 @@ impl Windows for Entered {
     }
 }
 
-/// A file's mapping of its own, by the system calls and nothing else.
-struct Mapped {
-    start: *mut u64,
-    bytes: usize,
-}
-
-impl Mapped {
-    fn new(files: &Files, window: usize) -> Result<Self, BenchError> {
-        let bytes = files.words * 8;
-        // SAFETY: a new mapping, at an address of the kernel's choice, of a file that nobody shortens.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                files.files[window].as_raw_fd(),
-                files.offset as libc::off_t,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            let why = std::io::Error::last_os_error();
-            return Err(BenchError::Space(format!("mmap: {why}")));
-        }
-        Ok(Self {
-            start: start.cast(),
-            bytes,
-        })
-    }
-
-    fn words(&mut self) -> &mut [u64] {
-        // SAFETY: mapped over this length while `self` lives; one thread uses it, and nobody is in a section meanwhile.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes / 8) }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody refers to it any more.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
-    }
-}
-
 /// The files of windows, without what a segment is.
 struct Files {
     files: Vec<File>,
@@ -206,12 +162,19 @@ impl Files {
             offset: segments.offset,
         })
     }
+
+    /// A window, mapped by a system call and nothing else.
+    fn map(&self, window: usize) -> Result<View, BenchError> {
+        // SAFETY: nobody shortens the file, and nobody is in a section of the segment while this is used.
+        let view = unsafe { View::map(&self.files[window], self.offset, self.words * 8) };
+        view.map_err(|why| BenchError::Space(format!("mmap: {why}")))
+    }
 }
 
 /// The paper's MAP: one window is mapped at a time, and unmapped when another is wanted.
 pub struct Remapped {
     files: Files,
-    now: Option<(usize, Mapped)>,
+    now: Option<(usize, View)>,
 }
 
 impl Remapped {
@@ -233,7 +196,7 @@ impl Windows for Remapped {
         }
         // Unmapped first: the two are not there at a time.
         self.now = None;
-        let mut mapped = Mapped::new(&self.files, window)?;
+        let mut mapped = self.files.map(window)?;
         apply(mapped.words(), updates);
         self.now = Some((window, mapped));
         Ok(())
@@ -241,12 +204,12 @@ impl Windows for Remapped {
 }
 
 /// What nobody can beat: all windows mapped at once, no lock.
-pub struct Bare(Vec<Mapped>);
+pub struct Bare(Vec<View>);
 
 impl Bare {
     pub fn new(segments: &Segments) -> Result<Self, BenchError> {
         let files = Files::new(segments)?;
-        let mapped = (0..files.files.len()).map(|window| Mapped::new(&files, window));
+        let mapped = (0..files.files.len()).map(|window| files.map(window));
         Ok(Self(mapped.collect::<Result<_, _>>()?))
     }
 }

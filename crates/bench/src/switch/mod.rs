@@ -202,8 +202,7 @@ fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
             attached.enter(|here| _ = black_box(here)).map_err(space)
         }),
         job(KERNEL, CALL_CASE.to_owned(), span, || {
-            // SAFETY: no preconditions.
-            black_box(unsafe { libc::syscall(libc::SYS_getppid) });
+            black_box(std::os::unix::process::parent_id());
             Ok(())
         }),
     ];
