@@ -9,6 +9,7 @@
 //! alone, with the control file or with the machine; then, as after a panic, the segment is *poisoned*,
 //! for nobody can know whether its heap and what lies in it are whole.
 
+mod inside;
 mod members;
 mod place;
 
@@ -26,6 +27,7 @@ use crate::here::{self, Here};
 use crate::map::{Map, ProcessMap, Visit, is_visited};
 use crate::present::{self, Present};
 use crate::{AttachError, EnterError, MapError, Segment, Space, window};
+pub use inside::{Entered, Inside};
 pub(crate) use members::SEGMENT_GATE;
 use members::{Members, Version};
 use place::Place;
@@ -215,11 +217,16 @@ impl Attachment {
             unsafe { here::section(present, f) }.ok_or(EnterError::Nested)
         });
         drop(visit);
+        self.sweep_if_needed();
+        result
+    }
+
+    #[inline]
+    fn sweep_if_needed(&self) {
         // Relaxed: who does not see it yet leaves it to the next.
         if self.unswept.load(Relaxed) {
             self.sweep(&mut self.changes());
         }
-        result
     }
 
     /// Begins a visit to the members, and keeps them as they are.
@@ -280,24 +287,10 @@ impl Attachment {
         };
         // A participant of each; the slot is the thread's.
         let slot = window::slot(place.placed.participants())?;
-        if present.exclusive {
-            let alone = place.gate.sole_within(&slot, self.patience)?;
-            // The news is in the segment's header too, where it outlives the control file.
-            let died = alone.owner_died();
-            let alone = alone.into_inner();
-            let changing = place.begin(&alone, died)?;
-            mneme_sys::fault!("space.enter.begun");
-            place.follow(present)?;
-            let result = self.with_locks(places, rest, f);
-            mneme_sys::fault!("space.enter.done");
-            changing.end();
-            mneme_sys::fault!("space.enter.ended");
-            result
-        } else {
-            let _beside = place.beside(&slot, self.patience)?;
-            place.follow(present)?;
-            self.with_locks(places, rest, f)
-        }
+        let lock = place.lock(&slot, present, self.patience)?;
+        let result = self.with_locks(places, rest, f);
+        lock.end();
+        result
     }
 
     /// Writes what is attached for writing through to its medium, where it has one that outlives the machine, and waits

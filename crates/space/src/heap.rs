@@ -19,6 +19,7 @@ mod slabs;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod untyped;
 
 use std::alloc::Layout;
 use std::fmt;
@@ -32,6 +33,7 @@ use allocator_api2::alloc::{AllocError, Allocator};
 pub use check::{HeapProblem, HeapReport};
 pub use error::HeapError;
 pub use stats::HeapStats;
+pub use untyped::UntypedHeap;
 
 use crate::present::{self, Present};
 use layout::{FORMAT, Kind, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, State};

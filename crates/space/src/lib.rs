@@ -126,14 +126,14 @@ mod string;
 mod uuid;
 mod window;
 
-pub use attach::Attachment;
+pub use attach::{Attachment, Entered, Inside};
 pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use error::{
     AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
     MapError, NameError, OpenError, RegistryError, RemoveError, RestoreError,
 };
 pub use hashmap::SegMap;
-pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats};
+pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};
 pub use here::Here;
 pub use local::{LocalError, LocalSegment};
 pub use name::Name;

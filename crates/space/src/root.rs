@@ -49,6 +49,12 @@ pub enum RootError {
         /// The segment.
         segment: Box<str>,
     },
+    /// What was to become a root without a type is no block of the segment's heap.
+    #[error("no block of segment {segment:?} lies at that address")]
+    NoBlock {
+        /// The segment.
+        segment: Box<str>,
+    },
     /// The root's record names a place where it cannot lie.
     #[error("the root of segment {segment:?} is said to lie at offset {at}, which is impossible")]
     Damaged {

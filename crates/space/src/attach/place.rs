@@ -15,6 +15,39 @@ use crate::segment::durable;
 use crate::window::Placed;
 use crate::{EnterError, Segment, window};
 
+/// The lock of one segment, as a section holds it. Dropped in unwinding, it calls what may have been changed poisoned.
+pub(super) enum Lock<'a> {
+    /// Nobody else is inside.
+    Alone {
+        changing: Changing<'a>,
+        /// Given back last.
+        alone: Sole<'a>,
+    },
+    /// Beside other readers.
+    Beside { _pin: OpPin<'a> },
+}
+
+impl Lock<'_> {
+    /// Leaves what is whole.
+    #[inline]
+    pub(super) fn end(self) {
+        if let Self::Alone { changing, alone } = self {
+            mneme_sys::fault!("space.enter.done");
+            changing.end();
+            mneme_sys::fault!("space.enter.ended");
+            drop(alone);
+        }
+    }
+
+    /// Leaves what may be half changed.
+    pub(super) fn abandon(self) {
+        if let Self::Alone { changing, alone } = self {
+            changing.abandon();
+            drop(alone);
+        }
+    }
+}
+
 /// One segment of an attachment.
 pub(super) struct Place {
     pub(super) placed: Arc<Placed>,
@@ -40,8 +73,33 @@ impl Place {
         }
     }
 
+    /// Enters its lock, as a section of `present` does: alone, and from now on the segment is called being changed; or
+    /// beside other readers. The slot is the thread's.
+    #[inline]
+    pub(super) fn lock<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        present: &Present,
+        patience: Duration,
+    ) -> Result<Lock<'a>, EnterError> {
+        let lock = if present.exclusive {
+            let alone = self.gate.sole_within(slot, patience)?;
+            // The news is in the segment's header too, where it outlives the control file.
+            let died = alone.owner_died();
+            let alone = alone.into_inner();
+            let changing = self.begin(&alone, died)?;
+            mneme_sys::fault!("space.enter.begun");
+            Lock::Alone { changing, alone }
+        } else {
+            let _pin = self.beside(slot, patience)?;
+            Lock::Beside { _pin }
+        };
+        self.follow(present)?;
+        Ok(lock)
+    }
+
     /// Alone with the segment, of which others died: begins to change it, unless it is poisoned.
-    pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
+    fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
         if died || alone.met_dead() {
             window::reap(self.placed.participants());
         }
@@ -100,11 +158,7 @@ impl Place {
     }
 
     /// Enters beside other readers, if the segment is whole.
-    pub(super) fn beside<'a>(
-        &'a self,
-        slot: &Slot<'a>,
-        patience: Duration,
-    ) -> Result<OpPin<'a>, EnterError> {
+    fn beside<'a>(&'a self, slot: &Slot<'a>, patience: Duration) -> Result<OpPin<'a>, EnterError> {
         // With the lock held, or the answer is of a moment.
         let is_whole = || {
             let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;
@@ -123,7 +177,7 @@ impl Place {
 
     /// Follows growth by others. With the lock held.
     #[inline]
-    pub(super) fn follow(&self, present: &Present) -> Result<(), RegionError> {
+    fn follow(&self, present: &Present) -> Result<(), RegionError> {
         let region = self.placed.region();
         let mut len = region.len();
         if RegionHeader::committed(region)? > len as u64 {
@@ -205,6 +259,12 @@ impl<'a> Changing<'a> {
 
     pub(crate) fn end(self) {
         self.leave(state::WHOLE);
+        std::mem::forget(self);
+    }
+
+    /// Ends it in the middle.
+    fn abandon(self) {
+        self.leave(state::PANICKED);
         std::mem::forget(self);
     }
 

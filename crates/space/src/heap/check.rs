@@ -400,7 +400,7 @@ fn walk_list(
 }
 
 /// Whether a block that was handed out begins at this offset.
-fn in_block(raw: Raw, at: u64) -> bool {
+pub(super) fn in_block(raw: Raw, at: u64) -> bool {
     let (page, offset) = ((at / PAGE as u64), (at % PAGE as u64) as u32);
     let Ok(page) = u32::try_from(page) else {
         return false;

@@ -74,7 +74,10 @@ struct Own(Plain<Option<&'static Cell>>);
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if let Some(cell) = self.0.get() {
+        if let Some(cell) = self.0.get()
+            // Written by this thread alone. A visit that a later destructor ends keeps its cell, for good.
+            && cell.visits.load(Ordering::Relaxed).is_null()
+        {
             // SYNC: pairs with the Acquire exchange in `claim`.
             cell.taken.store(false, Ordering::Release);
         }

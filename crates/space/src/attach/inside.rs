@@ -1,0 +1,144 @@
+//! Sections that begin with one call and end with another: what bindings to other languages stand on.
+//!
+//! **It is the same section**: the same locks in the same order, the same words about who is changing what, the same mark
+//! of the thread. [`Attachment::enter`] is the form for Rust, since a closure cannot forget to leave; here the caller
+//! promises that.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use mneme_sys::Access;
+
+use super::Attachment;
+use super::place::Lock;
+use crate::heap::UntypedHeap;
+use crate::map::{Map, Visit};
+use crate::present::{self, Marked, Present};
+use crate::{EnterError, window};
+
+/// The calling thread inside of an attachment's segments. Dropping it leaves, and calls what may have been changed whole,
+/// or poisoned if the thread is panicking.
+#[must_use = "dropping it leaves at once"]
+pub struct Inside<'a> {
+    attachment: &'a Attachment,
+    present: &'a [Present],
+    /// The three parts of being inside, given up in this order.
+    marked: Option<Marked<'a>>,
+    locks: Vec<Lock<'a>>,
+    visit: Option<Visit<'a>>,
+    left: Left,
+}
+
+/// What is said of the segments that may have been changed, at the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Whole,
+    Poisoned,
+}
+
+/// A segment that a thread is inside of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its first byte.
+    pub base: NonNull<u8>,
+    /// Bytes mapped there at this moment.
+    pub len: usize,
+    /// Whether it may be changed: nobody else is inside of it then.
+    pub writable: bool,
+}
+
+impl fmt::Debug for Inside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside")
+            .field("segments", &self.present)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Attachment {
+    /// Begins a section that ends when the result is dropped: one like [`enter`](Self::enter)'s, or for
+    /// [`Access::ReadOnly`] one like [`read`](Self::read)'s. Costs what those cost, and an allocation.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    ///
+    /// # Safety
+    /// The result must be dropped, not forgotten, before the attachment is; the thread is believed to be inside as
+    /// long as it is not. A thread that ends before should [`abandon`](Inside::abandon) it.
+    pub unsafe fn switch_in(&self, access: Access) -> Result<Inside<'_>, EnterError> {
+        let (mut visit, members) = self.visit()?;
+        self.map.show(&mut visit, self.patience)?;
+        let present = match access {
+            Access::ReadWrite => &members.write,
+            Access::ReadOnly => &members.read,
+        };
+        let mut inside = Inside {
+            attachment: self,
+            present,
+            marked: None,
+            locks: Vec::with_capacity(present.len()),
+            visit: Some(visit),
+            left: Left::Whole,
+        };
+        for (place, present) in members.places.iter().zip(present) {
+            let slot = window::slot(place.placed.participants())?;
+            inside
+                .locks
+                .push(place.lock(&slot, present, self.patience)?);
+        }
+        // SAFETY: each is mapped over the length noted and locked as it says until the mark is taken back, in `drop`,
+        // which happens by the caller's promise.
+        inside.marked = Some(unsafe { present::mark(present) }.ok_or(EnterError::Nested)?);
+        Ok(inside)
+    }
+}
+
+impl Inside<'_> {
+    /// The segments that were entered, in the order of their identities.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = Entered<'_>> {
+        self.present.iter().map(|present| Entered {
+            name: &present.name,
+            base: present.base,
+            len: present.len(),
+            writable: present.exclusive,
+        })
+    }
+
+    /// The heap of the segment in which an address lies; `None` if it is in none of these.
+    #[must_use]
+    pub fn heap(&self, address: usize) -> Option<UntypedHeap> {
+        let lies_in = |present: &&Present| {
+            let offset = address.checked_sub(present.base.addr().get());
+            offset.is_some_and(|offset| offset < present.len())
+        };
+        let found = self.present.iter().find(lies_in)?;
+        Some(UntypedHeap::new(found.base))
+    }
+
+    /// Leaves in the middle of something: what may have been changed is poisoned, as by a panic.
+    pub fn abandon(mut self) {
+        self.left = Left::Poisoned;
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.marked = None;
+        while let Some(lock) = self.locks.pop() {
+            if self.left == Left::Poisoned {
+                lock.abandon();
+            } else if std::thread::panicking() {
+                drop(lock);
+            } else {
+                lock.end();
+            }
+        }
+        self.visit = None;
+        // A forked child gives back nothing of its parent's.
+        if !self.attachment.map.is_forked() {
+            self.attachment.sweep_if_needed();
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A heap as programs see it that have no types to show: blocks of bytes, and a root that is the address of one.
+//!
+//! **What was made without types is never taken for typed, nor the other way round**: such a root is kept with a layout
+//! hash of its own, which no schema has, and asking for the one kind where the other lies is an error.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use allocator_api2::alloc::Allocator;
+
+use super::check::in_block;
+use super::{Heap, PAGE, RootRecord, classes, slabs};
+use crate::RootError;
+use crate::heap::layout::Kind;
+use crate::present::{self, Present};
+
+/// What stands for the layout of a root without a type.
+const UNTYPED: u64 = u64::from_le_bytes(*b"untyped\0");
+
+/// The heap of a segment that the calling thread is inside of, for blocks without types. Made by
+/// [`Inside::heap`](crate::Inside::heap).
+///
+/// Like [`Heap`], it works in the thread that entered the segment and until that thread leaves; afterwards and elsewhere
+/// every call is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UntypedHeap(Heap<'static>);
+
+impl UntypedHeap {
+    pub(crate) fn new(base: NonNull<u8>) -> Self {
+        Self(Heap::new(base))
+    }
+
+    /// A block of at least `layout.size()` bytes, of one if that is zero; [`usable`](Self::usable) says how many it has.
+    /// `None` if the segment is full, was entered for reading only, or is not entered.
+    #[must_use]
+    pub fn allocate(self, layout: Layout) -> Option<NonNull<u8>> {
+        Some(self.0.allocate(not_empty(layout)?).ok()?.cast())
+    }
+
+    /// The same, filled with zeros.
+    #[must_use]
+    pub fn allocate_zeroed(self, layout: Layout) -> Option<NonNull<u8>> {
+        Some(self.0.allocate_zeroed(not_empty(layout)?).ok()?.cast())
+    }
+
+    /// Bytes of a block; `None` if `block` is not the address of one that is handed out.
+    #[must_use]
+    pub fn usable(self, block: NonNull<u8>) -> Option<usize> {
+        self.present(|present| {
+            let raw = present.raw()?;
+            let at = block.addr().get().checked_sub(present.base.addr().get())?;
+            if !in_block(raw, at as u64) {
+                return None;
+            }
+            let (page, offset) = raw.place(block)?;
+            let entry = raw.entry(page).ok()?;
+            let state = entry.state();
+            if state.kind == Kind::Large {
+                return Some(state.pages as usize * PAGE);
+            }
+            let found = slabs::find(raw, page, entry, offset).ok()?;
+            Some(classes::TABLE[found.class as usize].size as usize)
+        })?
+    }
+
+    /// Gives a block back; says whether it was one.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    pub unsafe fn free(self, block: NonNull<u8>) -> bool {
+        let Some(size) = self.usable(block).filter(|_| self.is_writable()) else {
+            return false;
+        };
+        let Ok(layout) = Layout::from_size_align(size, 1) else {
+            return false;
+        };
+        // SAFETY: a block that is handed out; nobody uses it, by the caller's promise.
+        unsafe { self.0.deallocate(block, layout) };
+        true
+    }
+
+    /// Makes a block longer or shorter, where it lies or elsewhere; it keeps its first bytes. `None`, and it is as it was,
+    /// if `block` is none or there is no memory.
+    ///
+    /// # Safety
+    /// Nobody uses the block by its old address afterwards, if there is a new one.
+    #[must_use]
+    pub unsafe fn resize(self, block: NonNull<u8>, layout: Layout) -> Option<NonNull<u8>> {
+        let size = self.usable(block).filter(|_| self.is_writable())?;
+        let (old, new) = (
+            Layout::from_size_align(size, layout.align()).ok()?,
+            not_empty(layout)?,
+        );
+        // SAFETY: a block that is handed out, with that many bytes, and the caller's promise.
+        let moved = unsafe {
+            if new.size() > size {
+                self.0.grow(block, old, new)
+            } else {
+                self.0.shrink(block, old, new)
+            }
+        };
+        Some(moved.ok()?.cast())
+    }
+
+    /// The root: `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`RootError::Layout`] if it was created with a type, [`RootError::Damaged`], and as
+    /// [`Heap::stats`].
+    pub fn root(self) -> Result<Option<NonNull<u8>>, RootError> {
+        let record = self.record()?;
+        if record.at == 0 {
+            return Ok(None);
+        }
+        let damaged = || RootError::Damaged {
+            segment: self.name(),
+            at: record.at,
+        };
+        let at = usize::try_from(record.at).map_err(|_| damaged())?;
+        let address = self.0.base.addr().checked_add(at).ok_or_else(damaged)?;
+        let root = self.0.base.with_addr(address);
+        match self.usable(root) {
+            Some(_) => Ok(Some(root)),
+            None => Err(damaged()),
+        }
+    }
+
+    /// Makes a block the root, or none; the one that was is not given back.
+    ///
+    /// # Errors
+    /// [`RootError::Layout`] if there is a root with a type, [`RootError::ReadOnly`], [`RootError::NoBlock`], and as
+    /// [`Heap::stats`].
+    pub fn set_root(self, block: Option<NonNull<u8>>) -> Result<(), RootError> {
+        self.record()?;
+        let segment = || self.name();
+        if !self.is_writable() {
+            return Err(RootError::ReadOnly { segment: segment() });
+        }
+        let record = match block {
+            None => RootRecord::default(),
+            Some(block) => {
+                let size = self.usable(block);
+                let size = size.ok_or_else(|| RootError::NoBlock { segment: segment() })?;
+                RootRecord {
+                    at: (block.addr().get() - self.0.base.addr().get()) as u64,
+                    layout: UNTYPED,
+                    size: size as u64,
+                }
+            }
+        };
+        self.present(|present| present.set_root_record(record));
+        Ok(())
+    }
+
+    /// The root's record, if it is one without a type or none.
+    fn record(self) -> Result<RootRecord, RootError> {
+        self.0.stats()?;
+        let record = self.present(Present::root_record).flatten();
+        let record = record.unwrap_or_default();
+        if record.at != 0 && record.layout != UNTYPED {
+            return Err(RootError::Layout {
+                segment: self.name(),
+                expected: UNTYPED,
+                found: record.layout,
+            });
+        }
+        Ok(record)
+    }
+
+    fn is_writable(self) -> bool {
+        self.present(|present| present.exclusive).unwrap_or(false)
+    }
+
+    fn name(self) -> Box<str> {
+        let name = self.present(|present| present.name.clone());
+        name.unwrap_or_default()
+    }
+
+    fn present<R>(self, f: impl FnOnce(&Present) -> R) -> Option<R> {
+        present::with(self.0.base, f)
+    }
+}
+
+/// For one byte at least: a block has an address of its own.
+fn not_empty(layout: Layout) -> Option<Layout> {
+    Layout::from_size_align(layout.size().max(1), layout.align()).ok()
+}
