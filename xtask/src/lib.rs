@@ -4,8 +4,10 @@
 //! - [`proof`]: the lists of `docs/proof.md` (models, Miri, long runs), read by the commands that run them.
 //! - [`steps`]: running named steps with their times and a summary.
 //! - [`ci`], [`ladder`]: the two commands.
+//! - [`install_c`]: the libraries for C programs, copied to where they look.
 
 pub mod ci;
+pub mod install_c;
 pub mod ladder;
 pub mod layering;
 pub mod proof;

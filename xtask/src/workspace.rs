@@ -18,13 +18,15 @@ pub struct Workspace {
 pub struct Package {
     /// Its name in the manifest.
     pub name: String,
+    /// Its version.
+    pub version: String,
     /// The directory of its manifest.
     pub directory: PathBuf,
     /// Names of the packages it depends on in any kind: normal, build, dev.
     pub dependencies: Vec<String>,
     /// Names of its features.
     pub features: Vec<String>,
-    /// Whether it has a library target.
+    /// Whether it has a library target, for Rust or for C.
     pub is_library: bool,
 }
 
@@ -75,6 +77,7 @@ impl Package {
         let manifest = PathBuf::from(text(&package["manifest_path"]));
         Self {
             name: text(&package["name"]),
+            version: text(&package["version"]),
             directory: manifest.parent().unwrap_or(Path::new(".")).to_path_buf(),
             dependencies: list(&package["dependencies"])
                 .iter()
@@ -87,7 +90,7 @@ impl Package {
             is_library: list(&package["targets"])
                 .iter()
                 .flat_map(|target| list(&target["kind"]))
-                .any(|kind| kind == "lib"),
+                .any(|kind| kind == "lib" || kind == "cdylib"),
         }
     }
 }

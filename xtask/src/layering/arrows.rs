@@ -54,6 +54,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mneme-genomics",
         &["mneme-sys", "mneme-sync", "mneme-space"],
     ),
+    // The same for programs in C: a shell around segments, which nothing in Rust knows.
+    ("mneme-c", &["mneme-sys", "mneme-sync", "mneme-space"]),
     ("xtask", &[]),
 ];
 

@@ -158,7 +158,11 @@ impl Place {
     }
 
     /// Enters beside other readers, if the segment is whole.
-    fn beside<'a>(&'a self, slot: &Slot<'a>, patience: Duration) -> Result<OpPin<'a>, EnterError> {
+    pub(super) fn beside<'a>(
+        &'a self,
+        slot: &Slot<'a>,
+        patience: Duration,
+    ) -> Result<OpPin<'a>, EnterError> {
         // With the lock held, or the answer is of a moment.
         let is_whole = || {
             let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;

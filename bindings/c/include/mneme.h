@@ -1,0 +1,327 @@
+/*
+ * mneme.h: segments and address spaces that outlive every process.
+ *
+ * A SEGMENT is a named range of memory with an address of its own, the same in every process, so that pointers from
+ * one part of it to another stay true. A SPACE (VAS) is a named set of segments. A process ATTACHES a space and a
+ * thread SWITCHES into it: then it holds the lock of every segment of the space, shared where the segment is attached
+ * for reading, alone where it is attached for writing, until it switches out.
+ *
+ * The functions are those of SpaceJMP (El Hajj et al., ASPLOS 2016, figure 3; figure 40 of El Hajj's and Merritt's
+ * longer treatment). C11 or later, C++11 or later, Linux, 64 bits. docs/c-api.md is the guide.
+ *
+ * FAILURE. Functions that return an int return 0, or -1 on failure; those that return an id or a pointer return NULL on
+ * failure. mneme_code() and mneme_error() tell why, for the calling thread. Nothing here ends the process, and no
+ * argument but a wrong pointer can: an id or handle that is stale, of another kind or made up is MNEME_EHANDLE. Each
+ * function's comment names the codes peculiar to it; MNEME_EINVAL, _EHANDLE, _EPERM, _EIO, _EDAMAGED, _EFORKED,
+ * _EREGISTRY and _EINTERNAL can come from any.
+ *
+ * THREADS. Any function may be called by any thread at any time. What a thread is switched into concerns that thread
+ * alone. A thread that ends while it is inside, or calls exit() there, leaves the segments it could change POISONED,
+ * for they may be half changed; so does a process that is killed. After longjmp the thread is still inside. Nothing
+ * here is for signal handlers, and a thread must not be cancelled asynchronously within a call.
+ *
+ * PROCESSES. Names are global; ids and handles are this process' own. A child made by fork() without exec() can use
+ * neither what its parent attached nor attach anything itself (MNEME_EFORKED).
+ */
+#ifndef MNEME_H
+#define MNEME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Types ------------------------------------------------------------------------------------------------------ */
+
+/* A space, a segment, and an attached space, as this process knows them. Values to compare and to pass back; they
+ * point to nothing. NULL is none. The same space or segment has the same id however often it is found. */
+typedef struct mneme_vas *vasid_t;
+typedef struct mneme_segment *segid_t;
+typedef struct mneme_attached *vhandle_t;
+
+/* The dissertation's names. */
+typedef vasid_t vid_t;
+typedef segid_t sid_t;
+typedef vhandle_t vh_t;
+
+/* ---- Constants -------------------------------------------------------------------------------------------------- */
+
+/* The release, as 0x00MMmmpp. mneme_version() is that of the library that is linked. */
+#define MNEME_VERSION 0x000100
+
+#define MNEME_READ 1
+#define MNEME_WRITE 2
+
+/* For vas_switch(): the process' own address space, in which the thread is inside of nothing but what it attached to
+ * CURRENT there. */
+#define MNEME_PRIMARY ((vhandle_t)1)
+/* For seg_attach() and seg_detach(): what the calling thread is in now. */
+#define MNEME_CURRENT ((vhandle_t)2)
+
+/* What seg_alloc_in() keeps the bytes in. */
+#define SEG_SHARED 0 /* memory, gone at the next start of the machine */
+#define SEG_HUGE 1   /* memory in pages of 2 MiB */
+#define SEG_FILE 2   /* a file in a directory of your choice */
+#define SEG_DAX 3    /* a file on persistent memory */
+
+/* Commands of seg_ctl(). */
+#define SEG_STAT 1    /* seg_stat_t *: what it is at this moment */
+#define SEG_CHMOD 2   /* permissions, as of seg_alloc() */
+#define SEG_GROW 3    /* bytes: at least so many are committed */
+#define SEG_ACCEPT 4  /* none: it is whole, you vouch for that. Ends poisoning */
+#define SEG_REBUILD 5 /* none: empty it, with a new heap and no root. Ends poisoning */
+#define SEG_CHECK 6   /* none: verify its heap */
+#define SEG_RESTORE 7 /* segid_t: give it the contents of a clone, or of what it is a clone of. Ends poisoning */
+#define SEG_SYNC 8    /* none: write it through to its medium, if that outlives the machine, and wait for it */
+
+/* Commands of vas_ctl(). */
+#define VAS_STAT 1  /* vas_stat_t *: what it is at this moment */
+#define VAS_CHMOD 2 /* permissions, as of vas_create() */
+
+/* What mneme_code() says. The numbers stay. */
+#define MNEME_OK 0
+#define MNEME_EINVAL 1      /* an argument is impossible: NULL, no mode, no command, no block */
+#define MNEME_EHANDLE 2     /* no such id or handle: stale, of another kind, or made up */
+#define MNEME_ENAME 3       /* no name: 1 to 200 bytes of UTF-8, no '/', no control character, no '.' at the front */
+#define MNEME_ENOTFOUND 4   /* nothing has that name; a member or an attached segment is not there */
+#define MNEME_EEXIST 5      /* something has that name; it is a member already */
+#define MNEME_EADDRESS 6    /* the address cannot be had: see seg_alloc() */
+#define MNEME_EOVERLAP 7    /* two segments of one space claim the same addresses */
+#define MNEME_ENOMEM 8      /* no memory, no room in the segment, the file system or the registry's window */
+#define MNEME_EPERM 9       /* permissions forbid it */
+#define MNEME_EREADONLY 10  /* the segment was entered for reading only */
+#define MNEME_EBUSY 11      /* in use: by a living process, or by a thread of this one */
+#define MNEME_ESTALLED 12   /* who holds a lock lives and does not leave: the text names him. Try again */
+#define MNEME_EPOISONED 13  /* somebody died while changing it: SEG_REBUILD, _RESTORE or _ACCEPT */
+#define MNEME_EOUTSIDE 14   /* the thread is not inside of the segment */
+#define MNEME_EINSIDE 15    /* the thread is inside of something: vas_switch(PRIMARY) first */
+#define MNEME_EAMBIGUOUS 16 /* several segments are writable here: name one with seg_malloc() */
+#define MNEME_EROOT 17      /* the root was made by a program with types, and is not for this one */
+#define MNEME_ESTALE 18     /* it was removed, or made anew under its name */
+#define MNEME_EFORKED 19    /* a forked child may not use what its parent attached */
+#define MNEME_EDAMAGED 20   /* a file is damaged, or of another version */
+#define MNEME_EREGISTRY 21  /* the registry cannot be opened or worked on */
+#define MNEME_EBACKING 22   /* this machine does not have that kind of memory */
+#define MNEME_EIO 23        /* the operating system failed otherwise */
+#define MNEME_EINTERNAL 24  /* a defect of this library */
+
+/* The paper's short names, unless MNEME_NO_SHORT_NAMES is defined. */
+#ifndef MNEME_NO_SHORT_NAMES
+#ifndef READ
+#define READ MNEME_READ
+#endif
+#ifndef WRITE
+#define WRITE MNEME_WRITE
+#endif
+#ifndef PRIMARY
+#define PRIMARY MNEME_PRIMARY
+#endif
+#ifndef CURRENT
+#define CURRENT MNEME_CURRENT
+#endif
+#endif
+
+/* ---- What went wrong -------------------------------------------------------------------------------------------- */
+
+/* The code of the last call that failed in this thread; MNEME_OK before the first. Calls that succeed leave it, but for
+ * seg_root(), whose NULL may be an answer. */
+int mneme_code(void);
+
+/* The text that belongs to it: English, without a line's end, of arbitrary length. Valid until the thread's next call
+ * that fails. Never NULL. */
+const char *mneme_error(void);
+
+/* The version of the library. */
+uint32_t mneme_version(void);
+
+/* ---- The registry ----------------------------------------------------------------------------------------------- */
+
+/* Works in the registry in this directory from now on, and makes it if there is none. Without this call it is
+ * $MNEME_DIR, else mneme in $XDG_RUNTIME_DIR, else /run/user/<uid>/mneme, else /dev/shm/mneme-<uid>-registry; opened
+ * with the first call that needs it. Ids of another registry stay valid. MNEME_EREGISTRY. */
+int mneme_registry(const char *directory);
+
+/* The addresses in which the registry's segments lie: the first, and how many bytes. Either pointer may be NULL. */
+int mneme_window(void **base, size_t *bytes);
+
+/* How long vas_switch() waits for each lock, in milliseconds; 1000 unless set. For spaces attached from now on. */
+int mneme_patience(uint32_t milliseconds);
+
+/* ---- Spaces ----------------------------------------------------------------------------------------------------- */
+
+/* Permissions, of spaces and of segments: a file's, in octal (0660); or READ, or READ|WRITE, for the owner alone. The
+ * papers' decimal 660 is read as 0660 too: a number above 0777 whose digits are octal ones. There is no right to
+ * execute, and none to write without reading: other numbers are MNEME_EINVAL. */
+
+/* The space of that name. MNEME_ENOTFOUND, _ENAME. */
+vasid_t vas_find(const char *name);
+
+/* Makes a space without segments. Who may read it may attach it, who may write it may change which segments it has.
+ * MNEME_EEXIST, _ENAME, _ENOMEM. */
+vasid_t vas_create(const char *name, unsigned perms);
+
+/* Makes a space with the same segments and permissions: `name~1`, or the next number that is free. */
+vasid_t vas_clone(vasid_t vid);
+
+/* The same, under a name of your choice. MNEME_EEXIST, _ENAME. */
+vasid_t vas_clone_as(vasid_t vid, const char *name);
+
+/* Removes a space; its segments stay, its id is stale. MNEME_EBUSY while a living process has it attached. */
+int vas_delete(vasid_t vid);
+
+/* Attaches a space: maps its segments, touches nothing of them and takes no lock. Each call makes another handle. Later
+ * changes of the space are followed by each vas_switch(). MNEME_EPERM, _ENOTFOUND or _ESTALE (a member is gone). */
+vhandle_t vas_attach(vasid_t vid);
+
+/* The same, with what the space gives (MNEME_READ|MNEME_WRITE), or for reading only (MNEME_READ). */
+vhandle_t vas_attach_as(vasid_t vid, int access);
+
+/* Gives up a handle. Other threads that are inside stay so until they leave. MNEME_EINSIDE if the calling thread is. */
+int vas_detach(vhandle_t vh);
+
+/* Switches the calling thread: leaves where it is, and enters the attached space, or the primary one. Returns with the
+ * locks of its segments held, alone where the space gives writing. Entering again what one is in leaves and enters it.
+ * MNEME_ESTALLED, _EPOISONED, _EBUSY (threads of this process are inside of other segments with the same addresses),
+ * _ENOTFOUND, _ESTALE, _EPERM (following the space's changes); the thread is inside of nothing then, unless the
+ * handle is none (MNEME_EHANDLE), which changes nothing. */
+int vas_switch(vhandle_t vh);
+
+/* The same, to read only (MNEME_READ): beside other readers, whatever the space gives. */
+int vas_switch_as(vhandle_t vh, int access);
+
+/* Where the calling thread is: a handle, or PRIMARY. */
+vhandle_t vas_current(void);
+
+/* What everybody who attaches the space may do with a segment of it. MNEME_ENOTFOUND. */
+int vas_access(vasid_t vid, segid_t sid, int access);
+
+/* Calls `each` with every space's name, in order, until it returns something else than 0. Returns the number of calls,
+ * or -1. The name is valid during the call; `each` may call anything here, and must not throw. */
+int vas_list(int (*each)(const char *name, void *data), void *data);
+
+/* The same for the segments of a space, with what may be done with each. */
+int vas_members(vasid_t vid, int (*each)(const char *name, int access, void *data), void *data);
+
+/* What a space is at a moment. */
+typedef struct vas_stat {
+    uint64_t version;      /* counts its changes, from 1 */
+    uint32_t mode;         /* permissions */
+    uint32_t members;      /* segments */
+    unsigned char uuid[16]; /* its identity, which no other space ever has */
+    char name[208];
+} vas_stat_t;
+
+/* vas_ctl(command, vid) or vas_ctl(command, vid, argument): VAS_STAT, VAS_CHMOD. */
+int vas_control(int command, vasid_t vid, uintptr_t argument);
+
+/* ---- Segments --------------------------------------------------------------------------------------------------- */
+
+/* Makes a segment that can grow to `bytes` bytes, 1 MiB at least, rounded up to 2 MiB. It takes addresses for all of
+ * them, in steps of 1 GiB; memory for 2 MiB, and for the rest when its heap needs it (or by SEG_GROW). `base` NULL: the
+ * registry chooses an address that no other segment has. Otherwise its first byte lies there: in the registry's window
+ * (mneme_window) and at a multiple of 1 GiB, or it is MNEME_EADDRESS; two segments may have one address, and cannot be
+ * in one space then. MNEME_EEXIST, _ENAME, _ENOMEM. */
+segid_t seg_alloc(const char *name, const void *base, size_t bytes, unsigned perms);
+
+/* The same in SEG_SHARED, SEG_HUGE, SEG_FILE or SEG_DAX; `directory` for the last two, else NULL. MNEME_EBACKING. */
+segid_t seg_alloc_in(const char *name, const void *base, size_t bytes, unsigned perms, int backing,
+                     const char *directory);
+
+/* The segment of that name. MNEME_ENOTFOUND, _ENAME. */
+segid_t seg_find(const char *name);
+
+/* Makes a segment with the same contents, at the same address: `name~1`, or the next number that is free. Nobody
+ * changes the original meanwhile. MNEME_ESTALLED, _EPOISONED, _ENOMEM; _ESTALLED too if the calling thread itself is
+ * inside of it to write. */
+segid_t seg_clone(segid_t sid);
+
+/* The same, under a name of your choice. MNEME_EEXIST, _ENAME. */
+segid_t seg_clone_as(segid_t sid, const char *name);
+
+/* Removes a segment and what it holds; its id is stale. MNEME_EBUSY while a living process has it attached. */
+int seg_delete(segid_t sid);
+
+/* seg_attach(vid, sid): for all who attach the space, now or later; the others have it with their next switch.
+ * seg_attach(vh, sid): for this handle alone. seg_attach(CURRENT, sid): for the handle that the calling thread is in
+ * or, in the primary space, for this thread. Read-only if the segment's permissions have nobody write it. A calling
+ * thread that is inside of what is changed leaves and enters it, so that the segment is there; if that fails, as
+ * vas_switch() does, it is inside of nothing though the segment is attached. seg_detach() likewise.
+ * MNEME_EEXIST, _EOVERLAP, _ENOTFOUND (detach), _EPERM. */
+int seg_attach_vas(vasid_t vid, segid_t sid);
+int seg_attach_handle(vhandle_t vh, segid_t sid);
+int seg_detach_vas(vasid_t vid, segid_t sid);
+int seg_detach_handle(vhandle_t vh, segid_t sid);
+
+/* As vas_list(), for segments. */
+int seg_list(int (*each)(const char *name, void *data), void *data);
+
+/* What a segment is at a moment. */
+typedef struct seg_stat {
+    void *base;            /* its first byte; NULL if it has no address of its own */
+    uint64_t size;         /* committed bytes */
+    uint64_t max_size;     /* bytes to which it may grow */
+    uint32_t mode;         /* permissions */
+    int32_t poisoned;      /* 1: it needs SEG_REBUILD, _RESTORE or _ACCEPT, and somebody has noticed */
+    unsigned char uuid[16]; /* its identity, which no other segment ever has */
+    char name[208];
+} seg_stat_t;
+
+/* seg_ctl(sid, command) or seg_ctl(sid, command, argument): SEG_STAT and the others above. SEG_ACCEPT and those after it
+ * wait for the lock as vas_switch() does, and are MNEME_EINSIDE in a thread that is inside of anything. */
+int seg_control(segid_t sid, int command, uintptr_t argument);
+
+/* ---- What lies in a segment ------------------------------------------------------------------------------------- */
+
+/* The heap of the one segment that the calling thread may write where it is: MNEME_EOUTSIDE or _EREADONLY if there is
+ * none, _EAMBIGUOUS if there are several. Aligned to 16 bytes. A block lives until somebody frees it, in any process.
+ * MNEME_ENOMEM if the segment is full. */
+void *vas_malloc(size_t bytes);
+void *vas_calloc(size_t count, size_t bytes);
+
+/* As realloc(): in whatever segment the block is; NULL is vas_malloc(). The block stays as it was on failure. */
+void *vas_realloc(void *block, size_t bytes);
+
+/* Gives a block back, of whatever segment the thread is inside of to write. NULL does nothing. What is no block, as one
+ * that is free already, is MNEME_EINVAL and changes nothing. */
+int vas_free(void *block);
+
+/* Bytes that a block really has; 0 if it is none, or not here. */
+size_t vas_usable_size(const void *block);
+
+/* The same in the segment named. `align` is a power of two up to 2 MiB. */
+void *seg_malloc(segid_t sid, size_t bytes);
+void *seg_calloc(segid_t sid, size_t count, size_t bytes);
+void *seg_aligned_alloc(segid_t sid, size_t align, size_t bytes);
+
+/* The block from which others find all that the segment holds. The thread must be inside of the segment. NULL with
+ * mneme_code() == MNEME_OK: there is none yet. MNEME_EROOT. */
+void *seg_root(segid_t sid);
+
+/* Makes a block of the segment's heap its root, or with NULL none; what was the root is not freed. MNEME_EROOT if a
+ * program with types made the one that is there, MNEME_EINVAL if it is no block. */
+int seg_set_root(segid_t sid, void *block);
+
+#ifdef __cplusplus
+} /* extern "C" */
+
+inline int seg_attach(vasid_t vid, segid_t sid) { return seg_attach_vas(vid, sid); }
+inline int seg_attach(vhandle_t vh, segid_t sid) { return seg_attach_handle(vh, sid); }
+inline int seg_detach(vasid_t vid, segid_t sid) { return seg_detach_vas(vid, sid); }
+inline int seg_detach(vhandle_t vh, segid_t sid) { return seg_detach_handle(vh, sid); }
+#else
+#define seg_attach(to, sid) _Generic((to), vasid_t: seg_attach_vas, vhandle_t: seg_attach_handle)((to), (sid))
+#define seg_detach(of, sid) _Generic((of), vasid_t: seg_detach_vas, vhandle_t: seg_detach_handle)((of), (sid))
+#endif
+
+/* An argument may be a number or a pointer, or be left out. */
+#define seg_ctl(...) MNEME_FOURTH_(__VA_ARGS__, MNEME_SEG_CTL3_, MNEME_SEG_CTL2_, MNEME_NONE_, 0)(__VA_ARGS__)
+#define vas_ctl(...) MNEME_FOURTH_(__VA_ARGS__, MNEME_VAS_CTL3_, MNEME_VAS_CTL2_, MNEME_NONE_, 0)(__VA_ARGS__)
+#define MNEME_FOURTH_(a, b, c, fourth, ...) fourth
+#define MNEME_SEG_CTL2_(sid, command) seg_control((sid), (command), 0)
+#define MNEME_SEG_CTL3_(sid, command, argument) seg_control((sid), (command), (uintptr_t)(argument))
+#define MNEME_VAS_CTL2_(command, vid) vas_control((command), (vid), 0)
+#define MNEME_VAS_CTL3_(command, vid, argument) vas_control((command), (vid), (uintptr_t)(argument))
+
+#endif

@@ -1,0 +1,120 @@
+//! Why a call failed: a code that stays the same from release to release, and a text for people.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::fmt::Display;
+
+/// The header's `MNEME_E...`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub(crate) enum Code {
+    Ok = 0,
+    Invalid = 1,
+    Handle = 2,
+    Name = 3,
+    NotFound = 4,
+    Exists = 5,
+    Address = 6,
+    Overlap = 7,
+    NoMemory = 8,
+    Permission = 9,
+    ReadOnly = 10,
+    Busy = 11,
+    Stalled = 12,
+    Poisoned = 13,
+    Outside = 14,
+    Inside = 15,
+    Ambiguous = 16,
+    Root = 17,
+    Stale = 18,
+    Forked = 19,
+    Damaged = 20,
+    Registry = 21,
+    Backing = 22,
+    Io = 23,
+    Internal = 24,
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    text: String,
+}
+
+/// An error of the crates below that has a code.
+pub(crate) trait Coded: std::error::Error {
+    fn code(&self) -> Code;
+}
+
+impl<E: Coded> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            // Some errors say their cause themselves.
+            if !text.ends_with(&cause_text) {
+                text.push_str(": ");
+                text.push_str(&cause_text);
+            }
+            source = cause.source();
+        }
+        Self::new(error.code(), text)
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, text: impl Display) -> Self {
+        Self {
+            code,
+            text: text.to_string(),
+        }
+    }
+
+    /// Makes it the calling thread's last failure.
+    pub(crate) fn tell(self) {
+        // A text with a NUL in it ends there.
+        let text = CString::new(self.text).unwrap_or_else(|cut| {
+            let (at, mut bytes) = (cut.nul_position(), cut.into_vec());
+            bytes.truncate(at);
+            CString::new(bytes).unwrap_or_default()
+        });
+        // In a thread's last destructors nobody can be told.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = (self.code, text));
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<(Code, CString)> = RefCell::new((Code::Ok, CString::default()));
+}
+
+/// For a call whose empty answer is no failure.
+pub(crate) fn clear() {
+    let _ = LAST.try_with(|last| last.borrow_mut().0 = Code::Ok);
+}
+
+const ENDING: &CStr = c"the thread is running its last destructors";
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mneme_code() -> c_int {
+    LAST.try_with(|last| last.borrow().0)
+        .unwrap_or(Code::Invalid) as c_int
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mneme_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().1.as_ptr())
+        .unwrap_or(ENDING.as_ptr())
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mneme_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or(0) & 0xff;
+    part(env!("CARGO_PKG_VERSION_MAJOR")) << 16
+        | part(env!("CARGO_PKG_VERSION_MINOR")) << 8
+        | part(env!("CARGO_PKG_VERSION_PATCH"))
+}

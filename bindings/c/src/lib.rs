@@ -1,0 +1,21 @@
+//! Segments and spaces for C and C++, under the names of the paper (El Hajj et al., ASPLOS 2016, figure 3).
+//!
+//! **Whatever a C program passes, no call here is undefined behaviour but by a pointer that does not point to what its
+//! type says; and no panic crosses the border.** Ids and handles are numbers that are looked up ([`table`]), never
+//! addresses that are followed; every function is one closure that returns a `Result`, of which [`border`] makes the
+//! answer and the thread's error.
+//!
+//! What each function does is said in `include/mneme.h`, which is written for its readers and checked against this
+//! source by a test; `docs/c-api.md` is the guide.
+
+mod attached;
+mod border;
+mod code;
+mod codes;
+mod current;
+mod memory;
+mod process;
+mod seg;
+mod segctl;
+mod table;
+mod vas;

@@ -1,0 +1,159 @@
+//! What C programs hold of spaces, segments and attachments: numbers dressed as pointers.
+//!
+//! **A number that was never given out, or whose thing is gone, or that belongs to another kind, is found out**: it has the
+//! kind, a place in a table, and how often that place has been used. Nothing is ever reached by following it.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::code::{Code, Failure};
+
+const KIND_BITS: u32 = 8;
+const PLACE_BITS: u32 = 24;
+
+/// Things of one kind, by number.
+pub(crate) struct Table<T> {
+    kind: u8,
+    /// For the text of an error.
+    noun: &'static str,
+    places: RwLock<Vec<Place<T>>>,
+}
+
+struct Place<T> {
+    /// How many things were here before.
+    uses: u32,
+    thing: Option<T>,
+}
+
+impl<T: Clone> Table<T> {
+    /// An empty one. The kind is not 0, so that no number is below 256: the header has a meaning for those.
+    pub(crate) const fn new(kind: u8, noun: &'static str) -> Self {
+        Self {
+            kind,
+            noun,
+            places: RwLock::new(Vec::new()),
+        }
+    }
+
+    /// Every change is whole before anything can panic.
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Place<T>>> {
+        self.places.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Place<T>>> {
+        self.places.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of what is at a place.
+    fn number(&self, place: usize, uses: u32) -> usize {
+        (uses as usize) << (KIND_BITS + PLACE_BITS)
+            | (place + 1) << KIND_BITS
+            | usize::from(self.kind)
+    }
+
+    /// The place that a number means, if it is of this kind, and the uses before.
+    fn place(&self, number: usize) -> Option<(usize, u32)> {
+        if number & ((1 << KIND_BITS) - 1) != usize::from(self.kind) {
+            return None;
+        }
+        let place = number >> KIND_BITS & ((1 << PLACE_BITS) - 1);
+        let uses = u32::try_from(number >> (KIND_BITS + PLACE_BITS)).ok()?;
+        Some((place.checked_sub(1)?, uses))
+    }
+
+    fn unknown(&self, number: usize) -> Failure {
+        let noun = self.noun;
+        let text = match number {
+            0 => format!("NULL is no {noun}"),
+            _ => format!("{number:#x} is no {noun} of this process, or it is none any more"),
+        };
+        Failure::new(Code::Handle, text)
+    }
+
+    /// What has that number.
+    pub(crate) fn get(&self, number: usize) -> Result<T, Failure> {
+        let found = self.place(number).and_then(|(place, uses)| {
+            let places = self.read();
+            let found = places.get(place).filter(|place| place.uses == uses)?;
+            found.thing.clone()
+        });
+        found.ok_or_else(|| self.unknown(number))
+    }
+
+    /// Gives a number to a thing, or says which one `same` finds that has one.
+    pub(crate) fn enter(&self, thing: T, same: impl Fn(&T) -> bool) -> Result<usize, Failure> {
+        let mut places = self.write();
+        let is_same = |place: &Place<T>| place.thing.as_ref().is_some_and(&same);
+        if let Some(at) = places.iter().position(is_same) {
+            return Ok(self.number(at, places[at].uses));
+        }
+        // A place whose uses are counted out is left alone.
+        let is_free = |place: &Place<T>| place.thing.is_none() && place.uses < u32::MAX;
+        if let Some(at) = places.iter().position(is_free) {
+            places[at].thing = Some(thing);
+            return Ok(self.number(at, places[at].uses));
+        }
+        if places.len() + 1 >= 1 << PLACE_BITS {
+            let text = format!("too many {}s in this process", self.noun);
+            return Err(Failure::new(Code::NoMemory, text));
+        }
+        places.push(Place {
+            uses: 0,
+            thing: Some(thing),
+        });
+        Ok(self.number(places.len() - 1, 0))
+    }
+
+    /// Takes a number back; what had it.
+    pub(crate) fn remove(&self, number: usize) -> Result<T, Failure> {
+        let removed = self.place(number).and_then(|(place, uses)| {
+            let mut places = self.write();
+            let found = places.get_mut(place).filter(|place| place.uses == uses)?;
+            let thing = found.thing.take()?;
+            found.uses += 1;
+            Some(thing)
+        });
+        removed.ok_or_else(|| self.unknown(number))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_means_one_thing_for_ever() {
+        let (letters, other) = (Table::new(1, "letter"), Table::new(2, "other"));
+        let a = letters.enter('a', |_| false).unwrap();
+        assert_eq!(letters.enter('a', |known| *known == 'a').unwrap(), a);
+        let b = letters.enter('b', |_| false).unwrap();
+        assert_eq!(
+            (letters.get(a).unwrap(), letters.get(b).unwrap()),
+            ('a', 'b')
+        );
+        assert_eq!(letters.remove(a).unwrap(), 'a');
+        let c = letters.enter('c', |_| false).unwrap();
+        assert_ne!(c, a);
+        let d = other.enter('d', |_| false).unwrap();
+        for wrong in [
+            0,
+            1,
+            2,
+            255,
+            256,
+            a,
+            d,
+            usize::MAX,
+            c ^ 1 << 40,
+            c + 0x100_0000,
+        ] {
+            assert_eq!(
+                letters.get(wrong).unwrap_err().code,
+                Code::Handle,
+                "{wrong:#x}"
+            );
+            assert_eq!(letters.remove(wrong).unwrap_err().code, Code::Handle);
+        }
+        assert_eq!(letters.get(c).unwrap(), 'c');
+    }
+}
