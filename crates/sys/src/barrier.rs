@@ -164,6 +164,7 @@ mod kernel {
         // signal tells of its end, so that no handler of the program's hears of it. By the bare
         // system call: the C library's handlers of `fork` are not for this child.
         let flags = libc::CLONE_FILES | libc::CLONE_FS;
+        let cpus = possible_cpus();
         // SAFETY: without `CLONE_VM` and with no stack given this is `fork`: the child goes on with
         // a copy of this thread. The zeros stand for arguments that these flags do not use, in
         // whichever order the architecture has them.
@@ -171,7 +172,7 @@ mod kernel {
         match child {
             ..0 => false,
             0 => {
-                visit();
+                visit(cpus);
                 // SAFETY: ends the child alone, running nothing of the program's.
                 unsafe { libc::_exit(0) }
             }
@@ -182,10 +183,22 @@ mod kernel {
         }
     }
 
+    /// One more than the greatest number that a CPU of this machine can have; that of all that a set of CPUs can name,
+    /// at a microsecond or two each, where the kernel does not tell.
+    fn possible_cpus() -> usize {
+        let most = libc::CPU_SETSIZE as usize;
+        let ranges = std::fs::read_to_string("/sys/devices/system/cpu/possible");
+        let last = ranges.ok().and_then(|ranges| {
+            let last = ranges.trim().rsplit([',', '-']).next()?;
+            last.parse::<usize>().ok()
+        });
+        last.map_or(most, |last| most.min(last + 1))
+    }
+
     /// In the child, a copy of one thread of several: system calls only.
-    fn visit() {
-        // A CPU above the limit, offline, or barred to the process: refused, and the next is tried.
-        for cpu in 0..libc::CPU_SETSIZE as usize {
+    fn visit(cpus: usize) {
+        // A CPU offline, or barred to the process: refused, and the next is tried.
+        for cpu in 0..cpus {
             // SAFETY: a set of CPUs is plain words, and `cpu` is below its size.
             unsafe {
                 let mut only: libc::cpu_set_t = std::mem::zeroed();

@@ -56,6 +56,7 @@ mod memory;
 mod order;
 mod region;
 mod store;
+pub mod synthetic;
 mod tags;
 mod text;
 

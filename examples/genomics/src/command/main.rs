@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use failure::Failure;
 use mneme_genomics::load::Summary;
-use mneme_genomics::{Order, Store};
+use mneme_genomics::{Order, Store, synthetic};
 use place::{New, Visit};
 use std::error::Error;
 use std::fs::File;
@@ -43,6 +43,14 @@ enum Main {
         /// Commands with `then` between them; `genomics load FILE help` tells which there are
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         commands: Vec<String>,
+    },
+    /// Write synthetic alignments as SAM, made with wgsim: something large to try this with
+    Synthetic {
+        /// Into this file; others beside it are there meanwhile
+        file: PathBuf,
+        /// Pairs of reads, of two alignments each, some 460 bytes of SAM
+        #[arg(long, default_value_t = 100_000)]
+        pairs: usize,
     },
     #[command(flatten)]
     Command(Command),
@@ -117,6 +125,7 @@ fn main() -> ExitCode {
                 in_new_segment(&visit, &new, &file, &commands)
             }
         }
+        Main::Synthetic { file, pairs } => synthesise(&file, pairs).map_err(Failure::Asked),
         Main::Command(_) if visit.is_nowhere() => {
             let what = "`--segment NAME` is missing; or `genomics load FILE` and the command";
             Arguments::command()
@@ -169,6 +178,16 @@ fn in_segment(visit: &Visit, command: &Command) -> Result<(), Failure> {
         Command::Flagstat | Command::View(_) => visit.read(|store| ask(store, command)),
         Command::Sort(_) | Command::Index => visit.change(|store| change(store, command)),
     }
+}
+
+fn synthesise(file: &Path, pairs: usize) -> Result<(), Box<dyn Error>> {
+    let beside = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let mut to = BufWriter::new(File::create(file)?);
+    synthetic::write(&mut to, pairs, beside)?;
+    Ok(to.flush()?)
 }
 
 fn warn(summary: &Summary) {
