@@ -52,6 +52,14 @@ pub enum BenchError {
         /// Why.
         what: String,
     },
+    /// A program that is measured, or makes what is measured, is missing or failed.
+    #[error("{tool}: {what}")]
+    Tool {
+        /// Which.
+        tool: &'static str,
+        /// Why.
+        what: String,
+    },
     /// The process that measures a footprint failed.
     #[error("measuring the footprint of {system}: {what}")]
     Footprint {

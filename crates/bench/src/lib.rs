@@ -27,6 +27,7 @@ mod postmark;
 mod progress;
 mod report;
 mod rounds;
+mod samtools;
 mod scratch;
 mod switch;
 mod systems;
@@ -92,6 +93,11 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Compaction(common) => {
             prepare(common)?;
             (common, compaction::run(common)?)
+        }
+        Workload::Samtools(options) => {
+            options.validate()?;
+            prepare(&options.common)?;
+            (&options.common, samtools::run(options)?)
         }
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),

@@ -36,6 +36,8 @@ pub enum Workload {
     Gups(Common),
     /// What attaching, entering and switching cost, by size, and reading another's data beside asking him for it.
     Switch(Common),
+    /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
+    Samtools(Samtools),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
     #[command(hide = true)]
     Resident(Resident),
@@ -123,6 +125,17 @@ pub struct Growth {
     pub records: Option<u64>,
 }
 
+/// What `samtools` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct Samtools {
+    /// What every workload understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// Pairs of reads; 500,000 unless given, 40,000 with --quick. The paper's files had some seven million.
+    #[arg(long, value_name = "N")]
+    pub pairs: Option<u64>,
+}
+
 /// Which pattern to run on which system.
 #[derive(Debug, Clone, Args)]
 pub struct Resident {
@@ -194,6 +207,22 @@ pub fn chosen(asked: &[String], known: &[&str], what: &str) -> Result<Vec<String
             known.join(", ")
         ))),
         None => Ok(asked.to_vec()),
+    }
+}
+
+impl Samtools {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// [`BenchError::Options`], in words.
+    pub fn validate(&self) -> Result<(), BenchError> {
+        self.common.validate()?;
+        match self.pairs {
+            Some(pairs) if !(100..=1_000_000_000).contains(&pairs) => Err(BenchError::Options(
+                "--pairs is from 100 to 1000000000".to_owned(),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

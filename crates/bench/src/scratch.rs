@@ -37,6 +37,11 @@ impl Scratch {
         Ok(scratch)
     }
 
+    /// The directory of everything; `registry` in it is the registry's.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A segment in memory, of ordinary pages.
     ///
     /// # Errors
