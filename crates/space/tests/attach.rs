@@ -82,51 +82,7 @@ fn role() {
         }
         "write" => at.enter(|_| stand()).unwrap(),
         "read" => at.read(|_| stand()).unwrap(),
-        #[cfg(feature = "fault")]
-        point => {
-            here();
-            mneme_sys::fault::arm(point, mneme_sys::fault::Action::Kill, 1);
-            if point.contains("recover") {
-                at.rebuild("s").unwrap();
-            } else {
-                add(&at, 3).unwrap();
-            }
-        }
-        #[cfg(not(feature = "fault"))]
         other => panic!("{other}"),
-    }
-}
-
-/// A segment is whole before a section has begun and after it has ended, and poisoned between.
-#[test]
-#[cfg(feature = "fault")]
-fn a_death_at_any_point_of_a_section_or_a_recovery_is_told() {
-    use std::os::unix::process::ExitStatusExt;
-    let points = mneme_sys::fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
-    let of_sections =
-        |name: &&String| name.starts_with("space.enter.") || name.starts_with("space.recover.");
-    let points: Vec<&String> = points.iter().filter(of_sections).collect();
-    assert!(points.len() >= 5, "{points:?}");
-    for point in points {
-        let scene = Scene::new();
-        let segment = scene.create("s");
-        let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
-        found(&at);
-        add(&at, 2).unwrap();
-        let mut visitor = Visitor::start(&scene, point);
-        assert_eq!(visitor.ended().signal(), Some(9), "{point}: it lived");
-        if point == "space.enter.ended" {
-            assert_eq!(read(&at), (2, 5));
-        } else {
-            let refused = at.read(|_| ()).unwrap_err();
-            assert!(
-                matches!(refused, EnterError::Poisoned { .. }),
-                "{point}: {refused}"
-            );
-            at.rebuild("s").unwrap();
-            found(&at);
-        }
-        add(&at, 4).unwrap();
     }
 }
 

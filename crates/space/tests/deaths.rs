@@ -332,31 +332,10 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
         }
     }
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
-    let segments = |name: &&String| {
-        let of = |part: &str| name.starts_with(&format!("space.{part}."));
-        [
-            "registry",
-            "describe",
-            "make",
-            "create",
-            "share",
-            "grow",
-            "clone",
-            "remove",
-            "take-apart",
-            "mend",
-            "restore",
-            "space-create",
-            "space-share",
-            "space-change",
-            "space-mend",
-        ]
-        .iter()
-        .any(|part| of(part))
-    };
+    let of_registry = |name: &&String| !common::is_of_sections(name);
     let unproved: Vec<_> = named
         .iter()
-        .filter(segments)
+        .filter(of_registry)
         .filter(|name| !passed_ever.contains(*name))
         .collect();
     assert_eq!(

@@ -9,6 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mneme_space::{Registry, RegistryOptions, Segment, Space};
 use mneme_sys::PagePolicy;
 
+/// Whether a fault point is passed in sections and recoveries: `handover.rs` has them, `deaths.rs` all
+/// others.
+pub fn is_of_sections(point: &str) -> bool {
+    let parts = ["space.enter.", "space.recover."];
+    parts.iter().any(|part| point.starts_with(part))
+}
+
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// A registry on tmpfs whose data lie beside it, in a window of 64 GiB that no other test of this
