@@ -59,6 +59,9 @@ fn read(at: &Attachment) -> (usize, u64) {
     read.unwrap()
 }
 
+/// Longer than a process is off its CPU on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
 #[test]
 fn role() {
     let Some((role, registry)) = visitor::role() else {
@@ -75,6 +78,10 @@ fn role() {
         "add for ever" => {
             here();
             while add(&at, 1).is_ok() {}
+        }
+        "add once" => {
+            here();
+            add(&at.patience(LONG), 1).unwrap();
         }
         "stand" => {
             at.read(|_| ()).unwrap();
@@ -217,6 +224,51 @@ fn a_stopped_holder_is_waited_for_and_named() {
         add(&at, 1).unwrap();
     }
     assert_eq!(read(&at), (2, 2));
+}
+
+#[test]
+fn who_is_stopped_while_he_waits_is_in_the_way_only_if_he_is_next() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    let short = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    let (at, short) = (at.patience(LONG), short.patience(Duration::from_millis(30)));
+    found(&at);
+    let waits = || {
+        let visitor = Visitor::start(&scene, "add once");
+        std::thread::sleep(Duration::from_millis(50));
+        visitor.signal("-STOP");
+        visitor
+    };
+    // Behind a writer he has nothing yet.
+    let visitor = at.enter(|_| waits()).unwrap();
+    add(&short, 1).unwrap();
+    assert_eq!(read(&short).0, 1);
+    visitor.signal("-CONT");
+    visitor.end();
+    // Behind a reader he is the next to be let in, so that nobody is before him: he is named.
+    let visitor = at.read(|_| {
+        let visitor = waits();
+        let refused = std::thread::scope(|scope| {
+            let [enters, reads] = [
+                scope.spawn(|| short.enter(|_| ()).unwrap_err()),
+                scope.spawn(|| short.read(|_| ()).unwrap_err()),
+            ];
+            [enters.join().unwrap(), reads.join().unwrap()]
+        });
+        for refused in refused {
+            let EnterError::Stalled(stalled) = refused else {
+                panic!("{refused}");
+            };
+            assert_eq!(stalled.pid, visitor.pid());
+        }
+        visitor
+    });
+    let visitor = visitor.unwrap();
+    visitor.signal("-CONT");
+    visitor.end();
+    add(&at, 1).unwrap();
+    assert_eq!(read(&at), (4, 4));
 }
 
 #[test]

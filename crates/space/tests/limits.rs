@@ -13,18 +13,24 @@ use std::process::Command;
 
 use common::Scene;
 use mneme_space::{
-    CreateError, DescriptionError, FileError, GrowError, MapError, OpenError, Registry,
-    RegistryError, RemoveError, Segment, Space, SpaceChangeError, SpaceCreateError, SpaceOpenError,
+    Attachment, CreateError, DescriptionError, EnterError, FileError, GrowError, MapError,
+    OpenError, Registry, RegistryError, RemoveError, Schema, SegVec, Segment, Space,
+    SpaceChangeError, SpaceCreateError, SpaceOpenError,
 };
 use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
 
-/// A tmpfs of a few MiB over the directory, until dropped; `None` where it may not be mounted.
+/// A tmpfs of a few MiB, or the pool of huge pages, over the directory, until dropped; `None` where it may not be
+/// mounted.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
     fn over(path: &'a Path, options: &str) -> Option<Self> {
+        Self::of("tmpfs", path, options)
+    }
+
+    fn of(kind: &str, path: &'a Path, options: &str) -> Option<Self> {
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .args(["-t", kind, "-o", options, "none"])
             .arg(path)
             .status();
         mounted
@@ -125,6 +131,77 @@ fn huge_pages_are_had_from_a_tmpfs_that_promises_them() {
     let segment = scene.registry.segment("s").backing(huge).create().unwrap();
     segment.map(Access::ReadWrite).unwrap();
     segment.remove().unwrap();
+}
+
+struct Numbers;
+
+impl Schema for Numbers {
+    type Root<'s> = SegVec<'s, u64>;
+}
+
+#[test]
+fn huge_pages_are_had_from_the_pool_and_given_back_to_it() {
+    let scene = Scene::new();
+    let pool = mneme_sys::huge_pool_free();
+    let directory = scene.root.join("pool");
+    fs::create_dir(&directory).unwrap();
+    let mount = (pool >= 32 * FRAME).then(|| Mount::of("hugetlbfs", &directory, "pagesize=2M"));
+    let Some(_mount) = mount.flatten() else {
+        eprintln!(
+            "skipped: no 32 huge pages are free (`sysctl vm.nr_hugepages`), or no hugetlbfs can be mounted"
+        );
+        return;
+    };
+    let huge = mneme_space::Backing::Huge;
+    let made = scene.registry.segment("s").size(2 * FRAME).backing(huge);
+    let segment = made.create().unwrap();
+    // Taken now, not when it is touched: else there would be a signal.
+    let taken = |pages: usize| assert_eq!(mneme_sys::huge_pool_free(), pool - pages * FRAME);
+    taken(2);
+    let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
+    at.enter(|here| {
+        let numbers = here.create_root::<Numbers>("s", SegVec::new_in).unwrap();
+        // It grows.
+        numbers.extend((0..FRAME as u64 / 4).map(|n| n * n));
+    })
+    .unwrap();
+    let size = segment.info().unwrap().size;
+    assert!(size > 2 * FRAME);
+    taken(size / FRAME);
+    // Not beyond the pool, and in words.
+    let full = segment.grow(pool + FRAME).unwrap_err();
+    let no_memory = |e: &RegionError| {
+        matches!(
+            e,
+            RegionError::NoSpace { .. } | RegionError::NoMemory { .. }
+        )
+    };
+    assert!(
+        matches!(&full, GrowError::Region(e) if no_memory(e)),
+        "{full}"
+    );
+    taken(size / FRAME);
+    let copy = segment.clone_as("t").unwrap();
+    taken(2 * size / FRAME);
+    drop(at);
+    let at = Attachment::new([(&copy, Access::ReadOnly)]).unwrap();
+    let last = at.read(|here| *here.root::<Numbers>("t").unwrap().last().unwrap());
+    let n = FRAME as u64 / 4 - 1;
+    assert_eq!(last.unwrap(), n * n);
+    // Both claim one address.
+    let first = Attachment::new([(&segment, Access::ReadOnly)]).unwrap();
+    match first.read(|here| here.root::<Numbers>("s").unwrap().len()) {
+        Ok(len) => assert_eq!(len as u64, n + 1),
+        // Such mappings cannot be moved.
+        Err(EnterError::Map(refused)) => eprintln!("beside its clone: {refused:?}"),
+        Err(other) => panic!("{other}"),
+    }
+    drop((at, first));
+    assert_eq!(scene.findings(), Vec::<String>::new());
+    segment.remove().unwrap();
+    copy.remove().unwrap();
+    taken(0);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
 
 #[test]

@@ -9,15 +9,81 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::Scene;
-use common::visitor::{self, Visitor, stand};
-use mneme_space::{Attachment, CloneError, EnterError, MapError, RemoveError, Segment};
+use common::visitor::{self, Visitor, here, stand};
+use mneme_space::{
+    Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError, Segment,
+};
 use mneme_sys::{Access, FRAME};
+
+/// Makes a segment of each name, or a copy of `s`, and leaves a file for each that it did.
+fn create_each(registry: &Registry) {
+    here();
+    let original = Segment::open(registry, "s").unwrap();
+    for round in 0..20 {
+        let name = format!("made {round}");
+        let copies = (std::process::id() + round).is_multiple_of(2);
+        let made = if copies {
+            original.clone_as(&name).map_err(|refused| match refused {
+                CloneError::Create(refused) => refused,
+                other => panic!("{other}"),
+            })
+        } else {
+            registry.segment(&name).create()
+        };
+        match made {
+            Ok(made) => {
+                let won = format!("won {}", made.uuid());
+                std::fs::write(registry.root().join(won), name).unwrap();
+            }
+            Err(CreateError::Exists { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn several_processes_make_segments_of_the_same_names_at_once_and_each_is_made_once() {
+    let scene = Scene::new();
+    let _ = scene.create("s");
+    let makers: Vec<Visitor> = (0..4).map(|_| Visitor::start(&scene, "create")).collect();
+    makers.into_iter().for_each(Visitor::end);
+    let mut bases = Vec::new();
+    for round in 0..20 {
+        let made = scene.open(&format!("made {round}"));
+        // Who was told that he made it did; nobody else was.
+        let won = scene.registry.root().join(format!("won {}", made.uuid()));
+        assert_eq!(std::fs::read_to_string(won).unwrap(), made.name().as_str());
+        if made.info().unwrap().cloned_from.is_none() {
+            bases.push(made.base().unwrap());
+        }
+    }
+    let entries = std::fs::read_dir(scene.registry.root()).unwrap();
+    let won = entries.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_str().unwrap().starts_with("won ")
+    });
+    assert_eq!(won.count(), 20);
+    // No address was given twice.
+    let made = bases.len();
+    bases.sort_unstable();
+    bases.dedup();
+    assert_eq!(bases.len(), made);
+    assert_eq!(scene.files("memory").len(), 21);
+    assert_eq!(
+        scene.files("registry/making"),
+        Vec::<std::path::PathBuf>::new()
+    );
+    assert_eq!(scene.findings(), Vec::<String>::new());
+}
 
 #[test]
 fn role() {
     let Some((role, registry)) = visitor::role() else {
         return;
     };
+    if role == "create" {
+        return create_each(&registry);
+    }
     let segment = Segment::open(&registry, "s").unwrap();
     match role.as_str() {
         "store" => {
