@@ -19,7 +19,8 @@ pub enum Backing {
     #[default]
     Shared,
     /// Memory in pages of 2 MiB: the hugetlb pool where a hugetlbfs is mounted and can hold the
-    /// segment's first size, else a tmpfs mounted with `huge=`.
+    /// segment's first size, else a tmpfs mounted with `huge=`. Mappings of the pool cannot be moved, so that of two such
+    /// segments with the same addresses one process can have one.
     Huge,
     /// A file in that directory, on any file system; durable where that is.
     File {
