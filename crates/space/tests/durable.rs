@@ -134,3 +134,36 @@ fn memory_knows_no_reboot() {
     at.sync().unwrap();
     assert_eq!(unsynced(&segment.info().unwrap().data), 0);
 }
+
+#[cfg(feature = "fault")]
+mod deaths {
+    use super::*;
+    use common::visitor::{self, Visitor};
+    use mneme_sys::fault::{self, Action};
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn role() {
+        let Some((point, registry)) = visitor::role() else {
+            return;
+        };
+        let at = attach(&Segment::open(&registry, "s").unwrap());
+        push(&at).unwrap();
+        fault::arm(&point, Action::Kill, 1);
+        at.sync().unwrap();
+    }
+
+    /// A death after all is written, and before that is noted: whole for this boot, and not for the next.
+    #[test]
+    fn who_dies_before_he_has_noted_it_has_written_nothing_through() {
+        let scene = Scene::new();
+        let segment = kept(&scene, on_disk(&scene));
+        let data = segment.info().unwrap().data;
+        let mut visitor = Visitor::send_to(&scene, "space.sync.written", "deaths::role");
+        assert_eq!(visitor.ended().signal(), Some(9));
+        assert_ne!(unsynced(&data), 0);
+        assert_eq!(push(&attach(&segment)).unwrap(), 2);
+        reboot(&data);
+        assert_eq!(segment.condition().unwrap(), Condition::Poisoned);
+    }
+}

@@ -46,8 +46,13 @@ impl Visitor {
 
     /// Starts it.
     pub fn send(scene: &Scene, role: &str) -> Visitor {
+        Self::send_to(scene, role, "role")
+    }
+
+    /// Starts it in a test of another name than `role`.
+    pub fn send_to(scene: &Scene, role: &str, test: &str) -> Visitor {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "role", "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ROLE, role)
             .env(ROOT, scene.registry.root())
             .stdin(Stdio::piped())
