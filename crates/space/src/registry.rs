@@ -91,23 +91,23 @@ struct Inner {
 }
 
 impl Registry {
-    /// Opens the user's registry: `$MNEME_DIR`, else `mneme` in `$XDG_RUNTIME_DIR` or in
-    /// `/run/user/<uid>`, else `/dev/shm/mneme-<uid>-registry`. Makes it if there is none.
+    /// The directory of the user's registry, whether it exists or not: `$MNEME_DIR`, else `mneme` in
+    /// `$XDG_RUNTIME_DIR` or in `/run/user/<uid>`, else `/dev/shm/mneme-<uid>-registry`.
+    #[must_use]
+    pub fn default_root() -> PathBuf {
+        chosen_root().unwrap_or_else(last_resort)
+    }
+
+    /// Opens the user's registry, in the [default](Self::default_root) directory. Makes it if there is
+    /// none.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open); [`RegistryError::NotOurs`].
     pub fn open_default() -> Result<Self, RegistryError> {
-        if let Some(root) = std::env::var_os("MNEME_DIR").filter(|v| !v.is_empty()) {
-            return Self::open(root);
+        match chosen_root() {
+            Some(root) => Self::open(root),
+            None => Self::open(own_directory(&last_resort(), 0o700)?),
         }
-        let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let mut session = session.into_iter().chain([files::runtime_directory()]);
-        if let Some(session) = session.find(|path| path.is_dir()) {
-            return Self::open(session.join("mneme"));
-        }
-        let name = format!("mneme-{}-registry", files::user());
-        let root = own_directory(&Path::new(files::SHARED_MEMORY).join(name), 0o700)?;
-        Self::open(root)
     }
 
     /// Opens the registry in the directory `root`; makes both if they are not there, for this user
@@ -197,6 +197,22 @@ impl Registry {
     pub(crate) fn lock(&self) -> Result<Lock, RegistryError> {
         Lock::take(&self.0.root.join("lock"))
     }
+}
+
+/// The environment's choice, or the session's.
+fn chosen_root() -> Option<PathBuf> {
+    if let Some(root) = std::env::var_os("MNEME_DIR").filter(|v| !v.is_empty()) {
+        return Some(root.into());
+    }
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let mut session = session.into_iter().chain([files::runtime_directory()]);
+    let session = session.find(|path| path.is_dir())?;
+    Some(session.join("mneme"))
+}
+
+/// Where everybody may write.
+fn last_resort() -> PathBuf {
+    Path::new(files::SHARED_MEMORY).join(format!("mneme-{}-registry", files::user()))
 }
 
 fn possible(base: usize, slots: usize) -> bool {

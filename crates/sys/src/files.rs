@@ -141,24 +141,47 @@ pub fn runtime_directory() -> PathBuf {
     PathBuf::from(format!("/run/user/{}", user()))
 }
 
-/// Where file systems of a type are mounted, with their own options.
-#[must_use]
-pub fn mounts_of(kind: &str) -> Vec<(PathBuf, String)> {
-    mounts_in(
-        &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
-        kind,
-    )
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The device's numbers, as `8:1`.
+    pub device: String,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// What kind of file system it is.
+    pub kind: String,
+    /// The file system's own options, between commas.
+    pub options: String,
 }
 
-fn mounts_in(mounts: &str, kind: &str) -> Vec<(PathBuf, String)> {
+/// The mounts that a text like `/proc/self/mountinfo` tells, in its order; what is no mount is skipped.
+pub fn mounts_in(text: &str) -> impl Iterator<Item = Mount> {
     let mount = |line: &str| {
         // `id parent major:minor root point options [tags] - type source super-options`
         let (place, system) = line.split_once(" - ")?;
-        let mut system = system.split(' ');
-        let point = (system.next()? == kind).then(|| place.split(' ').nth(4))??;
-        Some((PathBuf::from(point), system.nth(1)?.to_owned()))
+        let (mut place, mut system) = (place.split(' '), system.split(' '));
+        Some(Mount {
+            device: place.nth(2)?.to_owned(),
+            // The kernel writes a space so.
+            point: PathBuf::from(place.nth(1)?.replace("\\040", " ")),
+            kind: system.next()?.to_owned(),
+            options: system.nth(1)?.to_owned(),
+        })
     };
-    mounts.lines().filter_map(mount).collect()
+    text.lines().filter_map(mount)
+}
+
+/// What is mounted, as this process sees it.
+#[must_use]
+pub fn mounts() -> Vec<Mount> {
+    mounts_in(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()).collect()
+}
+
+/// Where file systems of a type are mounted, with their own options.
+#[must_use]
+pub fn mounts_of(kind: &str) -> Vec<(PathBuf, String)> {
+    let mounts = mounts().into_iter().filter(|mount| mount.kind == kind);
+    mounts.map(|mount| (mount.point, mount.options)).collect()
 }
 
 /// Whether a tmpfs gives huge pages: some (`huge=` other than `never`) of its options.
@@ -181,15 +204,19 @@ mod tests {
     #[test]
     fn mounts_are_told_by_type_with_their_own_options() {
         let text = "22 1 0:20 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw,huge=advise\n\
-                    23 1 0:21 / /dev/hugepages rw - hugetlbfs hugetlbfs rw,pagesize=2M\n\
-                    nonsense\n 1 - tmpfs\n";
-        let found = mounts_in(text, "tmpfs");
-        assert_eq!(
-            found,
-            [(PathBuf::from("/dev/shm"), "rw,huge=advise".to_owned())]
-        );
-        assert_eq!(mounts_in(text, "hugetlbfs").len(), 1);
-        assert_eq!(mounts_in(text, "xfs"), []);
+                    23 1 8:1 / /a\\040b rw - ext4 /dev/sda1 rw,discard\n\
+                    nonsense\n 1 - tmpfs\n\n";
+        let mount = |device: &str, point: &str, kind: &str, options: &str| Mount {
+            device: device.to_owned(),
+            point: point.into(),
+            kind: kind.to_owned(),
+            options: options.to_owned(),
+        };
+        let expected = [
+            mount("0:20", "/dev/shm", "tmpfs", "rw,huge=advise"),
+            mount("8:1", "/a b", "ext4", "rw,discard"),
+        ];
+        assert_eq!(mounts_in(text).collect::<Vec<_>>(), expected);
         assert!(promises_huge_pages("rw,huge=advise"));
         assert!(!promises_huge_pages("rw,huge=never"));
     }

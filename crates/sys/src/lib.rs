@@ -36,7 +36,7 @@ pub use entropy::{boot_id, random_bytes};
 pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, Taken,
 };
-pub use memory::total_memory;
+pub use memory::{huge_page_setting, memory_info, memory_limit, total_memory};
 pub use prefetch::prefetch;
 pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,

@@ -1,6 +1,6 @@
 //! What is looked at: each check is one function that says what it found and what to do about it.
 
-use super::host::Host;
+use super::host::{Host, option, tmpfs_size};
 use super::{Finding, Fix, State};
 use crate::command::size;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 pub const CHECKS: &[fn(&Host) -> Option<Finding>] = &[
     memory,
     shared_memory,
-    runtime_directory,
+    registry,
     remove_ipc,
     huge_pages,
     huge_pages_shared,
@@ -21,7 +21,6 @@ pub const CHECKS: &[fn(&Host) -> Option<Finding>] = &[
     open_files,
 ];
 
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const SHM: &str = "/dev/shm";
 
 fn human(bytes: u64) -> String {
@@ -31,9 +30,7 @@ fn human(bytes: u64) -> String {
 /// The memory there is: the machine's, or what the control group leaves of it.
 fn memory_there(host: &Host) -> Option<(u64, Option<u64>)> {
     let machine = host.memory("MemTotal")?;
-    let group = host
-        .number("/sys/fs/cgroup/memory.max")
-        .filter(|max| *max < machine);
+    let group = mneme_sys::memory_limit(host.root()).filter(|max| *max < machine);
     Some((machine, group))
 }
 
@@ -53,8 +50,8 @@ fn shared_memory(host: &Host) -> Option<Finding> {
     let memory = group.unwrap_or(machine);
     let Some(size) = host
         .mount_of(Path::new(SHM))
-        .filter(|m| m.point == SHM)
-        .and_then(|m| m.tmpfs_size(machine))
+        .filter(|m| m.point == Path::new(SHM))
+        .and_then(|m| tmpfs_size(&m, machine))
     else {
         return Some(
             Finding::new(NAME, State::Bad, format!("{SHM} is not a tmpfs")).advise(
@@ -73,27 +70,17 @@ fn shared_memory(host: &Host) -> Option<Finding> {
     )
 }
 
-fn runtime_directory(host: &Host) -> Option<Finding> {
+fn registry(host: &Host) -> Option<Finding> {
     const NAME: &str = "registry";
-    let Some(directory) = &host.runtime else {
-        return Some(
-            Finding::new(
-                NAME,
-                State::Good,
-                "no runtime directory of the user's: names are kept below /dev/shm".to_owned(),
-            )
-            .advise("set MNEME_DIR to choose another place"),
-        );
-    };
-    let shown = directory.display();
-    let mount = host.mount_of(directory)?;
-    let size = mount.tmpfs_size(host.memory("MemTotal")?);
+    let shown = host.registry.display();
+    let mount = host.mount_of(&host.registry)?;
+    let size = tmpfs_size(&mount, host.memory("MemTotal")?);
     let found = match size {
-        Some(size) => format!("{shown}, a tmpfs of {}", human(size)),
+        Some(size) => format!("{shown}, on a tmpfs of {}", human(size)),
         None => format!("{shown}, on {}", mount.kind),
     };
     let lingers = host.files("/var/lib/systemd/linger");
-    if mount.point.starts_with("/run/user/") && lingers.is_empty() {
+    if mount.point.starts_with("/run/user") && lingers.is_empty() {
         return Some(
             Finding::new(NAME, State::Worth, found)
                 .advise("it is emptied when the user's last session ends: `loginctl enable-linger`, or set MNEME_DIR"),
@@ -162,20 +149,15 @@ fn remove_ipc(host: &Host) -> Option<Finding> {
     )
 }
 
-/// The file of a setting for huge pages that counts: that of their size, unless it defers to the general one.
-fn setting(host: &Host, name: &str) -> Option<(String, String)> {
-    let own = format!("{THP}/hugepages-2048kB/{name}");
-    if let Some(choice) = host.choice(&own).filter(|choice| choice != "inherit") {
-        return Some((own, choice));
-    }
-    let general = format!("{THP}/{name}");
-    let choice = host.choice(&general)?;
-    Some((general, choice))
+/// The choice that counts for huge pages.
+fn setting(host: &Host, name: &str) -> Option<String> {
+    let (_, choice) = mneme_sys::huge_page_setting(host.root(), name)?;
+    Some(choice)
 }
 
 fn huge_pages(host: &Host) -> Option<Finding> {
     const NAME: &str = "huge pages";
-    let Some((_, choice)) = setting(host, "enabled") else {
+    let Some(choice) = setting(host, "enabled") else {
         return Some(Finding::new(
             NAME,
             State::Worth,
@@ -201,11 +183,13 @@ fn huge_pages(host: &Host) -> Option<Finding> {
 
 fn huge_pages_shared(host: &Host) -> Option<Finding> {
     const NAME: &str = "huge pages, shared";
-    let mount = host.mount_of(Path::new(SHM)).filter(|m| m.point == SHM)?;
-    let (_, general) = setting(host, "shmem_enabled")?;
+    let mount = host
+        .mount_of(Path::new(SHM))
+        .filter(|m| m.point == Path::new(SHM))?;
+    let general = setting(host, "shmem_enabled")?;
     let choice = match general.as_str() {
         "force" | "deny" => general,
-        _ => mount.option("huge").unwrap_or("never").to_owned(),
+        _ => option(&mount, "huge").unwrap_or("never").to_owned(),
     };
     if matches!(
         choice.as_str(),

@@ -4,32 +4,25 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mneme_space::Registry;
+use mneme_sys::files::{self, Mount};
+
 /// A machine, by its files.
 pub struct Host {
     root: PathBuf,
     /// The user it is asked for.
     pub uid: u32,
-    /// The user's runtime directory.
-    pub runtime: Option<PathBuf>,
-}
-
-/// A mounted file system.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Mount {
-    pub point: String,
-    pub kind: String,
-    pub options: Vec<String>,
+    /// The directory of the user's registry.
+    pub registry: PathBuf,
 }
 
 impl Host {
     /// This machine.
     pub fn here() -> Self {
-        let mut host = Self::at(PathBuf::from("/"), 0);
-        host.uid = host.uid_of_this_process().unwrap_or(0);
-        let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let usual = PathBuf::from(format!("/run/user/{}", host.uid));
-        host.runtime = named.or_else(|| usual.exists().then_some(usual));
-        host
+        Self {
+            registry: Registry::default_root(),
+            ..Self::at(PathBuf::from("/"), files::user())
+        }
     }
 
     /// A machine whose files lie below `root`.
@@ -37,14 +30,13 @@ impl Host {
         Self {
             root,
             uid,
-            runtime: None,
+            registry: PathBuf::from("/run/user/0/mneme"),
         }
     }
 
-    fn uid_of_this_process(&self) -> Option<u32> {
-        let status = self.read("/proc/self/status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        line.split_whitespace().nth(1)?.parse().ok()
+    /// `/`, or what stands for it.
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -60,13 +52,6 @@ impl Host {
     /// A file that contains one number.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.read(path)?.trim().parse().ok()
-    }
-
-    /// The word in brackets of a file like `always [madvise] never`.
-    pub fn choice(&self, path: &str) -> Option<String> {
-        let text = self.read(path)?;
-        let (_, rest) = text.split_once('[')?;
-        Some(rest.split_once(']')?.0.to_owned())
     }
 
     /// The files of a directory, by name.
@@ -95,23 +80,14 @@ impl Host {
 
     /// A line of `/proc/meminfo`, in bytes.
     pub fn memory(&self, name: &str) -> Option<u64> {
-        let info = self.read("/proc/meminfo")?;
-        let line = info.lines().find_map(|line| {
-            let (found, rest) = line.split_once(':')?;
-            (found == name).then_some(rest)
-        })?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-        Some(kib << 10)
+        mneme_sys::memory_info(&self.root, name)
     }
 
     /// The file system that `path` lies on: the longest mount point that leads to it, the last one mounted there.
     pub fn mount_of(&self, path: &Path) -> Option<Mount> {
         let mounts = self.read("/proc/self/mountinfo")?;
-        let found = mounts
-            .lines()
-            .filter_map(mount)
-            .filter(|mount| path.starts_with(&mount.point));
-        found.max_by_key(|mount| mount.point.len())
+        let found = files::mounts_in(&mounts).filter(|mount| path.starts_with(&mount.point));
+        found.max_by_key(|mount| mount.point.as_os_str().len())
     }
 
     /// A soft limit of this process, as `/proc/self/limits` names it; `None`: unlimited, or not known.
@@ -122,51 +98,34 @@ impl Host {
     }
 }
 
-/// A line of mountinfo: `id parent device root point options [tags] - kind source super-options`.
-fn mount(line: &str) -> Option<Mount> {
-    let (before, after) = line.split_once(" - ")?;
-    let point = before.split(' ').nth(4)?;
-    let mut after = after.split(' ');
-    let kind = after.next()?.to_owned();
-    let options = after.nth(1)?.split(',').map(str::to_owned).collect();
-    Some(Mount {
-        // The kernel writes a space so.
-        point: point.replace("\\040", " "),
-        kind,
-        options,
-    })
+/// The value of a mount's option like `size=64k`.
+pub fn option<'a>(mount: &'a Mount, name: &str) -> Option<&'a str> {
+    let mut values = mount
+        .options
+        .split(',')
+        .filter_map(|option| option.strip_prefix(name)?.strip_prefix('='));
+    values.next()
 }
 
-impl Mount {
-    /// The value of an option like `size=64k`.
-    pub fn option(&self, name: &str) -> Option<&str> {
-        let mut values = self
-            .options
-            .iter()
-            .filter_map(|option| option.strip_prefix(name)?.strip_prefix('='));
-        values.next()
+/// The size that a tmpfs may have in bytes, `memory` being the machine's.
+pub fn tmpfs_size(mount: &Mount, memory: u64) -> Option<u64> {
+    if mount.kind != "tmpfs" {
+        return None;
     }
-
-    /// The size that a tmpfs may have in bytes, `memory` being the machine's.
-    pub fn tmpfs_size(&self, memory: u64) -> Option<u64> {
-        if self.kind != "tmpfs" {
-            return None;
-        }
-        let Some(size) = self.option("size") else {
-            return Some(memory / 2);
-        };
-        let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let number: u64 = digits.parse().ok()?;
-        let unit = match &size[digits.len()..] {
-            "" => 1,
-            "k" => 1 << 10,
-            "m" => 1 << 20,
-            "g" => 1 << 30,
-            "%" => return Some(memory / 100 * number),
-            _ => return None,
-        };
-        number.checked_mul(unit)
-    }
+    let Some(size) = option(mount, "size") else {
+        return Some(memory / 2);
+    };
+    let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number: u64 = digits.parse().ok()?;
+    let unit = match &size[digits.len()..] {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "%" => return Some(memory / 100 * number),
+        _ => return None,
+    };
+    number.checked_mul(unit)
 }
 
 #[cfg(test)]
@@ -174,23 +133,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_tells_its_point_kind_and_size() {
+    fn a_mount_tells_its_size() {
+        let mount = |line: &str| files::mounts_in(line).next().unwrap();
         let shm = mount(
             "30 1 0:25 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,size=65536k,huge=advise",
-        )
-        .unwrap();
-        assert_eq!(
-            (shm.point.as_str(), shm.kind.as_str()),
-            ("/dev/shm", "tmpfs")
         );
-        assert_eq!(shm.tmpfs_size(1 << 40), Some(64 << 20));
-        assert_eq!(shm.option("huge"), Some("advise"));
-        let unlimited = mount("30 1 0:25 / /run rw - tmpfs tmpfs rw").unwrap();
-        assert_eq!(unlimited.tmpfs_size(1 << 30), Some(1 << 29));
-        let share = mount("30 1 0:25 / /run rw - tmpfs tmpfs rw,size=10%").unwrap();
-        assert_eq!(share.tmpfs_size(1000), Some(100));
-        let disk = mount("30 1 8:1 / /a\\040b rw - ext4 /dev/sda1 rw").unwrap();
-        assert_eq!((disk.point.as_str(), disk.tmpfs_size(1)), ("/a b", None));
-        assert_eq!(mount("nonsense"), None);
+        assert_eq!(tmpfs_size(&shm, 1 << 40), Some(64 << 20));
+        assert_eq!(option(&shm, "huge"), Some("advise"));
+        let unlimited = mount("30 1 0:25 / /run rw - tmpfs tmpfs rw");
+        assert_eq!(tmpfs_size(&unlimited, 1 << 30), Some(1 << 29));
+        let share = mount("30 1 0:25 / /run rw - tmpfs tmpfs rw,size=10%");
+        assert_eq!(tmpfs_size(&share, 1000), Some(100));
+        let disk = mount("30 1 8:1 / /a rw - ext4 /dev/sda1 rw");
+        assert_eq!(tmpfs_size(&disk, 1), None);
     }
 }

@@ -2,9 +2,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use super::super::pages::{Resident, chosen};
+use super::super::pages::Resident;
 use super::super::{FRAME, PageKind};
+use crate::files;
+use crate::memory::huge_page_setting;
 
 /// Bytes that the hugetlb pool of 2 MiB pages could still promise.
 pub(in super::super) fn hugetlb_free() -> usize {
@@ -27,8 +30,6 @@ pub(super) enum Promise {
     Unless(String),
 }
 
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-
 /// For private memory.
 pub(super) fn anonymous() -> Promise {
     judge("enabled", &["always", "madvise"], "madvise")
@@ -42,12 +43,16 @@ pub(super) fn memfd() -> Promise {
 
 /// For a file on a mounted tmpfs, whose mount option rules.
 pub(super) fn tmpfs(file: &File) -> Promise {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let device = file.metadata().map_or(0, |meta| meta.dev());
     let device = format!("{}:{}", libc::major(device), libc::minor(device));
-    match mount_of(&mounts, &device) {
-        Some((_, options)) if promises_huge(options) => Promise::Huge,
-        Some((point, _)) => Promise::Unless(format!("`mount -o remount,huge=advise {point}`")),
+    // The first mount of it.
+    let mounts = files::mounts();
+    match mounts.into_iter().find(|mount| mount.device == device) {
+        Some(mount) if files::promises_huge_pages(&mount.options) => Promise::Huge,
+        Some(mount) => Promise::Unless(format!(
+            "`mount -o remount,huge=advise {}`",
+            mount.point.display()
+        )),
         None => memfd(),
     }
 }
@@ -57,42 +62,12 @@ pub(super) fn other() -> Promise {
     Promise::Unless("put the file on hugetlbfs or tmpfs".to_owned())
 }
 
-/// The mount point and the file system's options of the first mount of a device.
-fn mount_of<'a>(mounts: &'a str, device: &str) -> Option<(&'a str, &'a str)> {
-    mounts.lines().find_map(|line| {
-        // `id parent major:minor root point options [tags] - type source super-options`
-        let mut words = line.split(' ');
-        let point = (words.nth(2)? == device).then(|| words.nth(1))??;
-        Some((point, line.rsplit(' ').next()?))
-    })
-}
-
-fn promises_huge(options: &str) -> bool {
-    options
-        .split(',')
-        .filter_map(|option| option.strip_prefix("huge="))
-        .any(|choice| matches!(choice, "always" | "within_size" | "advise"))
-}
-
 fn judge(name: &str, good: &[&str], wish: &str) -> Promise {
-    // Since Linux 6.8 (6.11 for shared memory) each size has a setting of its own, which usually
-    // says `inherit`.
-    let own = format!("{THP}/hugepages-2048kB/{name}");
-    let general = format!("{THP}/{name}");
-    let path = match read_choice(&own).as_deref() {
-        None | Some("inherit") => general,
-        Some(_) => own,
-    };
-    match read_choice(&path) {
-        Some(choice) if good.contains(&choice.as_str()) => Promise::Huge,
-        Some(_) => Promise::Unless(format!("`echo {wish} > {path}`")),
+    match huge_page_setting(Path::new("/"), name) {
+        Some((_, choice)) if good.contains(&choice.as_str()) => Promise::Huge,
+        Some((path, _)) => Promise::Unless(format!("`echo {wish} > {}`", path.display())),
         None => Promise::Unless("use a kernel with transparent huge pages".to_owned()),
     }
-}
-
-fn read_choice(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    chosen(&text).map(str::to_owned)
 }
 
 /// The kind to report for memory without a pool, and the warning if it is not huge: what is
@@ -131,23 +106,6 @@ pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MOUNTS: &str = "\
-22 1 0:20 / /proc rw,nosuid shared:5 - proc proc rw\n\
-30 1 0:25 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,size=1024k,huge=advise\n\
-31 1 0:26 / /run rw - tmpfs tmpfs rw,huge=never\n";
-
-    #[test]
-    fn a_tmpfs_mount_s_huge_option_is_found() {
-        let (point, options) = mount_of(MOUNTS, "0:25").unwrap();
-        assert_eq!(point, "/dev/shm");
-        assert!(promises_huge(options));
-        let (point, options) = mount_of(MOUNTS, "0:26").unwrap();
-        assert_eq!(point, "/run");
-        assert!(!promises_huge(options));
-        assert_eq!(mount_of(MOUNTS, "0:99"), None);
-        assert_eq!(mount_of("nonsense\n\n", "0:20"), None);
-    }
 
     #[test]
     fn what_is_in_memory_overrules_what_was_promised() {
