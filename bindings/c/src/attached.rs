@@ -1,5 +1,8 @@
 //! An attachment as a handle means it.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use mneme_space::{AttachError, Attachment, MapError, Segment, Space, Uuid};
 use mneme_sys::Access;
 
@@ -11,6 +14,8 @@ pub(crate) struct Attached {
     pub(crate) attachment: Attachment,
     /// The space that it is of; none of a thread's own segments in its primary space.
     pub(crate) space: Option<Uuid>,
+    /// Its handle was given up; who is inside still is there without one.
+    closed: AtomicBool,
 }
 
 impl Attached {
@@ -22,6 +27,7 @@ impl Attached {
         Ok(Self {
             attachment: attachment.patience(process::patience()),
             space: Some(space.uuid()),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -31,7 +37,18 @@ impl Attached {
         Ok(Self {
             attachment: attachment.patience(process::patience()),
             space: None,
+            closed: AtomicBool::new(false),
         })
+    }
+
+    /// The handle is one no more.
+    pub(crate) fn close(&self) {
+        // Relaxed: a thread that is told of it in any other way sees it.
+        self.closed.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
     }
 
     /// Attaches a segment for this handle alone: for writing, if its permissions and this process' let it.

@@ -7,14 +7,14 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use mneme_space::{Inside, Segment, Uuid};
 use mneme_sys::Access;
 
 use crate::attached::Attached;
 use crate::code::{Code, Failure};
-use crate::process::PRIMARY;
+use crate::process::{ATTACHED, PRIMARY};
 
 /// Where a thread is.
 pub(crate) struct Current {
@@ -26,6 +26,8 @@ pub(crate) struct Current {
     of: Option<Arc<Attached>>,
     /// The segments attached to this thread's primary space.
     primary: Option<Arc<Attached>>,
+    /// The handle that was looked up last, and what it means: the table is one for all threads.
+    known: (usize, Weak<Attached>),
     /// Where blocks come from that are to lie in no segment in particular.
     heap: Default,
     /// The thread runs its last destructors.
@@ -50,6 +52,7 @@ thread_local! {
             inside: None,
             of: None,
             primary: None,
+            known: (PRIMARY, Weak::new()),
             heap: Default::Outside,
             ended: false,
         }))
@@ -71,6 +74,7 @@ impl Drop for Ending {
                     inside.abandon();
                 }
                 (current.of, current.primary) = (None, None);
+                current.known = (PRIMARY, Weak::new());
             }
         });
     }
@@ -90,6 +94,19 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Current) -> Result<R, Failure>) -> Res
 impl Current {
     pub(crate) fn handle(&self) -> usize {
         self.handle
+    }
+
+    /// What a handle means.
+    pub(crate) fn attached(&mut self, handle: usize) -> Result<Arc<Attached>, Failure> {
+        if self.known.0 == handle
+            && let Some(known) = self.known.1.upgrade()
+            && !known.is_closed()
+        {
+            return Ok(known);
+        }
+        let found = ATTACHED.get(handle)?;
+        self.known = (handle, Arc::downgrade(&found));
+        Ok(found)
     }
 
     /// Leaves whatever it is inside of.

@@ -215,7 +215,7 @@ pub extern "C" fn vas_detach(vh: VasHandle) -> c_int {
             ATTACHED.remove(vh.addr())
         });
         // Unmapped now, unless other threads are inside.
-        drop(attached?);
+        attached?.close();
         Ok(())
     })
 }
@@ -234,8 +234,10 @@ pub extern "C" fn vas_switch_as(vh: VasHandle, access_flags: c_int) -> c_int {
         if vh.addr() == PRIMARY {
             return current::with(|current| current.switch_to_primary());
         }
-        let attached = ATTACHED.get(vh.addr())?;
-        current::with(|current| current.switch(vh.addr(), attached, access))
+        current::with(|current| {
+            let attached = current.attached(vh.addr())?;
+            current.switch(vh.addr(), attached, access)
+        })
     })
 }
 

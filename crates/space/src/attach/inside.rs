@@ -7,10 +7,11 @@
 use std::fmt;
 use std::ptr::NonNull;
 
+use mneme_sync::OpPin;
 use mneme_sys::Access;
 
 use super::Attachment;
-use super::place::Lock;
+use super::place::Alone;
 use crate::heap::UntypedHeap;
 use crate::map::{Map, Visit};
 use crate::present::{self, Marked, Present};
@@ -22,11 +23,19 @@ use crate::{EnterError, window};
 pub struct Inside<'a> {
     attachment: &'a Attachment,
     present: &'a [Present],
-    /// The three parts of being inside, given up in this order.
+    /// The parts of being inside, given up in this order.
     marked: Option<Marked<'a>>,
+    /// From the last to the first; the first apart, so that a section of one segment allocates nothing.
     locks: Vec<Lock<'a>>,
+    first: Option<Lock<'a>>,
     visit: Option<Visit<'a>>,
     left: Left,
+}
+
+/// The lock of one segment.
+enum Lock<'a> {
+    Alone(Alone<'a>),
+    Beside { _pin: OpPin<'a> },
 }
 
 /// What is said of the segments that may have been changed, at the end.
@@ -59,7 +68,8 @@ impl fmt::Debug for Inside<'_> {
 
 impl Attachment {
     /// Begins a section that ends when the result is dropped: one like [`enter`](Self::enter)'s, or for
-    /// [`Access::ReadOnly`] one like [`read`](Self::read)'s. Costs what those cost, and an allocation.
+    /// [`Access::ReadOnly`] one like [`read`](Self::read)'s. Costs what those cost, and an allocation if there are several
+    /// segments.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -78,15 +88,25 @@ impl Attachment {
             attachment: self,
             present,
             marked: None,
-            locks: Vec::with_capacity(present.len()),
+            locks: Vec::new(),
+            first: None,
             visit: Some(visit),
             left: Left::Whole,
         };
         for (place, present) in members.places.iter().zip(present) {
             let slot = window::slot(place.placed.participants())?;
-            inside
-                .locks
-                .push(place.lock(&slot, present, self.patience)?);
+            let lock = if present.exclusive {
+                Lock::Alone(place.alone(&slot, self.patience)?)
+            } else {
+                let _pin = place.beside(&slot, self.patience)?;
+                Lock::Beside { _pin }
+            };
+            place.follow(present)?;
+            if inside.first.is_none() {
+                inside.first = Some(lock);
+            } else {
+                inside.locks.push(lock);
+            }
         }
         // SAFETY: each is mapped over the length noted and locked as it says until the mark is taken back, in `drop`,
         // which happens by the caller's promise.
@@ -126,13 +146,12 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.marked = None;
-        while let Some(lock) = self.locks.pop() {
-            if self.left == Left::Poisoned {
-                lock.abandon();
-            } else if std::thread::panicking() {
-                drop(lock);
-            } else {
-                lock.end();
+        while let Some(lock) = self.locks.pop().or_else(|| self.first.take()) {
+            match lock {
+                Lock::Alone(alone) if self.left == Left::Poisoned => alone.abandon(),
+                Lock::Alone(alone) if !std::thread::panicking() => alone.end(),
+                // Poisoned by being dropped now.
+                Lock::Alone(_) | Lock::Beside { .. } => {}
             }
         }
         self.visit = None;

@@ -15,36 +15,27 @@ use crate::segment::durable;
 use crate::window::Placed;
 use crate::{EnterError, Segment, window};
 
-/// The lock of one segment, as a section holds it. Dropped in unwinding, it calls what may have been changed poisoned.
-pub(super) enum Lock<'a> {
-    /// Nobody else is inside.
-    Alone {
-        changing: Changing<'a>,
-        /// Given back last.
-        alone: Sole<'a>,
-    },
-    /// Beside other readers.
-    Beside { _pin: OpPin<'a> },
+/// A segment that a section has to itself. Dropped in unwinding, it calls it poisoned.
+pub(super) struct Alone<'a> {
+    changing: Changing<'a>,
+    /// Given back last.
+    lock: Sole<'a>,
 }
 
-impl Lock<'_> {
-    /// Leaves what is whole.
+impl Alone<'_> {
+    /// Leaves it whole.
     #[inline]
     pub(super) fn end(self) {
-        if let Self::Alone { changing, alone } = self {
-            mneme_sys::fault!("space.enter.done");
-            changing.end();
-            mneme_sys::fault!("space.enter.ended");
-            drop(alone);
-        }
+        mneme_sys::fault!("space.enter.done");
+        self.changing.end();
+        mneme_sys::fault!("space.enter.ended");
+        drop(self.lock);
     }
 
-    /// Leaves what may be half changed.
+    /// Leaves it in the middle.
     pub(super) fn abandon(self) {
-        if let Self::Alone { changing, alone } = self {
-            changing.abandon();
-            drop(alone);
-        }
+        self.changing.abandon();
+        drop(self.lock);
     }
 }
 
@@ -73,33 +64,24 @@ impl Place {
         }
     }
 
-    /// Enters its lock, as a section of `present` does: alone, and from now on the segment is called being changed; or
-    /// beside other readers. The slot is the thread's.
+    /// Enters its lock alone; from now on the segment is called being changed. The slot is the thread's.
     #[inline]
-    pub(super) fn lock<'a>(
+    pub(super) fn alone<'a>(
         &'a self,
         slot: &Slot<'a>,
-        present: &Present,
         patience: Duration,
-    ) -> Result<Lock<'a>, EnterError> {
-        let lock = if present.exclusive {
-            let alone = self.gate.sole_within(slot, patience)?;
-            // The news is in the segment's header too, where it outlives the control file.
-            let died = alone.owner_died();
-            let alone = alone.into_inner();
-            let changing = self.begin(&alone, died)?;
-            mneme_sys::fault!("space.enter.begun");
-            Lock::Alone { changing, alone }
-        } else {
-            let _pin = self.beside(slot, patience)?;
-            Lock::Beside { _pin }
-        };
-        self.follow(present)?;
-        Ok(lock)
+    ) -> Result<Alone<'a>, EnterError> {
+        let lock = self.gate.sole_within(slot, patience)?;
+        // The news is in the segment's header too, where it outlives the control file.
+        let died = lock.owner_died();
+        let lock = lock.into_inner();
+        let changing = self.begin(&lock, died)?;
+        mneme_sys::fault!("space.enter.begun");
+        Ok(Alone { changing, lock })
     }
 
     /// Alone with the segment, of which others died: begins to change it, unless it is poisoned.
-    fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
+    pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
         if died || alone.met_dead() {
             window::reap(self.placed.participants());
         }
@@ -181,7 +163,7 @@ impl Place {
 
     /// Follows growth by others. With the lock held.
     #[inline]
-    fn follow(&self, present: &Present) -> Result<(), RegionError> {
+    pub(super) fn follow(&self, present: &Present) -> Result<(), RegionError> {
         let region = self.placed.region();
         let mut len = region.len();
         if RegionHeader::committed(region)? > len as u64 {

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use allocator_api2::alloc::Allocator;
 
 use super::check::in_block;
-use super::{Heap, PAGE, RootRecord, classes, slabs};
+use super::{Heap, HeapError, PAGE, RootRecord, classes, slabs};
 use crate::RootError;
 use crate::heap::layout::Kind;
 use crate::present::{self, Present};
@@ -154,9 +154,11 @@ impl UntypedHeap {
 
     /// The root's record, if it is one without a type or none.
     fn record(self) -> Result<RootRecord, RootError> {
-        self.0.stats()?;
-        let record = self.present(Present::root_record).flatten();
-        let record = record.unwrap_or_default();
+        let record = self.present(|present| {
+            present.has_heap()?;
+            Ok::<_, HeapError>(present.root_record().unwrap_or_default())
+        });
+        let record = record.ok_or(HeapError::Outside)??;
         if record.at != 0 && record.layout != UNTYPED {
             return Err(RootError::Layout {
                 segment: self.name(),
