@@ -26,6 +26,7 @@ mod parts;
 mod postmark;
 mod progress;
 mod report;
+mod reside;
 mod rounds;
 mod samtools;
 mod scratch;
@@ -99,6 +100,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(&options.common)?;
             (&options.common, samtools::run(options)?)
         }
+        Workload::Reside(options) => return reside::live_here(options),
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),
     };

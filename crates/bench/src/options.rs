@@ -41,6 +41,9 @@ pub enum Workload {
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
     #[command(hide = true)]
     Resident(Resident),
+    /// Lives in a space and answers calls (used by `gups` and `switch`, in a process of its own).
+    #[command(hide = true)]
+    Reside(Reside),
     /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its own).
     #[command(hide = true)]
     Footprint(Footprint),
@@ -84,6 +87,15 @@ pub struct Ycsb {
     /// Value sizes in bytes, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1024, 100])]
     pub value: Vec<usize>,
+}
+
+/// Where a resident lives.
+#[derive(Debug, Clone, Args)]
+pub struct Reside {
+    /// The registry's directory.
+    pub registry: PathBuf,
+    /// The space's name.
+    pub space: String,
 }
 
 /// What `frag` understands besides.

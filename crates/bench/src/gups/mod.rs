@@ -5,12 +5,13 @@
 //! more is the price of reaching them.
 //!
 //! - *MAP*: the window is mapped by `mmap`, and unmapped before the next.
+//! - *MP*: each window is a process', which is sent the set, applies it and answers (`space.call`).
 //! - *distinct*: windows are segments with addresses of their own; each set takes and gives back its segment's lock.
 //! - *conflicting*: all of them claim the same addresses, as they must where the table exceeds the address space: each
 //!   change of window moves two mappings, page tables and all.
 //! - *bare*: everything mapped at once, no lock: what the memory gives.
 
-mod windows;
+pub mod windows;
 
 use crate::curves::{Axis, Curves, Scale as AxisScale};
 use crate::error::BenchError;
@@ -21,14 +22,16 @@ use crate::machine::Machine;
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
+use crate::reside::Resident;
 use crate::rounds::{Job, Span, interleave};
 use crate::scratch::Scratch;
 use crate::table::{Table, figure};
+use mneme_space::Space;
 use serde_json::{Map, json};
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use windows::{Bare, Entered, Remapped, Segments, Update, Windows};
+use windows::{Bare, Called, Entered, Remapped, Residents, Segments, Update, Windows};
 
 const MIB: u64 = 1 << 20;
 
@@ -36,7 +39,8 @@ const MAP: &str = "MAP";
 const DISTINCT: &str = "distinct";
 const CONFLICTING: &str = "conflicting";
 const BARE: &str = "bare";
-const SYSTEMS: [&str; 4] = [MAP, DISTINCT, CONFLICTING, BARE];
+const MP: &str = "MP";
+const SYSTEMS: [&str; 5] = [MAP, MP, DISTINCT, CONFLICTING, BARE];
 
 /// Windows behind the goals, and those goals: updates a set, over MAP with addresses of their own, and without.
 const GOAL_WINDOWS: usize = 64;
@@ -86,17 +90,25 @@ fn case(windows: usize, set: usize) -> String {
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let machine = Machine::here();
     println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine)
+    run_at(&Scale::of(options), options, machine, Resident::start)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+/// `start` is how processes come to live in a space.
+fn run_at(
+    scale: &Scale,
+    options: &Common,
+    machine: Machine,
+    start: fn(&Space) -> Result<Resident, BenchError>,
+) -> Result<Report, BenchError> {
     let most = scale.most();
     let scratch = Scratch::new("gups", 2 * most as u64 * (scale.window + 4 * MIB))?;
     let apart = Segments::new(&scratch, "distinct", most, scale.window, None)?;
     // The one address is that of the first, which nobody else wants.
     let first = Segments::new(&scratch, "first", 1, scale.window, None)?;
     let same = Segments::new(&scratch, "same", most, scale.window, first.address())?;
-    let systems: [(&str, RefCell<Box<dyn Windows>>); 4] = [
+    let residents = Residents::new(&scratch, &apart, start)?;
+    let systems: [(&str, RefCell<Box<dyn Windows + '_>>); 5] = [
+        (MP, RefCell::new(Box::new(Called::new(&residents)?))),
         (MAP, RefCell::new(Box::new(Remapped::new(&apart)?))),
         (DISTINCT, RefCell::new(Box::new(Entered::new(&apart)?))),
         (CONFLICTING, RefCell::new(Box::new(Entered::new(&same)?))),
@@ -286,7 +298,7 @@ mod tests {
             },
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common(), Machine::here(), Resident::start_here).unwrap();
         for system in SYSTEMS {
             assert!(
                 report.ledger.values(system, &case(3, 16))[0] > 0.0,
@@ -323,6 +335,10 @@ mod tests {
         }
         run(&mut Remapped::new(&segments).unwrap());
         run(&mut Bare::new(&same).unwrap());
+        let residents = Residents::new(&scratch, &segments, Resident::start_here).unwrap();
+        run(&mut Called::new(&residents).unwrap());
+        run(&mut Bare::new(&segments).unwrap());
+        drop(residents);
         for segments in [segments, same] {
             for window in 0..3 {
                 assert!(segments.content(window).iter().all(|word| *word == 0));

@@ -1,8 +1,11 @@
 //! One large table in windows, and the ways of reaching them.
 
 use crate::error::BenchError;
+use crate::reside::{PATIENCE, Resident, UPDATE};
 use crate::scratch::{Scratch, space};
-use mneme_space::{Attachment, EnterError, RootError, Schema, SegVec, Segment};
+use mneme_space::{
+    Attachment, Caller, Calls, EnterError, RootError, Schema, SegVec, Segment, Space,
+};
 use mneme_sys::{Access, View};
 use std::fs::File;
 use std::path::PathBuf;
@@ -27,6 +30,25 @@ impl Schema for Words {
 fn apply(words: &mut [u64], updates: &[Update]) {
     for update in updates {
         words[update.at] ^= update.by;
+    }
+}
+
+/// The same of updates as they travel to another process.
+pub fn apply_encoded(words: &mut [u64], request: &[u8]) {
+    for update in request.chunks_exact(16) {
+        let [at, by] = [&update[..8], &update[8..]].map(|half| {
+            half.first_chunk()
+                .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        });
+        words[at as usize] ^= by;
+    }
+}
+
+fn encode(updates: &[Update], into: &mut Vec<u8>) {
+    into.clear();
+    for update in updates {
+        into.extend_from_slice(&(update.at as u64).to_le_bytes());
+        into.extend_from_slice(&update.by.to_le_bytes());
     }
 }
 
@@ -138,6 +160,59 @@ impl Windows for Entered {
                 .map(|words| apply(words, updates))
         });
         done.map_err(space)?.map_err(space)
+    }
+}
+
+/// The paper's MP: each window is a process', which applies what it is sent and answers.
+pub struct Called<'a> {
+    callers: Vec<Caller<'a>>,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+/// Who lives in each window, and the way there.
+pub struct Residents {
+    calls: Vec<Calls>,
+    _residents: Vec<Resident>,
+}
+
+impl Residents {
+    pub fn new(
+        scratch: &Scratch,
+        segments: &Segments,
+        start: impl Fn(&Space) -> Result<Resident, BenchError>,
+    ) -> Result<Self, BenchError> {
+        let (mut calls, mut residents) = (Vec::new(), Vec::new());
+        for segment in &segments.segments {
+            let lives_in = scratch.space(segment.name().as_str())?;
+            lives_in.add(segment, Access::ReadWrite).map_err(space)?;
+            residents.push(start(&lives_in)?);
+            calls.push(lives_in.calls().map_err(space)?);
+        }
+        Ok(Self {
+            calls,
+            _residents: residents,
+        })
+    }
+}
+
+impl<'a> Called<'a> {
+    pub fn new(residents: &'a Residents) -> Result<Self, BenchError> {
+        let callers = residents.calls.iter().map(Calls::caller);
+        Ok(Self {
+            callers: callers.collect::<Result<_, _>>().map_err(space)?,
+            request: Vec::new(),
+            reply: Vec::new(),
+        })
+    }
+}
+
+impl Windows for Called<'_> {
+    fn update(&mut self, window: usize, updates: &[Update]) -> Result<(), BenchError> {
+        encode(updates, &mut self.request);
+        let called =
+            self.callers[window].call_into(UPDATE, &self.request, &mut self.reply, PATIENCE);
+        called.map_err(space)
     }
 }
 

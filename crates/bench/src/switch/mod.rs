@@ -6,7 +6,8 @@
 //! - *enter* (table 2): entering and leaving, with nobody in the way, beside a system call.
 //! - *attach*: ten segments of the given size at once.
 //! - *by payload* (figure 7): entering a segment and copying data out of it, against asking another thread for the data,
-//!   which answers over a socket, or through memory that it watches without sleeping.
+//!   which answers over a socket, or through memory that it watches without sleeping, and against calling a process that
+//!   lives in the segment's space (up to the longest message).
 
 mod asked;
 
@@ -18,11 +19,12 @@ use crate::machine::Machine;
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
+use crate::reside::{FIRST, PATIENCE, Resident};
 use crate::rounds::{Job, Span, interleave};
 use crate::scratch::{Scratch, space};
 use crate::table::{Table, figure};
 use asked::{Socket, Watched};
-use mneme_space::{Attachment, RootError, Schema, SegVec, Segment};
+use mneme_space::{Attachment, MAX_MESSAGE, RootError, Schema, SegVec, Segment, Space};
 use mneme_sys::{Access, PagePolicy, Region};
 use serde_json::{Map, json};
 use std::fs::File;
@@ -41,7 +43,8 @@ const BY_SIZE: [&str; 3] = [MMAP, ATTACH, SWITCH];
 const ENTER: &str = "enter";
 const SOCKET: &str = "socket";
 const WATCHED: &str = "watched memory";
-const BY_PAYLOAD: [&str; 3] = [ENTER, SOCKET, WATCHED];
+const CALL: &str = "space.call";
+const BY_PAYLOAD: [&str; 4] = [ENTER, CALL, SOCKET, WATCHED];
 
 const READ_CASE: &str = "enter and leave, read";
 const WRITE_CASE: &str = "enter and leave, write";
@@ -106,10 +109,16 @@ fn many_case(mib: u64) -> String {
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let machine = Machine::here();
     println!("{machine}\n");
-    run_at(&Scale::of(options), options, machine)
+    run_at(&Scale::of(options), options, machine, Resident::start)
 }
 
-fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+/// `start` is how a process comes to live in a space.
+fn run_at(
+    scale: &Scale,
+    options: &Common,
+    machine: Machine,
+    start: fn(&Space) -> Result<Resident, BenchError>,
+) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     enter(scale, &mut ledger)?;
     // One part after the other, so that only one has its memory.
@@ -117,7 +126,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         by_size(scale, mib, &mut ledger)?;
     }
     many(scale, &mut ledger)?;
-    by_payload(scale, &mut ledger)?;
+    by_payload(scale, start, &mut ledger)?;
     print_tables(scale, &ledger);
     if let Some(directory) = &options.svg {
         draw(scale, &ledger, directory)?;
@@ -303,13 +312,17 @@ fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
 }
 
 /// Bytes of a segment.
-struct Bytes;
+pub struct Bytes;
 
 impl Schema for Bytes {
     type Root<'s> = SegVec<'s, u8>;
 }
 
-fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
+fn by_payload(
+    scale: &Scale,
+    start: fn(&Space) -> Result<Resident, BenchError>,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
     const NAME: &str = "data";
     let largest = scale.payloads.iter().copied().max().unwrap_or(1);
     let data: Arc<[u8]> = (0..largest).map(|i| i as u8).collect();
@@ -325,6 +338,12 @@ fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
     });
     filled.map_err(space)?.map_err(space)?;
     let attached = attach(&segment, Access::ReadOnly)?;
+    let lives_in = scratch.space(NAME)?;
+    lives_in.add(&segment, Access::ReadOnly).map_err(space)?;
+    let _resident = start(&lives_in)?;
+    let calls = lives_in.calls().map_err(space)?;
+    let mut caller = calls.caller().map_err(space)?;
+    let mut reply = Vec::new();
     for &payload in scale.payloads {
         let case = payload_case(payload);
         let span = scale.span;
@@ -338,7 +357,7 @@ fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
             black_box(&mut mine);
             copied.map_err(space)?.map_err(space)
         };
-        let jobs = vec![
+        let mut jobs = vec![
             job(ENTER, case.clone(), span, enter),
             job(SOCKET, case.clone(), span, || socket.ask(&mut sent)),
             Job {
@@ -355,6 +374,18 @@ fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
                 }),
             },
         ];
+        let wanted = (payload as u64).to_le_bytes();
+        if payload <= MAX_MESSAGE {
+            jobs.push(job(CALL, payload_case(payload), span, || {
+                let called = caller.call_into(FIRST, &wanted, &mut reply, PATIENCE);
+                called.map_err(space)?;
+                if black_box(&reply).len() == payload {
+                    Ok(())
+                } else {
+                    Err(BenchError::Space("a call's answer is too short".to_owned()))
+                }
+            }));
+        }
         run_jobs(jobs, scale.rounds, ledger)?;
     }
     Ok(())
@@ -383,6 +414,11 @@ fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
             20.0,
             us(SWITCH, &largest),
         ),
+        Goal::at_most(
+            format!("{CALL}, {}, us", payload_case(8)),
+            4.0,
+            us(CALL, &payload_case(8)),
+        ),
     ]
 }
 
@@ -406,9 +442,9 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
         }
     }
     println!("{table}");
-    let grid = |head: &str, systems: [&str; 3], cases: Vec<String>| {
+    let grid = |head: &str, systems: &[&str], cases: Vec<String>| {
         println!("nanoseconds by {head}; in brackets, the first over it");
-        let mut table = Table::new([head].into_iter().chain(systems));
+        let mut table = Table::new([head].into_iter().chain(systems.iter().copied()));
         for case in cases {
             let cell = |system: &str| {
                 let one = Summary::of(ledger.values(system, &case));
@@ -420,19 +456,23 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
                     _ => "-".to_owned(),
                 }
             };
-            table.row([case.clone()].into_iter().chain(systems.map(cell)));
+            table.row(
+                [case.clone()]
+                    .into_iter()
+                    .chain(systems.iter().map(|system| cell(system))),
+            );
         }
         println!("{table}");
     };
     grid(
         "size",
-        BY_SIZE,
+        &BY_SIZE,
         scale.sizes.iter().map(|mib| size_case(*mib)).collect(),
     );
     let payloads = scale.payloads.iter();
     grid(
         "payload",
-        BY_PAYLOAD,
+        &BY_PAYLOAD,
         payloads.map(|bytes| payload_case(*bytes)).collect(),
     );
 }
@@ -442,14 +482,14 @@ fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchErr
         name: name.to_owned(),
         scale: AxisScale::Log,
     };
-    let curves = |systems: [&str; 3], cases: &[(f64, String)]| {
+    let curves = |systems: &[&str], cases: &[(f64, String)]| {
         let curve = |system: &str| {
             let points = cases
                 .iter()
                 .filter_map(|(at, case)| Some((*at, Summary::of(ledger.values(system, case))?)));
             (system.to_owned(), points.collect())
         };
-        systems.map(curve).to_vec()
+        systems.iter().map(|system| curve(system)).collect()
     };
     let sizes = scale.sizes.iter();
     let sizes: Vec<_> = sizes.map(|mib| (*mib as f64, size_case(*mib))).collect();
@@ -457,7 +497,7 @@ fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchErr
         title: "Reaching memory, by its size".to_owned(),
         across: axis("MiB"),
         up: axis("ns"),
-        curves: curves(BY_SIZE, &sizes),
+        curves: curves(&BY_SIZE, &sizes),
     }
     .write(&directory.join("switch-size.svg"))?;
     let payloads = scale.payloads.iter();
@@ -468,7 +508,7 @@ fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchErr
         title: "Reading another's data, by payload".to_owned(),
         across: axis("bytes"),
         up: axis("ns"),
-        curves: curves(BY_PAYLOAD, &payloads),
+        curves: curves(&BY_PAYLOAD, &payloads),
     }
     .write(&directory.join("switch-payload.svg"))
 }
@@ -491,7 +531,7 @@ mod tests {
             },
             rounds: 1,
         };
-        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let report = run_at(&scale, &common(), Machine::here(), Resident::start_here).unwrap();
         let (size, payload) = (size_case(2), payload_case(5000));
         assert_well_formed(&report, &[READ_CASE, &size, &payload, &many_case(2)]);
         for system in BY_SIZE {
