@@ -209,10 +209,13 @@ impl Attachment {
         present: impl FnOnce(&Members) -> &[Present],
         f: impl for<'s> FnOnce(&mut Here<'s>) -> R,
     ) -> Result<R, EnterError> {
+        // What it captured is dropped last, if a section is refused: its destructors may enter others.
+        let mut f = Some(f);
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.patience)?;
         let present = present(members);
-        let result = self.with_locks(&members.places, present, || {
+        let result = self.with_locks(&members.places, present, &mut || {
+            let f = f.take().ok_or(EnterError::Nested)?;
             // SAFETY: each is mapped over the length noted, and locked as it says, by this call.
             unsafe { here::section(present, f) }.ok_or(EnterError::Nested)
         });
@@ -244,7 +247,7 @@ impl Attachment {
             let members = self.members.load(Acquire);
             // SAFETY: the address of a field; nothing is read.
             let set = unsafe { &raw const (*members).set };
-            let visit = Visit::begin(set).ok_or(SlotError::ThreadEnding)?;
+            let visit = Visit::begin(set)?;
             // SYNC: after the fence of the visit's beginning. Who replaced them meanwhile sees the visit, or is seen.
             if self.members.load(Acquire) != members {
                 continue;
@@ -274,11 +277,11 @@ impl Attachment {
     }
 
     /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first.
-    fn with_locks<R, F: FnOnce() -> Result<R, EnterError>>(
+    fn with_locks<R>(
         &self,
         places: &[Place],
         rest: &[Present],
-        f: F,
+        f: &mut impl FnMut() -> Result<R, EnterError>,
     ) -> Result<R, EnterError> {
         let (Some((place, places)), Some((present, rest))) =
             (places.split_first(), rest.split_first())

@@ -143,25 +143,25 @@ impl Mapping {
     /// The address of the first byte.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
-        self.region().base()
+        self.0.region.base()
     }
 
     /// Nothing is committed: never so, for a segment has a header.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.region().is_empty()
+        self.0.region.is_empty()
     }
 
     /// Committed bytes that are mapped here. [`refresh`](Self::refresh) follows others' growth.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.region().len()
+        self.0.region.len()
     }
 
     /// Whether stores are possible. Once they are, they stay so while anybody in the process has the segment mapped.
     #[must_use]
     pub fn access(&self) -> Access {
-        self.region().access()
+        self.0.region.access()
     }
 
     /// Who takes part in the segment. Its gate 0 is the lock that sections take; who takes it otherwise, and dies, leaves
@@ -171,10 +171,25 @@ impl Mapping {
         &self.0.participants
     }
 
-    /// The mapped data.
+    /// The mapped data, of which nothing is known: for those who lay it out themselves.
+    ///
+    /// # Safety
+    /// A segment with an address has a heap, whose contents have types. What is read or written of them without the
+    /// segment's lock, or against their types, is undefined behaviour for whoever is in a section. Of a
+    /// [floating](crate::SegmentBuilder::floating) one everything beyond the header is the caller's, and the bytes are to
+    /// be read and written by him alone.
     #[must_use]
-    pub fn region(&self) -> &Region {
+    pub unsafe fn region(&self) -> &Region {
         &self.0.region
+    }
+
+    /// Brings the bytes of `range` into memory now, and into this process' page tables: those who enter later meet no
+    /// faults. Costs as [`Region::prefault`].
+    ///
+    /// # Errors
+    /// There is no memory for it; the range is not committed.
+    pub fn prefault(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.0.region.prefault(range)
     }
 
     /// Follows growth by others; returns the length. A forked child follows nobody.
@@ -185,7 +200,7 @@ impl Mapping {
         if self.0.map.is_forked() {
             return Ok(self.len());
         }
-        self.region().refresh()
+        self.0.region.refresh()
     }
 
     /// Makes the segment at least `bytes` long, in place; returns its length.
@@ -196,7 +211,7 @@ impl Mapping {
         if self.0.map.is_forked() {
             return Err(MapError::Forked.into());
         }
-        grow_region(self.region(), bytes)
+        grow_region(&self.0.region, bytes)
     }
 }
 

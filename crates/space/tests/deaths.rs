@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::Scene;
+use common::{Scene, region};
 use mneme_space::{Backing, Condition, OpenError, Segment, Space, SpaceRemoveError};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
@@ -77,7 +77,7 @@ impl Operation {
             _ => {
                 let segment = scene.create("s");
                 let mapping = segment.map(Access::ReadWrite).unwrap();
-                let word: &AtomicU64 = mapping.region().at(4096).unwrap();
+                let word: &AtomicU64 = region(&mapping).at(4096).unwrap();
                 word.store(7, Ordering::Relaxed);
                 if self == Self::Mend {
                     let control = scene.registry.root().join("segments/s/control");
@@ -213,10 +213,10 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         // What was to be restored is either told, or as it was, or as it should be.
         let told = segment.condition().unwrap() == Condition::Poisoned;
         let untouched =
-            operation == Operation::Restore && mapping.region().load_u64(4096).unwrap() == 8;
+            operation == Operation::Restore && region(&mapping).load_u64(4096).unwrap() == 8;
         if !(fresh || told || untouched) {
             assert_eq!(
-                mapping.region().load_u64(4096).unwrap(),
+                region(&mapping).load_u64(4096).unwrap(),
                 7,
                 "{context}: {name}"
             );
@@ -268,7 +268,7 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
             segment.restore_from(&clone).unwrap();
             assert_eq!(segment.condition().unwrap(), Condition::Whole, "{context}");
             let mapping = segment.map(Access::ReadOnly).unwrap();
-            assert_eq!(mapping.region().load_u64(4096).unwrap(), 7, "{context}");
+            assert_eq!(region(&mapping).load_u64(4096).unwrap(), 7, "{context}");
         }
         Operation::CreateSpace | Operation::RemoveSpace => {
             match registry.remove_space("w") {

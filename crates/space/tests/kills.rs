@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-use common::Scene;
 use common::visitor::{self, Visitor, here};
+use common::{Scene, region};
 use mneme_space::{Attachment, EnterError, Here, Mapping, Registry, Schema, Segment};
 use mneme_sys::Access;
 
@@ -63,7 +63,7 @@ impl Diary {
 
     fn word(&self, victim: usize, at: usize) -> &AtomicU64 {
         let offset = 4096 + victim * 128 + at * 8;
-        self.0.region().at(offset as u64).unwrap()
+        region(&self.0).at(offset as u64).unwrap()
     }
 
     fn note(&self, victim: usize, phase: Phase, what: u64) {

@@ -8,8 +8,8 @@ mod common;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::Scene;
 use common::visitor::{self, Visitor, here, stand};
+use common::{Scene, region};
 use mneme_space::{
     Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError, Segment,
 };
@@ -89,10 +89,10 @@ fn role() {
         "store" => {
             let mapping = segment.map(Access::ReadWrite).unwrap();
             mapping.grow(3 * FRAME).unwrap();
-            let far: &AtomicU64 = mapping.region().at(3 * FRAME as u64 - 8).unwrap();
+            let far: &AtomicU64 = region(&mapping).at(3 * FRAME as u64 - 8).unwrap();
             far.store(77, Ordering::Release);
             // A pointer, as a heap would store it: true wherever the segment is mapped.
-            let near: &AtomicU64 = mapping.region().at(4096).unwrap();
+            let near: &AtomicU64 = region(&mapping).at(4096).unwrap();
             near.store(std::ptr::from_ref(far).addr() as u64, Ordering::Release);
             stand();
         }
@@ -115,7 +115,7 @@ fn a_pointer_stored_by_one_process_is_true_in_another_and_the_killed_let_go() {
     let mapping = segment.map(Access::ReadOnly).unwrap();
     assert_eq!(mapping.len(), FRAME);
     let mut child = Visitor::start(&scene, "store");
-    let address = mapping.region().load_u64(4096).unwrap() as usize;
+    let address = region(&mapping).load_u64(4096).unwrap() as usize;
     assert_eq!(address, segment.base().unwrap() + 3 * FRAME - 8);
     assert_eq!(mapping.refresh().unwrap(), 3 * FRAME);
     // The address itself is followed, not an offset from a base.
@@ -190,11 +190,10 @@ fn a_forked_child_is_told_that_it_must_be_started_anew() {
             .success()
     );
     // The parent's is as it was.
-    mapping
-        .region()
+    region(&mapping)
         .at::<AtomicU64>(4096)
         .unwrap()
         .store(1, Ordering::Relaxed);
     let shared = scene.open("s").map(Access::ReadOnly).unwrap();
-    assert_eq!(shared.region().load_u64(4096).unwrap(), 1);
+    assert_eq!(region(&shared).load_u64(4096).unwrap(), 1);
 }

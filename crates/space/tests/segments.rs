@@ -8,7 +8,7 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::Scene;
+use common::{Scene, region};
 use mneme_space::{
     Backing, CloneError, CreateError, GrowError, MapError, Mapping, NameError, OpenError, Registry,
     RemoveError, Segment,
@@ -18,11 +18,11 @@ use mneme_sys::{Access, FRAME, RegionError};
 const GIB: usize = 1 << 30;
 
 fn word(mapping: &Mapping, offset: usize) -> &AtomicU64 {
-    mapping.region().at(offset as u64).unwrap()
+    region(mapping).at(offset as u64).unwrap()
 }
 
 fn read(mapping: &Mapping, offset: usize) -> u64 {
-    mapping.region().load_u64(offset as u64).unwrap()
+    region(mapping).load_u64(offset as u64).unwrap()
 }
 
 fn write(segment: &Segment) -> Mapping {
@@ -47,7 +47,7 @@ fn what_is_stored_is_found_by_whoever_opens_the_name_later_at_the_same_address()
     assert_eq!(mapping.base().addr(), base);
     assert_eq!(read(&mapping, 4096), 7);
     assert!(matches!(
-        mapping.region().at::<AtomicU64>(0),
+        region(&mapping).at::<AtomicU64>(0),
         Err(RegionError::ReadOnly)
     ));
     let names: Vec<_> = again
@@ -105,9 +105,9 @@ fn nothing_is_mapped_twice_and_a_reader_becomes_a_writer_where_he_is() {
     let segment = scene.create("s");
     let reader = segment.map(Access::ReadOnly).unwrap();
     let other = scene.open("s").map(Access::ReadOnly).unwrap();
-    assert!(std::ptr::eq(reader.region(), other.region()));
+    assert!(std::ptr::eq(region(&reader), region(&other)));
     let writer = write(&scene.open("s"));
-    assert!(std::ptr::eq(reader.region(), writer.region()));
+    assert!(std::ptr::eq(region(&reader), region(&writer)));
     word(&reader, 4096).store(1, Ordering::Relaxed);
     // Used by somebody: not removed.
     drop((reader, other));

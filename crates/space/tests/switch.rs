@@ -117,6 +117,23 @@ fn many_threads_want_one_address_and_all_get_on() {
     }
 }
 
+/// Who waits for another's mapping to end looks again at what is there, for others went on meanwhile.
+#[test]
+fn rivals_are_attached_and_detached_at_once() {
+    let scene = Scene::new();
+    let original = scene.create("a");
+    let rival = original.clone_as("b").unwrap();
+    std::thread::scope(|threads| {
+        for segment in [&original, &original, &original, &rival, &rival] {
+            threads.spawn(move || {
+                for _ in 0..300 {
+                    attach(segment).enter(|_| ()).unwrap();
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn who_is_inside_is_waited_for_and_not_moved() {
     let scene = Scene::new();

@@ -221,7 +221,7 @@ fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
 /// Brings all pages of a segment into memory, and into the page tables of whoever keeps it attached.
 fn touch(segment: &Segment) -> Result<(), BenchError> {
     let mapping = segment.map(Access::ReadWrite).map_err(space)?;
-    mapping.region().prefault(0..mapping.len())?;
+    mapping.prefault(0..mapping.len())?;
     Ok(())
 }
 

@@ -30,6 +30,8 @@ pub struct Inside<'a> {
     first: Option<Lock<'a>>,
     visit: Option<Visit<'a>>,
     left: Left,
+    /// The thread was panicking already when it came in.
+    unwinding: bool,
 }
 
 /// The lock of one segment.
@@ -92,6 +94,7 @@ impl Attachment {
             first: None,
             visit: Some(visit),
             left: Left::Whole,
+            unwinding: std::thread::panicking(),
         };
         for (place, present) in members.places.iter().zip(present) {
             let slot = window::slot(place.placed.participants())?;
@@ -149,7 +152,7 @@ impl Drop for Inside<'_> {
         while let Some(lock) = self.locks.pop().or_else(|| self.first.take()) {
             match lock {
                 Lock::Alone(alone) if self.left == Left::Poisoned => alone.abandon(),
-                Lock::Alone(alone) if !std::thread::panicking() => alone.end(),
+                Lock::Alone(alone) if self.unwinding || !std::thread::panicking() => alone.end(),
                 // Poisoned by being dropped now.
                 Lock::Alone(_) | Lock::Beside { .. } => {}
             }

@@ -228,6 +228,8 @@ pub(crate) struct Changing<'a> {
     unfinished: u64,
     /// Of forks: a child that is born meanwhile has no part in it, and nothing where the word was.
     generation: u32,
+    /// The thread was panicking already when it began.
+    unwinding: bool,
 }
 
 impl<'a> Changing<'a> {
@@ -240,6 +242,7 @@ impl<'a> Changing<'a> {
             word,
             unfinished,
             generation: fork::generation(),
+            unwinding: std::thread::panicking(),
         }
     }
 
@@ -265,7 +268,7 @@ impl<'a> Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.leave(if std::thread::panicking() {
+        self.leave(if std::thread::panicking() && !self.unwinding {
             state::PANICKED
         } else {
             self.unfinished

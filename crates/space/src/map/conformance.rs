@@ -9,7 +9,7 @@ use mneme_sys::Access;
 
 use super::{Map, ProcessMap, Set, Visit};
 use crate::window::Placed;
-use crate::{MapError, Registry, Segment};
+use crate::{MapError, Mapping, Registry, Segment};
 
 /// A registry of its own directory and window, removed at the end.
 struct Scene {
@@ -76,6 +76,12 @@ fn word(placed: &Placed) -> &AtomicU64 {
     let address = placed.addresses().start + WORD;
     // SAFETY: the segment is visited, so that it lies there, and nobody writes this word but by atomics.
     unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
+}
+
+/// The same word of a segment that is mapped for good.
+fn second_word(mapping: &Mapping) -> u64 {
+    // SAFETY: nobody is in a section of it.
+    unsafe { mapping.region() }.load_u64(WORD as u64).unwrap()
 }
 
 /// The suite. `map` may be asked to enlist and strike what is visited by the closures.
@@ -153,7 +159,7 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
     drop(sets);
     drop((a, b, c, d));
     let mapping = second.map(Access::ReadOnly).unwrap();
-    assert_eq!(mapping.region().load_u64(WORD as u64).unwrap(), 13);
+    assert_eq!(second_word(&mapping), 13);
     // For good: nobody else comes there.
     let a = admit(&first);
     let set = set(&[&a]);

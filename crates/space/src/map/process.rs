@@ -91,21 +91,6 @@ impl ProcessMap {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no mapping in these addresses is just ending; says whether they are free.
-    fn settled<'a>(
-        &self,
-        mut mapped: MutexGuard<'a, Mapped>,
-        addresses: &Range<usize>,
-    ) -> (MutexGuard<'a, Mapped>, bool) {
-        while let Some(other) = mapped.at_home(addresses) {
-            if mapped.segments[&other].placed.strong_count() > 0 {
-                return (mapped, false);
-            }
-            mapped = self.wait_for_an_end(mapped);
-        }
-        (mapped, true)
-    }
-
     fn wait_for_an_end<'a>(&self, mapped: MutexGuard<'a, Mapped>) -> MutexGuard<'a, Mapped> {
         let woken = self.freed.wait(mapped);
         woken.unwrap_or_else(PoisonError::into_inner)
@@ -128,7 +113,12 @@ impl ProcessMap {
     pub(crate) fn keep(&self, placed: &Arc<Placed>) -> Result<(), MapError> {
         // Given up after the table: the last user of a mapping locks it.
         let mut others = Vec::new();
-        let (mut mapped, _) = self.settled(self.lock(), &placed.addresses());
+        let mut mapped = self.lock();
+        while let Some(other) = mapped.at_home(&placed.addresses())
+            && mapped.is_ending(&other)
+        {
+            mapped = self.wait_for_an_end(mapped);
+        }
         mapped.bring_home(std::slice::from_ref(placed), &mut others)?;
         placed.kept(1);
         drop(mapped);
@@ -187,27 +177,35 @@ impl Map for ProcessMap {
         if self.is_forked() || self.inherited && segment.base().is_some() {
             return Err(MapError::Forked);
         }
+        let wanted = segment.base().map(|base| base..base + segment.max_size());
         let mut mapped = self.lock();
-        while let Some(entry) = mapped.segments.get(&segment.uuid()) {
-            if let Some(placed) = entry.placed.upgrade() {
-                // Before anything could drop it: its last user would lock the table.
-                drop(mapped);
-                placed.permit(access)?;
-                return Ok(placed);
+        // Whoever waits looks at everything again: others went on meanwhile.
+        let home = loop {
+            if let Some(entry) = mapped.segments.get(&segment.uuid()) {
+                if let Some(placed) = entry.placed.upgrade() {
+                    // Before anything could drop it: its last user would lock the table.
+                    drop(mapped);
+                    placed.permit(access)?;
+                    return Ok(placed);
+                }
+            } else {
+                let there = wanted.as_ref().and_then(|wanted| mapped.at_home(wanted));
+                match there {
+                    None => break true,
+                    Some(other) if !mapped.is_ending(&other) => break false,
+                    Some(_) => {}
+                }
             }
             mapped = self.wait_for_an_end(mapped);
-        }
+        };
         let participants = open_control(&segment.control(), segment.uuid())?;
         reap(&participants);
-        let wanted = segment.base().map(|base| base..base + segment.max_size());
-        let (ground, home) = match wanted {
-            None => (Ground::Anywhere, true),
-            Some(wanted) => {
-                let home;
-                (mapped, home) = self.settled(mapped, &wanted);
-                let window = mapped.window(segment)?;
-                (Ground::Window { window, home }, home)
-            }
+        let ground = match wanted {
+            None => Ground::Anywhere,
+            Some(_) => Ground::Window {
+                window: mapped.window(segment)?,
+                home,
+            },
         };
         let region = map_data(segment, access, ground)?;
         region.dont_fork()?;
@@ -246,6 +244,12 @@ impl Mapped {
         Ok(window)
     }
 
+    /// Whether the last user of that mapping is gone, and it is about to be.
+    fn is_ending(&self, segment: &Uuid) -> bool {
+        let entry = self.segments.get(segment);
+        entry.is_none_or(|entry| entry.placed.strong_count() == 0)
+    }
+
     /// Who is at home in these addresses: of several, the last.
     fn at_home(&self, addresses: &Range<usize>) -> Option<Uuid> {
         let (_, uuid) = self.home.range(..addresses.end).next_back()?;
@@ -264,7 +268,11 @@ impl Mapped {
         for placed in away {
             while let Some(by) = self.at_home(&placed.addresses()) {
                 let base = placed.addresses().start;
-                let Some(other) = self.segments[&by].placed.upgrade() else {
+                let other = self
+                    .segments
+                    .get(&by)
+                    .and_then(|entry| entry.placed.upgrade());
+                let Some(other) = other else {
                     // It is ending; a moment later the place is free.
                     return Err(MapError::Busy { base, by });
                 };

@@ -11,7 +11,10 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
+use mneme_sync::SlotError;
+
 use super::Set;
+use crate::EnterError;
 use crate::window::Placed;
 
 /// What one thread visits. Cells are never freed, and used again when their thread has ended.
@@ -97,10 +100,12 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Begins a visit of the calling thread, which is at no other; `None` in a thread's last destructors. The set may be
-    /// gone already: that is to be looked at now, before it is used.
+    /// Begins a visit of the calling thread. The set may be gone already: that is to be looked at now, before it is used.
+    ///
+    /// # Errors
+    /// [`EnterError::Nested`] if the thread is at a visit; [`SlotError::ThreadEnding`] in its last destructors.
     #[inline]
-    pub(crate) fn begin(set: *const Set) -> Option<Self> {
+    pub(crate) fn begin(set: *const Set) -> Result<Self, EnterError> {
         let cell = OWN.try_with(|own| match own.0.get() {
             Some(cell) => cell,
             None => {
@@ -109,13 +114,20 @@ impl<'a> Visit<'a> {
                 cell
             }
         });
+        let Ok(cell) = cell else {
+            return Err(SlotError::ThreadEnding.into());
+        };
+        // Relaxed: this thread's own.
+        if !cell.visits.load(Ordering::Relaxed).is_null() {
+            return Err(EnterError::Nested);
+        }
         let visit = Self {
-            cell: cell.ok()?,
+            cell,
             set,
             of: PhantomData,
         };
         visit.say(set);
-        Some(visit)
+        Ok(visit)
     }
 
     #[inline]

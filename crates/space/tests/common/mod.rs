@@ -6,8 +6,8 @@ pub mod visitor;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mneme_space::{Registry, RegistryOptions, Segment, Space};
-use mneme_sys::PagePolicy;
+use mneme_space::{Mapping, Registry, RegistryOptions, Segment, Space};
+use mneme_sys::{PagePolicy, Region};
 
 /// Whether a fault point is passed in sections and recoveries: `handover.rs` has them, `deaths.rs` all
 /// others.
@@ -87,4 +87,10 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.root);
     }
+}
+
+/// The words of a segment in which nobody enters sections.
+pub fn region(mapping: &Mapping) -> &Region {
+    // SAFETY: the tests that use this know what they have put there.
+    unsafe { mapping.region() }
 }
