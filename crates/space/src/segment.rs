@@ -12,18 +12,19 @@ mod remove;
 mod restore;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mneme_sys::{PagePolicy, RegionHeader};
+use mneme_sys::{Liveness, LivenessError, OfdLiveness, PagePolicy, RegionHeader};
 
 pub use backing::Backing;
 pub use builder::SegmentBuilder;
 use meta::Meta;
 pub use restore::Condition;
 
-use crate::{FileError, GrowError, MapError, Name, OpenError, Registry, Uuid};
+use crate::{FileError, GrowError, MapError, Name, OpenError, Registry, RegistryError, Uuid};
 
 /// A named segment of a registry. A clone is another handle to it, not another segment
 /// ([`clone_as`](Segment::clone_as) makes that). `Send + Sync`.
@@ -209,11 +210,15 @@ pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<us
     Ok(region.len())
 }
 
-/// Whether a living process takes part in what this control file governs.
-pub(crate) fn in_use(control: &Path) -> bool {
-    use mneme_sys::Liveness;
-    let Ok(liveness) = mneme_sys::OfdLiveness::open(control, 0) else {
-        return false;
-    };
-    liveness.any_alive(1..=builder::MAX_PROCESSES)
+/// Whether a living process takes part in what this control file governs. Only one that is not there governs nobody: of
+/// one that cannot be asked it is not known.
+pub(crate) fn in_use(control: &Path) -> Result<bool, RegistryError> {
+    match OfdLiveness::open_plain(control, 0) {
+        Ok(liveness) => Ok(liveness.any_alive(1..=builder::MAX_PROCESSES)),
+        Err(LivenessError::Os { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(RegistryError::Lock {
+            path: control.to_owned(),
+            source,
+        }),
+    }
 }

@@ -1,15 +1,17 @@
 //! Segments as this process has them mapped.
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mneme_sync::{Participants, Slot, SlotError};
-use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window};
+use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window, files};
 
 use crate::map::{Map, ProcessMap};
 use crate::segment::{data, grow_region};
@@ -299,16 +301,14 @@ pub(crate) fn map_data(
 
 /// Makes this process a participant of what the control file governs.
 pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapError> {
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
+    let file = files::open_plain(path, File::options().read(true).write(true))
         .map_err(FileError::at("open for locks", path))?;
-    let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
-    let liveness = OfdLiveness::open(path, 0).map_err(|source| MapError::Liveness {
+    // Of the same file, whatever the name leads to meanwhile.
+    let liveness = OfdLiveness::reopen(file.as_fd(), 0).map_err(|source| MapError::Liveness {
         path: path.to_owned(),
         source,
     })?;
+    let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
     Participants::open(region, of.to_bytes(), Arc::new(liveness)).map_err(|source| {
         MapError::Control {
             path: path.to_owned(),

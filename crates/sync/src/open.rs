@@ -101,6 +101,13 @@ impl Participants {
         Participants::create(region, options, Arc::new(Alone::default()))
     }
 
+    /// Whether a file that begins with this header is a control region, as this build makes them: for who wants to know
+    /// before he maps it.
+    #[must_use]
+    pub fn are_described_by(header: &RegionHeader) -> bool {
+        header.validate(MAGIC, FORMAT, LAYOUT_HASH).is_ok()
+    }
+
     /// Attaches to an existing control region, which must belong to the data region `data_uuid`.
     /// After a reboot it is rebuilt.
     ///

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a file system keeps its files in.
@@ -123,6 +124,92 @@ pub fn is_direct(file: &File) -> io::Result<bool> {
         Some(libc::EOPNOTSUPP | libc::EINVAL) => Ok(false),
         _ => Err(error),
     }
+}
+
+/// Opens a file that must be a plain one: links are not followed, and neither a pipe nor a lease keeps this waiting. For
+/// directories into which others may put what they like.
+///
+/// # Errors
+/// The kernel's; `InvalidInput` if it is something else than a file.
+pub fn open_plain(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File> {
+    let file = options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    plain(file)
+}
+
+/// The same where the path may be a link.
+///
+/// # Errors
+/// As [`open_plain`].
+pub fn open_linked(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File> {
+    plain(options.custom_flags(libc::O_NONBLOCK).open(path)?)
+}
+
+fn plain(file: File) -> io::Result<File> {
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "it is not a file",
+    ))
+}
+
+/// Sets the permissions of a file or a directory, and of nothing that a link leads to; whatever the process' umask, and
+/// whether or not it may be opened.
+///
+/// # Errors
+/// The kernel's; it is a link.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+        .open(path)?;
+    if file.metadata()?.is_symlink() {
+        return Err(io::Error::from_raw_os_error(libc::ELOOP));
+    }
+    fs::set_permissions(through(&file), fs::Permissions::from_mode(mode))
+}
+
+/// A directory that stays the same one, whatever its name leads to meanwhile.
+#[derive(Debug)]
+pub struct HeldDirectory(File);
+
+impl HeldDirectory {
+    /// Opens it; a link is none.
+    ///
+    /// # Errors
+    /// The kernel's; `NotADirectory`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let opened = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path);
+        opened.map(Self).map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) => io::ErrorKind::NotADirectory.into(),
+            _ => e,
+        })
+    }
+
+    /// The user that it belongs to.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(self.0.metadata()?.uid())
+    }
+
+    /// A path that leads to it in this process, as long as this lives.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        through(&self.0)
+    }
+}
+
+fn through(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// The user that files made by this process belong to.

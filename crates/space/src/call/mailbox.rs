@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use mneme_sync::{Participants, RobustLock, Slot};
 use mneme_sys::{
-    Access, HEADER_LEN, HeaderError, PagePolicy, Region, RegionError, RegionHeader, Shared, futex,
-    racy,
+    Access, HEADER_LEN, HeaderError, PagePolicy, Region, RegionError, RegionHeader, Shared, files,
+    futex, racy,
 };
 
 use super::CallError;
@@ -97,7 +97,7 @@ impl Mailbox {
         let control = space.directory().join("control");
         let participants = window::open_control(&control, space.uuid())?;
         let path = space.directory().join("calls");
-        let file = match File::options().read(true).write(true).open(&path) {
+        let file = match files::open_plain(&path, File::options().read(true).write(true)) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(FileError::at("open", path)(e).into()),

@@ -1,7 +1,9 @@
 //! What the dead left, told in words, and removed.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use mneme_sys::files;
@@ -74,8 +76,8 @@ struct Walk<'a> {
     registry: &'a Registry,
     act: bool,
     found: Vec<Finding>,
-    /// Data files that something names.
-    named: BTreeSet<PathBuf>,
+    /// The names of the data files that something names.
+    named: BTreeSet<OsString>,
 }
 
 const REMOVES: &str = "cleaning removes it";
@@ -97,17 +99,29 @@ impl Walk<'_> {
         walk.segments()?;
         walk.spaces()?;
         walk.dying()?;
-        stray.retain(|file| !walk.named.contains(file));
+        stray.retain(|file| {
+            file.file_name()
+                .is_some_and(|name| !walk.named.contains(name))
+        });
         for file in stray {
-            if walk.finds(
-                &file,
-                "data that no segment names".to_owned(),
-                Some(REMOVES),
-            ) {
+            let what = "data that no segment names".to_owned();
+            if walk.finds_of(&file, &file, what, REMOVES) {
                 gone(&file, std::fs::remove_file(&file))?;
             }
         }
         Ok(walk.found)
+    }
+
+    /// Notes something that `of` is the matter with; says whether to do something about it now. What belongs to
+    /// another user is left to him, whatever it says.
+    fn finds_of(&mut self, of: &Path, path: &Path, what: String, cleaning: &'static str) -> bool {
+        let owner = std::fs::symlink_metadata(of).map(|found| found.uid());
+        match owner {
+            Ok(owner) if owner != files::user() => {
+                self.finds(path, format!("{what}; it is user {owner}'s to clean"), None)
+            }
+            _ => self.finds(path, what, Some(cleaning)),
+        }
     }
 
     /// Notes something; says whether to do something about it now.
@@ -118,6 +132,13 @@ impl Walk<'_> {
             cleaning,
         });
         self.act && cleaning.is_some()
+    }
+
+    /// Notes the data files that a directory names.
+    fn names(&mut self, directory: &Path) {
+        let files = data_files_of(directory);
+        let names = files.iter().filter_map(|file| file.file_name());
+        self.named.extend(names.map(ToOwned::to_owned));
     }
 
     /// This registry's data files wherever memory has them.
@@ -163,13 +184,17 @@ impl Walk<'_> {
         for uuid in uuids {
             let directory = making.join(uuid.to_string());
             let lock = making.join(format!("{uuid}.lock"));
-            self.named.extend(data_files_of(&directory));
+            self.names(&directory);
             // Held until all is removed, as its maker would.
             let held = match Lock::attempt(&lock) {
                 Ok(Some(held)) => Some(held),
                 Ok(None) => continue,
                 Err(_) if !lock.exists() => None,
-                Err(other) => return Err(other),
+                // Another user's, or nothing that can be locked: whoever holds it may live.
+                Err(other) => {
+                    self.finds(&lock, in_words(&other), None);
+                    continue;
+                }
             };
             let made_as = Meta::read(&directory)
                 .map(|meta| meta.made_as)
@@ -182,8 +207,8 @@ impl Walk<'_> {
                 ),
                 Err(_) => (&lock, "a lock that nobody holds any more".to_owned()),
             };
-            if self.finds(path, what, Some(REMOVES)) {
-                take_apart(&directory)?;
+            if self.finds_of(path, path, what, REMOVES) {
+                take_apart(self.registry, &directory)?;
                 gone(&lock, std::fs::remove_file(&lock))?;
             }
             drop(held);
@@ -193,10 +218,10 @@ impl Walk<'_> {
 
     fn dying(&mut self) -> Result<(), RegistryError> {
         for directory in entries(&self.registry.root().join("dying"))? {
-            self.named.extend(data_files_of(&directory));
+            self.names(&directory);
             let what = "its removal is not complete".to_owned();
-            if self.finds(&directory, what, Some(REMOVES)) {
-                take_apart(&directory)?;
+            if self.finds_of(&directory, &directory, what, REMOVES) {
+                take_apart(self.registry, &directory)?;
             }
         }
         Ok(())
@@ -204,7 +229,7 @@ impl Walk<'_> {
 
     fn segments(&mut self) -> Result<(), RegistryError> {
         for directory in entries(&self.registry.root().join("segments"))? {
-            self.named.extend(data_files_of(&directory));
+            self.names(&directory);
             if !self.can_be(&directory, "segment") {
                 continue;
             }
@@ -220,8 +245,8 @@ impl Walk<'_> {
                     if is_memory(&directory) && leads_to(&directory, &path) =>
                 {
                     let what = format!("its memory {} is gone, as after a reboot", path.display());
-                    if self.finds(&directory, what, Some(REMOVES)) {
-                        take_apart(&directory)?;
+                    if self.finds_of(&directory, &directory, what, REMOVES) {
+                        take_apart(self.registry, &directory)?;
                     }
                 }
                 Err(error) => {
@@ -271,7 +296,7 @@ impl Walk<'_> {
             let held = Lock::attempt(&directory.join("lock")).ok().flatten();
             if held.is_some()
                 && aside.exists()
-                && self.finds(&aside, what.to_owned(), Some(REMOVES))
+                && self.finds_of(&aside, &aside, what.to_owned(), REMOVES)
             {
                 gone(&aside, std::fs::remove_file(&aside))?;
             }
@@ -280,7 +305,7 @@ impl Walk<'_> {
         let is_here = || space::meta::Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
         if let Some(what) = space::control_damage(directory, meta)
             && is_here()
-            && self.finds(&control, what, Some(MAKES))
+            && self.finds_of(directory, &control, what, MAKES)
         {
             space::mend_control(directory, meta).map_err(|source| RegistryError::Mend {
                 path: control.clone(),
@@ -313,7 +338,7 @@ impl Walk<'_> {
         let is_here = || Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
         if let Some(what) = control_damage(&control, meta.uuid)
             && is_here()
-            && self.finds(&control, what, Some(MENDS))
+            && self.finds_of(directory, &control, what, MENDS)
         {
             mend_control(&control, meta).map_err(|source| RegistryError::Mend {
                 path: control.clone(),

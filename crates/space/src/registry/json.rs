@@ -2,8 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use mneme_sys::files;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +19,7 @@ const MOST: u64 = 1 << 20;
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T, DescriptionError> {
     // Enough for most at one read.
     let mut text = Vec::with_capacity(2048);
-    File::open(path)
+    files::open_plain(path, File::options().read(true))
         .and_then(|file| file.take(MOST + 1).read_to_end(&mut text))
         .map_err(FileError::at("read", path))?;
     let damaged = |why: String| DescriptionError::Damaged {
@@ -74,7 +76,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(
     gone(&aside, fs::remove_file(&aside))?;
     File::create_new(&aside)
         .and_then(|mut file| {
-            set_mode(&aside, mode)?;
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
             file.write_all(&text)?;
             file.sync_all()
         })
@@ -101,10 +103,9 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), FileError> {
         .map_err(FileError::at("write through", directory))
 }
 
-/// Sets a file's permissions, whatever the process' umask.
+/// Sets a file's permissions, whatever the process' umask, and never those of what a link leads to.
 pub(crate) fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    files::set_mode(path, mode)
 }
 
 /// Addresses as people read them: `"0x200000000000"`.

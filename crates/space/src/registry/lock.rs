@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use mneme_sys::{Clock, Liveness, LivenessError, OfdLiveness, SystemClock};
+use mneme_sys::{Clock, Liveness, LivenessError, OfdLiveness, SystemClock, files};
 
 use crate::{FileError, RegistryError};
 
@@ -51,7 +51,7 @@ impl Lock {
             source,
         };
         // An opening each, so that threads exclude one another as processes do.
-        let file = OfdLiveness::open(path, 0).map_err(failed)?;
+        let file = OfdLiveness::open_plain(path, 0).map_err(failed)?;
         match file.claim(0) {
             Ok(()) => Ok(Some(Self { _held: file })),
             Err(LivenessError::Held { .. }) => Ok(None),
@@ -61,12 +61,9 @@ impl Lock {
 
     /// Makes the file if need be, and takes the lock if nobody alive has it.
     pub(crate) fn create(path: &Path) -> Result<Option<Self>, RegistryError> {
-        File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(FileError::at("create", path))?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        files::open_plain(path, &mut options).map_err(FileError::at("create", path))?;
         Self::attempt(path)
     }
 }

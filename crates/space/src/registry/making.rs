@@ -1,10 +1,13 @@
 //! Something being built aside, and how anything is taken apart.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use mneme_sys::files;
+use mneme_sys::files::{self, HeldDirectory};
 
 use super::lock::Lock;
 use super::{Registry, entries, json};
@@ -15,6 +18,7 @@ use crate::{FileError, RegistryError, Uuid};
 /// A directory in `making`, and its maker's lock: while it is held, nobody cleans the directory.
 /// Dropped before it is published, it is removed with the data that it names.
 pub(crate) struct Making {
+    registry: Registry,
     directory: PathBuf,
     lock: PathBuf,
     published: bool,
@@ -60,6 +64,7 @@ impl Making {
         mneme_sys::fault!("space.make.locked");
         let directory = making.join(uuid.to_string());
         let built = Self {
+            registry: registry.clone(),
             directory,
             lock,
             published: false,
@@ -96,7 +101,7 @@ impl Drop for Making {
     fn drop(&mut self) {
         // What cannot be removed now is cleaned later: it is unlocked then.
         if !self.published {
-            let _ = take_apart(&self.directory);
+            let _ = take_apart(&self.registry, &self.directory);
         }
         let _ = fs::remove_file(&self.lock);
     }
@@ -125,23 +130,70 @@ pub(crate) fn unname(
 
 /// Removes a segment's or a space's directory: the data it names, its files, itself. Whoever does
 /// the same at once does no harm.
-pub(crate) fn take_apart(directory: &Path) -> Result<(), FileError> {
-    version::retire(&directory.join("control"));
-    for data in data_files_of(directory) {
-        gone(&data, fs::remove_file(&data))?;
+///
+/// In a registry of several users this may be what another has put there. Nothing is removed but what lies in the
+/// directory itself, which no link is, and data that belong to the directory's owner and that nothing else names.
+pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), FileError> {
+    let held = match HeldDirectory::open(directory) {
+        Ok(held) => held,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotADirectory => {
+            return gone(directory, fs::remove_file(directory));
+        }
+        Err(e) => return Err(FileError::at("open", directory)(e)),
+    };
+    let owner = held.owner().map_err(FileError::at("examine", directory))?;
+    let here = held.path();
+    version::retire(&here.join("control"));
+    let data = data_files_of(&here);
+    // Most directories of the dying have none left.
+    let named = if data.is_empty() {
+        BTreeSet::new()
+    } else {
+        named_beside(registry, directory)?
+    };
+    for data in data {
+        let found = match fs::symlink_metadata(&data) {
+            Ok(found) => found,
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            Err(e) => return Err(FileError::at("examine", &data)(e)),
+        };
+        let is_another_s = data.file_name().is_none_or(|name| named.contains(name));
+        if found.uid() == owner && !is_another_s {
+            gone(&data, fs::remove_file(&data))?;
+        }
     }
     mneme_sys::fault!("space.take-apart.data");
     // The description goes last: as long as anything is left, it says what.
-    let meta = directory.join("meta");
-    for entry in entries(directory)? {
+    let meta = here.join("meta");
+    let listed = entries(&here).map_err(|e| FileError::at("list", directory)(e.source))?;
+    for entry in listed {
         if entry != meta {
             gone(&entry, fs::remove_file(&entry))?;
         }
     }
     mneme_sys::fault!("space.take-apart.files");
-    gone(&meta, fs::remove_file(&meta))?;
+    gone(&directory.join("meta"), fs::remove_file(&meta))?;
     mneme_sys::fault!("space.take-apart.meta");
     gone(directory, fs::remove_dir(directory))
+}
+
+/// The names of all data files that segments have, and those being made, but for one directory's.
+fn named_beside(registry: &Registry, directory: &Path) -> Result<BTreeSet<OsString>, FileError> {
+    let mut named = BTreeSet::new();
+    for part in ["making", "segments"] {
+        for other in entries(&registry.root().join(part))? {
+            if other != directory {
+                let files = data_files_of(&other);
+                named.extend(
+                    files
+                        .iter()
+                        .filter_map(|file| Some(file.file_name()?.to_owned())),
+                );
+            }
+        }
+    }
+    Ok(named)
 }
 
 /// Somebody else having removed it is as good.

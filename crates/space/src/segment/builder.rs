@@ -307,6 +307,6 @@ pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<Participants, Crea
     let len = options.region_len();
     let region = Region::map(file.into(), Access::ReadWrite, len, PagePolicy::Small)
         .map_err(|e| attach(e.into()))?;
-    let liveness = OfdLiveness::open(path, 0).map_err(|e| attach(e.into()))?;
+    let liveness = OfdLiveness::open_plain(path, 0).map_err(|e| attach(e.into()))?;
     Participants::create(region, options, Arc::new(liveness)).map_err(failed)
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionError, RegionHeader};
+use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionError, RegionHeader, files};
 
 use super::durable;
 use super::meta::Meta;
@@ -110,11 +110,10 @@ pub(crate) fn is_whole(client: &[u64; 8], meta: &Meta) -> bool {
 
 /// Opens a data file.
 pub(crate) fn open(path: &Path, access: Access) -> Result<File, OpenError> {
-    let opened = File::options()
-        .read(true)
-        .write(access == Access::ReadWrite)
-        .open(path);
-    opened.map_err(|e| match e.kind() {
+    let mut options = File::options();
+    options.read(true).write(access == Access::ReadWrite);
+    files::open_linked(path, &mut options).map_err(|e| match e.kind() {
+        ErrorKind::InvalidInput => mismatch(path, "it is not a file"),
         ErrorKind::NotFound => OpenError::DataGone {
             path: path.to_owned(),
         },

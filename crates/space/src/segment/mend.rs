@@ -20,7 +20,8 @@ use crate::{CreateError, FileError, MapError, OpenError, Uuid, window};
 /// What is wrong with the control file of a segment or a space, if that is known: one that this process
 /// may not open is not judged.
 pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
-    if !control.is_file() {
+    let is_file = fs::symlink_metadata(control).is_ok_and(|found| found.is_file());
+    if !is_file {
         return Some("it is missing, so that nobody can attach it".to_owned());
     }
     match window::open_control(control, of) {
@@ -58,7 +59,7 @@ pub(crate) fn replace_control(
 
 /// Makes the control file anew; says whether it did. The registry is locked.
 pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateError> {
-    if in_use(control) {
+    if in_use(control)? {
         return Ok(false);
     }
     let refused = |source| CreateError::Data {

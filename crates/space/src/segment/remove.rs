@@ -15,12 +15,12 @@ impl Registry {
         let name = Name::new(name)?;
         let directory = self.segment_directory(&name);
         let name = name.to_string();
-        if in_use(&directory.join("control")) {
+        if in_use(&directory.join("control"))? {
             return Err(RemoveError::InUse { name });
         }
         let aside = Uuid::random().map_err(RegistryError::Random)?;
         match unname(self, &directory, aside)? {
-            Some(dying) => Ok(take_apart(&dying)?),
+            Some(dying) => Ok(take_apart(self, &dying)?),
             None => Err(RemoveError::NotFound { name }),
         }
     }

@@ -24,7 +24,7 @@ pub(crate) fn control_damage(directory: &Path, meta: &Meta) -> Option<String> {
 /// Makes the control file anew; says whether it did. The registry is locked.
 pub(crate) fn mend_control(directory: &Path, meta: &Meta) -> Result<bool, CreateError> {
     let control = directory.join("control");
-    if in_use(&control) {
+    if in_use(&control)? {
         return Ok(false);
     }
     let description = directory.join("meta");

@@ -17,7 +17,7 @@ impl Registry {
     pub fn remove_space(&self, name: &str) -> Result<(), SpaceRemoveError> {
         let name = Name::new(name)?;
         let directory = self.space_directory(&name);
-        if in_use(&directory.join("control")) {
+        if in_use(&directory.join("control"))? {
             return Err(SpaceRemoveError::InUse {
                 name: name.to_string(),
             });
@@ -31,7 +31,7 @@ impl Registry {
         };
         let aside = Uuid::random().map_err(RegistryError::Random)?;
         match unname(self, &directory, aside)? {
-            Some(dying) => Ok(take_apart(&dying)?),
+            Some(dying) => Ok(take_apart(self, &dying)?),
             None => Err(SpaceRemoveError::NotFound {
                 name: name.to_string(),
             }),

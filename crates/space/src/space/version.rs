@@ -7,12 +7,14 @@
 //! no greater than one's own version says that one's members were the space's; a greater one says that
 //! they should be read again.
 
+use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 
 use mneme_sync::Participants;
-use mneme_sys::{Access, PagePolicy, Region, RegionHeader};
+use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionHeader, files};
 
 use crate::{FileError, MapError, Uuid, window};
 
@@ -47,7 +49,8 @@ impl VersionWord {
 
     /// Maps it for looking only.
     pub(super) fn look(control: &Path) -> Result<Self, MapError> {
-        let file = std::fs::File::open(control).map_err(FileError::at("open", control))?;
+        let file = files::open_plain(control, File::options().read(true))
+            .map_err(FileError::at("open", control))?;
         let region = Region::map(file.into(), Access::ReadOnly, 1, PagePolicy::Small)?;
         // That it is there: each load would fail otherwise.
         RegionHeader::client_word(&region, VERSION)?;
@@ -101,14 +104,21 @@ pub(super) fn raise(
     Ok(())
 }
 
+/// Whether a file of that name is one: nothing is written into what somebody has put in its place.
+fn is_control(file: &File) -> bool {
+    let mut bytes = [0; HEADER_LEN];
+    let has_one_name = file.metadata().is_ok_and(|found| found.nlink() == 1);
+    has_one_name
+        && file.read_exact_at(&mut bytes, 0).is_ok()
+        && Participants::are_described_by(&RegionHeader::from_bytes(&bytes))
+}
+
 /// Tells those who watch this control file that it counts for nothing any more. Where that cannot be done
 /// there is nobody to tell, or nothing to tell him with.
 pub(crate) fn retire(control: &Path) {
-    let opened = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(control);
+    let opened = files::open_plain(control, File::options().read(true).write(true));
     if let Ok(file) = opened
+        && is_control(&file)
         && let Ok(region) = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)
         && let Ok(words) = RegionHeader::client(&region)
     {

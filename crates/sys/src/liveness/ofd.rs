@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Liveness, LivenessError, Taken};
-use crate::fork;
+use crate::{files, fork};
 
 /// One process' liveness in a control file. Drop releases all that it holds.
 ///
@@ -54,21 +54,37 @@ impl OfdLiveness {
     /// [`LivenessError::NotWritable`] if it may not be opened for writing, `Os` if it cannot be
     /// opened at all.
     pub fn open(path: &Path, base: u64) -> Result<Self, LivenessError> {
+        Self::open_by(base, |options| {
+            options.custom_flags(libc::O_CLOEXEC).open(path)
+        })
+    }
+
+    /// [`open`](Self::open) where others may have put something else under that name: only a plain file is opened, no
+    /// link is followed, and a pipe keeps nobody waiting.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_plain(path: &Path, base: u64) -> Result<Self, LivenessError> {
+        Self::open_by(base, |options| files::open_plain(path, options))
+    }
+
+    fn open_by(
+        base: u64,
+        open: impl FnOnce(&mut OpenOptions) -> io::Result<File>,
+    ) -> Result<Self, LivenessError> {
         fork::watch();
         let mut registry = Registry::lock();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_CLOEXEC)
-            .open(path)
-            .map_err(|source| match source.raw_os_error() {
-                Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-                    LivenessError::NotWritable(source)
+        let file =
+            open(OpenOptions::new().read(true).write(true)).map_err(|source| {
+                match source.raw_os_error() {
+                    Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+                        LivenessError::NotWritable(source)
+                    }
+                    _ => LivenessError::Os {
+                        what: "open the file of",
+                        source,
+                    },
                 }
-                _ => LivenessError::Os {
-                    what: "open the file of",
-                    source,
-                },
             })?;
         let fd = registry.add(file);
         drop(registry);
