@@ -26,6 +26,7 @@ use crate::heap;
 use crate::here::{self, Here};
 use crate::map::{Map, ProcessMap, Visit, is_visited};
 use crate::present::{self, Present};
+use crate::segment::durable;
 use crate::{AttachError, EnterError, MapError, Segment, Space, window};
 pub use inside::{Entered, Inside};
 pub(crate) use members::SEGMENT_GATE;
@@ -373,7 +374,7 @@ impl Attachment {
         let slot = window::slot(place.placed.participants())?;
         let alone = place.gate.sole_within(&slot, self.patience)?.into_inner();
         let region = place.placed.region();
-        region.refresh()?;
+        durable::complete(region)?;
         // Dead in the middle, or refused: poisoned, as before.
         let mending = place.begin_mending()?;
         mneme_sys::fault!("space.recover.begun");

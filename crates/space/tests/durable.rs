@@ -10,7 +10,8 @@ use std::path::Path;
 
 use common::Scene;
 use mneme_space::{
-    Access, Attachment, Backing, CloneError, Condition, EnterError, Schema, SegVec, Segment,
+    Access, Attachment, Backing, CloneError, Condition, EnterError, OpenError, Schema, SegVec,
+    Segment,
 };
 
 struct Numbers;
@@ -123,6 +124,30 @@ fn what_was_not_is_poisoned_until_somebody_recovers_it() {
     let at = attach(&before);
     let found = at.read(|here| here.root::<Numbers>("before").unwrap().len());
     assert_eq!(found.unwrap(), 1);
+}
+
+/// The header may reach the medium before the file's length does.
+#[test]
+fn a_length_that_was_not_written_is_made_up_for() {
+    for restored in [false, true] {
+        let scene = Scene::new();
+        let segment = kept(&scene, on_disk(&scene));
+        let data = segment.info().unwrap().data;
+        let clone = segment.clone_as("clone").unwrap();
+        push(&attach(&segment)).unwrap();
+        let file = std::fs::File::options().write(true).open(&data).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert!(matches!(segment.info(), Err(OpenError::Truncated { .. })));
+        reboot(&data);
+        assert!(segment.info().unwrap().poisoned);
+        if restored {
+            segment.restore_from(&clone).unwrap();
+        } else {
+            attach(&segment).rebuild("s").unwrap();
+        }
+        assert_eq!(push(&attach(&segment)).unwrap(), 1);
+        assert_eq!(file.metadata().unwrap().len(), 2 << 20);
+    }
 }
 
 #[test]

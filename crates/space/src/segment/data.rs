@@ -74,7 +74,9 @@ pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, Ope
     let found = RegionHeader::from_bytes(&bytes);
     found.validate(MAGIC, FORMAT, LAYOUT_HASH).map_err(header)?;
     agree(&found, meta)?;
-    if found.committed_len > len {
+    // A machine that went down may have written the header and not yet the length: the segment is poisoned then, and
+    // whoever recovers it makes it whole.
+    if found.committed_len > len && durable::is_of_this_boot(found.client[word::UNSYNCED], meta) {
         return Err(OpenError::Truncated {
             path: path.clone(),
             len,

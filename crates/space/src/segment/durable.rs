@@ -31,6 +31,16 @@ pub(crate) fn is_of_this_boot(unsynced: u64, meta: &Meta) -> bool {
     !is_durable(meta) || unsynced == 0 || unsynced == this_boot()
 }
 
+/// Gives a durable segment's file the length that its header says, which a machine that went down may have written before
+/// it. With its lock held, for it alone.
+pub(crate) fn complete(region: &Region) -> Result<(), RegionError> {
+    let committed = RegionHeader::committed(region)?;
+    if committed > region.refresh()? as u64 {
+        region.grow(usize::try_from(committed).unwrap_or(usize::MAX))?;
+    }
+    Ok(())
+}
+
 /// Notes on the medium that a durable segment will be changed. With its lock held, for it alone.
 pub(crate) fn note_change(region: &Region) -> Result<(), RegionError> {
     let word = &RegionHeader::client(region)?[word::UNSYNCED];

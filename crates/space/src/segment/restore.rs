@@ -95,6 +95,7 @@ impl Segment {
             mapped(self, Access::ReadWrite)?,
         );
         let durable = durable::is_durable(self.meta());
+        durable::complete(&to)?;
         if durable {
             durable::note_change(&to)?;
         }
