@@ -79,8 +79,9 @@ struct Cache {
     local: Cell<Option<NonNull<Local>>>,
 }
 
-/// The thread's locals. The boxes are owned as raw pointers, for handles point to them.
-struct Claims(RefCell<Vec<NonNull<Local>>>);
+/// The thread's locals, each with its opening, by which they are sorted: a thread that goes round many openings finds
+/// each without touching the others. The boxes are owned as raw pointers, for handles point to them.
+struct Claims(RefCell<Vec<(u64, NonNull<Local>)>>);
 
 thread_local! {
     static CACHE: Cache = const { Cache { opening: Cell::new(0), local: Cell::new(None) } };
@@ -106,16 +107,13 @@ pub(crate) fn find(opening: u64) -> Option<NonNull<Local>> {
         .ok()?
 }
 
-fn find_in(claims: &[NonNull<Local>], opening: u64) -> Option<NonNull<Local>> {
-    // SAFETY: the list holds live boxes of this thread only.
-    claims
-        .iter()
-        .copied()
-        .find(|local| unsafe { local.as_ref() }.opening == opening)
+fn find_in(claims: &[(u64, NonNull<Local>)], opening: u64) -> Option<NonNull<Local>> {
+    let at = claims.binary_search_by_key(&opening, |(opening, _)| *opening);
+    at.ok().map(|at| claims[at].1)
 }
 
 /// This thread's part in the opening; claims a slot if it has none, for `reaping` one kept back.
-#[cold]
+#[inline(never)]
 pub(crate) fn find_or_claim(
     inner: &std::sync::Arc<Inner>,
     reaping: bool,
@@ -126,10 +124,10 @@ pub(crate) fn find_or_claim(
     let found = CLAIMS
         .try_with(|claims| {
             let mut claims = claims.0.borrow_mut();
-            forget_closed(&mut claims);
             if let Some(local) = find_in(&claims, inner.opening()) {
                 return Ok(local);
             }
+            forget_closed(&mut claims);
             let (slot, tenancy) = inner.claim_slot(reaping)?;
             // The slot exists, for it was just claimed.
             let lines = inner.map().slot(slot).ok_or(SlotError::ThreadEnding)?;
@@ -149,7 +147,8 @@ pub(crate) fn find_or_claim(
                 inside: [const { Cell::new(0) }; GATES],
             });
             let local = NonNull::from(Box::leak(local));
-            claims.push(local);
+            let after = claims.partition_point(|(opening, _)| *opening < inner.opening());
+            claims.insert(after, (inner.opening(), local));
             Ok(local)
         })
         .map_err(|_| SlotError::ThreadEnding)??;
@@ -161,8 +160,8 @@ pub(crate) fn find_or_claim(
 }
 
 /// Frees the locals of openings that are closed.
-fn forget_closed(claims: &mut Vec<NonNull<Local>>) {
-    claims.retain(|local| {
+fn forget_closed(claims: &mut Vec<(u64, NonNull<Local>)>) {
+    claims.retain(|(_, local)| {
         // SAFETY: the list holds live boxes of this thread only.
         let known = unsafe { local.as_ref() };
         if known.inner.strong_count() > 0 {
@@ -188,7 +187,7 @@ fn uncache(opening: u64) {
 
 impl Drop for Claims {
     fn drop(&mut self) {
-        for local in self.0.take() {
+        for (_, local) in self.0.take() {
             // SAFETY: the list held live boxes of this thread only.
             let known = unsafe { local.as_ref() };
             uncache(known.opening);
