@@ -332,6 +332,16 @@ pub enum MapError {
         #[source]
         source: LivenessError,
     },
+    /// Others take part in the segment's data by another control file, whose lock knows nothing of this one's: of a copy of
+    /// the segment's directory, or one that was deleted. Remove the copy, or wait until they leave.
+    #[error(
+        "{} is in use by way of another control file: of a copy of the segment's directory, or one that was deleted",
+        path.display()
+    )]
+    OtherControl {
+        /// The data file.
+        path: PathBuf,
+    },
     /// This process was forked from one that has segments mapped at their addresses, which it can
     /// neither use nor have anew. Segments that float can be mapped.
     #[error(

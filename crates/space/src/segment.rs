@@ -8,6 +8,7 @@ pub(crate) mod durable;
 pub(crate) mod mend;
 pub(crate) mod meta;
 pub(crate) mod modes;
+pub(crate) mod presence;
 mod remove;
 mod restore;
 
@@ -208,6 +209,11 @@ pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<us
     RegionHeader::set_committed(region, region.len() as u64)?;
     mneme_sys::fault!("space.grow.recorded");
     Ok(region.len())
+}
+
+/// Whether a living process takes part in a segment, by its control file or by another that its data had or have.
+pub(crate) fn segment_in_use(control: &Path, data: &Path) -> Result<bool, RegistryError> {
+    Ok(in_use(control)? || presence::is_anybody_in(data)?)
 }
 
 /// Whether a living process takes part in what this control file governs. Only one that is not there governs nobody: of

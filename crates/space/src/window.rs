@@ -14,6 +14,7 @@ use mneme_sync::{Participants, Slot, SlotError};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window, files};
 
 use crate::map::{Map, ProcessMap};
+use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
 use crate::{FileError, GrowError, MapError, OpenError, Segment, Uuid};
 
@@ -26,6 +27,8 @@ pub(crate) struct Placed {
     /// Dropped under the map's lock, so that the place is free once the map says so.
     region: ManuallyDrop<Region>,
     participants: Participants,
+    /// Says on the data that this process takes part.
+    _presence: Presence,
     map: &'static ProcessMap,
     /// It lies at its address. Changes under the map's lock.
     home: AtomicBool,
@@ -37,13 +40,14 @@ impl Placed {
     pub(crate) fn new(
         segment: Segment,
         region: Region,
-        participants: Participants,
+        (participants, presence): (Participants, Presence),
         home: bool,
     ) -> Self {
         Self {
             segment,
             region: ManuallyDrop::new(region),
             participants,
+            _presence: presence,
             map: ProcessMap::get(),
             home: AtomicBool::new(home),
             kept: AtomicUsize::new(0),
@@ -255,12 +259,13 @@ pub(crate) enum Ground {
     Window { window: Window, home: bool },
 }
 
-/// Maps the data of a segment.
+/// Maps the data of a segment, and says on them that this process takes part, having come that way.
 pub(crate) fn map_data(
     segment: &Segment,
     access: Access,
     ground: Ground,
-) -> Result<Region, MapError> {
+    way: Way,
+) -> Result<(Region, Presence), MapError> {
     let meta = segment.meta();
     // For reading too, if that is allowed: it may become a writer in place.
     let file = match (data::open(&meta.data, Access::ReadWrite), access) {
@@ -278,9 +283,10 @@ pub(crate) fn map_data(
     };
     // Before it is mapped: a header that is gone would be found by a fault.
     data::examine_file(&file, meta)?;
+    let presence = Presence::announce(&file, &meta.data, way)?;
     let (max, pages) = (meta.max_size, meta.pages);
     let (Some(base), Ground::Window { window, home }) = (meta.base, ground) else {
-        return Ok(data::map_floating(file, access, max, pages)?);
+        return Ok((data::map_floating(file, access, max, pages)?, presence));
     };
     let map = if home {
         Region::map_at
@@ -288,33 +294,41 @@ pub(crate) fn map_data(
         Region::map_parked
     };
     let reserve = Reserve::AtGrowth;
-    Ok(map(
-        file.into(),
-        access,
-        max,
-        pages,
-        reserve,
-        &window,
-        base,
-    )?)
+    let file = file.into();
+    let region = map(file, access, max, pages, reserve, &window, base)?;
+    Ok((region, presence))
+}
+
+/// Makes this process a participant of a segment that it does not map at its address.
+pub(crate) fn take_part(segment: &Segment) -> Result<(Participants, Presence), MapError> {
+    let (participants, way) = open_way(&segment.control(), segment.uuid())?;
+    let path = &segment.meta().data;
+    let presence = Presence::announce(&data::open(path, Access::ReadOnly)?, path, way)?;
+    Ok((participants, presence))
 }
 
 /// Makes this process a participant of what the control file governs.
 pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapError> {
+    Ok(open_way(path, of)?.0)
+}
+
+/// The same, with what its data are told of it.
+pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), MapError> {
     let file = files::open_plain(path, File::options().read(true).write(true))
         .map_err(FileError::at("open for locks", path))?;
+    let found = file.metadata().map_err(FileError::at("examine", path))?;
     // Of the same file, whatever the name leads to meanwhile.
     let liveness = OfdLiveness::reopen(file.as_fd(), 0).map_err(|source| MapError::Liveness {
         path: path.to_owned(),
         source,
     })?;
     let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
-    Participants::open(region, of.to_bytes(), Arc::new(liveness)).map_err(|source| {
-        MapError::Control {
-            path: path.to_owned(),
-            source,
-        }
-    })
+    let opened = Participants::open(region, of.to_bytes(), Arc::new(liveness));
+    let participants = opened.map_err(|source| MapError::Control {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((participants, Way::by(&found)))
 }
 
 /// Gives back what the dead have taken in a control region: there is room for so many, and whoever wants a lock alone looks

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::visitor::{self, Visitor, here, stand};
 use common::{Scene, region};
 use mneme_space::{
-    Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError, Segment,
+    AttachError, Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError,
+    Segment,
 };
 use mneme_sys::{Access, FRAME};
 
@@ -196,4 +197,44 @@ fn a_forked_child_is_told_that_it_must_be_started_anew() {
         .store(1, Ordering::Relaxed);
     let shared = scene.open("s").map(Access::ReadOnly).unwrap();
     assert_eq!(region(&shared).load_u64(4096).unwrap(), 1);
+}
+
+/// However a segment's control file is lost or doubled, who is inside is alone, and keeps his data.
+#[test]
+fn nobody_gets_in_beside_another_by_another_control_file() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    let visitor = Visitor::start(&scene, "write");
+    let copied = segment.directory().with_file_name("s.bak");
+    let done = std::process::Command::new("cp")
+        .arg("-a")
+        .args([segment.directory(), copied])
+        .status();
+    assert!(done.unwrap().success());
+    let found = scene.findings();
+    assert!(found.iter().any(|f| f.contains("is a copy")), "{found:?}");
+    let attach = |name: &str| Attachment::new([(&scene.open(name), Access::ReadWrite)]).map(|_| ());
+    let beside = attach("s.bak");
+    assert!(
+        matches!(beside, Err(AttachError::Map(MapError::OtherControl { .. }))),
+        "{beside:?}"
+    );
+    assert!(scene.open("s.bak").clone_as("torn").is_err());
+    // Only its name goes.
+    scene.registry.remove_segment("s.bak").unwrap();
+    scene.open("s");
+
+    std::fs::remove_file(segment.directory().join("control")).unwrap();
+    let removed = scene.registry.remove_segment("s");
+    assert!(
+        matches!(removed, Err(RemoveError::InUse { .. })),
+        "{removed:?}"
+    );
+    scene.registry.clean().unwrap();
+    assert!(attach("s").is_err());
+    assert!(!segment.info().unwrap().poisoned, "he is alive");
+    visitor.end();
+    scene.registry.clean().unwrap();
+    attach("s").unwrap();
+    assert!(segment.info().unwrap().poisoned);
 }

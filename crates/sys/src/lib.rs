@@ -34,7 +34,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
 pub use entropy::{boot_id, random_bytes};
 pub use liveness::{
-    Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, Taken,
+    Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,
 };
 pub use memory::{huge_page_setting, memory_info, memory_limit, total_memory};
 pub use prefetch::prefetch;

@@ -16,7 +16,7 @@ use mneme_sys::{Access, Clock, SystemClock, Window, fork};
 
 use super::{Map, Set, Visit, visitors};
 use crate::registry::GIB;
-use crate::window::{Ground, Placed, map_data, open_control, reap};
+use crate::window::{Ground, Placed, map_data, open_way, reap};
 use crate::{MapError, Segment, Uuid};
 
 /// How long before one looks again whether a thread has left.
@@ -198,7 +198,7 @@ impl Map for ProcessMap {
             }
             mapped = self.wait_for_an_end(mapped);
         };
-        let participants = open_control(&segment.control(), segment.uuid())?;
+        let (participants, way) = open_way(&segment.control(), segment.uuid())?;
         reap(&participants);
         let ground = match wanted {
             None => Ground::Anywhere,
@@ -207,9 +207,14 @@ impl Map for ProcessMap {
                 home,
             },
         };
-        let region = map_data(segment, access, ground)?;
+        let (region, presence) = map_data(segment, access, ground, way)?;
         region.dont_fork()?;
-        let placed = Arc::new(Placed::new(segment.clone(), region, participants, home));
+        let placed = Arc::new(Placed::new(
+            segment.clone(),
+            region,
+            (participants, presence),
+            home,
+        ));
         let entry = Entry {
             placed: Arc::downgrade(&placed),
             addresses: placed.addresses(),

@@ -1,6 +1,6 @@
 //! What the dead left, told in words, and removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +14,7 @@ use super::{Registry, entries, json};
 use crate::segment::data;
 use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
+use crate::segment::presence::is_anybody_in;
 use crate::space;
 use crate::{Name, OpenError, RegistryError, Uuid};
 
@@ -105,7 +106,9 @@ impl Walk<'_> {
         });
         for file in stray {
             let what = "data that no segment names".to_owned();
-            if walk.finds_of(&file, &file, what, REMOVES) {
+            if is_anybody_in(&file).unwrap_or(true) {
+                walk.finds(&file, format!("{what}, but somebody uses them"), None);
+            } else if walk.finds_of(&file, &file, what, REMOVES) {
                 gone(&file, std::fs::remove_file(&file))?;
             }
         }
@@ -220,6 +223,16 @@ impl Walk<'_> {
         for directory in entries(&self.registry.root().join("dying"))? {
             self.names(&directory);
             let what = "its removal is not complete".to_owned();
+            // Of data that cannot be asked nobody knows: their owner does.
+            let mut files = data_files_of(&directory).into_iter();
+            if files.any(|file| is_anybody_in(&file).unwrap_or(true)) {
+                self.finds(
+                    &directory,
+                    format!("{what}, but somebody uses its data"),
+                    None,
+                );
+                continue;
+            }
             if self.finds_of(&directory, &directory, what, REMOVES) {
                 take_apart(self.registry, &directory)?;
             }
@@ -228,6 +241,7 @@ impl Walk<'_> {
     }
 
     fn segments(&mut self) -> Result<(), RegistryError> {
+        let mut seen = BTreeMap::new();
         for directory in entries(&self.registry.root().join("segments"))? {
             self.names(&directory);
             if !self.can_be(&directory, "segment") {
@@ -237,7 +251,10 @@ impl Walk<'_> {
                 .map_err(OpenError::from)
                 .and_then(|meta| data::examine(&meta).map(|_| meta));
             match judged {
-                Ok(meta) => self.parts(&directory, &meta)?,
+                Ok(meta) => {
+                    self.twins(&directory, &meta, &mut seen);
+                    self.parts(&directory, &meta)?;
+                }
                 // Removed by somebody since the directory was listed.
                 Err(_) if !directory.exists() => {}
                 // The link says the same, so that it is not the description that is damaged.
@@ -255,6 +272,19 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Two names for the same data.
+    fn twins(&mut self, directory: &Path, meta: &Meta, seen: &mut BTreeMap<Uuid, PathBuf>) {
+        if let Some(other) = seen.get(&meta.uuid) {
+            let what = format!(
+                "its data are those of {} too: one of the two is a copy, and removing it leaves the data",
+                other.display()
+            );
+            self.finds(directory, what, None);
+        } else {
+            seen.insert(meta.uuid, directory.to_owned());
+        }
     }
 
     fn spaces(&mut self) -> Result<(), RegistryError> {

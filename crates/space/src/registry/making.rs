@@ -179,7 +179,10 @@ pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), Fi
 }
 
 /// The names of all data files that segments have, and those being made, but for one directory's.
-fn named_beside(registry: &Registry, directory: &Path) -> Result<BTreeSet<OsString>, FileError> {
+pub(crate) fn named_beside(
+    registry: &Registry,
+    directory: &Path,
+) -> Result<BTreeSet<OsString>, FileError> {
     let mut named = BTreeSet::new();
     for part in ["making", "segments"] {
         for other in entries(&registry.root().join(part))? {

@@ -32,7 +32,7 @@ impl Segment {
     /// needs recovery; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         let name = Name::new(name).map_err(CreateError::from)?;
-        let control = window::open_control(&self.control(), self.uuid())?;
+        let (control, _presence) = window::take_part(self)?;
         while_nobody_writes(self, &control, |info| {
             let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
             let plan = Plan::like(self, name, info.mode)?;

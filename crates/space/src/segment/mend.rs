@@ -12,7 +12,7 @@ use mneme_sys::{Access, RegionError, RegionHeader};
 
 use super::builder::make_control;
 use super::meta::Meta;
-use super::{data, in_use, modes};
+use super::{data, modes, segment_in_use};
 use crate::registry::json::set_mode;
 use crate::registry::making::gone;
 use crate::{CreateError, FileError, MapError, OpenError, Uuid, window};
@@ -59,7 +59,7 @@ pub(crate) fn replace_control(
 
 /// Makes the control file anew; says whether it did. The registry is locked.
 pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateError> {
-    if in_use(control)? {
+    if segment_in_use(control, &meta.data)? {
         return Ok(false);
     }
     let refused = |source| CreateError::Data {

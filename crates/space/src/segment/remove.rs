@@ -1,11 +1,13 @@
 //! Removing a segment: its name goes first, then its data, then what is left.
 
-use super::{Segment, in_use};
-use crate::registry::making::{take_apart, unname};
+use super::meta::data_files_of;
+use super::{Segment, in_use, presence};
+use crate::registry::making::{named_beside, take_apart, unname};
 use crate::{Name, Registry, RegistryError, RemoveError, Uuid};
 
 impl Registry {
-    /// Removes a segment and its data; also one whose description or data are damaged or gone.
+    /// Removes a segment and its data; also one whose description or data are damaged or gone. Data that another
+    /// description names too, of a copy of the segment's directory, stay: only the name goes.
     ///
     /// A process that maps it at the same moment keeps what it has mapped, as with any removed file.
     ///
@@ -15,7 +17,15 @@ impl Registry {
         let name = Name::new(name)?;
         let directory = self.segment_directory(&name);
         let name = name.to_string();
-        if in_use(&directory.join("control"))? {
+        let mut used = in_use(&directory.join("control"))?;
+        let named = named_beside(self, &directory)?;
+        for data in data_files_of(&directory) {
+            // What others name too stays.
+            if data.file_name().is_some_and(|name| !named.contains(name)) {
+                used |= presence::is_anybody_in(&data)?;
+            }
+        }
+        if used {
             return Err(RemoveError::InUse { name });
         }
         let aside = Uuid::random().map_err(RegistryError::Random)?;

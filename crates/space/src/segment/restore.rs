@@ -79,13 +79,13 @@ impl Segment {
         if present::inside() {
             return Err(RestoreError::Nested);
         }
-        let control = window::open_control(&other.control(), other.uuid())?;
+        let (control, _presence) = window::take_part(other)?;
         while_nobody_writes(other, &control, |_| self.restore_alone(other))
     }
 
     /// While nobody changes `other`.
     fn restore_alone(&self, other: &Segment) -> Result<(), RestoreError> {
-        let control = window::open_control(&self.control(), self.uuid())?;
+        let (control, _presence) = window::take_part(self)?;
         let slot = window::slot(&control)?;
         let gate = control.fenced_gate(SEGMENT_GATE);
         let gate = gate.ok_or(CloneError::NoGate)?;

@@ -17,6 +17,8 @@
 //! The lock of index `i` is the byte `base + i` of the file. Locks do not touch the content and
 //! may lie beyond the end of the file.
 
+mod shared;
+
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,6 +28,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use shared::SharedByte;
 
 use super::{Liveness, LivenessError, Taken};
 use crate::{files, fork};
@@ -138,25 +142,11 @@ impl OfdLiveness {
         kind: libc::c_int,
         indices: RangeInclusive<u32>,
     ) -> io::Result<libc::flock> {
-        // SAFETY: `flock` consists of integers, for which zeros are valid.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = kind as libc::c_short;
-        lock.l_whence = libc::SEEK_SET as libc::c_short;
-        lock.l_start = i64::try_from(self.base + u64::from(*indices.start()))
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        lock.l_len = i64::from(*indices.end()) - i64::from(*indices.start()) + 1;
-        loop {
-            // SYNC: pairs with the Release store in `Registry::add`.
-            let fd = self.fd.0.load(Ordering::Acquire);
-            // SAFETY: `lock` is a valid `flock`; `l_pid` is zero, as these commands demand.
-            if unsafe { libc::fcntl(fd, command, &mut lock) } == 0 {
-                return Ok(lock);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
+        // SYNC: pairs with the Release store in `Registry::add`.
+        let fd = self.fd.0.load(Ordering::Acquire);
+        let first = self.base + u64::from(*indices.start());
+        let len = u64::from(*indices.end()) - u64::from(*indices.start()) + 1;
+        lock_bytes(fd, command, kind, first, len)
     }
 
     /// Takes the index if it is free; says whether it was.
@@ -176,6 +166,34 @@ impl OfdLiveness {
                 what: "take",
                 source,
             }),
+        }
+    }
+}
+
+/// Does something about the locks on some bytes.
+fn lock_bytes(
+    fd: RawFd,
+    command: libc::c_int,
+    kind: libc::c_int,
+    first: u64,
+    len: u64,
+) -> io::Result<libc::flock> {
+    let offset =
+        |bytes| i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    // SAFETY: `flock` consists of integers, for which zeros are valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = offset(first)?;
+    lock.l_len = offset(len)?;
+    loop {
+        // SAFETY: `lock` is a valid `flock`; `l_pid` is zero, as these commands demand.
+        if unsafe { libc::fcntl(fd, command, &mut lock) } == 0 {
+            return Ok(lock);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
 }

@@ -1,0 +1,98 @@
+//! A byte of a file that any number hold together: for who may only read it, too.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Descriptor, LivenessError, Registry, fork, lock_bytes, pid};
+use crate::files;
+
+/// A shared lock on one byte of a file, until it is dropped or the process ends. It has a description of its own, which
+/// a forked child closes; the child has no part in it.
+#[derive(Debug)]
+pub struct SharedByte {
+    fd: Arc<Descriptor>,
+    byte: u64,
+    pid: libc::pid_t,
+    generation: u32,
+}
+
+impl SharedByte {
+    /// Takes a byte of the file behind a descriptor, which is left alone. Bytes beyond the file's end will do.
+    ///
+    /// # Errors
+    /// [`LivenessError::Held`] if somebody holds the byte for himself; the kernel's.
+    pub fn take(file: impl AsFd, byte: u64) -> Result<Self, LivenessError> {
+        fork::watch();
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        let mut registry = Registry::lock();
+        let opened = File::open(path).map_err(failed("open the file of"))?;
+        let taken = Self {
+            fd: registry.add(opened),
+            byte,
+            pid: pid(),
+            generation: fork::generation(),
+        };
+        // Its drop locks the list, too.
+        drop(registry);
+        match lock_bytes(taken.fd(), libc::F_OFD_SETLK, libc::F_RDLCK, byte, 1) {
+            Ok(_) => Ok(taken),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                Err(LivenessError::Held { index: 0 })
+            }
+            Err(source) => Err(failed("take")(source)),
+        }
+    }
+
+    /// Whether anybody else holds one of these bytes, in this process or another.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn others_hold(&self, bytes: RangeInclusive<u64>) -> Result<bool, LivenessError> {
+        is_held(self.fd(), &bytes)
+    }
+
+    /// Whether anybody holds one of these bytes of a file.
+    ///
+    /// # Errors
+    /// The kernel's; it is no file.
+    pub fn is_any_held(path: &Path, bytes: RangeInclusive<u64>) -> Result<bool, LivenessError> {
+        let file = files::open_linked(path, OpenOptions::new().read(true))
+            .map_err(failed("open the file of"))?;
+        is_held(file.as_raw_fd(), &bytes)
+    }
+
+    fn fd(&self) -> RawFd {
+        // SYNC: pairs with the Release store of whoever closes it.
+        self.fd.0.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for SharedByte {
+    fn drop(&mut self) {
+        // As `OfdLiveness`: in a forked child it is closed; here, unlocking works through a child that is being made.
+        if self.generation == fork::generation() && self.pid == pid() {
+            let _ = lock_bytes(self.fd(), libc::F_OFD_SETLK, libc::F_UNLCK, self.byte, 1);
+            Registry::lock().remove(&self.fd);
+        }
+    }
+}
+
+fn is_held(fd: RawFd, bytes: &RangeInclusive<u64>) -> Result<bool, LivenessError> {
+    // No bytes would mean all to the end of the file.
+    if bytes.is_empty() {
+        return Ok(false);
+    }
+    let len = bytes.end() - bytes.start() + 1;
+    lock_bytes(fd, libc::F_OFD_GETLK, libc::F_WRLCK, *bytes.start(), len)
+        .map(|found| found.l_type != libc::F_UNLCK as libc::c_short)
+        .map_err(failed("ask for"))
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> LivenessError {
+    move |source| LivenessError::Os { what, source }
+}
