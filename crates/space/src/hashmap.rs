@@ -73,7 +73,7 @@ pub struct SegMap<'s, K, V> {
 // SAFETY: the table's address lies in its heap's segment, as argued at the module's head; all else in it are numbers, the
 // keys of the hash, the heap, and stored entries. Its format is told by version, compiler and group.
 unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Map");
         shape.text(HASHBROWN);
         shape.number(keys::smallest_table() as u64);

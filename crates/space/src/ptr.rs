@@ -92,7 +92,7 @@ unsafe impl<T: Send + Sync> Sync for Ptr<'_, T> {}
 
 // SAFETY: an address in the segment of its brand, by way of `Heap::place` alone.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for Ptr<'s, T> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Ptr");
         shape.part::<T>();
     }

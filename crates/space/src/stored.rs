@@ -3,7 +3,7 @@
 //! **A stored value means the same in every process that may see it**: it points into its own segment or nowhere, has no
 //! code in it, and changes only through `&mut`. [`Stored`] says that of a type; `#[derive(Stored)]` says it of a
 //! structure whose fields are all stored. A segment's root is kept with a hash of its type's [`Shape`]: names, sizes,
-//! offsets, all the way down; who asks for another gets an error that names both.
+//! offsets, representation, all the way down; who asks for another gets an error that names both.
 
 mod impls;
 mod shape;
@@ -82,11 +82,7 @@ pub(crate) use shape::shape_of;
 )]
 pub unsafe trait Stored<'s>: Sized + Send + Sync {
     /// Tells `shape` of everything in the type: its name, then each field's name, offset and type.
-    fn describe(shape: &mut Shape);
-
-    /// What tells this type from others while shapes are taken, besides its name in this program.
-    #[doc(hidden)]
-    const EDITION: &'static str = "";
+    fn describe(shape: &mut Shape<'s>);
 }
 
 /// What a segment holds: a type for every brand. The type that implements it is a name only.

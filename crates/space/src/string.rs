@@ -36,7 +36,7 @@ pub struct SegString<'s> {
 
 // SAFETY: a stored vector; that it holds UTF-8 is told by the name.
 unsafe impl<'s> Stored<'s> for SegString<'s> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("String");
         shape.part::<SegVec<'s, u8>>();
     }

@@ -247,6 +247,112 @@ fn a_root_is_refused_to_all_but_its_own_type() -> Fallible {
     Ok(())
 }
 
+/// Types of one name are different types, also if one of them was told of before: two numbers are not taken for a box.
+#[test]
+fn types_of_one_name_are_told_apart() {
+    #[derive(Stored)]
+    struct Twin([u64; 2]);
+    type Numbers = Twin;
+    struct Plain;
+    impl Schema for Plain {
+        type Root<'s> = (Numbers, Numbers);
+    }
+    let boxed = {
+        #[derive(Stored)]
+        struct Twin<'s>(SegBox<'s, u64>);
+        struct Boxed;
+        impl Schema for Boxed {
+            type Root<'s> = (Numbers, Twin<'s>);
+        }
+        Shape::of::<Boxed>()
+    };
+    assert_ne!(Shape::of::<Plain>(), boxed);
+}
+
+/// The shapes of types that differ by what is given to `shapes!` alone.
+macro_rules! shapes {
+    ($($(#[$attribute:meta])* $kind:ident $body:tt;)*) => {
+        [$({
+            #[derive(Stored)]
+            $(#[$attribute])*
+            #[allow(dead_code)]
+            $kind Given $body
+            struct Root;
+            impl Schema for Root {
+                type Root<'s> = Given;
+            }
+            Shape::of::<Root>()
+        }),*]
+    };
+}
+
+/// How fields lie in an enum, and which number means which variant, is in its shape, as values and not as words.
+#[test]
+fn representations_and_discriminants_are_told() {
+    const NAMED: isize = 7;
+    let different = shapes! {
+        enum { V(u8, u32, u8, u64), X([u64; 4]) };
+        #[repr(u8)] enum { V(u8, u32, u8, u64), X([u64; 4]) };
+        #[repr(u16)] enum { V(u8, u32, u8, u64), X([u64; 4]) };
+        #[repr(C)] enum { V(u8, u32, u8, u64), X([u64; 4]) };
+        #[repr(C, u8)] enum { V(u8, u32, u8, u64), X([u64; 4]) };
+        struct { whole: u64 };
+        #[repr(C)] struct { whole: u64 };
+        #[repr(transparent)] struct { whole: u64 };
+        #[repr(C, packed)] struct { whole: u64 };
+        enum { V = NAMED, X };
+        enum { V = -7, X };
+        enum { V, X = NAMED };
+        #[repr(u64)] enum { V = u64::MAX, X = 0 };
+        #[repr(u64)] enum { V = u64::MAX - 1, X = 0 };
+    };
+    for (at, one) in different.iter().enumerate() {
+        assert!(!different[..at].contains(one), "{at}");
+    }
+    let same = shapes! {
+        #[repr(C, u8)] enum { V = 3, X(u8) };
+        #[repr(u8)] #[repr(C)] enum { V = 1 + 2, X(u8) };
+        #[repr(u8, C,)] enum { V = { const THREE: u8 = 3; THREE }, X(u8) };
+    };
+    assert_eq!(same, [same[0]; 3]);
+}
+
+/// The shape of what the language lays out is the same by every compiler: data on disk depend on this number.
+#[test]
+fn shapes_that_no_compiler_chooses_stay() {
+    #[derive(Stored)]
+    #[repr(C)]
+    struct Fixed<'s> {
+        numbers: [u64; 2],
+        list: List<'s>,
+    }
+    #[derive(Stored)]
+    #[repr(u8)]
+    #[allow(dead_code)]
+    enum List<'s> {
+        End = 1,
+        More(Ptr<'s, Fixed<'s>>),
+    }
+    struct Root;
+    impl Schema for Root {
+        type Root<'s> = Fixed<'s>;
+    }
+    assert_eq!(Shape::of::<Root>(), 3_797_292_142_377_695_788);
+}
+
+/// What a constant parameter says of the same bytes is in the shape.
+#[test]
+fn constant_parameters_are_told() {
+    #[derive(Stored)]
+    struct Fixed<const DIGITS: i8, const SIGNED: bool>(u64);
+    struct Root<const DIGITS: i8, const SIGNED: bool>;
+    impl<const DIGITS: i8, const SIGNED: bool> Schema for Root<DIGITS, SIGNED> {
+        type Root<'s> = Fixed<DIGITS, SIGNED>;
+    }
+    assert_ne!(Shape::of::<Root<2, true>>(), Shape::of::<Root<-2, true>>());
+    assert_ne!(Shape::of::<Root<2, true>>(), Shape::of::<Root<2, false>>());
+}
+
 /// What is not there, and what is there already, is said; a nested section is refused, a panic remembered.
 #[test]
 fn what_cannot_be_is_said() -> Fallible {

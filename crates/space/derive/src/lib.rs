@@ -1,8 +1,11 @@
 //! `#[derive(Stored)]`: for the trait of that name in mneme-space.
 
+mod representation;
+
 use proc_macro::TokenStream;
 use proc_macro2::{Group, Ident, Span, TokenStream as Tokens, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
+use representation::Representation;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, GenericParam, Lifetime, Type, parse_quote, parse2};
 
@@ -50,15 +53,23 @@ fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
                 .push(parse_quote!(::#space::Stored<#brand>));
         }
     }
+    let representation = Representation::of(&input.attrs)?;
     let body = match &input.data {
         Data::Struct(data) => fields(&data.fields, true)?,
         Data::Enum(data) => {
-            let mut body = quote!(shape.by_compiler(););
+            let mut body = Tokens::new();
+            if !representation.decrees_enums() {
+                body.extend(quote!(shape.by_compiler();));
+            }
+            let integer = representation.discriminant();
             for variant in &data.variants {
                 let name = variant.ident.to_string();
+                // As a value: the same words may come to mean another one.
                 let value = variant.discriminant.as_ref().map(|(_, value)| {
-                    let value = quote!(#value).to_string();
-                    quote!(shape.text(#value);)
+                    quote! {
+                        shape.text("=");
+                        shape.value(::core::convert::identity::<#integer>(#value) as i128);
+                    }
                 });
                 let fields = fields(&variant.fields, false)?;
                 body.extend(quote!(shape.text(#name); #value #fields));
@@ -74,6 +85,8 @@ fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
     };
     let ident = &input.ident;
     let name = ident.to_string();
+    let said = representation.text();
+    let constants = input.generics.const_params().map(|of| &of.ident);
     let (_, types, _) = input.generics.split_for_impl();
     let types = match &allocator {
         Some(allocator) => allocator.replaced(types.into_token_stream()),
@@ -81,17 +94,15 @@ fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
     };
     let (impls, _, clauses) = generics.split_for_impl();
     Ok(quote! {
-        // SAFETY: all that it consists of is `Stored` under the same brand, as the calls of `part` demand, and told of.
+        // SAFETY: all that it consists of is `Stored` under the same brand, as the shape's brand demands, and told of.
         #[automatically_derived]
         unsafe impl #impls ::#space::Stored<#brand> for #ident #types #clauses {
-            fn describe(shape: &mut ::#space::Shape) {
+            fn describe(shape: &mut ::#space::Shape<#brand>) {
                 shape.text(::core::concat!(::core::module_path!(), "::", #name));
+                shape.text(#said);
+                #(shape.value(#constants as i128);)*
                 #body
             }
-            const EDITION: &'static str = match ::core::option_env!("CARGO_PKG_VERSION") {
-                ::core::option::Option::Some(version) => version,
-                ::core::option::Option::None => "",
-            };
         }
     })
 }
@@ -179,16 +190,23 @@ impl Allocator {
     }
 }
 
-/// Tells of the fields; of their offsets too, where they have one that can be asked for.
+/// Tells how many fields there are and of each; of its offset too, where it has one that can be asked for.
 fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
-    let mut body = Tokens::new();
+    let count = fields.len() as u64;
+    let mut body = quote!(shape.number(#count););
     for (field, member) in fields.iter().zip(fields.members()) {
         refuse(&field.ty)?;
         let name = quote!(#member).to_string();
         let offset =
             offsets.then(|| quote!(shape.number(::core::mem::offset_of!(Self, #member) as u64);));
         let of = &field.ty;
-        body.extend(quote_spanned!(of.span()=> shape.text(#name); #offset shape.part::<#of>();));
+        // Errors point to the field; names mean what they mean here, also if a macro was given the field.
+        let place = Span::call_site().located_at(of.span());
+        body.extend(quote_spanned! {place=>
+            shape.text(#name);
+            #offset
+            shape.part::<#of>();
+        });
     }
     Ok(body)
 }

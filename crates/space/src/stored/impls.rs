@@ -13,7 +13,7 @@ macro_rules! plain {
         $(
             // SAFETY: plain bytes of a size and layout that the language defines.
             unsafe impl<'s> Stored<'s> for $plain {
-                fn describe(shape: &mut Shape) {
+                fn describe(shape: &mut Shape<'s>) {
                     shape.text(stringify!($plain));
                 }
             }
@@ -47,7 +47,7 @@ plain!(
 
 // SAFETY: its elements, side by side.
 unsafe impl<'s, T: Stored<'s>, const N: usize> Stored<'s> for [T; N] {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("array");
         shape.number(N as u64);
         shape.part::<T>();
@@ -58,7 +58,7 @@ macro_rules! tuple {
     ($($part:ident $index:tt),*) => {
         // SAFETY: its parts, at offsets that are told.
         unsafe impl<'s, $($part: Stored<'s>),*> Stored<'s> for ($($part,)*) {
-            fn describe(shape: &mut Shape) {
+            fn describe(shape: &mut Shape<'s>) {
                 shape.text("tuple");
                 $(
                     shape.number(offset_of!(Self, $index) as u64);
@@ -77,7 +77,7 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 // SAFETY: a value or none, told apart as the compiler does it.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for Option<T> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Option");
         shape.by_compiler();
         shape.part::<T>();
@@ -86,7 +86,7 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for Option<T> {
 
 // SAFETY: one of two values, told apart as the compiler does it.
 unsafe impl<'s, T: Stored<'s>, E: Stored<'s>> Stored<'s> for Result<T, E> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Result");
         shape.by_compiler();
         shape.part::<T>();
@@ -96,7 +96,7 @@ unsafe impl<'s, T: Stored<'s>, E: Stored<'s>> Stored<'s> for Result<T, E> {
 
 // SAFETY: nothing.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for PhantomData<T> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("PhantomData");
         shape.part::<T>();
     }
@@ -104,7 +104,7 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for PhantomData<T> {
 
 // SAFETY: the address of its segment, which never changes; it acts only by the calling thread's mark.
 unsafe impl<'s> Stored<'s> for Heap<'s> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Heap 1");
     }
 }
@@ -114,7 +114,7 @@ const ALLOCATOR_API: &str = "allocator-api2 0.2.21";
 
 // SAFETY: an address in its heap's segment (or, empty, a small number), two numbers, and the heap.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for SegVec<'s, T> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Vec");
         shape.text(ALLOCATOR_API);
         shape.by_compiler();
@@ -124,7 +124,7 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for SegVec<'s, T> {
 
 // SAFETY: an address in its heap's segment, and the heap.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for SegBox<'s, T> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Box");
         shape.text(ALLOCATOR_API);
         shape.by_compiler();
@@ -134,7 +134,7 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for SegBox<'s, T> {
 
 // SAFETY: an address in its heap's segment, a length, and the heap.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for SegBox<'s, [T]> {
-    fn describe(shape: &mut Shape) {
+    fn describe(shape: &mut Shape<'s>) {
         shape.text("Box of a slice");
         shape.text(ALLOCATOR_API);
         shape.by_compiler();

@@ -1,7 +1,8 @@
 //! A hash over everything that the meaning of a type's bytes depends on.
 
-use std::any::{TypeId, type_name};
+use std::any::TypeId;
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 use super::{Schema, Stored};
 
@@ -11,23 +12,27 @@ const COMPILER: &str = env!("MNEME_RUSTC");
 /// Takes down what [`Stored::describe`] tells: names, numbers, parts.
 ///
 /// Two shapes are compared by their hash, of 64 bits: FNV-1a, which finds accidents, not malice.
+/// `'s` is the brand under which the type that tells is [`Stored`], and all of its parts must be.
 #[derive(Debug)]
-pub struct Shape {
+pub struct Shape<'s> {
     hash: u64,
-    /// Types told of before: names in this program, editions.
-    seen: Vec<(&'static str, &'static str)>,
+    /// Types told of before, whatever their lifetimes. Not their names: two types may have one.
+    seen: Vec<TypeId>,
+    /// Neither longer nor shorter: a part that is stored under `'static` is not stored under `'s`.
+    brand: PhantomData<fn(&'s ()) -> &'s ()>,
 }
 
-impl Shape {
+impl<'s> Shape<'s> {
     /// The shape of what a schema's root is.
     #[must_use]
     pub fn of<S: Schema>() -> u64 {
         let mut shape = Self {
             hash: 0xcbf2_9ce4_8422_2325,
             seen: Vec::new(),
+            brand: PhantomData,
         };
         shape.number(u64::from(S::VERSION));
-        shape.part::<S::Root<'_>>();
+        shape.part::<S::Root<'s>>();
         shape.hash
     }
 
@@ -46,23 +51,30 @@ impl Shape {
         }
     }
 
+    /// A discriminant, or a parameter that is a constant.
+    pub fn value(&mut self, value: i128) {
+        for byte in value.to_le_bytes() {
+            self.mix(u64::from(byte));
+        }
+    }
+
     /// That the layout is the compiler's own choice, in a way that offsets do not tell: of enums, of private fields.
     pub fn by_compiler(&mut self) {
         self.text(COMPILER);
     }
 
     /// A part of type `T`: size, alignment and, the first time, what it consists of.
-    pub fn part<'s, T: Stored<'s>>(&mut self) {
+    pub fn part<T: Stored<'s>>(&mut self) {
         self.number(size_of::<T>() as u64);
         self.number(align_of::<T>() as u64);
-        let key = (type_name::<T>(), T::EDITION);
-        if let Some(before) = self.seen.iter().position(|seen| *seen == key) {
+        let identity = typeid::of::<T>();
+        if let Some(before) = self.seen.iter().position(|seen| *seen == identity) {
             // A list's node leads to a list's node.
             self.text("again");
             self.number(before as u64);
             return;
         }
-        self.seen.push(key);
+        self.seen.push(identity);
         T::describe(self);
         self.text("end");
     }
