@@ -77,6 +77,34 @@ struct Description {
     window_slots: usize,
     #[serde(default)]
     shared_directory: Option<PathBuf>,
+    /// Where it was made: a copy has the same identity, and not the same lock.
+    #[serde(default)]
+    place: Option<Place>,
+}
+
+/// Which file a registry's lock is.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    inode: u64,
+    /// Devices have other numbers after a reboot.
+    device: u64,
+    boot: Uuid,
+}
+
+impl Place {
+    fn of(lock: &Path) -> Result<Self, FileError> {
+        let found = fs::symlink_metadata(lock).map_err(FileError::at("examine", lock))?;
+        Ok(Self {
+            inode: found.ino(),
+            device: found.dev(),
+            boot: Uuid::of_this_boot(),
+        })
+    }
+
+    fn can_be(&self, now: &Self) -> bool {
+        self.inode == now.inode && (self.device == now.device || self.boot != now.boot)
+    }
 }
 
 /// A registry of segments and spaces. A clone is another handle to it. `Send + Sync`; any number of
@@ -193,6 +221,13 @@ impl Registry {
         self.0.root.join("segments").join(name)
     }
 
+    /// Whether this is the registry that was made under its identity, and not a copy: what is known of that.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.0.description.place.is_none_or(|made| {
+            Place::of(&self.0.root.join("lock")).is_ok_and(|now| made.can_be(&now))
+        })
+    }
+
     /// Locks the registry, for at most milliseconds of work.
     pub(crate) fn lock(&self) -> Result<Lock, RegistryError> {
         Lock::take(&self.0.root.join("lock"))
@@ -266,6 +301,7 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
         window_base: base,
         window_slots: slots,
         shared_directory: options.shared_directory.clone(),
+        place: Some(Place::of(&lock)?),
     };
     json::write(path, &description, mode & 0o666)?;
     mneme_sys::fault!("space.registry.described");

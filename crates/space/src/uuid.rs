@@ -11,6 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
+    /// That of the boot that this machine runs in.
+    pub(crate) fn of_this_boot() -> Self {
+        Self::from_bytes(mneme_sys::boot_id())
+    }
+
     /// A new one.
     ///
     /// # Errors

@@ -31,6 +31,18 @@ fn parts(scene: &Scene) -> Parts {
     }
 }
 
+/// As if the machine had been started anew since the segment was made.
+fn another_boot(scene: &Scene) {
+    let Parts { meta, .. } = parts(scene);
+    let text = fs::read_to_string(&meta).unwrap();
+    let (before, boot) = text.split_once("\"boot\": \"").unwrap();
+    fs::write(
+        &meta,
+        format!("{before}\"boot\": \"{:032x}{}", 1, &boot[32..]),
+    )
+    .unwrap();
+}
+
 fn refusal(scene: &Scene) -> OpenError {
     Segment::open(&scene.registry, "s").unwrap_err()
 }
@@ -277,7 +289,12 @@ fn data_that_are_cut_off_gone_or_another_s_are_told_apart() {
     assert!(refusal(&scene).source_text().contains("not a file"));
     fs::remove_dir(&data).unwrap();
     assert!(matches!(refusal(&scene), OpenError::DataGone { .. }));
+    // It may lie where this process does not see it, and somebody may have it.
+    assert!(scene.findings()[0].contains("cannot be seen"));
+    scene.registry.clean().unwrap();
+    assert!(matches!(refusal(&scene), OpenError::DataGone { .. }));
     // Memory after a reboot: nothing is lost by cleaning up.
+    another_boot(&scene);
     assert!(scene.findings()[0].contains("as after a reboot"));
     scene.registry.clean().unwrap();
     assert!(matches!(refusal(&scene), OpenError::NotFound { .. }));

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::Scene;
-use mneme_space::{Attachment, RemoveError, Segment};
+use mneme_space::{Attachment, Registry, RemoveError, Segment};
 use mneme_sys::Access;
 
 fn attach(segment: &Segment) -> Attachment {
@@ -145,4 +145,36 @@ fn a_control_file_that_cannot_be_asked_is_no_leave_to_remove() {
     );
     Segment::open(&scene.registry, "s").unwrap();
     drop(at);
+}
+
+#[test]
+fn a_copy_of_a_registry_costs_the_original_no_data() {
+    let scene = Scene::new();
+    let old = scene.create("old");
+    let backup = scene.root.join("backup");
+    run("cp", &[Path::new("-a"), scene.registry.root(), &backup]);
+    let new = scene.create("new");
+    let copy = Registry::open(&backup).unwrap();
+    let found = copy.clean().unwrap();
+    assert!(
+        found.iter().any(|f| f.what.contains("was copied or moved")),
+        "{found:?}"
+    );
+    copy.remove_segment("old").unwrap();
+    for segment in [old, new] {
+        segment.info().unwrap();
+    }
+    assert_eq!(scene.findings(), Vec::<String>::new());
+
+    // What its owner calls the only one is.
+    let description = backup.join("registry");
+    let text = fs::read_to_string(&description).unwrap();
+    let (before, place) = text.split_once("\"place\": {").unwrap();
+    let (_, after) = place.split_once('}').unwrap();
+    fs::write(&description, format!("{before}\"place\": null{after}")).unwrap();
+    let found = Registry::open(&backup).unwrap().check().unwrap();
+    assert!(
+        !found.iter().any(|f| f.what.contains("was copied")),
+        "{found:?}"
+    );
 }

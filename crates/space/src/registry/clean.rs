@@ -11,10 +11,10 @@ use mneme_sys::files;
 use super::lock::Lock;
 use super::making::{gone, take_apart};
 use super::{Registry, entries, json};
-use crate::segment::data;
 use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
 use crate::segment::presence::is_anybody_in;
+use crate::segment::{data, in_use};
 use crate::space;
 use crate::{Name, OpenError, RegistryError, Uuid};
 
@@ -94,6 +94,12 @@ impl Walk<'_> {
             found: Vec::new(),
             named: BTreeSet::new(),
         };
+        let at_home = registry.is_at_home();
+        if !at_home {
+            let what = "the registry was copied or moved: its data may be those of another that lives, and none of them \
+                        are removed; where this is the only one, set \"place\" in this file to null";
+            walk.finds(&registry.root().join("registry"), what.to_owned(), None);
+        }
         // Data files first: what names one stood before it, and moves on in the order of this walk.
         let mut stray = walk.data_files()?;
         walk.making(&lock)?;
@@ -106,7 +112,9 @@ impl Walk<'_> {
         });
         for file in stray {
             let what = "data that no segment names".to_owned();
-            if is_anybody_in(&file).unwrap_or(true) {
+            if !at_home {
+                walk.finds(&file, format!("{what} here"), None);
+            } else if is_anybody_in(&file).unwrap_or(true) {
                 walk.finds(&file, format!("{what}, but somebody uses them"), None);
             } else if walk.finds_of(&file, &file, what, REMOVES) {
                 gone(&file, std::fs::remove_file(&file))?;
@@ -261,6 +269,18 @@ impl Walk<'_> {
                 Err(OpenError::DataGone { path })
                     if is_memory(&directory) && leads_to(&directory, &path) =>
                 {
+                    // In this boot it may be where this process does not see it: another mount of the same directory.
+                    let boot = Meta::read(&directory).ok().and_then(|meta| meta.boot);
+                    let is_gone = boot.is_some_and(|boot| boot != Uuid::of_this_boot())
+                        && !in_use(&directory.join("control")).unwrap_or(true);
+                    if !is_gone {
+                        let what = format!(
+                            "its memory {} is gone, or cannot be seen from here; the machine was not started anew since",
+                            path.display()
+                        );
+                        self.finds(&directory, what, None);
+                        continue;
+                    }
                     let what = format!("its memory {} is gone, as after a reboot", path.display());
                     if self.finds_of(&directory, &directory, what, REMOVES) {
                         take_apart(self.registry, &directory)?;

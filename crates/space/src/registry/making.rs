@@ -132,7 +132,8 @@ pub(crate) fn unname(
 /// the same at once does no harm.
 ///
 /// In a registry of several users this may be what another has put there. Nothing is removed but what lies in the
-/// directory itself, which no link is, and data that belong to the directory's owner and that nothing else names.
+/// directory itself, which no link is, and data that belong to the directory's owner and that nothing else names; of a
+/// registry that was copied, no data.
 pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), FileError> {
     let held = match HeldDirectory::open(directory) {
         Ok(held) => held,
@@ -145,7 +146,11 @@ pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), Fi
     let owner = held.owner().map_err(FileError::at("examine", directory))?;
     let here = held.path();
     version::retire(&here.join("control"));
-    let data = data_files_of(&here);
+    let mut data = data_files_of(&here);
+    if !registry.is_at_home() {
+        // They may be those of the registry that this is a copy of.
+        data.clear();
+    }
     // Most directories of the dying have none left.
     let named = if data.is_empty() {
         BTreeSet::new()

@@ -240,6 +240,7 @@ impl<'a> Plan<'a> {
             pages: self.pages,
             data: self.directory.join(data_name(self.registry.uuid(), uuid)),
             cloned_from: self.cloned_from,
+            boot: self.backing.is_memory().then(Uuid::of_this_boot),
         };
         let here = making.directory().to_owned();
         json::write(&here.join("meta"), &meta, modes::meta(self.mode))?;

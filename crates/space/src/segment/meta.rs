@@ -36,6 +36,9 @@ pub(crate) struct Meta {
     /// The segment that it was cloned from.
     #[serde(default)]
     pub(crate) cloned_from: Option<Uuid>,
+    /// Of memory: the boot of the machine that has it.
+    #[serde(default)]
+    pub(crate) boot: Option<Uuid>,
 }
 
 #[derive(Serialize, Deserialize)]
