@@ -21,5 +21,7 @@ pub fn mapped(start: usize, end: usize) -> Vec<String> {
     if at < end {
         found.push("hole".to_owned());
     }
+    // The kernel need not have merged neighbours of one kind yet.
+    found.dedup();
     found
 }
