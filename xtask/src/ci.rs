@@ -13,7 +13,7 @@ const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u64 = 60;
+const FUZZ_SECONDS: u64 = 40;
 
 /// A step's name and what it does.
 type Step = (&'static str, fn(&Workspace) -> Outcome);
