@@ -12,9 +12,9 @@ use crate::machine::Machine;
 use crate::memory::Bare;
 use crate::options::Common;
 use crate::report::Report;
-use crate::rounds::{Job, Span, interleave, rate};
+use crate::rounds::{self, Job, Span, rate};
 use crate::table::{Table, figure};
-use crate::{goals::Goal, progress, systems};
+use crate::{goals::Goal, systems};
 use mneme_sys::{PagePolicy, Region};
 use serde_json::{Map, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,9 +111,7 @@ pub fn run(options: &Common) -> Result<Report, BenchError> {
     }
     jobs.sort_by(|a, b| a.case.cmp(&b.case));
     let mut ledger = Ledger::default();
-    let bar = progress::bar(jobs.len() * options.rounds);
-    interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
-    bar.finish_and_clear();
+    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
     drop(jobs);
     print_table(&ledger);
     let goals = goals(&ledger);

@@ -8,8 +8,12 @@ use crate::switch::Bytes;
 use mneme_space::{CallError, Functions, Here, Registry, Space};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+#[cfg(test)]
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+#[cfg(test)]
+use std::sync::atomic::Ordering;
+#[cfg(test)]
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -73,7 +77,7 @@ pub enum Resident {
     /// A process of its own.
     Process(Child),
     /// A thread of this one, for tests: what it runs is the same.
-    #[allow(dead_code, reason = "for tests")]
+    #[cfg(test)]
     Thread(Arc<AtomicBool>, Option<JoinHandle<()>>),
 }
 
@@ -136,6 +140,7 @@ impl Drop for Resident {
                 let _ = child.kill();
                 let _ = child.wait();
             }
+            #[cfg(test)]
             Self::Thread(stop, thread) => {
                 stop.store(true, Ordering::Relaxed);
                 if let Some(thread) = thread.take() {

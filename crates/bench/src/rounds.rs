@@ -2,6 +2,7 @@
 
 use crate::error::BenchError;
 use crate::ledger::{Ledger, Metric};
+use crate::progress;
 use indicatif::ProgressBar;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -45,6 +46,17 @@ pub fn interleave(
             ledger.add(&job.system, &job.case, job.metric, value);
         }
     }
+    Ok(())
+}
+
+/// The same for those that are all there is to show progress of.
+///
+/// # Errors
+/// As [`interleave`].
+pub fn run(jobs: &mut [Job<'_>], rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
+    let bar = progress::bar(jobs.len() * rounds);
+    interleave(jobs, rounds, &bar, ledger)?;
+    bar.finish_and_clear();
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use crate::memory::Bare;
 use crate::options::Common;
 use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Job, Span, interleave};
+use crate::rounds::{self, Job, Span};
 use crate::table::{Table, figure};
 use mneme_log::UpdatePolicy;
 use mneme_sys::PagePolicy;
@@ -150,9 +150,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
             options.seed,
         ));
     }
-    let bar = progress::bar(jobs.len() * scale.rounds);
-    interleave(&mut jobs, scale.rounds, &bar, &mut ledger)?;
-    bar.finish_and_clear();
+    rounds::run(&mut jobs, scale.rounds, &mut ledger)?;
     drop(jobs);
     print_tables(scale, &ledger);
     if let Some(directory) = &options.svg {
@@ -218,9 +216,7 @@ fn throughput(
             }),
         })
         .collect();
-    let bar = progress::bar(jobs.len() * scale.rounds);
-    interleave(&mut jobs, scale.rounds, &bar, ledger)?;
-    bar.finish_and_clear();
+    rounds::run(&mut jobs, scale.rounds, ledger)?;
     drop(jobs);
     notes.extend(levels.iter().filter_map(Level::complaint));
     Ok(())

@@ -20,10 +20,9 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric, Summary};
 use crate::machine::Machine;
 use crate::options::Common;
-use crate::progress;
 use crate::report::Report;
 use crate::reside::Resident;
-use crate::rounds::{Job, Span, interleave};
+use crate::rounds::{self, Job, Span};
 use crate::scratch::Scratch;
 use crate::table::{Table, figure};
 use mneme_space::Space;
@@ -134,10 +133,8 @@ fn run_at(
             }
         }
     }
-    let bar = progress::bar(jobs.len() * scale.rounds);
     let mut ledger = Ledger::default();
-    interleave(&mut jobs, scale.rounds, &bar, &mut ledger)?;
-    bar.finish_and_clear();
+    rounds::run(&mut jobs, scale.rounds, &mut ledger)?;
     drop(jobs);
     print_tables(scale, &ledger);
     if let Some(directory) = &options.svg {

@@ -18,9 +18,8 @@ use crate::latency::{PERCENTILES, percentile_case};
 use crate::ledger::{Ledger, Metric, Summary};
 use crate::machine::Machine;
 use crate::options::Common;
-use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Job, Span, interleave};
+use crate::rounds::{self, Span};
 use crate::systems::bare::BareRecords;
 use crate::systems::mneme::POLICIES;
 use crate::table::{Table, figure};
@@ -128,7 +127,7 @@ fn epochs(scale: &Scale, seed: u64, ledger: &mut Ledger) -> Result<(), BenchErro
     let load = epoch::load(scale.records);
     let records = BareRecords::new(load)?;
     let mut jobs = epoch::jobs(&records, load, &scale.threads, scale.span, seed)?;
-    all(scale, &mut jobs, ledger)
+    rounds::run(&mut jobs, scale.rounds, ledger)
 }
 
 fn head_choices(
@@ -153,7 +152,7 @@ fn head_choices(
             );
         }
     }
-    all(scale, &mut jobs, ledger)
+    rounds::run(&mut jobs, scale.rounds, ledger)
 }
 
 fn put_latencies(scale: &Scale, value: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
@@ -170,13 +169,6 @@ fn put_latencies(scale: &Scale, value: usize, ledger: &mut Ledger) -> Result<(),
             store.round(ledger)?;
         }
     }
-    Ok(())
-}
-
-fn all(scale: &Scale, jobs: &mut [Job<'_>], ledger: &mut Ledger) -> Result<(), BenchError> {
-    let bar = progress::bar(jobs.len() * scale.rounds);
-    interleave(jobs, scale.rounds, &bar, ledger)?;
-    bar.finish_and_clear();
     Ok(())
 }
 

@@ -20,9 +20,8 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric, Summary};
 use crate::machine::Machine;
 use crate::options::{Common, Samtools};
-use crate::progress;
 use crate::report::Report;
-use crate::rounds::{Job, interleave};
+use crate::rounds::{self, Job};
 use crate::table::{Table, figure};
 use scene::Scene;
 use serde_json::{Map, json};
@@ -173,9 +172,7 @@ fn run_at(
         }
     }
     let mut ledger = Ledger::default();
-    let bar = progress::bar(jobs.len() * options.rounds);
-    interleave(&mut jobs, options.rounds, &bar, &mut ledger)?;
-    bar.finish_and_clear();
+    rounds::run(&mut jobs, options.rounds, &mut ledger)?;
     drop(jobs);
     for (system, operation, seconds) in alone.into_inner() {
         let case = Operation::alone(operation);

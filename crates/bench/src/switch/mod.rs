@@ -17,10 +17,9 @@ use crate::goals::Goal;
 use crate::ledger::{Ledger, Metric, Summary};
 use crate::machine::Machine;
 use crate::options::Common;
-use crate::progress;
 use crate::report::Report;
 use crate::reside::{FIRST, PATIENCE, Resident};
-use crate::rounds::{Job, Span, interleave};
+use crate::rounds::{self, Job, Span};
 use crate::scratch::{Scratch, space};
 use crate::table::{Table, figure};
 use asked::{Socket, Watched};
@@ -191,19 +190,12 @@ fn attach(segment: &Segment, access: Access) -> Result<Attachment, BenchError> {
     Attachment::new([(segment, access)]).map_err(space)
 }
 
-fn run_jobs(mut jobs: Vec<Job<'_>>, rounds: usize, ledger: &mut Ledger) -> Result<(), BenchError> {
-    let bar = progress::bar(jobs.len() * rounds);
-    interleave(&mut jobs, rounds, &bar, ledger)?;
-    bar.finish_and_clear();
-    Ok(())
-}
-
 fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
     let scratch = Scratch::new("switch", 4 * MIB)?;
     let segment = scratch.segment("entered", 2 * MIB)?;
     let attached = attach(&segment, Access::ReadWrite)?;
     let span = scale.span;
-    let jobs = vec![
+    let mut jobs = vec![
         job(PLAIN, READ_CASE.to_owned(), span, || {
             attached.read(|here| _ = black_box(here)).map_err(space)
         }),
@@ -215,7 +207,7 @@ fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
             Ok(())
         }),
     ];
-    run_jobs(jobs, scale.rounds, ledger)
+    rounds::run(&mut jobs, scale.rounds, ledger)
 }
 
 /// Brings all pages of a segment into memory, and into the page tables of whoever keeps it attached.
@@ -253,7 +245,7 @@ fn by_size(scale: &Scale, mib: u64, ledger: &mut Ledger) -> Result<(), BenchErro
     };
     let mut turn = 0;
     let span = scale.span;
-    let jobs = vec![
+    let mut jobs = vec![
         job(MMAP, size_case(mib), span, mapped),
         job(ATTACH, size_case(mib), span, || {
             attach(&plain, Access::ReadWrite).map(|attached| drop(black_box(attached)))
@@ -264,7 +256,7 @@ fn by_size(scale: &Scale, mib: u64, ledger: &mut Ledger) -> Result<(), BenchErro
             rival.enter(|here| _ = black_box(here)).map_err(space)
         }),
     ];
-    run_jobs(jobs, scale.rounds, ledger)
+    rounds::run(&mut jobs, scale.rounds, ledger)
 }
 
 fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
@@ -304,11 +296,11 @@ fn many(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
         metric: Metric::Latency,
         measure: Box::new(each(attaching)),
     };
-    let jobs = vec![
+    let mut jobs = vec![
         job(many_case(scale.many), true),
         job(DETACH_CASE.to_owned(), false),
     ];
-    run_jobs(jobs, scale.rounds, ledger)
+    rounds::run(&mut jobs, scale.rounds, ledger)
 }
 
 /// Bytes of a segment.
@@ -346,6 +338,7 @@ fn by_payload(
     let mut reply = Vec::new();
     for &payload in scale.payloads {
         let case = payload_case(payload);
+        let wanted = (payload as u64).to_le_bytes();
         let span = scale.span;
         let (mut mine, mut sent, mut seen) = (vec![0; payload], vec![0; payload], vec![0; payload]);
         let mut socket = Socket::new(Arc::clone(&data))?;
@@ -374,7 +367,6 @@ fn by_payload(
                 }),
             },
         ];
-        let wanted = (payload as u64).to_le_bytes();
         if payload <= MAX_MESSAGE {
             jobs.push(job(CALL, payload_case(payload), span, || {
                 let called = caller.call_into(FIRST, &wanted, &mut reply, PATIENCE);
@@ -386,7 +378,7 @@ fn by_payload(
                 }
             }));
         }
-        run_jobs(jobs, scale.rounds, ledger)?;
+        rounds::run(&mut jobs, scale.rounds, ledger)?;
     }
     Ok(())
 }

@@ -39,6 +39,22 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T,
     })
 }
 
+/// The same of a description that can contradict itself: `contradiction` says what cannot be true about it.
+pub(crate) fn read_sound<T: DeserializeOwned>(
+    path: &Path,
+    expected: u32,
+    contradiction: impl FnOnce(&T) -> Option<&'static str>,
+) -> Result<T, DescriptionError> {
+    let described = read(path, expected)?;
+    match contradiction(&described) {
+        None => Ok(described),
+        Some(why) => Err(DescriptionError::Damaged {
+            path: path.to_owned(),
+            why: why.to_owned(),
+        }),
+    }
+}
+
 pub(crate) enum Refusal {
     Format(u64),
     Damaged(String),

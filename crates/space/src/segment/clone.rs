@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use mneme_sync::Participants;
 use mneme_sys::{Access, FRAME, Region, RegionError, RegionHeader, SysfsTopology, Topology, files};
 
+use super::Segment;
 use super::builder::Plan;
 use super::data::{self, word};
-use super::{Segment, SegmentInfo};
 use crate::attach::{PATIENCE, SEGMENT_GATE, beside};
 use crate::{CloneError, CreateError, EnterError, FileError, MapError, Name, window};
 
@@ -33,7 +33,8 @@ impl Segment {
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         let name = Name::new(name).map_err(CreateError::from)?;
         let (control, _presence) = window::take_part(self)?;
-        while_nobody_writes(self, &control, |info| {
+        while_nobody_writes(self, &control, || {
+            let info = self.info().map_err(MapError::from)?;
             let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
             let plan = Plan::like(self, name, info.mode)?;
             let copied = plan.build(|to, meta| {
@@ -68,7 +69,7 @@ impl Segment {
 pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     segment: &Segment,
     control: &Participants,
-    f: impl FnOnce(SegmentInfo) -> Result<R, E>,
+    f: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
     let slot = window::slot(control).map_err(CloneError::from)?;
     let gate = control.fenced_gate(SEGMENT_GATE);
@@ -83,10 +84,7 @@ pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
             other => CloneError::Enter(other),
         },
     )?;
-    f(segment
-        .info()
-        .map_err(MapError::from)
-        .map_err(CloneError::from)?)
+    f()
 }
 
 /// Copies the committed bytes, by as many threads as there are CPUs, up to [`COPIERS`]; what is zero is not touched, for

@@ -52,15 +52,7 @@ enum Pages {
 impl Meta {
     /// Reads the description in a segment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self, DescriptionError> {
-        let path = directory.join("meta");
-        let meta: Self = json::read(&path, FORMAT)?;
-        match meta.contradiction() {
-            None => Ok(meta),
-            Some(why) => Err(DescriptionError::Damaged {
-                path,
-                why: why.to_owned(),
-            }),
-        }
+        json::read_sound(&directory.join("meta"), FORMAT, Self::contradiction)
     }
 
     /// What cannot be true about it.

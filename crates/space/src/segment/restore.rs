@@ -80,7 +80,7 @@ impl Segment {
             return Err(RestoreError::Nested);
         }
         let (control, _presence) = window::take_part(other)?;
-        while_nobody_writes(other, &control, |_| self.restore_alone(other))
+        while_nobody_writes(other, &control, || self.restore_alone(other))
     }
 
     /// While nobody changes `other`.
