@@ -1,6 +1,7 @@
 //! [`Arena`]: one opening of a region that is divided into extents.
 
 use crate::AdoptError;
+use crate::backed::Backed;
 use crate::descriptor::{Descriptor, State, Table};
 use crate::frame::{Extent, Frame};
 use crate::layout::{ARENA_HEADER, ArenaHeader, Geometry};
@@ -47,6 +48,7 @@ pub struct Arena {
     pub(crate) geometry: Geometry,
     /// `order[n]`: the arena's nodes, the one nearest to node `n` first.
     pub(crate) order: Vec<Vec<u16>>,
+    pub(crate) backed: Backed,
 }
 
 impl std::fmt::Debug for Arena {

@@ -10,7 +10,7 @@
 use crate::arena::Arena;
 use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
 use crate::repair::Kind;
-use crate::{ClaimError, InvalidClaim};
+use crate::{ClaimError, InvalidClaim, ReleaseError};
 use mneme_sync::{Lane, Slot};
 use mneme_sys::NodeId;
 use std::ops::Range;
@@ -113,6 +113,17 @@ impl Arena {
         mneme_sys::fault!("arena.claim.unlocked");
         intent.clear();
         mneme_sys::fault!("arena.claim.cleared");
+        // Nobody waits for the file system with the lock held; who dies here has claimed and not adopted.
+        if let Err(refused) = self.backed.back(&self.region, extent) {
+            return Err(match self.release(slot, extent) {
+                Ok(()) => ClaimError::Backing(refused),
+                Err(ReleaseError::Stalled(stalled)) => stalled.into(),
+                Err(_) => ClaimError::Damaged {
+                    frame: extent.start,
+                },
+            });
+        }
+        mneme_sys::fault!("arena.claim.backed");
         Ok(extent)
     }
 

@@ -11,6 +11,9 @@
 //!   the dead had claimed but not [adopted](Arena::adopt) comes back by [`Arena::repair`].
 //! * [`Arena::extent_of`] tells the extent of any frame, without a lock, in a few loads.
 //!
+//! * In a file that gets its space as it is used ([`Reserve::Lazy`](mneme_sys::Reserve)), an extent that is handed out has
+//!   it: touching it is safe on a full file system.
+//!
 //! The arena does not know what its extents hold, and neither zeroes nor populates them.
 //!
 //! # How
@@ -61,6 +64,7 @@
 //! ```
 
 mod arena;
+mod backed;
 mod check;
 mod claim;
 mod descriptor;

@@ -4,6 +4,7 @@
 //! nothing that it has not compared: versions, checksums, sizes against the region and against each other.
 
 use crate::arena::Arena;
+use crate::backed::Backed;
 use crate::descriptor::{State, Status};
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
 use crate::layout::{ARENA_HEADER, ArenaHeader, FORMAT, Geometry, LAYOUT_HASH, MAGIC};
@@ -73,11 +74,15 @@ impl Arena {
             return Err(too_small(needed));
         }
         let order = node_order(options.nodes, &*options.topology);
+        // What nobody claims, and everybody writes to.
+        region.reserve(0..(u64::from(geometry.first_frame) * FRAME_BYTES) as usize)?;
+        let backed = Backed::new(&region, geometry.max_frames);
         let arena = Arena {
             region,
             participants,
             geometry,
             order,
+            backed,
         };
         arena.format(&options, (len / FRAME_BYTES) as u32)?;
         Ok(arena)
@@ -220,11 +225,13 @@ impl Arena {
             return Err(OpenError::Torn { needed, len });
         }
         let order = node_order(nodes, topology);
+        let backed = Backed::new(&region, geometry.max_frames);
         Ok(Arena {
             region,
             participants,
             geometry,
             order,
+            backed,
         })
     }
 }

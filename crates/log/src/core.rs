@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mneme_arena::{Arena, ClaimError, Class, Extent, InvalidClaim, ReleaseError};
 use mneme_sync::{Holding, Lane, Participants, Slot, SlotId, Stalled};
-use mneme_sys::{Clock, NodeId, Topology};
+use mneme_sys::{Clock, NodeId, RegionError, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::compact::Candidates;
@@ -69,7 +69,9 @@ impl Core {
             Err(
                 ClaimError::OutOfMemory { .. }
                 | ClaimError::NoContiguousRun { .. }
-                | ClaimError::Invalid(InvalidClaim::TooMany { .. }),
+                | ClaimError::Invalid(InvalidClaim::TooMany { .. })
+                // The file system is full before the store is.
+                | ClaimError::Backing(RegionError::NoSpace { .. } | RegionError::NoMemory { .. }),
             ) => Ok(None),
             Err(ClaimError::Stalled(stalled)) => Err(stalled.into()),
             Err(other) => Err(Corrupt::at(0, format!("the arena refused a claim: {other}")).into()),

@@ -50,8 +50,8 @@ pub enum Reserve {
     /// When the region grows into it (`fallocate`): a lack of space is an error of
     /// [`Region::grow`] and never a SIGBUS later. On tmpfs this takes memory at once.
     AtGrowth,
-    /// On first touch. Only for memory without a size limit of its own, such as a memfd, which
-    /// is then as good as private memory; with a limit, call [`Region::prefault`] before use.
+    /// On first touch. Where there is a limit, call [`Region::reserve`] or [`Region::prefault`] before that: a memfd has
+    /// none, and is as good as private memory.
     Lazy,
 }
 
@@ -425,6 +425,26 @@ impl Region {
         let range = self.pages_of(range)?;
         self.backing
             .prefault(&self.place, range, self.access(), self.policy)
+    }
+
+    /// Takes the space for the bytes of `range`, widened to whole pages, in a file that gets it
+    /// [lazily](Reserve::Lazy): touching them afterwards never lacks it. Nothing to do for any other region. Content is
+    /// kept; what has its space already costs some 50 us a frame of small pages.
+    ///
+    /// # Errors
+    /// [`RegionError::NoSpace`], [`RegionError::Unsupported`], [`RegionError::OutOfBounds`]. Part of the range may have
+    /// its space then.
+    pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
+        if !self.backing.is_lazy() {
+            return Ok(());
+        }
+        let range = self.pages_of(range)?;
+        self.backing.reserve(range)
+    }
+
+    /// Whether [`reserve`](Self::reserve) has anything to do here.
+    pub fn is_lazy(&self) -> bool {
+        self.backing.is_lazy()
     }
 
     /// Asks that the bytes of `range`, widened to whole pages, be placed on `node`: a preference

@@ -350,6 +350,7 @@ fn a_full_tmpfs_is_an_error_of_growth_and_of_prefault_and_never_a_signal() {
     for name in [
         "child_grows_until_the_space_ends",
         "child_prefaults_more_than_there_is",
+        "child_reserves_more_than_there_is",
     ] {
         let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("small-tmpfs");
         std::fs::create_dir_all(&directory).unwrap();
@@ -396,6 +397,50 @@ fn child_prefaults_more_than_there_is() {
     let full = region.prefault(0..32 * FRAME);
     assert!(matches!(full, Err(RegionError::NoSpace { .. })), "{full:?}");
     println!("all is well");
+}
+
+/// The child's part: a region longer than the file system has room for, which takes its space as it is used.
+#[test]
+fn child_reserves_more_than_there_is() {
+    let Some(directory) = directory_of_parent() else {
+        return;
+    };
+    let file = nameless_file(directory.to_str().unwrap());
+    let (access, lazy) = (Access::ReadWrite, Reserve::Lazy);
+    let region = Region::map_with(file.into(), access, 32 * FRAME, PagePolicy::Thp, lazy).unwrap();
+    region.grow(32 * FRAME).unwrap();
+    region.reserve(4 * FRAME..6 * FRAME).unwrap();
+    region
+        .at::<AtomicU64>(5 * F)
+        .unwrap()
+        .store(7, Ordering::Relaxed);
+    let full = region.reserve(6 * FRAME..32 * FRAME);
+    assert!(matches!(full, Err(RegionError::NoSpace { .. })), "{full:?}");
+    // What it had is kept, and asking again is free.
+    region.reserve(5 * FRAME..6 * FRAME).unwrap();
+    assert_eq!(
+        region
+            .at::<AtomicU64>(5 * F)
+            .unwrap()
+            .load(Ordering::Relaxed),
+        7
+    );
+    assert!(region.reserve(31 * FRAME..33 * FRAME).is_err());
+    println!("all is well");
+}
+
+#[test]
+fn only_a_lazy_file_has_anything_to_reserve() {
+    let private = Region::private(FRAME, FRAME, PagePolicy::Small).unwrap();
+    assert!(!private.is_lazy());
+    private.reserve(0..FRAME).unwrap();
+    let lazy = Region::memfd("lazy", 4 * FRAME, 4 * FRAME, PagePolicy::Small).unwrap();
+    assert!(lazy.is_lazy());
+    assert_eq!(lazy.pages().resident_bytes, 0);
+    lazy.reserve(FRAME..2 * FRAME).unwrap();
+    let blocks = lazy.duplicate_fd().unwrap().unwrap();
+    let taken = std::fs::File::from(blocks).metadata().unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::blocks(&taken) * 512, F);
 }
 
 #[test]

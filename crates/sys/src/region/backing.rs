@@ -161,6 +161,26 @@ impl Backing {
         }
     }
 
+    /// A file whose space is taken by those who use it. That of hugetlbfs is taken by the mapping.
+    pub(super) fn is_lazy(&self) -> bool {
+        matches!(
+            &self.source,
+            Source::File {
+                reserve: Reserve::Lazy,
+                medium: Medium::Memory | Medium::Other,
+                ..
+            }
+        )
+    }
+
+    /// Takes the space of `range`.
+    pub(super) fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
+        match &self.source {
+            Source::File { file, .. } if !range.is_empty() => allocate(file, range),
+            _ => Ok(()),
+        }
+    }
+
     /// Maps `range` (of the region, and of the file) into the reservation.
     pub(super) fn commit(
         &self,

@@ -1,0 +1,83 @@
+//! A store on a file system that is full before the store is: writes are refused in words, nobody gets a signal, and
+//! what was stored stays.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use mneme_log::{LogStore, WriteError, control_bytes};
+use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, Reserve};
+
+/// A tmpfs of so many MiB over the directory, until dropped; `None` where none may be mounted.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn over(path: &'a Path, mib: usize) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]);
+        let mounted = mount.arg(path).status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(path))
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+fn file(path: &Path) -> File {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap()
+}
+
+#[test]
+fn a_full_file_system_refuses_writes_and_loses_nothing() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk");
+    std::fs::create_dir_all(&directory).unwrap();
+    let Some(_mount) = Mount::over(&directory, 48) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
+    let (data, control) = (directory.join("data"), directory.join("control"));
+    let region = Region::map_with(file(&data).into(), access, 256 << 20, small, lazy).unwrap();
+    // Five times what there is: only what is used is taken.
+    region.grow(256 << 20).unwrap();
+    let locks = Region::map(file(&control).into(), access, control_bytes(), small).unwrap();
+    locks.grow(control_bytes()).unwrap();
+    let liveness = Arc::new(OfdLiveness::open(&control, 0).unwrap());
+    let builder = LogStore::builder().maintainer(false);
+    let store = builder.create_in(region, locks, liveness).unwrap();
+
+    let value = [7; 10_000];
+    let mut stored = 0u32;
+    let refused = loop {
+        match store.put(&stored.to_le_bytes(), &value) {
+            Ok(()) => stored += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(
+        matches!(refused, WriteError::OutOfMemory { .. }),
+        "{refused}"
+    );
+    assert!(stored > 1000, "{stored}");
+    for i in 0..stored {
+        assert_eq!(store.get(&i.to_le_bytes()).unwrap().unwrap(), value);
+    }
+    // What is removed makes room for others.
+    for i in 0..stored / 2 {
+        assert!(store.remove(&i.to_le_bytes()).unwrap());
+    }
+    for i in 0..stored / 4 {
+        store.put(&i.to_le_bytes(), &value).unwrap();
+    }
+    let report = store.check().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
