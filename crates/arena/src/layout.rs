@@ -25,11 +25,11 @@ use mneme_sys::{HEADER_LEN, Shared};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Magic of a region that an arena divides.
-pub(crate) const MAGIC: [u8; 8] = *b"MnemeArn";
+pub const MAGIC: [u8; 8] = *b"MnemeArn";
 /// Version of the format this file describes.
-pub(crate) const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 /// Changes whenever a size or a constant of the format does.
-pub(crate) const LAYOUT_HASH: u64 = fnv(&[
+pub const LAYOUT_HASH: u64 = fnv(&[
     size_of::<ArenaHeader>() as u64,
     size_of::<ZoneEntry>() as u64,
     size_of::<Descriptor>() as u64,

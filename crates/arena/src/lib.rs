@@ -88,6 +88,7 @@ pub use error::{
     RepairError,
 };
 pub use frame::{Extent, FRAME_BYTES, Frame, MAX_ALIGN_FRAMES, MAX_FRAMES, MAX_TAG};
+pub use layout::{FORMAT, LAYOUT_HASH, MAGIC};
 pub use open::ArenaOptions;
 pub use repair::Repaired;
 pub use stats::{ArenaStats, NodeStats};

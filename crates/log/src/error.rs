@@ -216,13 +216,37 @@ pub enum OpenError {
     /// The region is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The arena could not be laid out or opened.
-    #[error("arena: {0}")]
-    Arena(String),
-    /// The control region could not be laid out or opened.
-    #[error("control region: {0}")]
-    Control(String),
+    /// The arena could not be laid out.
+    #[error("the store's frames cannot be laid out: {0}")]
+    Arena(#[from] mneme_arena::CreateError),
+    /// The region's frames could not be opened.
+    #[error("the store's frames cannot be opened: {0}")]
+    Frames(#[from] mneme_arena::OpenError),
+    /// The control region could not be laid out.
+    #[error("the control region cannot be laid out: {0}")]
+    CreateControl(#[from] mneme_sync::CreateError),
+    /// The control region could not be opened.
+    #[error("the control region cannot be opened: {0}")]
+    Control(#[from] mneme_sync::OpenError),
+    /// The system has no randomness for the store's identity and hash seed.
+    #[error("no randomness for the store's identity and seed")]
+    Random(#[source] std::io::Error),
     /// The maintainer thread could not be started.
     #[error("the maintainer thread could not be started: {0}")]
     Maintainer(#[source] std::io::Error),
+}
+
+impl OpenError {
+    /// Whether the regions' content contradicts itself, as opposed to being of another version, in use, or not to be had.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        use mneme_arena::OpenError as Frames;
+        use mneme_sync::OpenError as Control;
+        matches!(
+            self,
+            OpenError::Corrupt(_)
+                | OpenError::Frames(Frames::Damaged(_) | Frames::Torn { .. })
+                | OpenError::Control(Control::Damaged(_) | Control::Torn { .. })
+        )
+    }
 }

@@ -83,7 +83,9 @@ pub use ops::{Decision, Updated};
 pub use record::{MAX_KEY, MAX_VALUE};
 pub use scan::Cursor;
 pub use stats::{NodeStats, Stats};
-pub use store::{Builder, Database, LogStore, MIN_CAPACITY, UpdatePolicy, control_bytes};
+pub use store::{
+    Builder, Database, LogStore, MIN_CAPACITY, RegionKind, UpdatePolicy, control_bytes,
+};
 pub use transaction::{Transaction, TransactionOn};
 pub use value::Value;
 

@@ -51,6 +51,7 @@ pub struct Builder {
     topology: Option<Arc<dyn Topology>>,
     clock: Arc<dyn Clock>,
     evict: Evict,
+    identity: Option<[u8; 16]>,
     entropy: Option<[u8; 24]>,
 }
 
@@ -65,6 +66,7 @@ impl Default for Builder {
             topology: None,
             clock: Arc::new(SystemClock),
             evict: Evict::None,
+            identity: None,
             entropy: None,
         }
     }
@@ -123,6 +125,13 @@ impl Builder {
     /// The clock; the system's unless said otherwise.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Builder {
         self.clock = clock;
+        self
+    }
+
+    /// The identity of the store that is created; a random one unless said otherwise. For who keeps its regions under an
+    /// identity of their own.
+    pub fn identity(mut self, uuid: [u8; 16]) -> Builder {
+        self.identity = Some(uuid);
         self
     }
 
@@ -193,15 +202,13 @@ impl Builder {
             Some(bytes) => bytes,
             None => {
                 let mut bytes = [0u8; 24];
-                mneme_sys::random_bytes(&mut bytes)
-                    .map_err(|e| OpenError::Control(format!("no random seed: {e}")))?;
+                mneme_sys::random_bytes(&mut bytes).map_err(OpenError::Random)?;
                 bytes
             }
         };
-        let uuid: [u8; 16] = std::array::from_fn(|i| random[i]);
+        let uuid = self.identity.unwrap_or(std::array::from_fn(|i| random[i]));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
-        let participants = Participants::create(control, ControlOptions::new(uuid), liveness)
-            .map_err(|e| OpenError::Control(e.to_string()))?;
+        let participants = Participants::create(control, ControlOptions::new(uuid), liveness)?;
         let data = Arc::new(data);
         let options = ArenaOptions {
             uuid,
@@ -210,8 +217,7 @@ impl Builder {
             topology: Arc::clone(&topology),
             reserve_frames: geometry.reserve_frames as u32,
         };
-        let arena = Arena::create(Arc::clone(&data), participants.clone(), options)
-            .map_err(|e| OpenError::Arena(e.to_string()))?;
+        let arena = Arena::create(Arc::clone(&data), participants.clone(), options)?;
         let mem = Mem::new(data);
         let tables = Tables::create(&mem, arena.client().start, geometry, seed, self.policy)?;
         let evict = self.evict;
@@ -234,16 +240,14 @@ impl Builder {
             .topology
             .clone()
             .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
-        let uuid = Arena::identity(&data).map_err(|e| OpenError::Arena(e.to_string()))?;
-        let participants = Participants::open(control, uuid, liveness)
-            .map_err(|e| OpenError::Control(e.to_string()))?;
+        let uuid = Arena::identity(&data)?;
+        let participants = Participants::open(control, uuid, liveness)?;
         let data = Arc::new(data);
         let arena = Arena::open(
             Arc::clone(&data),
             participants.clone(),
             Arc::clone(&topology),
-        )
-        .map_err(|e| OpenError::Arena(e.to_string()))?;
+        )?;
         let mem = Mem::new(data);
         let tables = Tables::open(&mem, arena.client())?;
         let frames = arena.stats();
@@ -331,7 +335,31 @@ pub struct LogStore {
     core: Arc<Core>,
 }
 
+/// What the header of a region says about its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionKind {
+    /// Its first bytes.
+    pub magic: [u8; 8],
+    /// The version of its layout.
+    pub format: u32,
+    /// What the layout's sizes come to.
+    pub layout_hash: u64,
+}
+
 impl LogStore {
+    /// What the data region of every store says in its header.
+    pub const REGION: RegionKind = RegionKind {
+        magic: mneme_arena::MAGIC,
+        format: mneme_arena::FORMAT,
+        layout_hash: mneme_arena::LAYOUT_HASH,
+    };
+
+    /// How this store's records are updated.
+    #[must_use]
+    pub fn update_policy(&self) -> UpdatePolicy {
+        self.core.tables.policy
+    }
+
     /// Options for opening a store.
     pub fn builder() -> Builder {
         Builder::default()

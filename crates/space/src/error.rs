@@ -461,6 +461,46 @@ pub enum RemoveError {
     File(#[from] FileError),
 }
 
+/// Why a segment could not be given another name. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RenameError {
+    /// A name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// There is no segment of that name.
+    #[error("there is no segment {name:?}")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// The new name is taken.
+    #[error("there is a segment {name:?} already")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// A process has it mapped.
+    #[error("segment {name:?} is mapped by a living process")]
+    InUse {
+        /// The name.
+        name: String,
+    },
+    /// The registry cannot be worked on.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The file system refused something.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl RenameError {
+    /// Whether the new name is taken.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Exists { .. })
+    }
+}
+
 /// Why segments could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {

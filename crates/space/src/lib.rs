@@ -130,7 +130,7 @@ pub use attach::{Attachment, Entered, Inside};
 pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use error::{
     AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
-    MapError, NameError, OpenError, RegistryError, RemoveError, RestoreError,
+    MapError, NameError, OpenError, RegistryError, RemoveError, RenameError, RestoreError,
 };
 pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};

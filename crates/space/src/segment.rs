@@ -10,6 +10,7 @@ pub(crate) mod meta;
 pub(crate) mod modes;
 pub(crate) mod presence;
 mod remove;
+mod rename;
 mod restore;
 
 use std::fs;

@@ -1,0 +1,42 @@
+//! Giving a segment another name.
+
+use mneme_sys::files;
+use std::io::ErrorKind;
+
+use super::segment_in_use;
+use crate::registry::json;
+use crate::segment::meta::data_files_of;
+use crate::{FileError, Name, Registry, RenameError};
+
+impl Registry {
+    /// Gives a segment that nobody uses another name; whole or damaged, it stays as it is. Handles that were opened by
+    /// the old name are not found any more. Spaces keep their members by identity *and* name: one that has it loses it.
+    ///
+    /// # Errors
+    /// [`RenameError::InUse`] while a living process has it mapped; [`RenameError::Exists`] if the new name is taken.
+    pub fn rename_segment(&self, from: &str, to: &str) -> Result<(), RenameError> {
+        let (from, to) = (Name::new(from)?, Name::new(to)?);
+        let (old, new) = (self.segment_directory(&from), self.segment_directory(&to));
+        let _lock = self.lock()?;
+        let control = old.join("control");
+        let data = data_files_of(&old).into_iter().next();
+        if segment_in_use(&control, &data.unwrap_or_else(|| old.join("data")))? {
+            return Err(RenameError::InUse {
+                name: from.to_string(),
+            });
+        }
+        files::rename_new(&old, &new).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => RenameError::NotFound {
+                name: from.to_string(),
+            },
+            ErrorKind::AlreadyExists => RenameError::Exists {
+                name: to.to_string(),
+            },
+            _ => FileError::at("rename", &old)(e).into(),
+        })?;
+        if let Some(parent) = old.parent() {
+            json::sync_directory(parent)?;
+        }
+        Ok(())
+    }
+}
