@@ -15,6 +15,9 @@ const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Seconds that each fuzz target runs.
 const FUZZ_SECONDS: u64 = 40;
 
+/// Seconds that each storm of kills goes on.
+const STORM_SECONDS: u64 = 40;
+
 /// A step's name and what it does.
 type Step = (&'static str, fn(&Workspace) -> Outcome);
 
@@ -32,6 +35,7 @@ const STEPS: &[Step] = &[
     ("interleavings", interleavings),
     ("miri", miri),
     ("addresses", addresses),
+    ("storms", storms),
     ("fuzz", fuzz),
 ];
 
@@ -265,6 +269,20 @@ fn interleavings(workspace: &Workspace) -> Outcome {
         workspace,
         |proof| proof.interleavings,
         |item| item.test(&workspace.root),
+    )
+}
+
+/// One test after the other, so that each has the machine.
+fn storms(workspace: &Workspace) -> Outcome {
+    listed(
+        workspace,
+        |proof| proof.storms,
+        |item| {
+            let mut command = item.test(&workspace.root);
+            command.args(["--", "--nocapture", "--test-threads=1"]);
+            command.env("MNEME_LADDER_SECS", STORM_SECONDS.to_string());
+            command
+        },
     )
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask ladder`: the long forms of the proofs, by hand, for hours.
 //!
-//! Each item of *Long runs* in `docs/proof.md` is a test that reads `MNEME_LADDER_SECS` (how long to go on) and
+//! Each item of *Kill storms* and of *Long runs* in `docs/proof.md` is a test that reads `MNEME_LADDER_SECS` (how long to go on) and
 //! `MNEME_LADDER_SEED` (where its choices begin, if it makes any) and prints what it counted. The seed is printed here,
 //! so that a failure can be had again. Every fuzz target runs as long.
 
@@ -65,10 +65,12 @@ impl Options {
 /// In words, when `docs/proof.md` cannot be read or nothing in it matches.
 pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String> {
     let Proof {
-        ladder: mut items,
+        storms: mut items,
+        ladder,
         mut addresses,
         ..
     } = Proof::read(&workspace.root)?;
+    items.extend(ladder);
     let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
     items.retain(|item| wanted(&name_of(item)));
     let sanitized = |item: &Item| format!("{} under AddressSanitizer", item.package);

@@ -2,7 +2,7 @@
 //!
 //! The page is written for people; the commands read its list items. An item is a line
 //! ``- `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving model and
-//! for a long run the first span is followed by the `cfg` it is compiled under, or `-` where it needs none. So the page cannot drift from what runs.
+//! for a kill storm or a long run the first span is followed by the `cfg` it is compiled under, or `-` where it needs none. So the page cannot drift from what runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,6 +25,8 @@ pub struct Proof {
     pub miri: Vec<Item>,
     /// `## Addresses`: package, arguments of `cargo test` for `ci`, those for `ladder`.
     pub addresses: Vec<Item>,
+    /// `## Kill storms`: package, cfg, arguments of `cargo test`; for `ci` and for `ladder`.
+    pub storms: Vec<Item>,
     /// `## Long runs`: package, cfg, arguments of `cargo test`.
     pub ladder: Vec<Item>,
 }
@@ -54,6 +56,7 @@ impl Proof {
                     "Interleavings" => Some((&mut proof.interleavings, 3)),
                     "Undefined behaviour" => Some((&mut proof.miri, 2)),
                     "Addresses" => Some((&mut proof.addresses, 3)),
+                    "Kill storms" => Some((&mut proof.storms, 3)),
                     "Long runs" => Some((&mut proof.ladder, 3)),
                     _ => None,
                 };
@@ -126,6 +129,7 @@ mod tests {
             &proof.interleavings,
             &proof.miri,
             &proof.addresses,
+            &proof.storms,
             &proof.ladder,
         ];
         for item in lists.into_iter().flatten() {

@@ -1,0 +1,84 @@
+//! What is found under a name.
+
+use std::time::{Duration, Instant};
+
+use mneme_log::{Database, Expiry, LogStore, ReadError, WriteError};
+
+use super::expected::{GONE, State};
+use super::names::{SHARED, canonical, database, key};
+use super::value::{Shared, Stamp};
+
+/// Somebody may be stopped, or off his CPU, for a second or two on a busy machine; not for a minute.
+const BUSY: Duration = Duration::from_secs(60);
+
+/// Whether it may succeed when tried again: somebody who lives is in the way.
+pub trait MayPass {
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for ReadError {
+    fn may_pass(&self) -> bool {
+        matches!(self, ReadError::Stalled(_) | ReadError::Reap(_))
+    }
+}
+
+impl MayPass for WriteError {
+    fn may_pass(&self) -> bool {
+        matches!(self, WriteError::Stalled(_) | WriteError::Reap(_))
+    }
+}
+
+/// What is had in the end, though others are in the way for a while.
+pub fn patiently<T, E: MayPass + std::fmt::Display>(
+    mut had: impl FnMut() -> Result<T, E>,
+) -> Result<T, String> {
+    let began = Instant::now();
+    loop {
+        match had() {
+            Ok(had) => return Ok(had),
+            Err(error) if error.may_pass() && began.elapsed() < BUSY => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// What a value under a name says, if it may be there at all.
+pub fn read(lane: usize, name: usize, bytes: &[u8]) -> Result<State, String> {
+    let until = 0;
+    if SHARED.contains(&name) {
+        let seq = Shared::of(bytes, name)?.0[lane];
+        // An element that its lane has never touched.
+        let len = if seq == 0 { 0 } else { bytes.len() };
+        return Ok(State { seq, len, until });
+    }
+    let stamp = Stamp::of(bytes)?;
+    if (stamp.lane, stamp.name) != (lane, canonical(name)) {
+        return Err(format!(
+            "lane {lane}, name {name} holds another's {stamp:?}"
+        ));
+    }
+    let (seq, len) = (stamp.seq, stamp.len);
+    Ok(State { seq, len, until })
+}
+
+/// The database of a name.
+pub fn place<'s>(store: &'s LogStore, lane: usize, name: usize) -> Database<'s> {
+    store.database(database(lane, name)).unwrap()
+}
+
+/// What a name holds, with its expiry. Of a name that nobody changes meanwhile.
+pub fn look(store: &LogStore, lane: usize, name: usize) -> Result<Option<State>, String> {
+    let (place, key) = (place(store, lane, name), key(lane, name));
+    let value = patiently(|| place.get(&key).map(|value| value.map(|v| v.to_vec())))?;
+    let Some(value) = value else { return Ok(None) };
+    let mut state = read(lane, name, &value)?;
+    if !state.is_there() {
+        return Ok(None);
+    }
+    state.until = match patiently(|| place.expiry(&key))? {
+        Some(Expiry::Never) => 0,
+        Some(Expiry::At(at)) => at,
+        None => GONE,
+    };
+    Ok(Some(state))
+}

@@ -1,0 +1,133 @@
+//! A store on two files in a directory of the test's own, opened by any number of processes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mneme_arena::{Arena, ExtentState};
+use mneme_log::{LogStore, UpdatePolicy, control_bytes};
+use mneme_sync::Participants;
+use mneme_sys::{Access, Liveness, OfdLiveness, PagePolicy, Region, Reserve, SysfsTopology};
+
+use super::diary;
+
+/// Bytes of the store at first, and at most.
+pub const CAPACITY: u64 = 64 << 20;
+pub const MAX: u64 = 88 << 20;
+
+/// A directory of the test's own.
+pub struct Place {
+    pub root: PathBuf,
+    is_mine: bool,
+}
+
+fn map(path: &Path, max: u64) -> Region {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    Region::map_with(
+        file.into(),
+        Access::ReadWrite,
+        max as usize,
+        PagePolicy::Small,
+        Reserve::Lazy,
+    )
+    .unwrap()
+}
+
+fn lay_out(path: &Path, bytes: usize) {
+    let file = File::create(path).unwrap();
+    let whole = bytes.next_multiple_of(2 << 20) as u64;
+    file.set_len(whole).unwrap();
+}
+
+impl Place {
+    /// A new one, with a store and empty diaries.
+    pub fn create(policy: UpdatePolicy) -> (Place, LogStore) {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let memory = Path::new("/dev/shm");
+        let parent = match memory.is_dir() {
+            true => memory.to_path_buf(),
+            false => std::env::temp_dir(),
+        };
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mneme-log-storm-{}-{number}", std::process::id());
+        let place = Place {
+            root: parent.join(name),
+            is_mine: true,
+        };
+        std::fs::create_dir_all(&place.root).unwrap();
+        lay_out(&place.root.join("data"), CAPACITY as usize);
+        lay_out(&place.root.join("control"), control_bytes());
+        lay_out(&place.root.join("diary"), diary::BYTES);
+        let store = LogStore::builder()
+            .update_policy(policy)
+            .maintainer(false)
+            .page_policy(PagePolicy::Small)
+            .create_in(place.data(), place.control(), place.liveness())
+            .unwrap();
+        (place, store)
+    }
+
+    /// The one that another process has created.
+    pub fn of(root: PathBuf) -> Place {
+        let is_mine = false;
+        Place { root, is_mine }
+    }
+
+    fn data(&self) -> Region {
+        map(&self.root.join("data"), MAX)
+    }
+
+    fn control(&self) -> Region {
+        map(&self.root.join("control"), control_bytes() as u64)
+    }
+
+    fn liveness(&self) -> Arc<dyn Liveness> {
+        Arc::new(OfdLiveness::open(&self.root.join("control"), 1 << 40).unwrap())
+    }
+
+    pub fn diaries(&self) -> Region {
+        map(&self.root.join("diary"), diary::BYTES as u64)
+    }
+
+    /// Another opening of the store, with a maintainer or without.
+    pub fn open(&self, maintainer: bool) -> LogStore {
+        LogStore::builder()
+            .maintainer(maintainer)
+            .page_policy(PagePolicy::Small)
+            .open_in(self.data(), self.control(), self.liveness())
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// What is wrong below the log when nobody but the caller's one opening is left: somebody who is
+    /// still attached, a slot, a pin, or frames that nobody has adopted.
+    pub fn left_over(&self) -> Vec<String> {
+        let data = self.data();
+        let uuid = Arena::identity(&data).unwrap();
+        let participants = Participants::open(self.control(), uuid, self.liveness()).unwrap();
+        let topology = Arc::new(SysfsTopology::detect());
+        let arena = Arena::open(Arc::new(data), participants.clone(), topology).unwrap();
+        let mut problems: Vec<String> = arena
+            .extents()
+            .filter(|extent| extent.state != ExtentState::Held)
+            .map(|extent| format!("nobody has adopted {extent:?}"))
+            .collect();
+        let checked = arena.check().unwrap();
+        problems.extend(checked.iter().map(ToString::to_string));
+        problems.extend(participants.check());
+        let stats = participants.stats();
+        // The caller's, and this.
+        if stats.processes != 2 || stats.slots > 2 || stats.oldest_pin.is_some() {
+            problems.push(format!("somebody is still there: {stats:?}"));
+        }
+        problems
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mine {
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Values that say whose they are, and in which no byte can be of another.
+
+/// Bytes of the shortest value.
+pub const LEAST: usize = 24;
+/// How many elements a shared record has: one for each lane.
+pub const ELEMENTS: usize = super::names::LANES;
+
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(word: u64) -> u64 {
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+fn word(bytes: &[u8], i: usize) -> u64 {
+    let bytes = bytes.get(i * 8..i * 8 + 8);
+    bytes.map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()))
+}
+
+/// What a value says: who wrote it under which name, his how-many-eth it is, how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    pub lane: usize,
+    pub name: usize,
+    pub seq: u64,
+    pub len: usize,
+}
+
+impl Stamp {
+    fn body(self, from: usize) -> impl Iterator<Item = u64> {
+        let start = mix((self.lane as u64) << 32 | self.name as u64) ^ mix(self.seq);
+        (from as u64..).map(move |i| start.wrapping_add(i.wrapping_mul(ODD)))
+    }
+
+    /// The value.
+    pub fn bytes(self) -> Vec<u8> {
+        assert!(self.len >= LEAST);
+        let head = [
+            (self.lane as u64) << 32 | self.name as u64,
+            self.seq,
+            self.len as u64,
+        ];
+        let mut bytes = Vec::with_capacity(self.len + 8);
+        head.iter()
+            .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        let words = (self.len - LEAST).div_ceil(8);
+        for word in self.body(0).take(words) {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.truncate(self.len);
+        bytes
+    }
+
+    /// What these bytes say, if all of them agree.
+    pub fn of(bytes: &[u8]) -> Result<Stamp, String> {
+        let stamp = Stamp {
+            lane: (word(bytes, 0) >> 32) as usize,
+            name: word(bytes, 0) as u32 as usize,
+            seq: word(bytes, 1),
+            len: bytes.len(),
+        };
+        if bytes.len() < LEAST || word(bytes, 2) != bytes.len() as u64 {
+            return Err(format!(
+                "{} bytes that say they are {}: {stamp:?}",
+                bytes.len(),
+                word(bytes, 2)
+            ));
+        }
+        let chunks = bytes[LEAST..].chunks(8);
+        for (i, (chunk, expected)) in chunks.zip(stamp.body(0)).enumerate() {
+            if chunk != &expected.to_le_bytes()[..chunk.len()] {
+                return Err(format!(
+                    "byte {} is of another value: {stamp:?}",
+                    LEAST + i * 8
+                ));
+            }
+        }
+        Ok(stamp)
+    }
+}
+
+/// A record that every lane changes: one number for each of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shared(pub [u64; ELEMENTS]);
+
+impl Shared {
+    fn check(self, number: usize) -> u64 {
+        let words = self.0.iter();
+        words.fold(mix(number as u64), |sum, word| mix(sum ^ word))
+    }
+
+    /// The value of shared record `number`.
+    pub fn bytes(self, number: usize) -> Vec<u8> {
+        let words = self.0.iter().copied().chain([self.check(number)]);
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// What these bytes say, if they do.
+    pub fn of(bytes: &[u8], number: usize) -> Result<Shared, String> {
+        let shared = Shared(std::array::from_fn(|i| word(bytes, i)));
+        let is_whole = bytes.len() == 8 * (ELEMENTS + 1);
+        if !is_whole || word(bytes, ELEMENTS) != shared.check(number) {
+            return Err(format!("shared record {number} is torn: {shared:?}"));
+        }
+        Ok(shared)
+    }
+}
+
+#[test]
+fn a_torn_or_foreign_value_is_told() {
+    let stamp = Stamp {
+        lane: 1,
+        name: 7,
+        seq: 9,
+        len: 203,
+    };
+    let bytes = stamp.bytes();
+    assert_eq!(Stamp::of(&bytes), Ok(stamp));
+    for i in 0..bytes.len() {
+        let mut torn = bytes.clone();
+        torn[i] ^= 4;
+        assert_ne!(Stamp::of(&torn), Ok(stamp), "byte {i}");
+    }
+    let newer = Stamp { seq: 10, ..stamp }.bytes();
+    // Of the length alone it could be either's.
+    for cut in 9..bytes.len() {
+        let torn = [&bytes[..cut], &newer[cut..]].concat();
+        let as_before = torn == bytes || torn == newer;
+        assert!(as_before || Stamp::of(&torn).is_err(), "cut at {cut}");
+    }
+    assert!(Stamp::of(&bytes[..200]).is_err());
+    let shared = Shared([1, 2, 3, 4]);
+    assert_eq!(Shared::of(&shared.bytes(5), 5), Ok(shared));
+    assert!(Shared::of(&shared.bytes(5), 6).is_err());
+    let mut torn = shared.bytes(5);
+    torn[8] += 1;
+    assert!(Shared::of(&torn, 5).is_err());
+}
