@@ -63,6 +63,7 @@ mod ops;
 mod publish;
 mod reap;
 mod record;
+mod role;
 mod room;
 mod scan;
 mod segment;
@@ -81,6 +82,7 @@ pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};
 pub use record::{MAX_KEY, MAX_VALUE};
+pub use role::{RoleError, ServerRole};
 pub use scan::Cursor;
 pub use stats::{NodeStats, Stats};
 pub use store::{

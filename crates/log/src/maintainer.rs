@@ -1,14 +1,20 @@
 //! The maintainer: threads, one a node, that do ahead of time what writers would otherwise do
 //! themselves.
 //!
+//! **Of all openings of a store that have one, one maintains it**: the one that holds the store's first
+//! [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them has it as soon
+//! as it is given back or its holder died. What is alone in its memory asks nobody.
+//!
 //! Nothing depends on it. Any writer short of space can do all they do; they only see to it that
 //! it seldom has to.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mneme_sync::Slot;
+use mneme_sync::{Lease, Slot};
 use mneme_sys::NodeId;
 
 use crate::core::Core;
@@ -20,33 +26,94 @@ use crate::fresh::Populated;
 /// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
 /// not run out between two looks, long enough to cost nothing when idle.
 const PERIOD: Duration = Duration::from_millis(10);
+/// How often it asks for the lease that another opening holds.
+const STANDBY: Duration = Duration::from_millis(100);
 /// Looks between two reapings of the dead.
 const REAP_EVERY: u32 = 50;
 
-/// Threads that maintain a store, one a node; dropping this stops them.
+/// The lease of whoever maintains a store.
+pub(crate) const LEASE: usize = 0;
+
+/// Threads that maintain a store, one a node; dropping this stops them, and gives the lease back.
 pub(crate) struct Maintainer {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    office: Arc<Office>,
     threads: Vec<JoinHandle<()>>,
     /// Of forks, see [`mneme_sys::fork`].
     generation: u32,
 }
 
+/// What a maintainer's threads have in common.
+#[derive(Default)]
+struct Office {
+    stop: Mutex<bool>,
+    signal: Condvar,
+    /// Whether this opening is the one that maintains.
+    held: AtomicBool,
+    lease: Mutex<Option<Lease>>,
+}
+
+/// A poisoned value is as good as any: each change is one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Office {
+    fn is_held(&self) -> bool {
+        // SYNC: pairs with the Release store in `ask`.
+        self.held.load(Acquire)
+    }
+
+    fn is_stopped(&self) -> bool {
+        *lock(&self.stop)
+    }
+
+    /// Sees whether this opening maintains now.
+    fn ask(&self, core: &Core) {
+        if !core.participants.region().is_private() {
+            // What cannot be asked for is asked for again.
+            let Ok(Some(lease)) = core.participants.try_lease(LEASE) else {
+                return;
+            };
+            *lock(&self.lease) = Some(lease);
+        }
+        // SYNC: pairs with the Acquire load in `is_held`.
+        self.held.store(true, Release);
+        self.signal.notify_all();
+    }
+
+    /// Waits, or is told to stop; whether to go on.
+    fn wait(&self, time: Duration) -> bool {
+        let stopped = lock(&self.stop);
+        if *stopped {
+            return false;
+        }
+        let waited = self.signal.wait_timeout(stopped, time);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
 impl Maintainer {
     pub fn start(core: Arc<Core>) -> std::io::Result<Maintainer> {
         let mut maintainer = Maintainer {
-            stop: Arc::new((Mutex::new(false), Condvar::new())),
+            office: Arc::default(),
             threads: Vec::new(),
             generation: mneme_sys::fork::generation(),
         };
+        maintainer.office.ask(&core);
         for node in (0..core.arena.nodes()).map(NodeId) {
-            let (core, stop) = (Arc::clone(&core), Arc::clone(&maintainer.stop));
+            let (core, office) = (Arc::clone(&core), Arc::clone(&maintainer.office));
             // If one fails to start, dropping the maintainer stops those before it.
             let thread = std::thread::Builder::new()
                 .name(format!("mneme-maintain{}", node.0))
-                .spawn(move || run(&core, node, &stop))?;
+                .spawn(move || run(&core, node, &office))?;
             maintainer.threads.push(thread);
         }
         Ok(maintainer)
+    }
+
+    /// Whether it is this opening's that maintains.
+    pub fn is_at_work(&self) -> bool {
+        self.office.is_held()
     }
 }
 
@@ -57,40 +124,44 @@ impl Drop for Maintainer {
             self.threads.drain(..).for_each(std::mem::forget);
             return;
         }
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
+        *lock(&self.office.stop) = true;
+        self.office.signal.notify_all();
         for thread in self.threads.drain(..) {
             // A maintainer that panicked has nothing more to say.
             let _ = thread.join();
         }
+        // Nobody maintains for this opening any more: the next may.
+        drop(lock(&self.office.lease).take());
     }
 }
 
-fn run(core: &Core, node: NodeId, (stop, signal): &(Mutex<bool>, Condvar)) {
+fn run(core: &Core, node: NodeId, office: &Office) {
     core.topology.stay_on(node);
+    while !office.is_held() {
+        if !office.wait(STANDBY) {
+            return;
+        }
+        if node == NodeId(0) {
+            office.ask(core);
+        }
+    }
     let mut looks = 0;
     let mut sweep = ExpirySweep::default();
     let mut populated = Populated::new(node);
-    let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
-    while !*stopped {
-        drop(stopped);
+    let stopped = || office.is_stopped();
+    while !stopped() {
         looks += 1;
-        let stopped_now = || *stop.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(slot) = core.participants.slot() {
             // What fails here (a stalled lock, a damaged segment) fails again, with its error, for the
             // writer who needs it. No part depends on another's success.
             if node == NodeId(0) {
                 look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
             }
-            let _ = keep_room(core, &slot, node, &stopped_now);
+            let _ = keep_room(core, &slot, node, &stopped);
         }
-        core.populate(&mut populated, &stopped_now);
-        stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*stopped {
-            stopped = signal
-                .wait_timeout(stopped, PERIOD)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+        core.populate(&mut populated, &stopped);
+        if !office.wait(PERIOD) {
+            break;
         }
     }
     core.leave_sweep(&sweep);

@@ -19,6 +19,7 @@ use crate::layout::{DATABASES, Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
 use crate::ops::{Decision, Updated};
+use crate::role::{RoleError, ServerRole};
 use crate::scan::Cursor;
 use crate::stats::Stats;
 use crate::transaction::Transaction;
@@ -104,7 +105,9 @@ impl Builder {
     /// Whether threads of its own, one a NUMA node, compact the store ahead of need, remove what has
     /// expired and reap the dead (they do unless told not to). Without them, writers compact when they
     /// need the space, and the rest is done by [`LogStore::remove_expired`] and [`LogStore::reap`].
-    /// Dropping the store stops them.
+    /// Of several openings of one store, in any processes, one [maintains](LogStore::maintains) it; the
+    /// others stand by. Dropping the store stops them, and another opening takes over within 100 ms, as it
+    /// does when the process dies.
     pub fn maintainer(mut self, start: bool) -> Builder {
         self.maintainer = start;
         self
@@ -291,10 +294,7 @@ impl Builder {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
             false => None,
         };
-        Ok(LogStore {
-            _maintainer: maintainer,
-            core,
-        })
+        Ok(LogStore { maintainer, core })
     }
 }
 
@@ -331,7 +331,7 @@ pub fn control_bytes() -> usize {
 /// ```
 pub struct LogStore {
     // Dropped first: its thread uses the core.
-    _maintainer: Option<Maintainer>,
+    maintainer: Option<Maintainer>,
     core: Arc<Core>,
 }
 
@@ -395,6 +395,20 @@ impl LogStore {
     /// takes no locks.
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+
+    /// Whether it is this opening that maintains the store, see [`Builder::maintainer`].
+    pub fn maintains(&self) -> bool {
+        self.maintainer.as_ref().is_some_and(Maintainer::is_at_work)
+    }
+
+    /// Makes this opening the store's server: of all openings in all processes one at a time has the
+    /// [role](ServerRole), until it drops it, or dies. A system call; waits for nobody.
+    ///
+    /// # Errors
+    /// [`RoleError::Taken`] names the process that has it.
+    pub fn take_server_role(&self) -> Result<ServerRole, RoleError> {
+        self.core.take_server_role()
     }
 
     /// Walks everything and says what is wrong. Readers and writers may go on meanwhile; changes of

@@ -94,6 +94,20 @@ pub enum AttachError {
     Random(#[source] std::io::Error),
 }
 
+/// Why nobody can say whether a lease is free.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// There is no lease of that number.
+    #[error("there is no lease {0}: a control region has {max}", max = crate::LEASES)]
+    NoSuchLease(usize),
+    /// This process is a forked child of the one that attached; it must attach for itself.
+    #[error("this process was forked from the one that attached; it must attach for itself")]
+    Forked,
+    /// The liveness lock failed.
+    #[error("the kernel's liveness lock failed")]
+    Liveness(#[from] LivenessError),
+}
+
 /// Why the calling thread has no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {

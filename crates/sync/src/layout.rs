@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
-//! 128    ControlHeader                  geometry, identities, then each hot word on lines of its own
+//! 128    ControlHeader                  geometry, identities, leases, then each hot word on lines of its own
 //! ...    ProcessEntry x max_processes   64 B each: who is attached
 //! ...    SlotLines    x max_threads     1,408 B each: one thread's pin, owner, intents, counters
 //! ...    undo area    x max_threads     undo_bytes each
@@ -41,6 +41,8 @@ pub const INTENT_WORDS: usize = 7;
 pub const COUNTERS: usize = 64;
 /// Gates of big readers in a control region.
 pub const GATES: usize = 16;
+/// Leases of a control region: what one process has at a time.
+pub const LEASES: usize = 4;
 /// Unit of placement: two cache lines.
 pub(crate) const UNIT: usize = 128;
 
@@ -101,7 +103,11 @@ pub(crate) struct ControlHeader {
     pub(crate) barrier: AtomicU64,
     /// [`Geometry::checksum`].
     pub(crate) geometry: AtomicU64,
-    _rest: [AtomicU64; 6],
+    /// Who holds each lease; `lease` reads the words.
+    pub(crate) leases: [AtomicU64; LEASES],
+    /// Which processes watch for changes; `vigil` reads the word.
+    pub(crate) watched: AtomicU64,
+    _rest: [AtomicU64; 1],
     /// The epoch. Written by reclaimers only, read by every pin.
     pub(crate) epoch: Lone,
     /// The last result of a look at all pins.
@@ -161,6 +167,8 @@ const _: () = {
     assert!(size_of::<SlotLines>() == 22 * 64);
     assert!(std::mem::offset_of!(SlotLines, owner) == 64);
     assert!(std::mem::offset_of!(SlotLines, intents) == 128);
+    assert!(std::mem::offset_of!(ControlHeader, leases) == 10 * 8);
+    assert!(std::mem::offset_of!(ControlHeader, epoch) == 128);
     assert!(size_of::<ControlHeader>() == 128 + 4 * 128 + 128 + GATES * 128 + COUNTERS * 16);
     assert!(HEADER_LEN.is_multiple_of(UNIT));
 };

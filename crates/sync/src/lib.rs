@@ -59,6 +59,16 @@
 //! is repeated until somebody says `repaired()`. Nobody waits for ever: who lives and does not let
 //! go is named by [`Stalled`] after a second.
 //!
+//! # Leases
+//!
+//! What one process is to do at a time (to maintain a structure, to serve it) goes by a [`Lease`]: a
+//! liveness lock, which the kernel drops for the dead at once, and not a timeout's.
+//!
+//! # Vigils
+//!
+//! While a [`Vigil`] lives, [`Participants::is_watched`] tells every writer, in any process, to note what
+//! it changes; while none does, nobody has to.
+//!
 //! # Death
 //!
 //! Whether a process lives is the kernel's word ([`mneme_sys::Liveness`]), never a timeout's.
@@ -115,7 +125,7 @@
 //! # How it is known to work
 //!
 //! Each protocol stands in a file of its own (`epoch`, `gate`, `lock_word`, `tenancy`, `fold`,
-//! `intent`), written over abstract words, and runs as the same code under a model checker, beside
+//! `intent`, `vigil`), written over abstract words, and runs as the same code under a model checker, beside
 //! twins broken on purpose that must fail. The barrier between processes has its litmus, with a
 //! twin, since no model checker knows it. With the feature `fault`, participants die at every named
 //! point.
@@ -140,6 +150,7 @@ mod fold;
 mod gate;
 mod intent;
 mod layout;
+mod lease;
 #[cfg(all(test, not(miri)))]
 mod litmus;
 mod local;
@@ -160,16 +171,19 @@ mod slot;
 mod stats;
 mod tenancy;
 mod undo;
+mod vigil;
 mod word;
 
 pub use big_reader::{BigReader, Exclusive, GateError, OpPin};
 pub use epoch::Epoch;
 pub use error::{
-    AttachError, CreateError, Holding, OpenError, ReapError, Revoked, SlotError, Stalled,
+    AttachError, CreateError, Holding, LeaseError, OpenError, ReapError, Revoked, SlotError,
+    Stalled,
 };
 pub use fenced::{FencedGate, Sole};
 pub use intent::{Intent, IntentLine, Lane};
-pub use layout::{COUNTERS, GATES, INTENT_WORDS};
+pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
+pub use lease::Lease;
 pub use participants::{ControlOptions, Participants};
 pub use pin::{Pin, RevocablePin};
 pub use reap::{DeadSlot, Reaped};
@@ -178,4 +192,5 @@ pub use robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 pub use slot::{Slot, SlotId};
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
+pub use vigil::Vigil;
 pub use word::Word;

@@ -17,6 +17,7 @@ mod intents;
 mod locks;
 mod sums;
 mod tenancies;
+mod vigils;
 
 use crate::word::{Barrier, Word};
 use loom::sync::atomic::{AtomicU64, fence};

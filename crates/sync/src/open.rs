@@ -148,6 +148,9 @@ impl Participants {
                 "its boot id is another's, yet processes are attached",
             ));
         }
+        if !others {
+            header.watched.store(0, Relaxed);
+        }
         let inner = Inner::new(map, liveness, asymmetric);
         if rebooted {
             inner.rebuild().map_err(AttachError::from)?;

@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     clock: SystemClock,
     /// Held by the thread that reaps what earlier incarnations of this process' entry left.
     pub(crate) orphans: Mutex<()>,
+    /// Vigils that this opening keeps.
+    pub(crate) vigils: Mutex<u64>,
 }
 
 /// The machine's barrier, as all participants of the region use it.
@@ -102,6 +104,7 @@ impl Inner {
             asymmetric,
             clock: SystemClock,
             orphans: Mutex::new(()),
+            vigils: Mutex::new(0),
         })
     }
 
@@ -135,6 +138,8 @@ impl Inner {
             if !suits(last.state) {
                 continue;
             }
+            // What the dead left there watches no more.
+            self.end_vigils(index);
             let incarnation = last.incarnation.wrapping_add(1);
             entry.pid.store(u64::from(pid), Relaxed);
             entry.attached_ms.store(self.clock.wall_ms(), Relaxed);

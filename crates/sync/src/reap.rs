@@ -141,6 +141,7 @@ impl Participants {
                 );
                 mneme_sys::fault!("sync.reap.marked");
                 reaped.slots += inner.reap_slots(|owner| owner.process == index, &mut repair)?;
+                inner.end_vigils(index);
                 process::write(
                     &entry.state,
                     Status {

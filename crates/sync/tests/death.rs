@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Where a participant comes by in its life; a test insists that one dies at each.
-const LIVING: [&str; 21] = [
+const LIVING: [&str; 25] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
     "sync.fenced.empty",
@@ -32,6 +32,9 @@ const LIVING: [&str; 21] = [
     "sync.gate.empty",
     "sync.gate.raised",
     "sync.intent.begun",
+    "sync.lease.cleared",
+    "sync.lease.locked",
+    "sync.lease.taken",
     "sync.lock.judged",
     "sync.lock.taken_over",
     "sync.revoke.begun",
@@ -41,6 +44,7 @@ const LIVING: [&str; 21] = [
     "sync.vacate.intents",
     "sync.vacate.owner",
     "sync.vacate.pin",
+    "sync.vigil.begun",
 ];
 /// Where only a thread comes by that ends before its process; likewise.
 const ENDING: [&str; 1] = ["sync.release.begin"];
@@ -192,6 +196,9 @@ impl World {
         let fenced = p.fenced_gate(6).unwrap();
         fenced.sole(&slot).expect(story).into_inner().repaired();
         drop(fenced.shared(&slot).expect(story));
+        assert!(!p.is_watched(), "{story}");
+        assert_eq!(p.lease_holder(1).unwrap(), None, "{story}");
+        assert!(p.try_lease(1).unwrap().is_some(), "{story}");
         // A newcomer gets what the dead had.
         let number = self.number();
         let newcomer = self.attach(number);
@@ -226,6 +233,8 @@ impl World {
         let fenced = p.fenced_gate(6).unwrap();
         fenced.sole(&slot).unwrap().into_inner().repaired();
         drop(fenced.shared(&slot).unwrap());
+        drop(p.try_lease(1).unwrap().unwrap());
+        drop(p.vigil().unwrap());
         line.clear();
         self.count(&p, -2);
     }

@@ -102,6 +102,34 @@ fn waiting_for_a_pin_names_it_and_revokes_in_time() {
 }
 
 #[test]
+fn a_vigil_reaches_all_openings_and_ends_with_the_last_or_with_its_process() {
+    let pair = Pair::new();
+    assert!(!pair.a.is_watched() && !pair.b.is_watched());
+    let (first, second) = (pair.a.vigil().unwrap(), pair.a.vigil().unwrap());
+    let theirs = pair.b.vigil().unwrap();
+    drop(first);
+    std::thread::spawn(move || drop(second)).join().unwrap();
+    assert!(pair.a.is_watched() && pair.b.is_watched());
+    drop(theirs);
+    assert!(!pair.a.is_watched() && !pair.b.is_watched());
+    let theirs = pair.a.vigil().unwrap();
+    pair.script.kill(1);
+    assert!(pair.b.is_watched(), "until somebody reaps");
+    pair.b
+        .reap(|_| Ok::<_, std::convert::Infallible>(()))
+        .unwrap();
+    assert!(!pair.b.is_watched());
+    // Who gets the entry of the dead is not disturbed by what they drop late.
+    let third = Arc::new(pair.script.process(3));
+    let third = Participants::open(pair.copy(), common::UUID, third).unwrap();
+    let watching = third.vigil().unwrap();
+    drop(theirs);
+    assert!(pair.b.is_watched());
+    drop(watching);
+    assert!(!pair.b.is_watched());
+}
+
+#[test]
 fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
     let pair = Pair::new();
     let lock = RobustLock::new();

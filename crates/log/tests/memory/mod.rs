@@ -80,6 +80,14 @@ impl Memory {
         self.try_open(process).unwrap()
     }
 
+    /// The same, with a maintainer.
+    pub fn open_maintained(&self, process: u32) -> LogStore {
+        let (data, control) = self.map();
+        let builder = self.builder.clone().maintainer(true);
+        let liveness = Arc::new(self.script.process(process));
+        builder.open_in(data, control, liveness).unwrap()
+    }
+
     pub fn try_open(&self, process: u32) -> Result<LogStore, mneme_log::OpenError> {
         let (data, control) = self.map();
         let liveness = Arc::new(self.script.process(process));

@@ -1,0 +1,52 @@
+//! The server's role: **one opening at a time serves a store**, whatever becomes of the one before.
+//!
+//! It is a [lease](mneme_sync::Lease) of the store's control region, which the kernel takes from the
+//! dead; the maintainer's is another, see [`crate::maintainer`].
+
+use mneme_sync::{Lease, LeaseError};
+use thiserror::Error;
+
+use crate::core::Core;
+
+/// The lease of whoever serves a store.
+pub(crate) const SERVER: usize = 1;
+
+/// The right to serve a store, see [`LogStore::take_server_role`](crate::LogStore::take_server_role).
+///
+/// Dropping it gives it back, at once, and so does the death of the process; until then the opening
+/// stays attached. `Send` and `Sync`. A forked child does not have it.
+#[derive(Debug)]
+#[must_use = "dropping it gives the role back at once"]
+pub struct ServerRole {
+    _lease: Lease,
+}
+
+/// Why an opening does not serve its store.
+#[derive(Debug, Error)]
+pub enum RoleError {
+    /// Another opening does, perhaps of this process.
+    #[error("the store is being served by process {pid}; stop that server, or be a client of it")]
+    Taken {
+        /// Its process; 0 if that has begun or ended this very moment.
+        pid: u32,
+    },
+    /// It cannot be found out.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+}
+
+impl Core {
+    pub(crate) fn take_server_role(&self) -> Result<ServerRole, RoleError> {
+        let participants = &self.participants;
+        // Whoever had it may give it back before it is named.
+        for _ in 0..8 {
+            if let Some(lease) = participants.try_lease(SERVER)? {
+                return Ok(ServerRole { _lease: lease });
+            }
+            if let Some(pid) = participants.lease_holder(SERVER)? {
+                return Err(RoleError::Taken { pid });
+            }
+        }
+        Err(RoleError::Taken { pid: 0 })
+    }
+}

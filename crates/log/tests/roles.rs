@@ -1,0 +1,188 @@
+//! One opening maintains a store, one serves it, and another takes over when it ends or is killed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod memory;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memory::Memory;
+use mneme_log::{Builder, Expiry, LogStore, RoleError, control_bytes};
+use mneme_sys::{Access, OfdLiveness, PagePolicy, Region};
+
+/// Waits for what is bound to happen; a test that waits for ever has failed.
+fn until(what: &str, happened: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if happened() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never came about that {what}");
+}
+
+/// Whoever maintains the store removes what has expired.
+fn is_swept(store: &LogStore, key: &[u8]) {
+    let before = store.len();
+    store.put_until(key, b"v", Expiry::At(1)).unwrap();
+    until("an expired record vanishes", || store.len() == before);
+}
+
+#[test]
+fn one_opening_maintains_and_another_follows_it() {
+    let (memory, creator) = Memory::new();
+    assert!(!creator.maintains(), "it has no maintainer");
+    let first = memory.open_maintained(2);
+    let second = memory.open_maintained(3);
+    assert_eq!((first.maintains(), second.maintains()), (true, false));
+    is_swept(&creator, b"one");
+    // It gives the lease back: whoever opens next has it at once, or the one that stands by.
+    drop(first);
+    until("the other takes over", || second.maintains());
+    is_swept(&creator, b"two");
+    let third = memory.open_maintained(4);
+    assert!(!third.maintains());
+    drop(second);
+    until("the third takes over", || third.maintains());
+    is_swept(&creator, b"three");
+    drop(third);
+    let fourth = memory.open_maintained(5);
+    assert!(fourth.maintains(), "at once, for nobody held it");
+}
+
+#[test]
+fn the_declared_dead_are_followed_too() {
+    let (memory, creator) = Memory::new();
+    let first = memory.open_maintained(2);
+    let second = memory.open_maintained(3);
+    memory.script.kill(2);
+    until("the other takes over", || second.maintains());
+    is_swept(&creator, b"one");
+    drop(first);
+    assert!(second.maintains());
+}
+
+#[test]
+fn a_private_store_maintains_itself() {
+    let store = LogStore::builder().capacity(64 << 20);
+    let store = store.open_private().unwrap();
+    assert!(store.maintains());
+    is_swept(&store, b"one");
+    let role = store.take_server_role().unwrap();
+    assert!(store.take_server_role().is_err());
+    drop(role);
+    store.take_server_role().map(drop).unwrap();
+}
+
+#[test]
+fn one_opening_serves_and_who_comes_second_is_told_of_it() {
+    let (memory, first) = Memory::new();
+    let second = memory.open(2);
+    let role = first.take_server_role().unwrap();
+    for store in [&first, &second] {
+        let refused = store.take_server_role().unwrap_err();
+        let me = std::process::id();
+        assert!(matches!(refused, RoleError::Taken { pid } if pid == me));
+        assert!(refused.to_string().contains(&me.to_string()));
+    }
+    std::thread::spawn(move || drop(role)).join().unwrap();
+    let role = second.take_server_role().unwrap();
+    memory.script.kill(2);
+    first.take_server_role().map(drop).unwrap();
+    drop(role);
+}
+
+const DATA: &str = "MNEME_TEST_DATA";
+const CONTROL: &str = "MNEME_TEST_CONTROL";
+
+fn path(fd: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
+}
+
+fn map(path: &str) -> Region {
+    let file = std::fs::OpenOptions::new();
+    let file = file.clone().read(true).write(true).open(path).unwrap();
+    let len = file.metadata().unwrap().len() as usize;
+    Region::map(file.into(), Access::ReadWrite, len, PagePolicy::Small).unwrap()
+}
+
+fn builder(maintainer: bool) -> Builder {
+    LogStore::builder().maintainer(maintainer)
+}
+
+fn liveness(control: &str) -> Arc<OfdLiveness> {
+    Arc::new(OfdLiveness::open(Path::new(control), 0).unwrap())
+}
+
+/// The other process; a test that does nothing unless it was started as such.
+#[test]
+fn other_process() {
+    let (Ok(data), Ok(control)) = (std::env::var(DATA), std::env::var(CONTROL)) else {
+        return;
+    };
+    let store = builder(true)
+        .open_in(map(&data), map(&control), liveness(&control))
+        .unwrap();
+    assert!(store.maintains());
+    let _role = store.take_server_role().unwrap();
+    println!("\nready");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn start(data: &str, control: &str) -> Child {
+    let mut other = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_process", "--nocapture"])
+        .env(DATA, data)
+        .env(CONTROL, control)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert!(
+        lines.map_while(Result::ok).any(|line| line == "ready"),
+        "it could not start"
+    );
+    other
+}
+
+#[test]
+fn a_killed_process_is_followed_in_both_roles() {
+    let control_len = control_bytes().next_multiple_of(2 << 20);
+    let [data, control] = [("data", memory::CAPACITY), ("control", control_len)]
+        .map(|(name, len)| Region::memfd(name, len, len, PagePolicy::Small).unwrap());
+    let fds = [&data, &control].map(|r| r.duplicate_fd().unwrap().unwrap());
+    let [data_path, control_path] = [path(&fds[0]), path(&fds[1])];
+    let creator = builder(false)
+        .create_in(data, control, liveness(&control_path))
+        .unwrap();
+    is_served_and_maintained(&creator, &data_path, &control_path);
+    is_served_and_maintained(&creator, &data_path, &control_path);
+}
+
+/// By a process that is killed, and by an opening of this one afterwards.
+fn is_served_and_maintained(creator: &LogStore, data: &str, control: &str) {
+    let mut other = start(data, control);
+    let standby = builder(true)
+        .open_in(map(data), map(control), liveness(control))
+        .unwrap();
+    assert!(!standby.maintains());
+    is_swept(creator, b"by the other process");
+    let refused = standby.take_server_role().unwrap_err();
+    assert!(matches!(refused, RoleError::Taken { pid } if pid == other.id()));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    standby.take_server_role().map(drop).unwrap();
+    until("this process takes over", || standby.maintains());
+    is_swept(creator, b"by this one");
+}

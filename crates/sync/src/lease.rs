@@ -1,0 +1,166 @@
+//! Leases: **of all openings in all processes one at a time holds a lease, and the death of its
+//! process gives it back at once.**
+//!
+//! A lease is a liveness lock at an index behind those of all process entries, the same in regions of
+//! every geometry. A word of the control region says which entry, and which incarnation of it, has
+//! taken it. The word is a hint of what the lock says: it is believed only while the lock is held and
+//! that very incarnation lives, so that nobody has to clear it after the dead.
+
+use crate::layout::MAX_PROCESSES;
+use crate::opening::Inner;
+use crate::participants::Participants;
+use crate::process::{self, State};
+use crate::{LEASES, LeaseError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Index of the first lease's liveness lock.
+const FIRST: u32 = MAX_PROCESSES + 1;
+
+/// A lease that this opening holds. Dropping it gives it back, at once.
+///
+/// `Send` and `Sync`: it is the opening's, not a thread's. It keeps the opening alive. What a forked
+/// child inherits is no lease, and dropping it there does nothing.
+#[must_use = "dropping it gives the lease back at once"]
+pub struct Lease {
+    participants: Participants,
+    number: usize,
+}
+
+/// Whom a lease's word names: an entry and its incarnation, never zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Holder {
+    process: u16,
+    incarnation: u32,
+}
+
+impl Holder {
+    fn word(self) -> u64 {
+        u64::from(self.process) | u64::from(self.incarnation) << 16
+    }
+
+    fn of_word(word: u64) -> Holder {
+        Holder {
+            process: word as u16,
+            incarnation: (word >> 16) as u32,
+        }
+    }
+}
+
+impl Participants {
+    /// Takes lease `number`, below [`LEASES`], if nobody who lives holds it: no other process, no other
+    /// opening of this process, not this one. A system call; it never waits.
+    ///
+    /// # Errors
+    /// There is no such lease; a forked child; the kernel refuses the lock.
+    pub fn try_lease(&self, number: usize) -> Result<Option<Lease>, LeaseError> {
+        let inner = self.inner();
+        let word = inner.lease(number)?;
+        if inner.is_forked() {
+            return Err(LeaseError::Forked);
+        }
+        let Some(taken) = inner.liveness().try_take(index(number))? else {
+            return Ok(None);
+        };
+        mneme_sys::fault!("sync.lease.locked");
+        // SYNC: pairs with the Acquire load in `lease_process`.
+        word.store(inner.as_holder().word(), Release);
+        mneme_sys::fault!("sync.lease.taken");
+        taken.keep();
+        Ok(Some(Lease {
+            participants: self.clone(),
+            number,
+        }))
+    }
+
+    /// The process that holds lease `number`; 0 while it is not known who of the living does, since it is
+    /// just being taken or given back. `None`: nobody. A system call or two.
+    ///
+    /// # Errors
+    /// As [`try_lease`](Self::try_lease).
+    pub fn lease_holder(&self, number: usize) -> Result<Option<u32>, LeaseError> {
+        let inner = self.inner();
+        inner.lease(number)?;
+        if inner.is_forked() {
+            return Err(LeaseError::Forked);
+        }
+        if !inner.liveness().is_alive(index(number)) {
+            return Ok(None);
+        }
+        let holder = inner.lease_process(number);
+        Ok(Some(holder.map_or(0, |process| inner.entry_pid(process))))
+    }
+}
+
+fn index(number: usize) -> u32 {
+    // Below `FIRST + LEASES`, as `Inner::lease` sees to.
+    FIRST + number as u32
+}
+
+impl Inner {
+    fn lease(&self, number: usize) -> Result<&AtomicU64, LeaseError> {
+        let words = &self.map().header().leases;
+        words.get(number).ok_or(LeaseError::NoSuchLease(number))
+    }
+
+    fn as_holder(&self) -> Holder {
+        let me = self.me();
+        Holder {
+            process: me.process,
+            incarnation: me.incarnation,
+        }
+    }
+
+    /// The entry of the living process that holds the lease, if it is held and has said so.
+    pub(crate) fn lease_process(&self, number: usize) -> Option<u16> {
+        // SYNC: pairs with the Release store in `try_lease`.
+        let holder = Holder::of_word(self.lease(number).ok()?.load(Acquire));
+        let entry = self.map().process(holder.process)?;
+        let status = process::read(&entry.state);
+        let same = status.state == State::Live && status.incarnation == holder.incarnation;
+        let lives = |index| self.liveness().is_alive(index);
+        (same && lives(index(number)) && lives(u32::from(holder.process))).then_some(holder.process)
+    }
+
+    /// The process of that entry.
+    pub(crate) fn entry_pid(&self, process: u16) -> u32 {
+        let entry = self.map().process(process);
+        entry.map_or(0, |entry| {
+            u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)
+        })
+    }
+}
+
+impl Lease {
+    /// Which one it is.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let inner = self.participants.inner();
+        if inner.is_forked() {
+            return;
+        }
+        if let Ok(word) = inner.lease(self.number) {
+            // Fails where this process was declared dead, by a script, and the lease is another's.
+            // SYNC: pairs with the Acquire load in `lease_process`.
+            let _ = word.compare_exchange(inner.as_holder().word(), 0, AcqRel, Relaxed);
+        }
+        mneme_sys::fault!("sync.lease.cleared");
+        inner.liveness().release(index(self.number));
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(LEASES <= 1 << 16, "an index is far from overflow");

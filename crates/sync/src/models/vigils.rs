@@ -1,0 +1,171 @@
+//! Whoever watches misses no change.
+
+use super::{Fences, Model, Useless, fails, holds};
+use crate::vigil;
+use crate::word::{Barrier, Word};
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+const BIT: u64 = 1 << 5;
+
+struct Shared {
+    watched: Model,
+    fences: Model,
+    /// The writer's announcement.
+    lock: Model,
+    /// Changes that were noted.
+    noted: Model,
+    value: Model,
+}
+
+impl Shared {
+    fn lock(&self) {
+        let _ = self.lock.compare_exchange(0, 1, Acquire, Relaxed);
+    }
+
+    fn unlock(&self) {
+        self.lock.store(0, Release);
+    }
+
+    fn note(&self) {
+        self.noted.fetch_add(1, Release);
+    }
+
+    fn change(&self) {
+        self.value.store(1, Release);
+    }
+
+    fn is_watched(&self, barrier: &impl Barrier) -> bool {
+        vigil::is_watched(&self.watched, barrier)
+    }
+
+    fn begin(&self, barrier: &impl Barrier) {
+        vigil::begin(&self.watched, BIT, barrier);
+    }
+
+    /// Waits for who has announced a change.
+    fn settle(&self) {
+        while self.lock.load(Acquire) != 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+type Write = fn(&Shared);
+/// What was noted when it began.
+type Begin = fn(&Shared) -> u64;
+
+/// One that changes the value, and one that begins to watch it.
+fn watch(write: Write, begin: Begin) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Arc::new(Shared {
+            watched: Model::new(0),
+            fences: Model::new(0),
+            lock: Model::new(0),
+            noted: Model::new(0),
+            value: Model::new(0),
+        });
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || write(&shared))
+        };
+        let noted = begin(&shared);
+        let before = shared.value.load(Acquire);
+        let after = shared.value.load(Acquire);
+        let unchanged = shared.noted.load(Acquire) == noted;
+        assert!(before == after || !unchanged, "a change was missed");
+        writer.join().unwrap();
+        vigil::end(&shared.watched, BIT);
+        assert_eq!(shared.watched.fetch_add(0, AcqRel), 0);
+    }
+}
+
+fn write(shared: &Shared) {
+    shared.lock();
+    if shared.is_watched(&Fences(&shared.fences)) {
+        shared.note();
+    }
+    shared.change();
+    shared.unlock();
+}
+
+fn begin(shared: &Shared) -> u64 {
+    shared.begin(&Fences(&shared.fences));
+    let noted = shared.noted.load(Acquire);
+    shared.settle();
+    noted
+}
+
+#[test]
+fn no_change_is_missed() {
+    holds(watch(write, begin));
+}
+
+#[test]
+fn who_asks_before_he_announces_is_missed() {
+    fails(watch(
+        |shared| {
+            let watched = shared.is_watched(&Fences(&shared.fences));
+            shared.lock();
+            if watched {
+                shared.note();
+            }
+            shared.change();
+            shared.unlock();
+        },
+        begin,
+    ));
+}
+
+#[test]
+fn what_is_noted_after_it_is_visible_is_missed() {
+    fails(watch(
+        |shared| {
+            shared.lock();
+            let watched = shared.is_watched(&Fences(&shared.fences));
+            shared.change();
+            if watched {
+                shared.note();
+            }
+            shared.unlock();
+        },
+        begin,
+    ));
+}
+
+#[test]
+fn who_does_not_wait_for_the_announced_misses_them() {
+    fails(watch(write, |shared| {
+        shared.begin(&Fences(&shared.fences));
+        shared.noted.load(Acquire)
+    }));
+}
+
+#[test]
+fn who_waits_first_takes_what_is_under_way_for_done() {
+    fails(watch(write, |shared| {
+        shared.begin(&Fences(&shared.fences));
+        shared.settle();
+        shared.noted.load(Acquire)
+    }));
+}
+
+#[test]
+fn without_the_barrier_neither_sees_the_other() {
+    let blind: Write = |shared| {
+        shared.lock();
+        if shared.is_watched(&Useless) {
+            shared.note();
+        }
+        shared.change();
+        shared.unlock();
+    };
+    let hasty: Begin = |shared| {
+        shared.begin(&Useless);
+        let noted = shared.noted.load(Acquire);
+        shared.settle();
+        noted
+    };
+    fails(watch(blind, hasty));
+}

@@ -1,0 +1,136 @@
+//! Vigils: **of a writer that announces a change and then asks whether anybody watches, whoever begins
+//! to watch sees the announcement, or the writer is told that he is watched.**
+//!
+//! So nobody has to note his changes as long as nobody watches, and none is missed. A writer announces
+//! (it takes the lock of what it changes), asks, notes the change if it is watched (counts it), changes, and
+//! unlocks. Who watches begins the vigil, looks at what was noted, and *then* waits for those who have
+//! announced what he watches: what they change has happened then, and any later change is noted anew. (Who
+//! waits first may take a change for done that is noted and not made.)
+//!
+//! A word of the control region has a bit for each process entry that keeps a vigil. The watcher passes
+//! the heavy barrier behind his store to it, the writer the light one before his load, as with pins. A
+//! reaper clears the bit of the dead, and so does whoever gets their entry. Entries that the word has no
+//! bit for share the last one, which is cleared when a process attaches that is alone.
+
+use crate::SlotError;
+use crate::opening::Inner;
+use crate::participants::Participants;
+use crate::process;
+use crate::word::{Barrier, Word};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+/// While one lives, [`Participants::is_watched`] says `true` to every process.
+///
+/// `Send` and `Sync`, and many may live at once. It keeps its opening alive. In a forked child it is
+/// nothing.
+#[must_use = "dropping it ends the vigil"]
+pub struct Vigil {
+    participants: Participants,
+}
+
+impl Participants {
+    /// Begins a vigil. Costs a barrier between processes, 2 to 10 us, if this opening keeps none yet.
+    ///
+    /// Who has announced a change before that, and not been told that he is watched, is seen
+    /// by looking for announcements now.
+    ///
+    /// # Errors
+    /// [`SlotError::Forked`].
+    pub fn vigil(&self) -> Result<Vigil, SlotError> {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return Err(SlotError::Forked);
+        }
+        let mut kept = inner.vigils.lock().unwrap_or_else(PoisonError::into_inner);
+        if *kept == 0 {
+            let bit = inner.vigil_bit(inner.me().process).0;
+            begin(&inner.map().header().watched, bit, &inner.barrier());
+        }
+        *kept += 1;
+        Ok(Vigil {
+            participants: self.clone(),
+        })
+    }
+
+    /// Whether anybody keeps a vigil, in any process. A load of a line that seldom changes.
+    ///
+    /// Ask after the change was announced by an exchange or a store, and before it is made.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        let inner = self.inner();
+        is_watched(&inner.map().header().watched, &inner.barrier())
+    }
+}
+
+impl Inner {
+    /// The bit of a process entry, and whether it is that entry's alone.
+    fn vigil_bit(&self, process: u16) -> (u64, bool) {
+        const LAST: u32 = u64::BITS - 1;
+        let at = u32::from(process.saturating_sub(1)).min(LAST);
+        let all_have_one = self.map().geometry().max_processes <= u64::BITS;
+        (1 << at, at < LAST || all_have_one)
+    }
+
+    /// The entry's process keeps no vigil, or no more: called by it, or with its liveness lock held.
+    pub(crate) fn end_vigils(&self, process: u16) {
+        if let (bit, true) = self.vigil_bit(process) {
+            end(&self.map().header().watched, bit);
+        }
+    }
+}
+
+impl Drop for Vigil {
+    fn drop(&mut self) {
+        let inner = self.participants.inner();
+        if inner.is_forked() {
+            return;
+        }
+        let mut kept = inner.vigils.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept -= 1;
+        let me = inner.me();
+        let entry = inner.map().process(me.process);
+        // Of a process that was declared dead, by a script, the entry may be another's.
+        let mine = entry.is_some_and(|e| process::read(&e.state).incarnation == me.incarnation);
+        if *kept == 0 && mine {
+            inner.end_vigils(me.process);
+        }
+    }
+}
+
+impl std::fmt::Debug for Vigil {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Vigil")
+    }
+}
+
+fn change<W: Word>(word: &W, to: impl Fn(u64) -> u64) {
+    let mut now = word.load(Relaxed);
+    while let Err(found) = word.compare_exchange(now, to(now), AcqRel, Relaxed) {
+        now = found;
+    }
+}
+
+/// By who watches, before he looks for announcements.
+pub(crate) fn begin<W: Word>(watched: &W, bit: u64, barrier: &impl Barrier) {
+    // SYNC: the barrier pairs with that in `is_watched`: who does not find the bit is seen by what the
+    // caller loads from here on.
+    change(watched, |word| word | bit);
+    mneme_sys::fault!("sync.vigil.begun");
+    barrier.heavy();
+}
+
+pub(crate) fn end<W: Word>(watched: &W, bit: u64) {
+    if watched.load(Relaxed) & bit != 0 {
+        change(watched, |word| word & !bit);
+    }
+}
+
+/// By who has announced a change.
+#[inline(always)]
+pub(crate) fn is_watched<W: Word>(watched: &W, barrier: &impl Barrier) -> bool {
+    // SYNC: pairs with the heavy barrier in `begin`.
+    barrier.light();
+    watched.load(Relaxed) != 0
+}

@@ -1,0 +1,180 @@
+//! A lease has one holder, and the death of its process gives it back.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{Pair, UUID, map, options, private};
+use mneme_sync::{LEASES, Lease, LeaseError, Participants};
+use mneme_sys::{OfdLiveness, PagePolicy, Region};
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+const CONTROL: &str = "MNEME_TEST_LEASES";
+const NUMBER: usize = 1;
+
+fn holder(p: &Participants) -> Option<u32> {
+    p.lease_holder(NUMBER).unwrap()
+}
+
+#[test]
+fn one_opening_holds_a_lease_and_can_give_it_back_from_any_thread() {
+    let me = Some(std::process::id());
+    let pair = Pair::new();
+    assert_eq!(holder(&pair.b), None);
+    let lease = pair.a.try_lease(NUMBER).unwrap().unwrap();
+    // Neither the other opening nor this one gets it, and every other lease is free.
+    assert!(pair.b.try_lease(NUMBER).unwrap().is_none());
+    assert!(pair.a.clone().try_lease(NUMBER).unwrap().is_none());
+    assert_eq!((holder(&pair.a), holder(&pair.b)), (me, me));
+    for other in (0..LEASES).filter(|n| *n != NUMBER) {
+        assert_eq!(pair.b.lease_holder(other).unwrap(), None);
+        assert_eq!(pair.b.try_lease(other).unwrap().unwrap().number(), other);
+    }
+    std::thread::spawn(move || drop(lease)).join().unwrap();
+    assert_eq!((holder(&pair.a), holder(&pair.b)), (None, None));
+    let lease = pair.b.try_lease(NUMBER).unwrap().unwrap();
+    assert!(pair.a.try_lease(NUMBER).unwrap().is_none());
+    // It keeps its opening: an entry that names the holder stands as long as it does.
+    let Pair { a, b, .. } = pair;
+    drop(b);
+    assert_eq!(holder(&a), me);
+    drop(lease);
+    assert_eq!(a.stats().processes, 1);
+}
+
+#[test]
+fn a_lease_of_the_dead_is_free_before_anybody_reaps() {
+    let pair = Pair::new();
+    let theirs = pair.a.try_lease(NUMBER).unwrap().unwrap();
+    pair.script.kill(1);
+    assert_eq!(holder(&pair.b), None);
+    let lease = pair.b.try_lease(NUMBER).unwrap().unwrap();
+    // What was declared dead and ends late takes nothing from its successor.
+    drop(theirs);
+    assert_eq!(holder(&pair.b), Some(std::process::id()));
+    pair.b.reap(|_| Ok::<_, Infallible>(())).unwrap();
+    assert_eq!(holder(&pair.b), Some(std::process::id()));
+    drop(lease);
+    assert_eq!(holder(&pair.b), None);
+}
+
+#[test]
+fn a_private_region_has_leases_too() {
+    let p = private(options());
+    let lease = p.try_lease(0).unwrap().unwrap();
+    assert!(p.try_lease(0).unwrap().is_none());
+    assert_eq!(p.lease_holder(0).unwrap(), Some(std::process::id()));
+    drop(lease);
+    assert!(p.try_lease(0).unwrap().is_some());
+    let none = p.try_lease(LEASES).unwrap_err();
+    assert!(matches!(none, LeaseError::NoSuchLease(LEASES)));
+    assert!(p.lease_holder(LEASES).is_err());
+}
+
+fn path(fd: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
+}
+
+fn open(path: &str) -> Participants {
+    let file = std::fs::OpenOptions::new();
+    let file = file.clone().read(true).write(true).open(path).unwrap();
+    let liveness = Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap());
+    Participants::open(map(file.into()), UUID, liveness).unwrap()
+}
+
+/// The other process; a test that does nothing unless it was started as such.
+#[test]
+fn other_process() {
+    let Ok(control) = std::env::var(CONTROL) else {
+        return;
+    };
+    let p = open(&control);
+    let _lease = p.try_lease(NUMBER).unwrap().unwrap();
+    println!("\nready");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn start(control: &str) -> Child {
+    let mut other = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "other_process", "--nocapture"])
+        .env(CONTROL, control)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert!(
+        lines.map_while(Result::ok).any(|line| line == "ready"),
+        "it could not start"
+    );
+    other
+}
+
+#[test]
+fn a_killed_process_gives_its_lease_back_and_a_successor_is_named() {
+    let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let fd = control.duplicate_fd().unwrap().unwrap();
+    let liveness = Arc::new(OfdLiveness::open(Path::new(&path(&fd)), 0).unwrap());
+    let p = Participants::create(control, options(), liveness).unwrap();
+    for _ in 0..3 {
+        let mut other = start(&path(&fd));
+        assert_eq!(holder(&p), Some(other.id()));
+        assert!(p.try_lease(NUMBER).unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(holder(&p), None);
+        let lease = p.try_lease(NUMBER).unwrap().unwrap();
+        assert_eq!(holder(&p), Some(std::process::id()));
+        drop(lease);
+    }
+}
+
+struct Held {
+    p: Participants,
+    lease: Lease,
+}
+
+#[test]
+fn a_forked_child_holds_no_lease_and_takes_none() {
+    let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let fd = control.duplicate_fd().unwrap().unwrap();
+    let liveness = Arc::new(OfdLiveness::open(Path::new(&path(&fd)), 0).unwrap());
+    let p = Participants::create(control, options(), liveness).unwrap();
+    let lease = p.try_lease(NUMBER).unwrap().unwrap();
+    let held = Box::new(Held { p, lease });
+    let address = std::ptr::from_ref(&*held).expose_provenance();
+    let in_child = move || {
+        // SAFETY: the child has a copy of the parent's memory, and with it of this value, which
+        // nobody else in the child uses.
+        let Held { p, lease } =
+            unsafe { std::ptr::read(std::ptr::with_exposed_provenance::<Held>(address)) };
+        drop(lease);
+        let refused = matches!(p.try_lease(0), Err(LeaseError::Forked))
+            && matches!(p.lease_holder(NUMBER), Err(LeaseError::Forked));
+        std::mem::forget(p);
+        if refused {
+            Ok(())
+        } else {
+            Err(std::io::Error::from_raw_os_error(1))
+        }
+    };
+    let mut command = Command::new("true");
+    // SAFETY: the closure allocates nothing and takes no lock.
+    let status = unsafe { command.pre_exec(in_child) }.status();
+    assert!(status.expect("the child got a lease").success());
+    assert_eq!(holder(&held.p), Some(std::process::id()));
+    // Others see it the same way: the kernel's lock is still there.
+    let other = open(&path(&fd));
+    assert!(other.try_lease(NUMBER).unwrap().is_none());
+    let Held { p, lease } = *held;
+    drop(lease);
+    assert!(other.try_lease(NUMBER).unwrap().is_some());
+    drop(p);
+}
