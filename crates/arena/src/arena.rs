@@ -9,7 +9,7 @@ use crate::runs::RunsNode;
 use crate::summary::Summary;
 use crate::zone::{MAX_ZONES, Zone, ZoneEntry};
 use mneme_sync::{Participants, RobustLock, SlotId};
-use mneme_sys::{NodeId, Region, RegionError};
+use mneme_sys::{Access, NodeId, Region, RegionError};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -101,6 +101,7 @@ impl Arena {
     /// # Errors
     /// The tables cannot be reached.
     pub fn set_reserve(&self, frames: u32) -> Result<(), RegionError> {
+        self.may_write()?;
         // Relaxed: the number stands for itself.
         self.header()?.reserve_frames.store(frames, Relaxed);
         Ok(())
@@ -155,6 +156,7 @@ impl Arena {
         let Some(range) = self.range_of(extent) else {
             return Err(AdoptError::NotClaimed { extent });
         };
+        self.may_write()?;
         mneme_sys::fault!("arena.adopt.begin");
         let adopted = self.table()?.adopt(range);
         mneme_sys::fault!("arena.adopt.done");
@@ -173,8 +175,18 @@ impl Arena {
         .then_some(extent.start.0..end)
     }
 
+    /// What a region that is mapped read-only allows as well: who stores has taken the lock before, or
+    /// asked [`may_write`](Self::may_write).
     pub(crate) fn header(&self) -> Result<&ArenaHeader, RegionError> {
-        self.region.at(ARENA_HEADER)
+        self.region.view_at(ARENA_HEADER)
+    }
+
+    /// Refuses if the region is mapped read-only.
+    fn may_write(&self) -> Result<(), RegionError> {
+        match self.region.access() {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(RegionError::ReadOnly),
+        }
     }
 
     /// Where the lock's word lies in the region.
@@ -182,7 +194,9 @@ impl Arena {
         ARENA_HEADER + std::mem::offset_of!(ArenaHeader, lock) as u64
     }
 
+    /// The lock, which nobody has who may not write.
     pub(crate) fn lock_word(&self) -> Result<&RobustLock, RegionError> {
+        self.may_write()?;
         Ok(&self.header()?.lock.lock)
     }
 
@@ -190,14 +204,18 @@ impl Arena {
     pub(crate) fn table(&self) -> Result<Table<'_, AtomicU64>, RegionError> {
         let descriptors: &[Descriptor] = self
             .region
-            .slice_at(self.geometry.descriptors, self.geometry.max_frames as usize)?;
+            .view_slice_at(self.geometry.descriptors, self.geometry.max_frames as usize)?;
         Ok(Table(descriptors))
     }
 
     pub(crate) fn summary(&self) -> Result<Summary<'_>, RegionError> {
         let shape = &self.geometry.shape;
-        let words: &[AtomicU64] = self.region.slice_at(self.geometry.bitmap, shape.words())?;
-        let nodes: &[RunsNode] = self.region.slice_at(self.geometry.tree, shape.nodes())?;
+        let words: &[AtomicU64] = self
+            .region
+            .view_slice_at(self.geometry.bitmap, shape.words())?;
+        let nodes: &[RunsNode] = self
+            .region
+            .view_slice_at(self.geometry.tree, shape.nodes())?;
         Ok(Summary::new(shape, words, nodes))
     }
 
@@ -211,7 +229,7 @@ impl Arena {
     }
 
     fn zone_entries(&self) -> Result<&[ZoneEntry], RegionError> {
-        self.region.slice_at(self.geometry.zones, MAX_ZONES)
+        self.region.view_slice_at(self.geometry.zones, MAX_ZONES)
     }
 
     /// The zones as far as they lie among the frames.

@@ -153,7 +153,8 @@ impl Arena {
         Ok(RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH)?.uuid)
     }
 
-    /// Opens the arena in a region that others may have open too.
+    /// Opens the arena in a region that others may have open too. In one that is mapped read-only nothing can be claimed,
+    /// released, repaired or checked ([`RegionError::ReadOnly`]), and all that tells about extents works.
     ///
     /// # Errors
     /// The region holds no arena, one of another version (both are named), a damaged or a torn one; or the arena's
@@ -198,7 +199,7 @@ impl Arena {
         topology: &dyn Topology,
     ) -> Result<Arena, OpenError> {
         let identity = RegionHeader::read(&region, MAGIC, FORMAT, LAYOUT_HASH)?;
-        let header: &ArenaHeader = region.at(ARENA_HEADER)?;
+        let header: &ArenaHeader = region.view_at(ARENA_HEADER)?;
         let geometry = Geometry::new(identity.max_len, header.client_bytes.load(Relaxed))
             .ok_or(OpenError::Damaged("its sizes are impossible"))?;
         let nodes = header.nodes.load(Relaxed);

@@ -130,6 +130,8 @@ impl Core {
         pairs: &[(K, V)],
     ) -> Result<(), BatchError> {
         let mut done = 0;
+        self.may_write()
+            .map_err(|source| BatchError { done, source })?;
         let mut room = Room::new(0);
         while done < pairs.len() {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
@@ -270,6 +272,8 @@ impl Core {
         keys: &[K],
     ) -> Result<usize, BatchError> {
         let mut removed = 0;
+        self.may_write()
+            .map_err(|source| BatchError { done: 0, source })?;
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
             let at = |i: usize| {
                 move |source: WriteError| BatchError {

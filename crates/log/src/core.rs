@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub participants: Participants,
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
+    /// Whether this opening may only read: it stores nothing to the data region, which may be mapped so.
+    pub read_only: bool,
     pub secrets: RapidSecrets,
     /// Victims that this process has in view, by node.
     pub candidates: Vec<Mutex<Candidates>>,
@@ -44,6 +46,23 @@ impl Core {
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         rapidhash_v3_seeded(key, &self.secrets)
+    }
+
+    /// The calling thread's slot, for whoever is about to change something.
+    #[inline]
+    pub fn writer(&self) -> Result<Slot<'_>, WriteError> {
+        self.may_write()?;
+        Ok(self.participants.slot()?)
+    }
+
+    /// Refuses where this opening may only read.
+    #[inline]
+    pub fn may_write(&self) -> Result<(), WriteError> {
+        if self.read_only {
+            Err(WriteError::ReadOnly)
+        } else {
+            Ok(())
+        }
     }
 
     /// Claims frames; `None` if the arena has none to give.
@@ -107,7 +126,8 @@ impl Core {
     }
 
     /// One round of waiting for whoever holds the bucket whose word is `word`: repairs what it left if
-    /// it is dead, gives up on it after a second if it is not.
+    /// it is dead, gives up on it after a second if it is not. An opening that may only read gives up on
+    /// the dead too, if nobody else repairs what they left.
     #[cold]
     pub fn wait_for(
         &self,
@@ -143,14 +163,19 @@ impl Core {
             return Ok(());
         }
         let dead = holder.is_some() && self.participants.is_dead(holder);
-        if dead && self.reap(slot)? > 0 {
+        if dead && !self.read_only && self.reap(slot)? > 0 {
             return Ok(());
         }
         if since > PATIENCE {
             let pid = self.participants.pid_of(holder);
             if dead {
+                let why = if self.read_only {
+                    "nobody who may write has repaired what it left, and this opening may only read"
+                } else {
+                    "whoever repairs what it left does not go on"
+                };
                 return Err(WriteError::Reap(format!(
-                    "thread slot {holder} (process {pid}) is dead, and whoever repairs what it left does not go on"
+                    "thread slot {holder} (process {pid}) is dead, and {why}"
                 )));
             }
             return Err(Stalled {

@@ -108,6 +108,11 @@ pub enum WriteError {
     /// What a killed participant left is in the way and could not be repaired now.
     #[error("what a dead participant left could not be repaired: {0}")]
     Reap(String),
+    /// This opening of the store may only read, see [`Builder::open_in`](crate::Builder::open_in).
+    #[error(
+        "this opening of the store may only read; open it with a data region that may be written"
+    )]
+    ReadOnly,
 }
 
 impl WriteError {
@@ -176,6 +181,11 @@ pub enum GrowError {
     /// This thread cannot become a participant.
     #[error(transparent)]
     Slot(#[from] SlotError),
+    /// This opening of the store may only read.
+    #[error(
+        "this opening of the store may only read; open it with a data region that may be written"
+    )]
+    ReadOnly,
 }
 
 /// Why a store could not be opened.

@@ -131,6 +131,7 @@ impl Core {
         key: &[u8],
         mut decide: impl FnMut(Expiry) -> Option<Expiry>,
     ) -> Result<Updated, WriteError> {
+        self.may_write()?;
         Self::check_lengths(key, &[])?;
         if let Some(updated) = self.update_expiry_word(database, key, &mut decide)? {
             return Ok(updated);
@@ -293,7 +294,7 @@ impl Core {
     /// Removes every record that has expired; how many there were. Damage is passed by, and said
     /// afterwards.
     pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
-        let slot = self.participants.slot()?;
+        let slot = self.writer()?;
         let mut sweep = ExpirySweep::default();
         let (mut removed, mut damage) = (0, None);
         loop {

@@ -163,8 +163,8 @@ impl Core {
         value: &[u8],
         expiry: Expiry,
     ) -> Result<(), WriteError> {
+        let slot = self.writer()?;
         Self::check_lengths(key, value)?;
-        let slot = self.participants.slot()?;
         let place = self.place(key);
         if self.overwrites() {
             let (_pin, space) = self.enter(&slot, database)?;
@@ -213,10 +213,10 @@ impl Core {
 
     /// Removes `key`; whether it was there.
     pub(crate) fn remove(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
+        let slot = self.writer()?;
         if key.len() > MAX_KEY {
             return Ok(false);
         }
-        let slot = self.participants.slot()?;
         let (pin, space) = self.enter(&slot, database)?;
         let Some(root) = self.root(space)? else {
             return Ok(false);
@@ -228,7 +228,7 @@ impl Core {
 
     /// Empties a database.
     pub(crate) fn clear(&self, database: u8) -> Result<(), WriteError> {
-        let slot = self.participants.slot()?;
+        let slot = self.writer()?;
         let mut wait = Wait::new();
         loop {
             {
@@ -249,8 +249,8 @@ impl Core {
         key: &[u8],
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, WriteError> {
+        let slot = self.writer()?;
         Self::check_lengths(key, &[])?;
-        let slot = self.participants.slot()?;
         let place = self.place(key);
         let mut room = Room::new(0);
         let mut conflicts = 0;

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, Word};
+use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, SlotId, Word};
 
 use crate::core::{Core, Wait};
 use crate::error::{ReadError, WriteError};
@@ -319,6 +319,8 @@ impl Core {
         let lock = &self.tables.header().swap;
         match lock.owner() {
             Some(swapper) => self.wait_on(slot, wait, swapper, Holding::Lock),
+            // The lock is in the data. Its holder has just let go, or whoever may write repairs it.
+            None if self.read_only => self.wait_on(slot, wait, SlotId::NONE, Holding::Lock),
             None => {
                 if let Some(acquired) = lock.try_lock_free(slot) {
                     drop(self.settle_swap(acquired));
@@ -344,7 +346,7 @@ impl Core {
 
     /// Exchanges two databases.
     pub(crate) fn swap_databases(&self, a: u8, b: u8) -> Result<(), WriteError> {
-        let slot = self.participants.slot()?;
+        let slot = self.writer()?;
         if a == b {
             return Ok(());
         }

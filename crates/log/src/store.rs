@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{
-    Clock, Liveness, PagePolicy, Region, ScriptedLiveness, SysfsTopology, SystemClock, Topology,
+    Access, Clock, Liveness, PagePolicy, Region, RegionError, ScriptedLiveness, SysfsTopology,
+    SystemClock, Topology,
 };
 use rapidhash::v3::RapidSecrets;
 
@@ -192,6 +193,9 @@ impl Builder {
         control: Region,
         liveness: Arc<dyn Liveness>,
     ) -> Result<LogStore, OpenError> {
+        if data.access() == Access::ReadOnly {
+            return Err(RegionError::ReadOnly.into());
+        }
         let (len, max) = (data.len() as u64, data.max() as u64);
         if len < MIN_CAPACITY {
             return Err(OpenError::CapacityTooSmall(len));
@@ -231,6 +235,13 @@ impl Builder {
 
     /// Opens the store that another participant created in these regions.
     ///
+    /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may only
+    /// read: nothing is ever stored there, only to `control`, which must be writable. Whatever would
+    /// change the store fails with [`WriteError::ReadOnly`] before it has touched anything, `check`,
+    /// `compact`, `reap` and a transaction's writes included; it has no maintainer. Where a read finds
+    /// what a dead participant left in its way, it waits a second at most for somebody who may write to
+    /// repair it, and then says so ([`ReadError::Reap`]).
+    ///
     /// # Errors
     /// The regions hold no store, one of another version, or a damaged one.
     pub fn open_in(
@@ -244,7 +255,10 @@ impl Builder {
             .clone()
             .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
         let uuid = Arena::identity(&data)?;
-        let participants = Participants::open(control, uuid, liveness)?;
+        let participants = match data.access() {
+            Access::ReadWrite => Participants::open(control, uuid, liveness),
+            Access::ReadOnly => Participants::open_to_read(control, uuid, liveness),
+        }?;
         let data = Arc::new(data);
         let arena = Arena::open(
             Arc::clone(&data),
@@ -277,6 +291,7 @@ impl Builder {
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
         let secrets = RapidSecrets::seed(tables.seed);
+        let read_only = mem.region().access() == Access::ReadOnly;
         let candidates = (0..arena.nodes()).map(|_| Mutex::default()).collect();
         let claimed = Claimed::new(arena.nodes());
         let core = Arc::new(Core {
@@ -286,11 +301,12 @@ impl Builder {
             participants,
             topology,
             clock: self.clock,
+            read_only,
             secrets,
             candidates,
             claimed,
         });
-        let maintainer = match self.maintainer {
+        let maintainer = match self.maintainer && !read_only {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
             false => None,
         };
@@ -420,7 +436,7 @@ impl LogStore {
     /// A lock that the check needs is held by somebody who is stopped, or this thread cannot take part.
     /// Damage is no error: the [`Report`] says what it is.
     pub fn check(&self) -> Result<Report, WriteError> {
-        let slot = self.core.participants.slot()?;
+        let slot = self.core.writer()?;
         self.core.check(&slot)
     }
 
@@ -430,7 +446,7 @@ impl LogStore {
     /// # Errors
     /// A lock that the repair needs is held by somebody who is stopped.
     pub fn reap(&self) -> Result<usize, WriteError> {
-        let slot = self.core.participants.slot()?;
+        let slot = self.core.writer()?;
         self.core.reap(&slot)
     }
 
@@ -472,8 +488,13 @@ impl LogStore {
 
     /// Changes it, for all participants and at once. What was read before counts only if the policy
     /// before was one that goes by reads too.
-    pub fn set_eviction(&self, evict: Evict) {
+    ///
+    /// # Errors
+    /// [`WriteError::ReadOnly`], where this opening may only read.
+    pub fn set_eviction(&self, evict: Evict) -> Result<(), WriteError> {
+        self.core.may_write()?;
         self.core.set_eviction(evict);
+        Ok(())
     }
 
     /// Removes all expired records of all databases now; how many there were. The maintainer does
@@ -492,6 +513,9 @@ impl LogStore {
     /// # Errors
     /// Beyond that maximum or the machine's memory, or the system refuses: nothing has changed.
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        if self.core.read_only {
+            return Err(GrowError::ReadOnly);
+        }
         let slot = self.core.participants.slot()?;
         self.core.grow(&slot, bytes)
     }
@@ -527,7 +551,7 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::put`].
     pub fn compact(&self) -> Result<usize, WriteError> {
-        let slot = self.core.participants.slot()?;
+        let slot = self.core.writer()?;
         let mut moved = 0;
         self.core.maintain(&slot)?;
         while self.core.compact(&slot)? {

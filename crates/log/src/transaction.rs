@@ -355,8 +355,9 @@ impl TransactionOn<'_, '_> {
         value: &[u8],
         expiry: Expiry,
     ) -> Result<(), WriteError> {
-        Core::check_lengths(key, value)?;
         let t = &mut *self.transaction;
+        t.core.may_write()?;
+        Core::check_lengths(key, value)?;
         let space = t.core.entered_space(self.database);
         let header = t.core.header_for(key, value, expiry, space);
         let Some(root) = t.root_or_create(self.database)? else {
@@ -373,6 +374,7 @@ impl TransactionOn<'_, '_> {
     /// # Errors
     /// As for [`Transaction::read`].
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+        self.transaction.core.may_write()?;
         let there = self.read(key, |stored| stored.is_some())?;
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {

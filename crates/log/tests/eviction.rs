@@ -172,11 +172,11 @@ fn the_policy_can_be_changed_at_any_time() {
     assert_eq!(store.eviction(), Evict::None);
     let full = (0..MANY).find(|i| store.put(&key(*i), &VALUE).is_err());
     let full = full.expect("the store is full");
-    store.set_eviction(Evict::Lru);
+    store.set_eviction(Evict::Lru).unwrap();
     for i in full..full + 10_000 {
         store.put(&key(i), &VALUE).unwrap();
     }
-    store.set_eviction(Evict::None);
+    store.set_eviction(Evict::None).unwrap();
     let full = (0..MANY).find_map(|i| store.put(&key(MANY + i), &VALUE).err());
     assert!(matches!(full, Some(WriteError::OutOfMemory { .. })));
 }

@@ -288,7 +288,7 @@ impl Work {
             }
             Work::Evict => {
                 s.model.lock().unwrap().forgets = true;
-                s.store.set_eviction(Evict::Lru);
+                s.store.set_eviction(Evict::Lru).unwrap();
                 for i in 0..7_000 {
                     s.put(&key(50_000 + i), &value(i, 1, 10_000));
                     s.store.get(&key(50_000 + i / 2)).unwrap();

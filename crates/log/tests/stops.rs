@@ -334,3 +334,32 @@ fn a_transaction_makes_room_for_all_its_keys_at_once() {
     });
     assert!(many.is_none(), "it is locked more than 40 times");
 }
+
+/// Who may only read cannot repair what the dead left; whoever may write does it for them.
+#[test]
+fn what_the_dead_left_is_named_to_those_who_only_read() {
+    for name in ["txn.locked", "log.swap.marked"] {
+        let (memory, store) = Memory::new();
+        store.put(b"k", b"v").unwrap();
+        let outcome = fault::run(name, Action::Abandon, 1, move || {
+            if name.starts_with("txn") {
+                store.transaction(|t| t.put(b"k", b"w")).unwrap();
+            } else {
+                store.swap_databases(0, 1).unwrap();
+            }
+        });
+        assert_eq!(outcome, Outcome::Abandoned);
+        memory.script.kill(1);
+        let reader = memory.open_to_read(2);
+        let refused = |read: Result<(), ReadError>| {
+            assert!(matches!(read, Err(ReadError::Reap(_))), "{name}: {read:?}");
+        };
+        refused(reader.get(b"k").map(|_| ()));
+        refused(reader.get_many(&[b"k"], |_, _| ()));
+        refused(reader.scan(Cursor::START, 10, |_, _| ()).map(|_| ()));
+        let writer = memory.open(3);
+        assert!(writer.reap().unwrap() > 0);
+        assert_eq!(reader.get(b"k").unwrap().unwrap(), b"v");
+        sound(&writer, name);
+    }
+}

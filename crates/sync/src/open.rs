@@ -119,6 +119,44 @@ impl Participants {
         data_uuid: [u8; 16],
         liveness: Arc<dyn Liveness>,
     ) -> Result<Participants, OpenError> {
+        Participants::open_with(control, data_uuid, liveness, TakeOver::TheDead, |_| ())
+    }
+
+    /// The same, where nobody else is attached with `alone` run before anybody else can be: it puts in
+    /// order what earlier incarnations of the control region have left in the data. It may use its
+    /// slot and pin; to [`reap`](Self::reap) within it is to wait for oneself.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_and(
+        control: Region,
+        data_uuid: [u8; 16],
+        liveness: Arc<dyn Liveness>,
+        alone: impl FnOnce(&Participants),
+    ) -> Result<Participants, OpenError> {
+        Participants::open_with(control, data_uuid, liveness, TakeOver::TheDead, alone)
+    }
+
+    /// The same for a process that cannot repair what the dead left in the data, because it may only
+    /// read them. It takes over no dead process' entry: its slots would be this one's to reap.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); there is no free entry, whoever is dead.
+    pub fn open_to_read(
+        control: Region,
+        data_uuid: [u8; 16],
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<Participants, OpenError> {
+        Participants::open_with(control, data_uuid, liveness, TakeOver::Nobody, |_| ())
+    }
+
+    fn open_with(
+        control: Region,
+        data_uuid: [u8; 16],
+        liveness: Arc<dyn Liveness>,
+        take_over: TakeOver,
+        alone: impl FnOnce(&Participants),
+    ) -> Result<Participants, OpenError> {
         let keeper = Arc::clone(&liveness);
         let lock = lock_region(&*keeper)?;
         RegionHeader::read(&control, MAGIC, FORMAT, LAYOUT_HASH).map_err(OpenError::Header)?;
@@ -157,9 +195,17 @@ impl Participants {
             mneme_sys::fault!("sync.rebuild.cleared");
             store_id(&inner.map().header().boot_id, boot);
         }
-        inner.join(std::process::id())?;
+        let pid = std::process::id();
+        match take_over {
+            TakeOver::TheDead => inner.join(pid)?,
+            TakeOver::Nobody => inner.join_free(pid)?,
+        }
+        let participants = Participants::from_inner(inner);
+        if !others {
+            alone(&participants);
+        }
         drop(lock);
-        Ok(Participants::from_inner(inner))
+        Ok(participants)
     }
 }
 
@@ -182,6 +228,13 @@ impl Inner {
         header.incarnation.fetch_add(1, Release);
         Ok(())
     }
+}
+
+/// Whose entry a process may take that finds none free.
+enum TakeOver {
+    /// That of a dead process, whose slots it reaps then.
+    TheDead,
+    Nobody,
 }
 
 /// Whether this process' heavy barrier reaches all whose pins lie in the region.

@@ -118,9 +118,22 @@ impl Inner {
         {
             Ok(())
         } else {
-            Err(AttachError::Full {
-                max: self.map.geometry().max_processes,
-            })
+            Err(self.full())
+        }
+    }
+
+    /// The same, but where no entry is free there is none to be had.
+    pub(crate) fn join_free(&self, pid: u32) -> Result<(), AttachError> {
+        if self.join_where(pid, |state| state == State::Free)? {
+            Ok(())
+        } else {
+            Err(self.full())
+        }
+    }
+
+    fn full(&self) -> AttachError {
+        AttachError::Full {
+            max: self.map.geometry().max_processes,
         }
     }
 

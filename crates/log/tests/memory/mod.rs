@@ -59,7 +59,7 @@ impl Memory {
             builder: builder.maintainer(false),
             script: ScriptedLiveness::new(),
         };
-        let (data, control) = memory.map();
+        let (data, control) = memory.map(Access::ReadWrite);
         let builder = memory.builder.clone();
         let store = builder
             .create_in(data, control, Arc::new(memory.script.process(1)))
@@ -67,12 +67,14 @@ impl Memory {
         (memory, store)
     }
 
-    fn map(&self) -> (Region, Region) {
-        let again = |r: &Region| {
+    /// Data and control as another process maps them: the data as it is said, the control for both.
+    fn map(&self, access: Access) -> (Region, Region) {
+        let again = |r: &Region, access| {
             let fd = r.duplicate_fd().unwrap().unwrap();
-            Region::map(fd, Access::ReadWrite, r.max(), PagePolicy::Small).unwrap()
+            Region::map(fd, access, r.max(), PagePolicy::Small).unwrap()
         };
-        (again(&self.data), again(&self.control))
+        let control = again(&self.control, Access::ReadWrite);
+        (again(&self.data, access), control)
     }
 
     /// The store as another process opens it.
@@ -82,16 +84,31 @@ impl Memory {
 
     /// The same, with a maintainer.
     pub fn open_maintained(&self, process: u32) -> LogStore {
-        let (data, control) = self.map();
+        let (data, control) = self.map(Access::ReadWrite);
         let builder = self.builder.clone().maintainer(true);
         let liveness = Arc::new(self.script.process(process));
         builder.open_in(data, control, liveness).unwrap()
     }
 
     pub fn try_open(&self, process: u32) -> Result<LogStore, mneme_log::OpenError> {
-        let (data, control) = self.map();
+        self.try_open_for(process, Access::ReadWrite)
+    }
+
+    /// The store as a process opens it that can store nothing to the data: whatever did would end it.
+    pub fn open_to_read(&self, process: u32) -> LogStore {
+        self.try_open_for(process, Access::ReadOnly).unwrap()
+    }
+
+    pub fn try_open_for(
+        &self,
+        process: u32,
+        access: Access,
+    ) -> Result<LogStore, mneme_log::OpenError> {
+        let (data, control) = self.map(access);
         let liveness = Arc::new(self.script.process(process));
-        self.builder.clone().open_in(data, control, liveness)
+        // Who may only read has no maintainer, whatever he asks for.
+        let builder = self.builder.clone().maintainer(access == Access::ReadOnly);
+        builder.open_in(data, control, liveness)
     }
 }
 

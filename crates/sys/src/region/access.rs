@@ -36,13 +36,21 @@ impl Region {
     /// # Errors
     /// [`RegionError::OutOfBounds`] unless all lie in the committed part,
     /// [`RegionError::Misaligned`] if `offset` does not suit `T`, [`RegionError::ReadOnly`] if
-    /// the region may not be written (a store through the reference would be fatal; use
-    /// [`load_u64`](Self::load_u64) there).
+    /// the region may not be written (a store through the reference would be fatal; see
+    /// [`view_slice_at`](Self::view_slice_at)).
     #[inline]
     pub fn slice_at<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], RegionError> {
-        if self.access() == Access::ReadOnly {
-            return Err(RegionError::ReadOnly);
-        }
+        self.may_be_written()?;
+        self.view_slice_at(offset, count)
+    }
+
+    /// The same in a region that may be mapped read-only: through what is returned there is nothing
+    /// but loads, of 8 bytes at most. A store would end the process.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], [`RegionError::Misaligned`].
+    #[inline]
+    pub fn view_slice_at<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], RegionError> {
         let bytes = size_of::<T>().checked_mul(count);
         let place = self.checked(offset, bytes, align_of::<T>())?;
         // SAFETY: the range is committed, and stays so as long as the region lives, which the
@@ -58,12 +66,27 @@ impl Region {
     /// As [`slice_at`](Self::slice_at).
     #[inline]
     pub fn at<T: Shared>(&self, offset: u64) -> Result<&T, RegionError> {
-        if self.access() == Access::ReadOnly {
-            return Err(RegionError::ReadOnly);
-        }
+        self.may_be_written()?;
+        self.view_at(offset)
+    }
+
+    /// The same in a region that may be mapped read-only, as [`view_slice_at`](Self::view_slice_at).
+    ///
+    /// # Errors
+    /// As [`view_slice_at`](Self::view_slice_at).
+    #[inline]
+    pub fn view_at<T: Shared>(&self, offset: u64) -> Result<&T, RegionError> {
         let place = self.checked(offset, Some(size_of::<T>()), align_of::<T>())?;
         // SAFETY: as in `slice_at`.
         Ok(unsafe { &*place.cast::<T>() })
+    }
+
+    #[inline]
+    fn may_be_written(&self) -> Result<(), RegionError> {
+        match self.access() {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(RegionError::ReadOnly),
+        }
     }
 
     /// Loads the 8 bytes at `offset`, with Acquire order. Works on read-only regions too.

@@ -1,0 +1,291 @@
+//! Reads that copy, under pins that may be taken away: **a reader that stands still, stopped or
+//! swapped out, holds up nobody for longer than about a second, and what it returns is whole.**
+//!
+//! Everything is read by racing loads and copies (see [`crate::racing`]). If the pin was left in time,
+//! what was seen is as true as under a firm pin. If it was taken away meanwhile, the bytes may have
+//! become somebody else's: whatever was seen, damage included, means nothing, and the read begins anew.
+//! After [`TRIES`] such losses it reads under a firm pin: one value may take longer to copy than a
+//! pin is waited for, and a read that never ends is no better than a pin that is held for long. To hold
+//! up the others a reader must then be stopped once more, in that very attempt.
+//!
+//! Nothing is waited for under such a pin: who finds a transaction or a swap in the way leaves, waits,
+//! and looks again. Nor is a caller's code run under one.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::fence;
+
+use mneme_sync::RevocablePin;
+
+use crate::batch::{AHEAD_LINES, DISTANCE, WIDTH};
+use crate::core::{Core, Wait};
+use crate::error::{ReadError, WriteError};
+use crate::index::bucket::LockWord;
+use crate::index::root::Root;
+use crate::index::{Lookup, Place, SegmentRef};
+use crate::racing::{PIECE, Racing};
+use crate::spaces::Space;
+
+/// How many pins a read loses before it takes a firm one.
+const TRIES: u32 = 3;
+
+/// The pin that a read is under.
+pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>);
+
+impl Hold<'_> {
+    /// Whether what was seen so far is true.
+    pub fn is_valid(&self) -> bool {
+        self.0.is_none_or(RevocablePin::is_valid)
+    }
+}
+
+/// What a look under such a pin came to.
+pub(crate) enum Look<T> {
+    Seen(T),
+    /// A transaction, or an overwriting, is or was under way in the bucket of this word.
+    Unsettled(LockWord),
+    /// The pin is lost.
+    Lost,
+}
+
+impl Core {
+    /// What `look` sees in the space of `database` while its pin holds. `look` may be called more than
+    /// once, and its answers but for the last mean nothing.
+    pub(crate) fn look_copying<T>(
+        &self,
+        database: u8,
+        mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
+    ) -> Result<T, ReadError> {
+        let (mut wait, mut lost) = (Wait::new(), 0);
+        loop {
+            let seen = if lost < TRIES {
+                let pin = self.participants.pin_revocable()?;
+                let space = self.space(database);
+                let seen = space.map(|space| look(&Hold(Some(&pin)), space));
+                if pin.leave().is_err() {
+                    lost += 1;
+                    continue;
+                }
+                seen
+            } else {
+                let _pin = self.participants.pin()?;
+                self.space(database).map(|space| look(&Hold(None), space))
+            };
+            let waited = match seen.transpose()? {
+                Some(Look::Seen(seen)) => return Ok(seen),
+                Some(Look::Unsettled(word)) if word.in_transaction() => {
+                    self.wait_for(&self.participants.slot()?, &mut wait, word)
+                }
+                Some(Look::Unsettled(_) | Look::Lost) => Ok(()),
+                None => self.await_swap(&self.participants.slot()?, &mut wait),
+            };
+            waited.map_err(WriteError::while_reading)?;
+        }
+    }
+
+    /// Copies the value of `key` to `value`; whether it is there.
+    #[inline]
+    pub(crate) fn get_into(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, ReadError> {
+        value.clear();
+        let pin = self.participants.pin_revocable()?;
+        let seen = self.copy_at_sight(database, key, value);
+        if pin.leave().is_ok()
+            && let Some((root, place)) = seen
+        {
+            self.note_access(root, place);
+            return Ok(true);
+        }
+        self.get_into_slowly(database, key, value)
+    }
+
+    /// What [`Core::get_into`] does if anything is unusual.
+    #[inline(never)]
+    fn get_into_slowly(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, ReadError> {
+        self.look_copying(database, |hold, space| {
+            value.clear();
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(false));
+            };
+            let place = self.place(key);
+            let segment = self.mem.index_segment(root, place)?;
+            self.copy_key(hold, root, place, segment, key, value)
+        })
+    }
+
+    /// Appends the value of `key`, if it is short and found at first sight; which key it was.
+    #[inline(always)]
+    fn copy_at_sight(
+        &self,
+        database: u8,
+        key: &[u8],
+        to: &mut Vec<u8>,
+    ) -> Option<(Root, Place)> {
+        let root = self.root(self.space(database)?).ok()??;
+        let place = self.place(key);
+        let segment = self.mem.index_segment(root, place).ok()??;
+        self.copy_glimpse(place, segment, key, to)
+            .then_some((root, place))
+    }
+
+    /// The same of a key that belongs at `place`, which led to `segment` under the caller's pin.
+    #[inline(always)]
+    fn copy_glimpse(
+        &self,
+        place: Place,
+        segment: SegmentRef,
+        key: &[u8],
+        to: &mut Vec<u8>,
+    ) -> bool {
+        if self.overwrites() {
+            return false;
+        }
+        let racing = Racing(&self.mem);
+        let Some(record) = racing.glimpse(segment, place.tag, key) else {
+            return false;
+        };
+        let short = record.header().value_len() <= PIECE && !self.has_passed(record.expires());
+        if short {
+            record.append_short_value(to);
+        }
+        short
+    }
+
+    /// Appends the value of `key`, which belongs at `place`; whether it is there. `place` led to
+    /// `segment` under the caller's pin.
+    pub(crate) fn copy_key(
+        &self,
+        hold: &Hold<'_>,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        to: &mut Vec<u8>,
+    ) -> Result<Look<bool>, ReadError> {
+        let Some(segment) = segment else {
+            return Ok(Look::Seen(false));
+        };
+        let (racing, begin) = (Racing(&self.mem), to.len());
+        let seen = racing.settled(segment, place.tag, |_| {
+            let found = racing.find_in(segment, place.tag, key)?;
+            if let Some(found) = &found
+                && found.record.header().room().is_some()
+            {
+                found.record.append_short_value(to);
+            }
+            let seen = found.map(|found| (found.record, found.record.expires()));
+            // SYNC: pairs with the release fence in `begin_overwriting`: whoever has read a new byte
+            // sees the bit, or the unlocking.
+            fence(Acquire);
+            Ok(seen)
+        })?;
+        let there = match seen {
+            Err(word) => {
+                to.truncate(begin);
+                return Ok(Look::Unsettled(word));
+            }
+            Ok((None, _)) => return Ok(Look::Seen(false)),
+            Ok((Some((_, expires)), _)) if self.has_passed(expires) => false,
+            // It never changes, so that no change in its bucket matters to a long copy.
+            Ok((Some((record, _)), _)) if record.header().room().is_none() => {
+                if !record.append_value(to, || hold.is_valid()) {
+                    return Ok(Look::Lost);
+                }
+                true
+            }
+            Ok(_) => true,
+        };
+        if there {
+            self.note_access(root, place);
+        } else {
+            to.truncate(begin);
+        }
+        Ok(Look::Seen(there))
+    }
+
+    /// Calls `visit` with each key's number and a copy of its value, in order.
+    pub(crate) fn copy_many<K: AsRef<[u8]>>(
+        &self,
+        database: u8,
+        keys: &[K],
+        mut visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), ReadError> {
+        let mut bytes = Vec::new();
+        let mut values = [const { None }; WIDTH];
+        let mut done = 0;
+        while done < keys.len() {
+            let some = &keys[done..keys.len().min(done + WIDTH)];
+            let copied = self.look_copying(database, |hold, space| {
+                self.copy_flight(hold, space, some, &mut bytes, &mut values)
+            })?;
+            for (i, value) in values[..copied].iter().enumerate() {
+                let value = value.clone().map(|value: Range<usize>| &bytes[value]);
+                visit(done + i, value);
+            }
+            done += copied;
+        }
+        Ok(())
+    }
+
+    /// Copies the values of the first of `keys` to `bytes`, and says how many, at least one: no more
+    /// than are worth one pin. What is in the way of a later one is left for its turn.
+    fn copy_flight<K: AsRef<[u8]>>(
+        &self,
+        hold: &Hold<'_>,
+        space: Space,
+        keys: &[K],
+        bytes: &mut Vec<u8>,
+        values: &mut [Option<Range<usize>>; WIDTH],
+    ) -> Result<Look<usize>, ReadError> {
+        bytes.clear();
+        let Some(root) = self.root(space)? else {
+            values[..keys.len()].fill(None);
+            return Ok(Look::Seen(keys.len()));
+        };
+        let flight = self.take_off(root, &keys, AHEAD_LINES)?;
+        for (i, key) in keys.iter().enumerate() {
+            if let Some(&Some(loc)) = flight.locs.get(i + DISTANCE) {
+                self.prefetch_rest(loc, AHEAD_LINES);
+            }
+            let (place, segment, key) = (flight.places[i], flight.segments[i], key.as_ref());
+            let begin = bytes.len();
+            let there = if let Some(segment) = segment
+                && self.copy_glimpse(place, segment, key, bytes)
+            {
+                self.note_access(root, place);
+                true
+            } else {
+                match self.copy_key(hold, root, place, segment, key, bytes) {
+                    Ok(Look::Seen(there)) => there,
+                    Ok(Look::Lost) => return Ok(Look::Lost),
+                    Ok(Look::Unsettled(_)) | Err(_) if i > 0 => return Ok(Look::Seen(i)),
+                    first => return first.map(|look| look.map(usize::from)),
+                }
+            };
+            values[i] = there.then_some(begin..bytes.len());
+            if bytes.len() > PIECE {
+                return Ok(Look::Seen(i + 1));
+            }
+        }
+        Ok(Look::Seen(keys.len()))
+    }
+}
+
+impl<T> Look<T> {
+    fn map<U>(self, with: impl FnOnce(T) -> U) -> Look<U> {
+        match self {
+            Look::Seen(seen) => Look::Seen(with(seen)),
+            Look::Unsettled(word) => Look::Unsettled(word),
+            Look::Lost => Look::Lost,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A region as it is read under a pin that may be taken away: what is found may be somebody else's by
+//! now, and it is copied without undefined behaviour all the same.
+//!
+//! [`Racing`] is the same memory as [`Mem`], and the index is looked through by the same code. Nothing
+//! of it is lent: words are atomics, keys are compared word by word, values copied by
+//! [`mneme_sys::racy`]. A header is read once, and whatever it says is checked against the mapping, so
+//! that bytes of another kind yield a wrong answer or [`Corrupt`], and both mean nothing until the pin
+//! was left in time (see [`crate::copied`]).
+//!
+//! Whoever may be writing there meanwhile uses atomics too, or `racy` (see
+//! [`write_body`](crate::record::write_body)).
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::error::Corrupt;
+use crate::mem::{Keyed, Loc, Mem, Memory};
+use crate::record::Header;
+
+/// Bytes that are copied between two looks whether the pin still holds.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// A region whose records others may be overwriting.
+#[derive(Clone, Copy)]
+pub(crate) struct Racing<'m>(pub &'m Mem);
+
+/// What looks like a record.
+#[derive(Clone, Copy)]
+pub(crate) struct RacingRecord<'m> {
+    header: Header,
+    address: *const u8,
+    region: PhantomData<&'m Mem>,
+}
+
+impl Memory for Racing<'_> {
+    type Word = AtomicU64;
+    type Record<'m>
+        = RacingRecord<'m>
+    where
+        Self: 'm;
+
+    #[inline(always)]
+    fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
+        self.0.words(loc)
+    }
+
+    #[inline(always)]
+    fn record(&self, loc: Loc) -> Result<RacingRecord<'_>, Corrupt> {
+        let header = Memory::header(self, loc)?;
+        Ok(RacingRecord {
+            header,
+            address: self.0.address(loc, header.size())?,
+            region: PhantomData,
+        })
+    }
+
+    #[inline(always)]
+    fn plain_record(&self, loc: Loc) -> Option<RacingRecord<'_>> {
+        let header = Header(self.0.word(loc).ok()?.load(Relaxed));
+        let end = header.plain_end()?;
+        // The padding behind the end is of the same word.
+        let address = self.0.address(loc, end as u64).ok()?;
+        Some(RacingRecord {
+            header,
+            address,
+            region: PhantomData,
+        })
+    }
+}
+
+impl Keyed for RacingRecord<'_> {
+    #[inline(always)]
+    fn has_key(&self, key: &[u8]) -> bool {
+        if self.header.key_len() != key.len() {
+            return false;
+        }
+        let (whole, rest) = key.as_chunks::<8>();
+        let words = self.address.wrapping_add(self.header.key_offset());
+        // SAFETY: a record's key begins at a multiple of 8 bytes, and the words that it lies in are the
+        // record's, which is mapped (`Racing::record` checked that).
+        let word = |i: usize| unsafe { &*words.cast::<AtomicU64>().wrapping_add(i) }.load(Relaxed);
+        let mut differ = 0;
+        for (i, bytes) in whole.iter().enumerate() {
+            differ |= word(i) ^ u64::from_le_bytes(*bytes);
+        }
+        if !rest.is_empty() {
+            let unused = 64 - 8 * rest.len();
+            let last = match key.last_chunk::<8>() {
+                Some(last) => u64::from_le_bytes(*last) >> unused,
+                None => rest.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b)),
+            };
+            // Behind the key come other bytes of the word.
+            differ |= (word(whole.len()) ^ last) << unused;
+        }
+        differ == 0
+    }
+}
+
+impl RacingRecord<'_> {
+    #[inline]
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// When it expires, in wall-clock milliseconds; 0: never.
+    #[inline(always)]
+    pub fn expires(&self) -> u64 {
+        if !self.header.has_expiry() {
+            return 0;
+        }
+        // SAFETY: the word behind the header is the record's, and aligned as that is.
+        // SYNC: pairs with the Release store in `Record::set_expires`.
+        unsafe { &*self.address.wrapping_add(8).cast::<AtomicU64>() }.load(Acquire)
+    }
+
+    /// Appends the key.
+    pub fn append_key(&self, to: &mut Vec<u8>) {
+        let key = self.address.wrapping_add(self.header.key_offset());
+        // SAFETY: the key is a part of the record.
+        unsafe { append(key, self.header.key_len(), to) };
+    }
+
+    /// Appends a value of at most [`PIECE`] bytes.
+    #[inline(always)]
+    pub fn append_short_value(&self, to: &mut Vec<u8>) {
+        debug_assert!(self.header.value_len() <= PIECE);
+        let value = self.address.wrapping_add(self.header.value_offset());
+        // SAFETY: the value is a part of the record.
+        unsafe { append(value, self.header.value_len(), to) };
+    }
+
+    /// Appends the value, as long as `holds` says that it is one; false if it does not.
+    ///
+    /// A long one may take longer than a pin is waited for; and before so much memory is taken, its
+    /// length has to be one.
+    pub fn append_value(&self, to: &mut Vec<u8>, holds: impl Fn() -> bool) -> bool {
+        let (begin, len) = (to.len(), self.header.value_len());
+        if len <= PIECE {
+            self.append_short_value(to);
+            return true;
+        }
+        let value = self.address.wrapping_add(self.header.value_offset());
+        if !holds() {
+            return false;
+        }
+        to.reserve(len);
+        for at in (0..len).step_by(PIECE) {
+            // SAFETY: the piece is a part of the value.
+            unsafe { append(value.wrapping_add(at), PIECE.min(len - at), to) };
+            if !holds() {
+                to.truncate(begin);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Appends `len` bytes.
+///
+/// # Safety
+/// The words that they lie in are mapped, and written to by atomics or [`mneme_sys::racy`] alone.
+#[inline(always)]
+unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) {
+    to.reserve(len);
+    let space: &mut [MaybeUninit<u8>] = &mut to.spare_capacity_mut()[..len];
+    if mneme_sys::fault::ENABLED {
+        // With fault points compiled in the copy has a middle at which the reader can be stopped.
+        let (first, second) = space.split_at_mut(len / 2);
+        // SAFETY: as below.
+        unsafe { mneme_sys::racy::load_uninit(from, first) };
+        mneme_sys::fault!("log.copy.during");
+        // SAFETY: as below.
+        unsafe { mneme_sys::racy::load_uninit(from.wrapping_add(len / 2), second) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { mneme_sys::racy::load_uninit(from, space) };
+    }
+    // SAFETY: reserved, and written just now.
+    unsafe { to.set_len(to.len() + len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spaces::Space;
+
+    /// Whatever lies behind a key in its last word is none of it, and every byte of it counts.
+    #[test]
+    fn a_key_is_compared_to_its_last_byte() {
+        for len in 0..40 {
+            let header = Header::record(len, 3, Space::new(0));
+            let key: Vec<u8> = (0..len as u8).map(|i| i ^ 0xa5).collect();
+            let mut bytes = vec![0xff; header.size() as usize];
+            bytes[8..8 + len].copy_from_slice(&key);
+            let words: Vec<u64> = bytes
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_le_bytes(*word))
+                .collect();
+            let record = RacingRecord {
+                header,
+                address: words.as_ptr().cast(),
+                region: PhantomData,
+            };
+            assert!(record.has_key(&key), "{len}");
+            for i in 0..len {
+                let mut other = key.clone();
+                other[i] ^= 0x80;
+                assert!(!record.has_key(&other), "byte {i} of {len}");
+            }
+            assert!(!record.has_key(&[&key[..], b"x"].concat()));
+            let mut value = b"before".to_vec();
+            record.append_short_value(&mut value);
+            assert_eq!(value, b"before\xff\xff\xff");
+            value.clear();
+            record.append_key(&mut value);
+            assert_eq!(value, key);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Openings that may only read: their data are mapped so, and any store to them would end the test.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use memory::{CAPACITY, Memory};
+use mneme_log::{
+    BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, UpdatePolicy, WriteError,
+};
+
+const LARGE: usize = 3 << 20;
+const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
+
+fn key(i: u32) -> [u8; 4] {
+    i.to_le_bytes()
+}
+
+/// Calls everything that reads; how many values there were. The keys from 0 to 99 are in database 0 or
+/// in 9, as the two are swapped, each with a value of one byte repeated.
+fn read_all(store: &LogStore) -> u32 {
+    let keys: Vec<[u8; 4]> = (0..100).map(key).collect();
+    let whole = |value: &[u8]| value.iter().all(|byte| *byte == value[0]);
+    let mut found = 0;
+    for number in [0, 9] {
+        let db = store.database(number).unwrap();
+        for key in &keys {
+            let value = db.get(key).unwrap();
+            assert!(value.is_none_or(|value| whole(&value)));
+            db.contains(key).unwrap();
+            db.expiry(key).unwrap();
+        }
+        db.get_many(&keys, |_, value| {
+            found += u32::from(value.is_some());
+            assert!(value.is_none_or(whole));
+        })
+        .unwrap();
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            cursor = db
+                .scan(cursor, 10, |_, value| assert!(whole(value)))
+                .unwrap();
+        }
+        db.len();
+    }
+    store.stats();
+    let read = store.transaction(|t| t.get(&key(1))).unwrap();
+    assert!(read.is_none_or(|value| whole(&value)));
+    found
+}
+
+#[test]
+fn it_reads_beside_a_writer_and_stores_nothing() {
+    for policy in POLICIES {
+        let (memory, writer) = Memory::growing(CAPACITY, 2 * CAPACITY, policy);
+        for i in 0..100 {
+            writer.put(&key(i), &[i as u8; 100]).unwrap();
+        }
+        writer.put_until(b"gone", &[1; 10], Expiry::At(1)).unwrap();
+        writer.set_eviction(Evict::Lru).unwrap();
+        let reader = memory.open_to_read(2);
+        assert!(!reader.maintains());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let mut found = 0;
+                    while !done.load(Relaxed) || found == 0 {
+                        found += read_all(&reader);
+                        assert!(reader.get(b"gone").unwrap().is_none());
+                    }
+                });
+            }
+            for round in 0..20u32 {
+                for i in 0..100 {
+                    let value = vec![round as u8; 100 + (round * i) as usize % 3000];
+                    let db = writer.database(if round % 2 == 0 { 0 } else { 9 }).unwrap();
+                    db.put(&key(i), &value).unwrap();
+                    db.put_until(&key(1000 + i), &value, Expiry::At(1 + u64::from(i)))
+                        .unwrap();
+                    db.set_expiry(&key(i), Expiry::At(u64::MAX >> 8)).unwrap();
+                }
+                writer
+                    .transaction(|t| {
+                        let mut db = t.database(if round % 2 == 0 { 0 } else { 9 })?;
+                        for i in 0..10 {
+                            db.put(&key(i), &[round as u8; 7])?;
+                        }
+                        Ok::<_, WriteError>(())
+                    })
+                    .unwrap();
+                writer.put(b"large", &vec![round as u8; LARGE]).unwrap();
+                writer.swap_databases(0, 9).unwrap();
+                writer.compact().unwrap();
+                writer.remove_expired().unwrap();
+            }
+            writer.grow(2 * CAPACITY as u64).unwrap();
+            // More than there was room for before, so that the reader must follow.
+            writer.set_eviction(Evict::None).unwrap();
+            for i in 0..25 {
+                writer
+                    .database(3)
+                    .unwrap()
+                    .put(&key(i), &vec![i as u8; LARGE])
+                    .unwrap();
+            }
+            let db = reader.database(3).unwrap();
+            for i in 0..25 {
+                assert_eq!(*db.get(&key(i)).unwrap().unwrap(), vec![i as u8; LARGE]);
+            }
+            done.store(true, Relaxed);
+        });
+        assert_eq!(reader.stats().capacity, 2 * CAPACITY as u64);
+        assert_eq!(reader.database(3).unwrap().len(), 25);
+        assert_eq!(writer.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn whatever_would_change_something_is_refused() {
+    fn refused<T: std::fmt::Debug>(result: Result<T, WriteError>) {
+        assert!(matches!(result, Err(WriteError::ReadOnly)), "{result:?}");
+    }
+    for policy in POLICIES {
+        let (memory, writer) = Memory::with_policy(CAPACITY, policy);
+        writer.put(b"k", b"v").unwrap();
+        let store = memory.open_to_read(2);
+        let db = store.database(0).unwrap();
+        let far = Expiry::At(u64::MAX >> 8);
+        refused(db.put(b"k", b"w"));
+        refused(db.put_until(b"k", b"w", far));
+        refused(db.set_expiry(b"k", far));
+        refused(db.update_expiry(b"absent", |_| None));
+        refused(db.remove(b"k"));
+        refused(db.update(b"k", |_| Decision::Keep));
+        refused(db.clear());
+        refused(store.swap_databases(0, 1));
+        refused(store.remove_expired());
+        refused(store.compact());
+        refused(store.reap());
+        refused(store.check().map(|_| ()));
+        refused(store.set_eviction(Evict::Lru));
+        refused(store.transaction(|t| t.put(b"k", b"w")));
+        refused(store.transaction(|t| t.remove(b"absent")));
+        let batches: [Result<usize, BatchError>; 2] = [
+            db.put_many(&[(b"k", b"w")]).map(|()| 1),
+            db.remove_many(&[b"k"]),
+        ];
+        for batch in batches {
+            let error = batch.unwrap_err();
+            assert!(matches!(error.source, WriteError::ReadOnly), "{error}");
+            assert_eq!(error.done, 0);
+        }
+        let grown = store.grow(CAPACITY as u64);
+        assert!(matches!(grown, Err(GrowError::ReadOnly)), "{grown:?}");
+        assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
+        assert_eq!(writer.check().unwrap().problems, Vec::<String>::new());
+    }
+}
