@@ -199,6 +199,8 @@ impl Coded for CreateError {
             Self::Control { source, .. } => source.code(),
             Self::Heap(error) => error.code(),
             Self::Open(error) => error.code(),
+            Self::Join(error) => error.code(),
+            Self::Kind { .. } => Code::Invalid,
         }
     }
 }
@@ -228,6 +230,9 @@ impl Coded for MapError {
             Self::Liveness { source, .. } => source.code(),
             Self::Forked => Code::Forked,
             Self::NotWritable { .. } => Code::Permission,
+            Self::Contents { .. } | Self::OtherContents { .. } => Code::Invalid,
+            Self::NotClean { .. } => Code::Poisoned,
+            Self::Door { .. } => Code::Stalled,
         }
     }
 }
@@ -348,7 +353,7 @@ impl Coded for SpaceChangeError {
             Self::NotMember { .. } => Code::NotFound,
             Self::Floating { .. } => Code::Address,
             Self::Overlap { .. } => Code::Overlap,
-            Self::OtherRegistry { .. } => Code::Invalid,
+            Self::OtherRegistry { .. } | Self::Contents { .. } => Code::Invalid,
             Self::Full { .. } => Code::NoMemory,
             Self::Lock(error) => error.code(),
             Self::File(error) => error.code(),

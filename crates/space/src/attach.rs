@@ -104,7 +104,7 @@ impl Attachment {
     ///
     /// # Errors
     /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], for sections are for contents with
-    /// addresses; [`AttachError::Map`].
+    /// addresses; [`AttachError::Map`], of contents that another crate lays out with [`MapError::Contents`].
     pub fn new<'a>(
         segments: impl IntoIterator<Item = (&'a Segment, Access)>,
     ) -> Result<Self, AttachError> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use mneme_sync::{SlotError, Stalled};
 use mneme_sys::{HeaderError, LivenessError, RegionError, WindowError};
 
-use crate::Uuid;
 use crate::heap::HeapError;
+use crate::{ContentsInfo, Uuid};
 
 /// Why a text is no name of a segment or a space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -222,6 +222,30 @@ pub enum CreateError {
     /// There is no room for a heap.
     #[error(transparent)]
     Heap(#[from] HeapError),
+    /// What it shall hold has no name that could be shown: 1 to 64 bytes, no control characters.
+    #[error("{kind:?} is no name for what a segment holds: 1 to 64 bytes, no control characters")]
+    Kind {
+        /// The name given.
+        kind: String,
+    },
+    /// This process could not be the first participant of what it made.
+    #[error("the new segment's data could not be opened")]
+    Join(#[from] Box<MapError>),
+}
+
+/// Why a segment that another crate lays out could not be made; `E` is that crate's error. Nothing of the segment exists
+/// then.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateWithError<E> {
+    /// The segment could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The other crate could not lay it out.
+    #[error("the segment's contents could not be laid out")]
+    LayOut(#[source] E),
+    /// It wrote another header than it should have.
+    #[error("the segment was laid out as something else than it should be")]
+    Header(#[source] OpenError),
 }
 
 /// Why a segment could not be opened.
@@ -341,6 +365,48 @@ pub enum MapError {
     OtherControl {
         /// The data file.
         path: PathBuf,
+    },
+    /// Another crate lays out what the segment holds: only that can enter, copy or change it.
+    #[error("segment {name:?} holds a {kind}, which only its own operations open, copy and change")]
+    Contents {
+        /// The segment.
+        name: String,
+        /// What it holds, in words.
+        kind: String,
+    },
+    /// The segment holds something else than what was asked for, or the same in another format or layout.
+    #[error(
+        "segment {name:?} holds {}, and {wanted} was asked for",
+        holds.as_ref().map_or_else(|| "a heap or plain bytes".to_owned(), ToString::to_string)
+    )]
+    OtherContents {
+        /// The segment.
+        name: String,
+        /// What it holds; `None`: nothing that another crate lays out.
+        holds: Option<Box<ContentsInfo>>,
+        /// What was asked for.
+        wanted: Box<ContentsInfo>,
+    },
+    /// The machine went down while somebody had the segment open for writing: the kernel had written some of what he
+    /// changed to the medium, and perhaps not all.
+    #[error(
+        "the machine went down while {} was in use: what is on the medium may be a mixture of old and new",
+        path.display()
+    )]
+    NotClean {
+        /// The data file.
+        path: PathBuf,
+    },
+    /// Another process that is opening the segment, or writing it through before it leaves, does not get on.
+    #[error(
+        "another process was opening or leaving {} for {waited:?}: is it stopped, or the medium slow?",
+        path.display()
+    )]
+    Door {
+        /// The data file.
+        path: PathBuf,
+        /// How long was waited.
+        waited: Duration,
     },
     /// This process was forked from one that has segments mapped at their addresses, which it can
     /// neither use nor have anew. Segments that float can be mapped.

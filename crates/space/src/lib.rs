@@ -129,8 +129,9 @@ mod window;
 pub use attach::{Attachment, Entered, Inside};
 pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use error::{
-    AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
-    MapError, NameError, OpenError, RegistryError, RemoveError, RenameError, RestoreError,
+    AttachError, CloneError, CreateError, CreateWithError, DescriptionError, EnterError, FileError,
+    GrowError, MapError, NameError, OpenError, RegistryError, RemoveError, RenameError,
+    RestoreError,
 };
 pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};
@@ -140,7 +141,10 @@ pub use name::Name;
 pub use ptr::{Ptr, PtrError};
 pub use registry::{Finding, Registry, RegistryOptions};
 pub use root::RootError;
-pub use segment::{Backing, Condition, Segment, SegmentBuilder, SegmentInfo};
+pub use segment::{
+    Backing, Condition, Contents, ContentsInfo, Parts, Presence, Segment, SegmentBuilder,
+    SegmentInfo,
+};
 pub use space::{
     MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceChangeError, SpaceCreateError, SpaceInfo,
     SpaceOpenError, SpaceRemoveError,

@@ -3,6 +3,7 @@
 pub(crate) mod backing;
 pub(crate) mod builder;
 pub(crate) mod clone;
+pub(crate) mod contents;
 pub(crate) mod data;
 pub(crate) mod durable;
 pub(crate) mod mend;
@@ -12,6 +13,7 @@ pub(crate) mod presence;
 mod remove;
 mod rename;
 mod restore;
+mod writers;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,7 +25,9 @@ use mneme_sys::{Liveness, LivenessError, OfdLiveness, PagePolicy, RegionHeader};
 
 pub use backing::Backing;
 pub use builder::SegmentBuilder;
+pub use contents::{Contents, ContentsInfo, Parts};
 use meta::Meta;
+pub use presence::Presence;
 pub use restore::Condition;
 
 use crate::{FileError, GrowError, MapError, Name, OpenError, Registry, RegistryError, Uuid};
@@ -59,8 +63,11 @@ pub struct SegmentInfo {
     pub data: PathBuf,
     /// The segment that it was cloned from.
     pub cloned_from: Option<Uuid>,
+    /// What its bytes are, if another crate lays them out.
+    pub contents: Option<ContentsInfo>,
     /// Whether somebody died, or panicked, while changing what it holds, and somebody else has noticed; or the machine
-    /// went down before changes were [written through](crate::Attachment::sync).
+    /// went down before changes were [written through](crate::Attachment::sync). Of contents that another crate lays out:
+    /// whether the machine went down while they were in use.
     pub poisoned: bool,
 }
 
@@ -171,7 +178,9 @@ impl Segment {
             backing: meta.backing.clone(),
             data: meta.data.clone(),
             cloned_from: meta.cloned_from,
-            poisoned: header.client[data::word::POISON] > data::word::state::CHANGING
+            contents: meta.contents.clone(),
+            poisoned: (meta.contents.is_none()
+                && header.client[data::word::POISON] > data::word::state::CHANGING)
                 || !durable::is_of_this_boot(header.client[data::word::UNSYNCED], meta),
         };
         Ok((info, header))
@@ -191,8 +200,10 @@ impl Segment {
     /// Whoever has it mapped follows when he needs to. Returns its size.
     ///
     /// # Errors
-    /// [`GrowError::Region`] beyond the greatest size, or if the memory or space is not there.
+    /// [`GrowError::Region`] beyond the greatest size, or if the memory or space is not there; [`MapError::Contents`] if
+    /// it grows by other means.
     pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
+        self.without_contents()?;
         let meta = self.meta();
         let write = mneme_sys::Access::ReadWrite;
         data::examine(meta).map_err(MapError::from)?;

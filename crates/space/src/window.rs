@@ -14,6 +14,7 @@ use mneme_sync::{Participants, Slot, SlotError};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window, files};
 
 use crate::map::{Map, ProcessMap};
+use crate::segment::meta::Meta;
 use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
 use crate::{FileError, GrowError, MapError, OpenError, Segment, Uuid};
@@ -240,7 +241,8 @@ impl Segment {
     ///
     /// # Errors
     /// [`MapError::Occupied`] if another segment lies there in this process for good, [`MapError::Busy`] if threads are
-    /// in a section of it; the permissions of the data, or of `control`, forbid it; a part is damaged or gone.
+    /// in a section of it; [`MapError::Contents`] if another crate lays it out, which [`parts`](Segment::parts) are for;
+    /// the permissions of the data, or of `control`, forbid it; a part is damaged or gone.
     pub fn map(&self, access: Access) -> Result<Mapping, MapError> {
         let map = ProcessMap::get();
         let placed = map.admit(self, access)?;
@@ -268,18 +270,10 @@ pub(crate) fn map_data(
 ) -> Result<(Region, Presence), MapError> {
     let meta = segment.meta();
     // For reading too, if that is allowed: it may become a writer in place.
-    let file = match (data::open(&meta.data, Access::ReadWrite), access) {
+    let file = match (open_data(meta, Access::ReadWrite), access) {
         (Ok(file), _) => file,
-        (Err(OpenError::File(FileError { source, .. })), Access::ReadWrite)
-            if source.kind() == ErrorKind::PermissionDenied =>
-        {
-            return Err(MapError::NotWritable {
-                path: meta.data.clone(),
-                source,
-            });
-        }
-        (Err(_), Access::ReadOnly) => data::open(&meta.data, Access::ReadOnly)?,
-        (Err(other), Access::ReadWrite) => return Err(other.into()),
+        (Err(_), Access::ReadOnly) => open_data(meta, Access::ReadOnly)?,
+        (Err(refused), Access::ReadWrite) => return Err(refused),
     };
     // Before it is mapped: a header that is gone would be found by a fault.
     data::examine_file(&file, meta)?;
@@ -299,6 +293,21 @@ pub(crate) fn map_data(
     Ok((region, presence))
 }
 
+/// Opens the data file of a segment for what shall be done with it.
+pub(crate) fn open_data(meta: &Meta, access: Access) -> Result<File, MapError> {
+    data::open(&meta.data, access).map_err(|refused| match refused {
+        OpenError::File(FileError { source, .. })
+            if access == Access::ReadWrite && source.kind() == ErrorKind::PermissionDenied =>
+        {
+            MapError::NotWritable {
+                path: meta.data.clone(),
+                source,
+            }
+        }
+        other => other.into(),
+    })
+}
+
 /// Makes this process a participant of a segment that it does not map at its address.
 pub(crate) fn take_part(segment: &Segment) -> Result<(Participants, Presence), MapError> {
     let (participants, way) = open_way(&segment.control(), segment.uuid())?;
@@ -314,6 +323,23 @@ pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapErr
 
 /// The same, with what its data are told of it.
 pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), MapError> {
+    let control = map_control(path)?;
+    let opened = Participants::open(control.region, of.to_bytes(), Arc::new(control.liveness));
+    let participants = opened.map_err(|source| MapError::Control {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((participants, control.way))
+}
+
+/// A control file, before this process takes part in what it governs.
+pub(crate) struct Control {
+    pub(crate) region: Region,
+    pub(crate) liveness: OfdLiveness,
+    pub(crate) way: Way,
+}
+
+pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
     let file = files::open_plain(path, File::options().read(true).write(true))
         .map_err(FileError::at("open for locks", path))?;
     let found = file.metadata().map_err(FileError::at("examine", path))?;
@@ -323,12 +349,11 @@ pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), Map
         source,
     })?;
     let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
-    let opened = Participants::open(region, of.to_bytes(), Arc::new(liveness));
-    let participants = opened.map_err(|source| MapError::Control {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok((participants, Way::by(&found)))
+    Ok(Control {
+        region,
+        liveness,
+        way: Way::by(&found),
+    })
 }
 
 /// Gives back what the dead have taken in a control region: there is room for so many, and whoever wants a lock alone looks

@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::toy::Toy;
 use common::{Scene, region};
-use mneme_space::{Backing, Condition, OpenError, Segment, Space, SpaceRemoveError};
+use mneme_space::{Backing, Condition, OpenError, RemoveError, Segment, Space, SpaceRemoveError};
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
 
@@ -26,6 +27,9 @@ enum Operation {
     Create,
     /// Where nothing but the description says which file was being made.
     CreateOnDisk,
+    /// With contents that the test lays out itself.
+    LayOut,
+    LayOutOnDisk,
     Grow,
     Share,
     Clone,
@@ -41,10 +45,12 @@ enum Operation {
     MendSpace,
 }
 
-const ALL: [Operation; 16] = [
+const ALL: [Operation; 18] = [
     Operation::OpenRegistry,
     Operation::Create,
     Operation::CreateOnDisk,
+    Operation::LayOut,
+    Operation::LayOutOnDisk,
     Operation::Grow,
     Operation::Share,
     Operation::Clone,
@@ -67,7 +73,7 @@ impl Operation {
             Self::OpenRegistry => {
                 std::fs::remove_dir_all(scene.root.join("registry")).unwrap();
             }
-            Self::Create | Self::CreateOnDisk => {}
+            Self::Create | Self::CreateOnDisk | Self::LayOut | Self::LayOutOnDisk => {}
             Self::Clean => {
                 // A removal that was broken off, with everything it has to remove.
                 let _ = scene.create("s");
@@ -122,6 +128,11 @@ impl Operation {
                 let directory = scene.root.join("disk");
                 let file = Backing::File { directory };
                 scene.registry.segment("s").backing(file).create().unwrap();
+            }
+            Self::LayOut => drop(Toy::create(&scene, Backing::Shared).unwrap()),
+            Self::LayOutOnDisk => {
+                let directory = scene.root.join("disk");
+                drop(Toy::create(&scene, Backing::File { directory }).unwrap());
             }
             Self::Grow => drop(scene.open("s").grow(3 * FRAME).unwrap()),
             Self::Share => scene.open("s").set_mode(0o666).unwrap(),
@@ -205,6 +216,11 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     // What has a name is whole.
     for name in &names {
         let segment = Segment::open(&registry, name.as_str()).unwrap();
+        if segment.contents().is_some() {
+            let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
+            assert_eq!(toy.word(), 7, "{context}");
+            continue;
+        }
         let size = segment.info().unwrap().size;
         let mapping = segment.map(Access::ReadWrite).unwrap();
         assert_eq!(mapping.len() % FRAME, 0, "{context}");
@@ -248,6 +264,13 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
                 Some(registry.window().0),
                 "{context}: addresses are lost"
             );
+        }
+        Operation::LayOut | Operation::LayOutOnDisk => {
+            match registry.remove_segment("toy") {
+                Ok(()) | Err(RemoveError::NotFound { .. }) => {}
+                Err(other) => panic!("{context}: {other}"),
+            }
+            Toy::create(scene, Backing::Shared).unwrap();
         }
         Operation::Mend => assert!(open("s").unwrap().info().unwrap().poisoned, "{context}"),
         Operation::Grow => {
@@ -332,12 +355,13 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
         }
     }
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
-    // Others' subjects: tests `handover` and `attach`, `calls`, `durable`.
+    // Others' subjects: tests `handover` and `attach`, `calls`, `durable`, `laid_out`.
     let elsewhere = [
         "space.call.",
         "space.serve.",
         "space.reside.",
         "space.sync.",
+        "space.writers.",
     ];
     let of_registry = |name: &&String| {
         let mut elsewhere = elsewhere.iter();

@@ -9,10 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use common::Scene;
+use common::toy::Toy;
 use common::visitor::{self, Visitor, here, stand};
 use mneme_space::{
-    AttachError, Attachment, EnterError, GrowError, HeapError, MapError, Mapping, RootError,
-    Schema, SegVec, Segment,
+    AttachError, Attachment, Backing, EnterError, GrowError, HeapError, MapError, Mapping,
+    RootError, Schema, SegVec, Segment,
 };
 use mneme_sync::SlotError;
 use mneme_sys::{Access, FRAME};
@@ -327,4 +328,40 @@ fn a_child_of_one_who_had_nothing_mapped_attaches_for_itself_and_any_other_is_st
     let at = attach(&segment);
     Visitor::start(&scene, "fork first").end();
     assert_eq!(add(&at).unwrap(), 4);
+}
+
+/// The memory is withheld from a child; and what it drops of its parent's gives nothing back, nor says that the parent
+/// has left.
+#[test]
+fn a_child_has_no_part_in_what_another_crate_laid_out() {
+    let scene = Scene::new();
+    let directory = scene.root.join("disk");
+    std::fs::create_dir(&directory).unwrap();
+    let segment = Toy::create(&scene, Backing::File { directory }).unwrap();
+    let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
+    let header = || std::fs::read(segment.info().unwrap().data).unwrap()[..128].to_vec();
+    let open = header();
+    for part in [toy.data.base(), toy.participants.region().base()] {
+        let Some(child) = Child::fork() else {
+            // SAFETY: this process ends by it, or by the next line.
+            std::hint::black_box(unsafe { part.read_volatile() });
+            end(true);
+        };
+        let mut status = 0;
+        // SAFETY: the status is this function's own.
+        unsafe { waitpid(child.0, &raw mut status, 0) };
+        assert_eq!(status & 0x7f, 11, "it is mapped in the child");
+    }
+    match Child::fork() {
+        Some(child) => child.ended_well(),
+        None => {
+            drop(toy);
+            end(true);
+        }
+    }
+    assert_eq!(header(), open, "the child has left for its parent");
+    assert!(segment.clone().remove().is_err());
+    drop(toy);
+    assert_ne!(header(), open);
+    segment.remove().unwrap();
 }

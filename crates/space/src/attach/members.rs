@@ -57,6 +57,7 @@ impl Members {
     ) -> Result<Self, AttachError> {
         let mut places = Vec::with_capacity(segments.len());
         for (segment, access) in segments {
+            segment.without_contents()?;
             if segment.base().is_none() {
                 return Err(AttachError::Floating {
                     name: segment.name().to_string(),

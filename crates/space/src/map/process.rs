@@ -174,6 +174,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 impl Map for ProcessMap {
     fn admit(&self, segment: &Segment, access: Access) -> Result<Arc<Placed>, MapError> {
+        segment.without_contents()?;
         if self.is_forked() || self.inherited && segment.base().is_some() {
             return Err(MapError::Forked);
         }

@@ -14,7 +14,7 @@ use super::{Registry, entries, json};
 use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
 use crate::segment::presence::is_anybody_in;
-use crate::segment::{data, in_use};
+use crate::segment::{contents, data, in_use};
 use crate::space;
 use crate::{Name, OpenError, RegistryError, Uuid};
 
@@ -49,7 +49,8 @@ impl Registry {
     /// Removes what the dead left: what was never named, what has lost its name, data that nothing
     /// names, and memory's segments whose memory is gone. Makes a control file anew that is damaged or
     /// gone and that nobody uses; since somebody may have died changing the segment, which only that
-    /// file knew, the segment is poisoned then. Returns all that was found, what it left
+    /// file knew, the segment is poisoned then. That of a segment which another crate lays out is not made anew: it held
+    /// what nobody else knows. Returns all that was found, what it left
     /// alone included.
     ///
     /// # Errors
@@ -386,6 +387,14 @@ impl Walk<'_> {
         let control = directory.join("control");
         // Nor is what was removed meanwhile, perhaps with another made under its name, damaged.
         let is_here = || Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
+        if let Some(contents) = &meta.contents {
+            if let Some(what) = contents::control_damage(&control, &contents.kind)
+                && is_here()
+            {
+                self.finds(&control, what, None);
+            }
+            return Ok(());
+        }
         if let Some(what) = control_damage(&control, meta.uuid)
             && is_here()
             && self.finds_of(directory, &control, what, MENDS)

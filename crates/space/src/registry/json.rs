@@ -124,6 +124,40 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
     files::set_mode(path, mode)
 }
 
+/// `0x` and hexadecimal digits.
+fn hexadecimal(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x")?;
+    let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// Words of 64 bits, of which readers of JSON may lose some: `"0x00000000075bcd15"`.
+pub(crate) mod word {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(word: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{word:#018x}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        super::hexadecimal(&String::deserialize(from)?)
+            .ok_or_else(|| de::Error::custom("a word is 0x and hexadecimal digits"))
+    }
+}
+
+/// Eight bytes, the first of them the leftmost digits.
+pub(crate) mod magic {
+    use serde::{Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(magic: &[u8; 8], to: S) -> Result<S::Ok, S::Error> {
+        super::word::serialize(&u64::from_be_bytes(*magic), to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 8], D::Error> {
+        super::word::deserialize(from).map(u64::to_be_bytes)
+    }
+}
+
 /// Addresses as people read them: `"0x200000000000"`.
 pub(crate) mod address {
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -138,9 +172,7 @@ pub(crate) mod address {
     }
 
     fn parse(text: &str) -> Option<usize> {
-        let digits = text.strip_prefix("0x")?;
-        let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
-        plain.then(|| usize::from_str_radix(digits, 16).ok())?
+        usize::try_from(super::hexadecimal(text)?).ok()
     }
 
     /// The same where there may be none.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{Access, FRAME, OfdLiveness, PagePolicy, Region};
 
+use super::contents::ContentsInfo;
 use super::meta::{Meta, data_name};
 use super::{Backing, Segment, data, meta, modes};
 use crate::heap::{self, HeapError};
@@ -132,37 +133,8 @@ impl SegmentBuilder<'_> {
     /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if its memory or space is
     /// not there; one variant for each of the rest.
     pub fn create(self) -> Result<Segment, CreateError> {
-        let impossible = CreateError::Size {
-            size: self.size,
-            max: self.max_size,
-        };
-        let round = |bytes: usize| bytes.checked_next_multiple_of(FRAME);
-        let default = if self.max_size == 0 {
-            1 << 30
-        } else {
-            self.max_size
-        };
-        let max = default.max(self.size);
-        let (Some(size), Some(max_size)) = (round(self.size), round(max)) else {
-            return Err(impossible);
-        };
-        let asked = self.max_size == 0 || self.max_size >= self.size;
-        if size == 0 || max_size > 1 << 46 || !asked {
-            return Err(impossible);
-        }
-        let backing = self.backing.absolute()?;
-        let directory = backing.directory(self.registry, size)?;
-        let plan = Plan {
-            registry: self.registry,
-            name: Name::new(&self.name)?,
-            max_size,
-            mode: self.mode & 0o777,
-            backing,
-            directory,
-            pages: self.pages,
-            place: self.place,
-            cloned_from: None,
-        };
+        let (plan, size) = self.plan(None)?;
+        let max_size = plan.max_size;
         plan.build(|file, meta| {
             let refused = |source| CreateError::Data {
                 path: meta.data.clone(),
@@ -182,6 +154,63 @@ impl SegmentBuilder<'_> {
     }
 }
 
+impl<'a> SegmentBuilder<'a> {
+    /// What is to be made, and the bytes that it begins with.
+    pub(super) fn plan(
+        self,
+        contents: Option<ContentsInfo>,
+    ) -> Result<(Plan<'a>, usize), CreateError> {
+        let impossible = CreateError::Size {
+            size: self.size,
+            max: self.max_size,
+        };
+        let round = |bytes: usize| bytes.checked_next_multiple_of(FRAME);
+        let default = if self.max_size == 0 {
+            1 << 30
+        } else {
+            self.max_size
+        };
+        let max = default.max(self.size);
+        let (Some(size), Some(max_size)) = (round(self.size), round(max)) else {
+            return Err(impossible);
+        };
+        let asked = self.max_size == 0 || self.max_size >= self.size;
+        if size == 0 || max_size > 1 << 46 || !asked {
+            return Err(impossible);
+        }
+        if let Some(contents) = contents.as_ref().filter(|held| !held.is_named()) {
+            let kind = contents.kind.clone();
+            return Err(CreateError::Kind { kind });
+        }
+        let place = match (self.place, &contents) {
+            (Place::At(base), Some(_)) => {
+                return Err(CreateError::Base {
+                    base,
+                    max: max_size,
+                    why: "what another crate lays out has no address",
+                });
+            }
+            (_, Some(_)) => Place::Floating,
+            (place, None) => place,
+        };
+        let backing = self.backing.absolute()?;
+        let directory = backing.directory(self.registry, size)?;
+        let plan = Plan {
+            registry: self.registry,
+            name: Name::new(&self.name)?,
+            max_size,
+            mode: self.mode & 0o777,
+            backing,
+            directory,
+            pages: self.pages,
+            place,
+            cloned_from: None,
+            contents,
+        };
+        Ok((plan, size))
+    }
+}
+
 /// A segment about to be made, by creation or by cloning.
 pub(super) struct Plan<'a> {
     pub(super) registry: &'a Registry,
@@ -193,6 +222,28 @@ pub(super) struct Plan<'a> {
     pub(super) pages: PagePolicy,
     place: Place,
     pub(super) cloned_from: Option<Uuid>,
+    contents: Option<ContentsInfo>,
+}
+
+/// A segment that is being made aside: it is described, and has an empty data file.
+pub(super) struct Begun {
+    making: Making,
+    pub(super) meta: Meta,
+}
+
+impl Begun {
+    pub(super) fn control(&self) -> PathBuf {
+        self.making.directory().join("control")
+    }
+
+    /// The data file has its first bytes.
+    pub(super) fn link(&self, file: &File) -> Result<(), CreateError> {
+        self.meta.backing.accepts(file, &self.meta.data)?;
+        let link = self.making.directory().join("data");
+        symlink(&self.meta.data, &link).map_err(FileError::at("link", &link))?;
+        mneme_sys::fault!("space.create.linked");
+        Ok(())
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -210,6 +261,7 @@ impl<'a> Plan<'a> {
             pages: meta.pages,
             place: meta.base.map_or(Place::Floating, Place::At),
             cloned_from: Some(meta.uuid),
+            contents: None,
         })
     }
 
@@ -218,13 +270,29 @@ impl<'a> Plan<'a> {
         self,
         fill: impl FnOnce(File, &Meta) -> Result<(), CreateError>,
     ) -> Result<Segment, CreateError> {
-        let exists = || CreateError::Exists {
+        let (begun, file) = self.begin()?;
+        let check = file
+            .try_clone()
+            .map_err(FileError::at("open", &begun.meta.data))?;
+        fill(file, &begun.meta)?;
+        begun.link(&check)?;
+        make_control(&begun.control(), begun.meta.uuid)?;
+        mneme_sys::fault!("space.create.control");
+        self.publish(begun)
+    }
+
+    fn exists(&self) -> CreateError {
+        CreateError::Exists {
             name: self.name.to_string(),
-        };
+        }
+    }
+
+    /// Describes it aside, and makes its data file.
+    pub(super) fn begin(&self) -> Result<(Begun, File), CreateError> {
         let to = self.registry.segment_directory(&self.name);
         let uuid = Uuid::random().map_err(RegistryError::Random)?;
         let claimed = Making::claim(self.registry, uuid, &to)?;
-        let (lock, making) = claimed.ok_or_else(exists)?;
+        let (lock, making) = claimed.ok_or_else(|| self.exists())?;
         let base = match self.place {
             Place::Slot => Some(choose_base(self.registry, None, self.max_size)?),
             Place::At(base) => Some(choose_base(self.registry, Some(base), self.max_size)?),
@@ -241,30 +309,29 @@ impl<'a> Plan<'a> {
             data: self.directory.join(data_name(self.registry.uuid(), uuid)),
             cloned_from: self.cloned_from,
             boot: self.backing.is_memory().then(Uuid::of_this_boot),
+            contents: self.contents.clone(),
         };
-        let here = making.directory().to_owned();
-        json::write(&here.join("meta"), &meta, modes::meta(self.mode))?;
+        let description = making.directory().join("meta");
+        json::write(&description, &meta, modes::meta(self.mode))?;
         // The description holds the addresses now.
         drop(lock);
         mneme_sys::fault!("space.create.described");
 
         let file = data::create(&meta.data)?;
         mneme_sys::fault!("space.create.data");
-        let check = file
-            .try_clone()
-            .map_err(FileError::at("open", &meta.data))?;
-        fill(file, &meta)?;
-        self.backing.accepts(&check, &meta.data)?;
-        let link = here.join("data");
-        symlink(&meta.data, &link).map_err(FileError::at("link", &link))?;
-        mneme_sys::fault!("space.create.linked");
-        make_control(&here.join("control"), uuid)?;
-        mneme_sys::fault!("space.create.control");
-        modes::apply(&here, &meta.data, self.mode)?;
+        let begun = Begun { making, meta };
+        Ok((begun, file))
+    }
+
+    /// Gives it its permissions and, last, its name.
+    pub(super) fn publish(self, begun: Begun) -> Result<Segment, CreateError> {
+        let Begun { making, meta } = begun;
+        modes::apply(making.directory(), &meta.data, self.mode)?;
         mneme_sys::fault!("space.create.whole");
+        let to = self.registry.segment_directory(&self.name);
         match making.publish(&to)? {
             Published::Yes => Ok(Segment::new(self.registry.clone(), self.name, meta)),
-            Published::Exists => Err(exists()),
+            Published::Exists => Err(self.exists()),
         }
     }
 }

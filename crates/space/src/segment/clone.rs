@@ -29,8 +29,9 @@ impl Segment {
     ///
     /// # Errors
     /// [`CloneError::Enter`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
-    /// needs recovery; as creation does.
+    /// needs recovery; [`MapError::Contents`] if another crate lays it out, and knows how to copy it; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
+        self.without_contents()?;
         let name = Name::new(name).map_err(CreateError::from)?;
         let (control, _presence) = window::take_part(self)?;
         while_nobody_writes(self, &control, || {

@@ -24,6 +24,7 @@ pub(crate) mod word {
     pub(crate) const POISON: usize = 0;
     /// Of a segment on a medium that outlives the machine: in which boot it was changed since all of it was on the
     /// medium, or 0. Another boot's word says that the machine went down with changes that nobody had written through.
+    /// The one word that means the same where another crate lays the segment out.
     pub(crate) const UNSYNCED: usize = 1;
 
     /// What that word says. `CHANGING` without a holder of the lock says that he died.
@@ -72,7 +73,8 @@ pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, Ope
         Err(e) => return Err(FileError::at("read", path)(e).into()),
     }
     let found = RegionHeader::from_bytes(&bytes);
-    found.validate(MAGIC, FORMAT, LAYOUT_HASH).map_err(header)?;
+    let (magic, format, layout) = meta.layout();
+    found.validate(magic, format, layout).map_err(header)?;
     agree(&found, meta)?;
     // A machine that went down may have written the header and not yet the length: the segment is poisoned then, and
     // whoever recovers it makes it whole.

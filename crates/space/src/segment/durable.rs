@@ -13,7 +13,7 @@ use super::data::word;
 use super::meta::Meta;
 
 /// A word that no other boot of this machine has, and that is not 0.
-fn this_boot() -> u64 {
+pub(super) fn this_boot() -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     *BOOT.get_or_init(|| {
         let id = u128::from_le_bytes(mneme_sys::boot_id());

@@ -8,6 +8,8 @@ use mneme_sys::{FRAME, PagePolicy};
 use serde::{Deserialize, Serialize};
 
 use super::Backing;
+use super::contents::ContentsInfo;
+use super::data;
 use crate::registry::{GIB, json};
 use crate::{DescriptionError, Uuid};
 
@@ -39,6 +41,9 @@ pub(crate) struct Meta {
     /// Of memory: the boot of the machine that has it.
     #[serde(default)]
     pub(crate) boot: Option<Uuid>,
+    /// What its bytes are, if another crate lays them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) contents: Option<ContentsInfo>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,11 +71,27 @@ impl Meta {
                 return Some("its address is impossible");
             }
         }
+        if let Some(contents) = &self.contents {
+            if self.base.is_some() {
+                return Some("it holds what has no address, and has one");
+            }
+            if !contents.is_named() {
+                return Some("what it holds has an impossible name");
+            }
+        }
         let named = self.data.file_name().and_then(|name| name.to_str());
         if !self.data.is_absolute() || named.and_then(uuid_in) != Some(self.uuid) {
             return Some("its data file is not one of a segment's");
         }
         None
+    }
+
+    /// The magic, format and layout with which its data begin.
+    pub(crate) fn layout(&self) -> ([u8; 8], u32, u64) {
+        match &self.contents {
+            None => (data::MAGIC, data::FORMAT, data::LAYOUT_HASH),
+            Some(contents) => (contents.magic, contents.format, contents.layout_hash),
+        }
     }
 
     /// The addresses that it occupies wherever it is mapped.

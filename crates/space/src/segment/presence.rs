@@ -12,11 +12,12 @@ use std::path::Path;
 
 use mneme_sys::{LivenessError, SharedByte};
 
+use super::writers::Writing;
 use crate::{MapError, RegistryError};
 
 /// Beyond the end of any file.
 const FIRST: u64 = 1 << 62;
-const LAST: u64 = FIRST + (1 << 48) - 1;
+pub(super) const LAST: u64 = FIRST + (1 << 48) - 1;
 
 /// Which byte stands for a control file: two have different ones, but for one pair in 2^48.
 #[derive(Debug, Clone, Copy)]
@@ -30,9 +31,15 @@ impl Way {
     }
 }
 
-/// As long as this lives, it is known that this process takes part.
+/// As long as this lives, it is known that this process takes part in a segment's data: nobody removes them, or comes in
+/// by another control file. `Send + Sync`; a forked child has no part in it.
+///
+/// Of a segment that [another crate lays out](crate::Contents), on a backing that outlives the machine: if it was the last
+/// that had the segment open for writing, dropping it writes all through to the medium and waits for that.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub struct Presence {
+    /// Ends before the rest.
+    _writing: Option<Writing>,
     _held: SharedByte,
 }
 
@@ -53,7 +60,18 @@ impl Presence {
                 });
             }
         }
-        Ok(Self { _held: held })
+        Ok(Self {
+            _writing: None,
+            _held: held,
+        })
+    }
+
+    /// The same for one who may write what has no lock of this crate's.
+    pub(super) fn writing(self, writing: Writing) -> Self {
+        Self {
+            _writing: Some(writing),
+            ..self
+        }
     }
 }
 

@@ -30,8 +30,10 @@ impl Segment {
     /// Whether it can be entered, and who is in the way. Waits for nobody.
     ///
     /// # Errors
-    /// This process cannot take part in the segment; a part of it is damaged or gone.
+    /// This process cannot take part in the segment; a part of it is damaged or gone; [`MapError::Contents`] if another
+    /// crate lays it out, with locks of its own.
     pub fn condition(&self) -> Result<Condition, RestoreError> {
+        self.without_contents()?;
         let control = window::open_control(&self.control(), self.uuid())?;
         let slot = window::slot(&control)?;
         let gate = control.fenced_gate(SEGMENT_GATE);
@@ -68,6 +70,8 @@ impl Segment {
     /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If it fails half-way, or the
     /// process dies, this segment is poisoned.
     pub fn restore_from(&self, other: &Segment) -> Result<(), RestoreError> {
+        self.without_contents()?;
+        other.without_contents()?;
         let (this, that) = (self.meta(), other.meta());
         let alike = (this.base, this.max_size) == (that.base, that.max_size);
         if !alike || this.uuid == that.uuid {

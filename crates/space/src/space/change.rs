@@ -14,7 +14,7 @@ impl Space {
     /// attached have it when they enter next.
     ///
     /// # Errors
-    /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating),
+    /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating), [`Contents`](SpaceChangeError::Contents),
     /// [`Overlap`](SpaceChangeError::Overlap) with a member,
     /// [`OtherRegistry`](SpaceChangeError::OtherRegistry), [`Full`](SpaceChangeError::Full);
     /// [`SpaceOpenError::Stale`](crate::SpaceOpenError::Stale) if the segment has been removed or made anew since it was opened.
@@ -22,6 +22,10 @@ impl Space {
         let name = segment.name().to_string();
         if segment.registry().uuid() != self.registry().uuid() {
             return Err(SpaceChangeError::OtherRegistry { name });
+        }
+        if let Some(kind) = segment.contents() {
+            let kind = kind.to_owned();
+            return Err(SpaceChangeError::Contents { name, kind });
         }
         let Some(addresses) = segment.meta().addresses() else {
             return Err(SpaceChangeError::Floating { name });

@@ -116,6 +116,14 @@ pub enum SpaceChangeError {
         /// It.
         name: String,
     },
+    /// Another crate lays out what the segment holds: no section enters it.
+    #[error("segment {name:?} holds a {kind}, which only its own operations open")]
+    Contents {
+        /// It.
+        name: String,
+        /// What it holds, in words.
+        kind: String,
+    },
     /// The two cannot be mapped at a time: one is the other's clone, or was given its address.
     #[error("segment {name:?} lies where the member {with:?} lies")]
     Overlap {

@@ -1,6 +1,7 @@
 //! A registry of a test's own: its own directory, its own addresses, nothing left behind.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
+pub mod toy;
 pub mod visitor;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,328 @@
+//! Segments whose bytes another crate lays out: a log store, for instance.
+//!
+//! **This crate names them, finds them, knows who has them open, and removes them; it never reads or writes their bytes**,
+//! but for one word of the header. Such a segment floats. Its data file begins with a [`RegionHeader`] of the other
+//! crate's, by a magic, format and layout of its own, and its control file is the other crate's too: participants are
+//! those of its own [`mneme_sync`] region. Both headers tell this crate what it needs to know. The description says what
+//! the segment holds, so that nobody takes it for something else.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use mneme_sys::{
+    Access, Liveness, OfdLiveness, PagePolicy, Region, RegionError, RegionHeader, Reserve,
+};
+use serde::{Deserialize, Serialize};
+
+use super::builder::Begun;
+use super::meta::Meta;
+use super::presence::{Presence, Way};
+use super::writers::{self, Writing};
+use super::{Segment, SegmentBuilder, data, durable};
+use crate::registry::json;
+use crate::window::{self, Control};
+use crate::{CreateError, CreateWithError, FileError, MapError, Uuid};
+
+/// What a segment's bytes are, if another crate lays them out: what is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contents {
+    /// In words, for those who look at the registry: "log store". At most 64 bytes, no control characters.
+    pub kind: &'static str,
+    /// The magic with which the data begin.
+    pub magic: [u8; 8],
+    /// The version of their format.
+    pub format: u32,
+    /// A hash over their layout.
+    pub layout_hash: u64,
+}
+
+/// What a segment's bytes are, if another crate lays them out: what its description says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContentsInfo {
+    /// In words.
+    pub kind: String,
+    /// The magic with which the data begin.
+    #[serde(with = "json::magic")]
+    pub magic: [u8; 8],
+    /// The version of their format.
+    pub format: u32,
+    /// A hash over their layout.
+    #[serde(with = "json::word")]
+    pub layout_hash: u64,
+}
+
+impl From<&Contents> for ContentsInfo {
+    fn from(contents: &Contents) -> Self {
+        Self {
+            kind: contents.kind.to_owned(),
+            magic: contents.magic,
+            format: contents.format,
+            layout_hash: contents.layout_hash,
+        }
+    }
+}
+
+impl std::fmt::Display for ContentsInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let magic = self.magic.escape_ascii();
+        let Self {
+            kind,
+            format,
+            layout_hash,
+            ..
+        } = self;
+        write!(
+            f,
+            "a {kind} ({magic}, format {format}, layout {layout_hash:#018x})"
+        )
+    }
+}
+
+impl ContentsInfo {
+    /// Whether what it is can be shown to people.
+    pub(super) fn is_named(&self) -> bool {
+        (1..=64).contains(&self.kind.len()) && !self.kind.chars().any(char::is_control)
+    }
+}
+
+/// The two regions of a segment whose contents another crate lays out, and what says to others that it is in use.
+///
+/// The regions are withheld from forked children. Who takes this apart keeps `presence` for longer than the regions.
+pub struct Parts {
+    /// The segment's identity: the data's header has it, and the control region is of data of this identity.
+    pub uuid: Uuid,
+    /// The data. Memory or space is not taken when the region grows, but when it is asked for; whoever hands out its
+    /// bytes does that. Mapped as it was asked for; if that is for reading only, it can never become writable.
+    pub data: Region,
+    /// The control file, always writable, with all of its memory taken.
+    pub control: Region,
+    /// Who lives, by locks on the control file.
+    pub liveness: Arc<dyn Liveness>,
+    /// Keeps others from taking the segment for unused, and its data from being removed.
+    pub presence: Presence,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts")
+            .field("uuid", &self.uuid)
+            .field("data", &self.data)
+            .field("control", &self.control)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SegmentBuilder<'_> {
+    /// Makes a segment that another crate lays out, all or nothing: `lay_out` is given its parts, with data of the size
+    /// asked for and a control file of `control_bytes`, both zeros, before anybody else can know of it. It writes a
+    /// header with the identity given, the magic, format and layout of `contents`, and the region's greatest size. Word 1
+    /// of that header's [client words](RegionHeader::client) is this crate's, and 0. The parts may be kept for use.
+    ///
+    /// The segment floats. Its data take memory or space as `lay_out` and its successors reserve it, not now; the control
+    /// file takes its own at once.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`CreateWithError::LayOut`] if `lay_out` fails; [`CreateWithError::Header`] if it
+    /// wrote another header than it should have; [`CreateError::Base`] if an address was asked for. Nothing of the
+    /// segment exists then.
+    pub fn create_with<E>(
+        self,
+        contents: &Contents,
+        control_bytes: usize,
+        lay_out: impl FnOnce(Parts) -> Result<(), E>,
+    ) -> Result<Segment, CreateWithError<E>> {
+        let (plan, size) = self.plan(Some(contents.into()))?;
+        let (begun, file) = plan.begin()?;
+        let parts = begun.parts(&file, size, control_bytes)?;
+        mneme_sys::fault!("space.contents.parts");
+        lay_out(parts).map_err(CreateWithError::LayOut)?;
+        mneme_sys::fault!("space.contents.laid-out");
+        let meta = &begun.meta;
+        data::examine_file(&file, meta).map_err(CreateWithError::Header)?;
+        begun.write_through(&file)?;
+        mneme_sys::fault!("space.contents.durable");
+        Ok(plan.publish(begun)?)
+    }
+}
+
+impl Begun {
+    /// Makes the files of a new segment as large as they shall be, and is its first participant.
+    fn parts(&self, file: &File, size: usize, control_bytes: usize) -> Result<Parts, CreateError> {
+        let meta = &self.meta;
+        let of_data = |source| CreateError::Data {
+            path: meta.data.clone(),
+            source,
+        };
+        let again = file
+            .try_clone()
+            .map_err(FileError::at("open", &meta.data))?;
+        let data = map_lazily(again, Access::ReadWrite, meta).map_err(of_data)?;
+        data.grow(size).map_err(of_data)?;
+        mneme_sys::fault!("space.contents.sized");
+        self.link(file)?;
+
+        let path = self.control();
+        let of_control = |source: RegionError| CreateError::Data {
+            path: path.clone(),
+            source,
+        };
+        let file_of_control = data::create(&path)?;
+        let found = file_of_control
+            .metadata()
+            .map_err(FileError::at("examine", &path))?;
+        let liveness = OfdLiveness::reopen(file_of_control.as_fd(), 0).map_err(|source| {
+            crate::RegistryError::Lock {
+                path: path.clone(),
+                source,
+            }
+        })?;
+        let access = Access::ReadWrite;
+        let control = Region::map(
+            file_of_control.into(),
+            access,
+            control_bytes,
+            PagePolicy::Small,
+        )
+        .map_err(of_control)?;
+        control.grow(control_bytes).map_err(of_control)?;
+        mneme_sys::fault!("space.contents.control");
+        data.dont_fork().map_err(of_data)?;
+        control.dont_fork().map_err(of_control)?;
+
+        let joined = Presence::announce(file, &meta.data, Way::by(&found)).and_then(|presence| {
+            if !durable::is_durable(meta) {
+                return Ok(presence);
+            }
+            Ok(presence.writing(Writing::of_new(file, &meta.data)?))
+        });
+        Ok(Parts {
+            uuid: meta.uuid,
+            data,
+            control,
+            liveness: Arc::new(liveness),
+            presence: joined.map_err(Box::new)?,
+        })
+    }
+
+    /// What was laid out is on its medium, where it has one, before it has a name.
+    fn write_through(&self, file: &File) -> Result<(), CreateError> {
+        if !durable::is_durable(&self.meta) {
+            return Ok(());
+        }
+        writers::settle(file, &self.meta.data).map_err(Box::new)?;
+        if let Some(directory) = self.meta.data.parent() {
+            json::sync_directory(directory)?;
+        }
+        let control = self.control();
+        let synced = File::open(&control).and_then(|file| file.sync_all());
+        Ok(synced.map_err(FileError::at("write through", &control))?)
+    }
+}
+
+impl Segment {
+    /// What its bytes are, in words, if another crate lays them out.
+    #[must_use]
+    pub fn contents(&self) -> Option<&str> {
+        let contents = self.meta().contents.as_ref();
+        contents.map(|contents| contents.kind.as_str())
+    }
+
+    /// Opens a segment that another crate has laid out: maps its data with that access and its control file for writing,
+    /// and says that this process has it in use. This crate takes no part in the control region: the caller does.
+    ///
+    /// Of a backing that outlives the machine, the last who had it open for writing and leaves writes all through, which
+    /// dropping `presence` waits for; so does the next who opens it.
+    ///
+    /// # Errors
+    /// [`MapError::OtherContents`] if it is not what is asked for, of that very format and layout;
+    /// [`MapError::NotClean`] if the machine went down while it was in use; [`MapError::NotWritable`];
+    /// [`MapError::OtherControl`]; a part is damaged or gone. Nothing is touched then.
+    pub fn parts(&self, contents: &Contents, access: Access) -> Result<Parts, MapError> {
+        let meta = self.meta();
+        let wanted = ContentsInfo::from(contents);
+        if meta.contents.as_ref() != Some(&wanted) {
+            return Err(MapError::OtherContents {
+                name: self.name().to_string(),
+                holds: meta.contents.clone().map(Box::new),
+                wanted: Box::new(wanted),
+            });
+        }
+        let Control {
+            region: control,
+            liveness,
+            way,
+        } = window::map_control(&self.control())?;
+        control.dont_fork()?;
+        let file = window::open_data(meta, access)?;
+        // Before it is mapped: a header that is gone would be found by a fault.
+        let header = data::examine_file(&file, meta)?;
+        let mut presence = Presence::announce(&file, &meta.data, way)?;
+        let path: &Path = &meta.data;
+        if !durable::is_of_this_boot(header.client[data::word::UNSYNCED], meta) {
+            return Err(MapError::NotClean {
+                path: path.to_owned(),
+            });
+        }
+        if durable::is_durable(meta) && access == Access::ReadWrite {
+            presence = presence.writing(Writing::begin(&file, path)?);
+        }
+        let data = map_lazily(file, access, meta)?;
+        data.dont_fork()?;
+        Ok(Parts {
+            uuid: meta.uuid,
+            data,
+            control,
+            liveness: Arc::new(liveness),
+            presence,
+        })
+    }
+
+    /// For all that only segments of this crate's own layout have.
+    pub(crate) fn without_contents(&self) -> Result<(), MapError> {
+        match self.contents() {
+            None => Ok(()),
+            Some(kind) => Err(MapError::Contents {
+                name: self.name().to_string(),
+                kind: kind.to_owned(),
+            }),
+        }
+    }
+}
+
+fn map_lazily(file: File, access: Access, meta: &Meta) -> Result<Region, RegionError> {
+    let (max, pages) = (meta.max_size, meta.pages);
+    Region::map_with(file.into(), access, max, pages, Reserve::Lazy)
+}
+
+/// What is wrong with the control file of such a segment, if that is known. It is not opened as a participant's, for
+/// whoever does that changes it: that is for those who know what is in it.
+pub(crate) fn control_damage(control: &Path, kind: &str) -> Option<String> {
+    let lost = |what: &str| {
+        Some(format!(
+            "{what}, so that nobody can open the {kind}; it is not made anew, for it was a part of the {kind} and what it \
+             held cannot be known"
+        ))
+    };
+    let is_file = std::fs::symlink_metadata(control).is_ok_and(|found| found.is_file());
+    if !is_file {
+        return lost("it is missing");
+    }
+    // One that this process may not open is not judged.
+    let mut options = File::options();
+    let file = mneme_sys::files::open_plain(control, options.read(true)).ok()?;
+    let mut bytes = [0; mneme_sys::HEADER_LEN];
+    if std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).is_err() {
+        return lost("it is shorter than its header");
+    }
+    let header = RegionHeader::from_bytes(&bytes);
+    if !mneme_sync::Participants::are_described_by(&header) {
+        return lost("it does not begin as a control file does");
+    }
+    match file.metadata() {
+        Ok(found) if found.len() < header.committed_len => lost("it is shorter than it was made"),
+        _ => None,
+    }
+}

@@ -1,0 +1,175 @@
+//! Who may be changing a durable segment whose contents another crate lays out, which has no lock of this crate's.
+//!
+//! **Such a segment is taken for whole after the machine went down only if all who had it open for writing had left, and
+//! all that they wrote was on its medium by then.** The first of them notes the boot in the header
+//! ([`word::UNSYNCED`]), before he can write; the last one who leaves writes all through, and takes the note back. Who is
+//! killed does neither: in this boot the kernel has all that he wrote.
+//!
+//! Each writer holds a byte of the data file together with the others, so that the last one knows that he is; coming and
+//! going are done under a lock on the byte before it, one at a time. The kernel lets go of both for the dead.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mneme_sys::{Clock, Liveness, LivenessError, OfdLiveness, SharedByte, SystemClock, fork};
+
+use super::data::word;
+use super::durable::this_boot;
+use super::presence;
+use crate::{FileError, MapError};
+
+/// The lock of those who come and go.
+const DOOR: u64 = presence::LAST + 1;
+/// What all writers hold together.
+const WRITERS: u64 = DOOR + 1;
+
+/// How long one waits at the door. Who is there before may be writing to a slow medium, or be stopped.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long before the door is tried again.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// Where the word lies in the file.
+const UNSYNCED: u64 = std::mem::offset_of!(mneme_sys::RegionHeader, client) as u64
+    + word::UNSYNCED as u64 * size_of::<u64>() as u64;
+
+/// As long as this lives, the segment is open for writing. The last to be dropped writes all through.
+#[derive(Debug)]
+pub(super) struct Writing {
+    file: File,
+    path: PathBuf,
+    /// Always there until it is dropped.
+    held: Option<SharedByte>,
+    /// Of forks: a child has no part in it.
+    generation: u32,
+}
+
+impl Writing {
+    /// Opens a segment for writing, by its data file, which was opened so.
+    ///
+    /// # Errors
+    /// [`MapError::NotClean`]; [`MapError::Door`]; the file system's.
+    pub(super) fn begin(file: &File, path: &Path) -> Result<Self, MapError> {
+        let _door = Door::pass(file, path)?;
+        let noted = read(file).map_err(FileError::at("read", path))?;
+        if noted != 0 && noted != this_boot() {
+            return Err(MapError::NotClean {
+                path: path.to_owned(),
+            });
+        }
+        let writing = Self::of_new(file, path)?;
+        mneme_sys::fault!("space.writers.held");
+        if noted == 0 {
+            note(file, this_boot()).map_err(FileError::at("write through", path))?;
+        }
+        mneme_sys::fault!("space.writers.noted");
+        Ok(writing)
+    }
+
+    /// The same of one that has no header yet, and no name.
+    pub(super) fn of_new(file: &File, path: &Path) -> Result<Self, MapError> {
+        let held = SharedByte::take(file, WRITERS).map_err(refused(path))?;
+        let file = file.try_clone().map_err(FileError::at("open", path))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            held: Some(held),
+            generation: fork::generation(),
+        })
+    }
+
+    /// What cannot be done leaves the note where it is: then it says less than is true, and nothing false.
+    fn leave(&mut self) -> Result<(), MapError> {
+        let others = |held: &SharedByte| {
+            held.others_hold(WRITERS..=WRITERS)
+                .map_err(refused(&self.path))
+        };
+        let failed = || FileError::at("write through", &self.path);
+        let Some(held) = &self.held else {
+            return Ok(());
+        };
+        if !others(held)? {
+            // Most of it while nobody waits for this.
+            self.file.sync_data().map_err(failed())?;
+        }
+        let _door = Door::pass(&self.file, &self.path)?;
+        if !others(held)? {
+            self.file.sync_all().map_err(failed())?;
+            mneme_sys::fault!("space.writers.synced");
+            note(&self.file, 0).map_err(failed())?;
+            mneme_sys::fault!("space.writers.cleared");
+        }
+        // Before the door is open: the next to leave counts who is still here.
+        self.held = None;
+        Ok(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if self.generation == fork::generation() {
+            let _ = self.leave();
+        }
+    }
+}
+
+/// Writes a segment through that was just made; if whoever laid it out has kept it open, notes that.
+pub(super) fn settle(file: &File, path: &Path) -> Result<(), MapError> {
+    let failed = || FileError::at("write through", path);
+    let _door = Door::pass(file, path)?;
+    let kept = SharedByte::is_any_held(path, WRITERS..=WRITERS).map_err(refused(path))?;
+    note(file, if kept { this_boot() } else { 0 }).map_err(failed())?;
+    Ok(file.sync_all().map_err(failed())?)
+}
+
+/// The lock of those who come and go, until it is dropped.
+struct Door(OfdLiveness);
+
+impl Door {
+    fn pass(file: &File, path: &Path) -> Result<Self, MapError> {
+        // An opening each, so that threads exclude one another as processes do.
+        let door = OfdLiveness::reopen(file.as_fd(), DOOR).map_err(refused(path))?;
+        let began = SystemClock.now_ns();
+        loop {
+            match door.claim(0) {
+                Ok(()) => return Ok(Self(door)),
+                Err(LivenessError::Held { .. }) => {}
+                Err(source) => return Err(refused(path)(source)),
+            }
+            let waited = Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
+            if waited >= PATIENCE {
+                return Err(MapError::Door {
+                    path: path.to_owned(),
+                    waited,
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.0.release(0);
+    }
+}
+
+fn read(file: &File) -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, UNSYNCED)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// By the file and not by a mapping: whoever leaves last has none any more. Nobody else writes this word.
+fn note(file: &File, boot: u64) -> std::io::Result<()> {
+    file.write_all_at(&boot.to_le_bytes(), UNSYNCED)?;
+    file.sync_data()
+}
+
+fn refused(path: &Path) -> impl FnOnce(LivenessError) -> MapError {
+    let path = path.to_owned();
+    move |source| MapError::Liveness { path, source }
+}
