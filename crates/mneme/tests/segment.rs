@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::Registry;
-use mneme_space::{Attachment, Segment};
-use mneme_sys::Access;
+use mneme_space::{Attachment, Contents, Parts, Segment};
+use mneme_sys::{Access, RegionHeader};
 
 #[test]
 fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
@@ -131,6 +131,50 @@ fn a_damaged_segment_is_listed_with_its_reason_beside_the_others() {
     let bad = |finding: &serde_json::Value| finding["path"].as_str().unwrap().contains("bad");
     assert!(found.as_array().unwrap().iter().any(bad), "{found}");
     std::fs::write(&meta, &whole).unwrap();
+}
+
+#[test]
+fn what_another_crate_lays_out_is_listed_as_what_it_is() {
+    let registry = Registry::new("segment", "laid-out");
+    let toy = Contents {
+        kind: "toy box",
+        magic: *b"MnemeToy",
+        format: 1,
+        layout_hash: 2,
+    };
+    // A header and, in the control file, nothing.
+    let lay_out = |parts: Parts| {
+        let header = RegionHeader::new(toy.magic, toy.format, toy.layout_hash, &parts.data)?;
+        let uuid = parts.uuid.to_bytes();
+        let written = RegionHeader { uuid, ..header }.write(&parts.data);
+        written.map_err(std::io::Error::other)
+    };
+    let opened = mneme_space::Registry::open(&registry.root).unwrap();
+    let made = opened.segment("toys").create_with(&toy, 4096, lay_out);
+    made.unwrap();
+    registry.done(&["create", "heap"]);
+    registry.done(&["create", "plain", "--floating"]);
+
+    let list = registry.done(&["ls"]);
+    for (name, holds) in [("toys", "toy box"), ("heap", "heap"), ("plain", "bytes")] {
+        let is_said = |line: &str| line.starts_with(name) && line.contains(holds);
+        assert!(list.lines().any(is_said), "{list}");
+        let shown = registry.json(&["show", name, "--json"]);
+        assert_eq!(shown["contents"], holds);
+    }
+    assert!(registry.done(&["show", "toys"]).contains("toy box"));
+    let checked = registry.done(&["check", "toys"]);
+    assert!(checked.starts_with("toys: toy box, whole"), "{checked}");
+    assert!(checked.contains("it is not made anew"), "{checked}");
+    for refused in [
+        &["grow", "toys", "8mb"][..],
+        &["clone", "toys", "more"],
+        &["unstick", "toys"],
+    ] {
+        let said = registry.refused(refused);
+        assert!(said.contains("holds a toy box"), "{said}");
+    }
+    registry.done(&["rm", "toys"]);
 }
 
 /// The segment as a program has it, which panics in the middle of a change.

@@ -154,7 +154,11 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             // That it is there, and can be opened, before anything is said of its parts.
             Some(name) => {
                 let segment = Segment::open(&registry, &name)?;
-                let (directory, data) = (segment.directory(), segment.info()?.data);
+                let info = segment.info()?;
+                if !json {
+                    println!("{name}: {}, {}", contents_word(&info), state_word(&info));
+                }
+                let (directory, data) = (segment.directory(), info.data);
                 registry::check(&registry, Some(&[&directory, &data]), clean, json)
             }
         },
@@ -202,15 +206,16 @@ fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
                 size::show(info.max_size as u64),
                 format!("{:o}", info.mode),
                 backing_word(&info.backing).to_owned(),
+                contents_word(&info).to_owned(),
                 state_word(&info).to_owned(),
             ]),
             Err(error) if json => {
                 values.push(json!({ "name": name.as_str(), "error": super::with_causes(&error) }));
             }
             Err(error) => {
-                let mut row = [const { String::new() }; 6];
+                let mut row = [const { String::new() }; 7];
                 row[0] = name.to_string();
-                row[5] = super::with_causes(&error);
+                row[6] = super::with_causes(&error);
                 rows.push(row);
             }
         }
@@ -220,7 +225,9 @@ fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     } else if rows.is_empty() {
         println!("no segments in {}", registry.root().display());
     } else {
-        let head = ["NAME", "SIZE", "MAX", "MODE", "BACKING", "STATE"];
+        let head = [
+            "NAME", "SIZE", "MAX", "MODE", "BACKING", "CONTENTS", "STATE",
+        ];
         print!("{}", table(head, &rows));
     }
     Ok(())
@@ -228,6 +235,15 @@ fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
 
 fn state_word(info: &SegmentInfo) -> &'static str {
     if info.poisoned { "poisoned" } else { "whole" }
+}
+
+/// What it holds: contents of another crate's, a heap, or whatever whoever maps it puts there.
+fn contents_word(info: &SegmentInfo) -> &str {
+    match (&info.contents, info.base) {
+        (Some(contents), _) => &contents.kind,
+        (None, Some(_)) => "heap",
+        (None, None) => "bytes",
+    }
 }
 
 fn backing_word(backing: &Backing) -> &'static str {
@@ -250,6 +266,7 @@ fn as_json(segment: &Segment, info: &SegmentInfo) -> Value {
         "backing": backing_word(&info.backing),
         "data": info.data,
         "cloned_from": info.cloned_from.map(|uuid| uuid.to_string()),
+        "contents": contents_word(info),
         "poisoned": info.poisoned,
     })
 }
@@ -268,6 +285,7 @@ fn described(segment: &Segment, info: &SegmentInfo) -> String {
         ("mode", format!("{:o}", info.mode)),
         ("backing", backing_word(&info.backing).to_owned()),
         ("data", info.data.display().to_string()),
+        ("contents", contents_word(info).to_owned()),
         ("state", state_word(info).to_owned()),
     ];
     if let Some(original) = info.cloned_from {
