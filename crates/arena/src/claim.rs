@@ -10,7 +10,7 @@
 use crate::arena::Arena;
 use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
 use crate::repair::Kind;
-use crate::{ClaimError, InvalidClaim, ReleaseError};
+use crate::{ClaimError, InvalidClaim};
 use mneme_sync::{Lane, Slot};
 use mneme_sys::NodeId;
 use std::ops::Range;
@@ -83,6 +83,10 @@ impl Arena {
             frames,
         };
         self.reach(extent)?;
+        // Before anything says that somebody had these frames: who finds it said believes that they have their space.
+        for frame in table.never_claimed(range.clone()) {
+            self.back(Frame(frame))?;
+        }
         let summary = self.summary()?;
 
         let intent = slot.intent(Lane::Arena);
@@ -113,17 +117,6 @@ impl Arena {
         mneme_sys::fault!("arena.claim.unlocked");
         intent.clear();
         mneme_sys::fault!("arena.claim.cleared");
-        // Nobody waits for the file system with the lock held; who dies here has claimed and not adopted.
-        if let Err(refused) = self.backed.back(&self.region, extent) {
-            return Err(match self.release(slot, extent) {
-                Ok(()) => ClaimError::Backing(refused),
-                Err(ReleaseError::Stalled(stalled)) => stalled.into(),
-                Err(_) => ClaimError::Damaged {
-                    frame: extent.start,
-                },
-            });
-        }
-        mneme_sys::fault!("arena.claim.backed");
         Ok(extent)
     }
 

@@ -254,6 +254,14 @@ impl<'a, W: Word> Table<'a, W> {
         Ok(highest.wrapping_add(1))
     }
 
+    /// Those of these free frames that nobody has had since the arena was made.
+    pub fn never_claimed(&self, frames: Range<u32>) -> impl Iterator<Item = u32> {
+        frames.filter(|frame| {
+            let status = self.get(*frame).and_then(DescriptorOf::status);
+            status.is_some_and(|status| status.generation == 0)
+        })
+    }
+
     /// Makes free frames a run in state `Claimed`; `step` is called after each. Lock holder only, with the intent
     /// written.
     pub fn write_run(

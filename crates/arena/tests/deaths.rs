@@ -25,14 +25,13 @@ const SHAPE: Shape = Shape {
 };
 
 /// Where a claim can die; a test insists that it does, at each.
-const CLAIM: [&str; 7] = [
+const CLAIM: [&str; 6] = [
     "arena.claim.intent",
     "arena.claim.descriptor",
     "arena.claim.summary",
     "arena.claim.refreshed",
     "arena.claim.unlocked",
     "arena.claim.cleared",
-    "arena.claim.backed",
 ];
 /// Where a release can die; a test insists that it does, at each.
 const RELEASE: [&str; 6] = [

@@ -85,7 +85,8 @@ impl Core {
             }
             let bytes = u64::from(next) * FRAME_BYTES;
             let range = bytes as usize..(bytes + FRAME_BYTES) as usize;
-            if self.mem.region().prefault(range).is_err() {
+            let backed = self.arena.back(Frame(next));
+            if backed.is_err() || self.mem.region().prefault(range).is_err() {
                 // No memory: who needs it hears of it.
                 break;
             }

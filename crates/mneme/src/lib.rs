@@ -57,10 +57,45 @@ pub use mneme_log::{
     Updated, Value, WriteError,
 };
 
+pub use mneme_shared::{
+    Access, AttachError, Backing, CreateError, Registry, SharedStore, StoreOptions,
+};
+
+/// Attaches the store that a server serves, or that another program made, for reading: `default`, unless it was given
+/// another name. A lookup is a lookup in this process then, beside the server, without a socket.
+///
+/// The registry is `$MNEME_DIR`, else `mneme` in the user's runtime directory, as for the `mneme` command; see
+/// [`SharedStore`] for another.
+///
+/// ```no_run
+/// let store = mneme::attach("default")?;
+/// if let Some(name) = store.get(b"user:1")? {
+///     println!("{}", String::from_utf8_lossy(&name));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// One variant of [`AttachError`] for each thing that may be missing, other than expected, or damaged.
+pub fn attach(name: &str) -> Result<SharedStore, AttachError> {
+    SharedStore::attach(&Registry::open_default()?, name)
+}
+
+/// The same for reading and writing: what is written here, the server's clients see at once.
+///
+/// # Errors
+/// As [`attach`]; the segment's permissions forbid it.
+pub fn attach_writable(name: &str) -> Result<SharedStore, AttachError> {
+    SharedStore::attach_writable(&Registry::open_default()?, name)
+}
+
 /// The Redis-compatible server, for programs that serve their store beside using it.
 #[cfg(feature = "server")]
 pub mod server {
-    pub use mneme_server::{Memory, Running, ServeError, Server, StartError, Stopper, resp};
+    pub use mneme_server::{
+        Found, Memory, Opening, Origin, Running, ServeError, Server, StartError, Stopper,
+        StoreOptions, resp,
+    };
 }
 
 /// The README's example.

@@ -5,18 +5,19 @@
     reason = "a test that panics fails"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::serving::{self, Serving};
+
+/// A server of memory of its own.
 fn mneme(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
-    command.arg("serve").args(arguments);
-    // What the tester's environment says does not count.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
-        command.env_remove(name);
-    }
+    let mut command = serving::command(arguments);
+    command.env("MNEME_PRIVATE", "yes");
     command
 }
 
@@ -37,73 +38,6 @@ fn outcome(arguments: &[&str]) -> (Option<i32>, String) {
     }
     let Output { status, stderr, .. } = process.wait_with_output().unwrap();
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
-}
-
-/// A server that is killed at the end, if it has not ended by then.
-struct Serving {
-    process: Child,
-    banner: String,
-}
-
-impl Serving {
-    fn start(mut command: Command) -> Self {
-        let mut process = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
-        let mut banner = String::new();
-        while !banner.contains("Stop it:") {
-            let read = lines.read_line(&mut banner).unwrap();
-            assert!(read > 0, "it ended: {banner}");
-        }
-        Self { process, banner }
-    }
-
-    fn port(&self) -> u16 {
-        let line = self
-            .banner
-            .lines()
-            .find(|line| line.contains("listening on"))
-            .unwrap();
-        line.rsplit(':').next().unwrap().trim().parse().unwrap()
-    }
-
-    fn client(&self) -> TcpStream {
-        let client = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
-        client
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        client
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args([name, &self.process.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
-    }
-
-    /// The exit code and everything on standard error.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut log = String::new();
-        self.process
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut log)
-            .unwrap();
-        (self.process.wait().unwrap().code(), log)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 const SMALL: [&str; 4] = ["--port", "0", "--memory", "64mb"];

@@ -81,6 +81,7 @@ impl EventLoop {
             self.take_mail();
             self.serve_ready();
             self.look_after_paused();
+            self.shared.settle();
         }
         self.say_goodbye(&mut events)
     }
@@ -97,7 +98,7 @@ impl EventLoop {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let timeout = if !self.ready.is_empty() {
             Some(Duration::ZERO)
-        } else if self.accept_again || !self.paused.is_empty() {
+        } else if self.accept_again || !self.paused.is_empty() || !self.shared.is_settled() {
             Some(RETRY)
         } else {
             None

@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backing;
 mod client;
 mod commands;
 mod connection;
@@ -36,4 +37,6 @@ mod settings;
 mod shared;
 mod version;
 
+pub use backing::Origin;
+pub use mneme_shared::{Found, Opening, Registry, StoreOptions};
 pub use server::{Memory, Running, ServeError, Server, StartError, Stopper};

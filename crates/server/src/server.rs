@@ -9,17 +9,20 @@ use std::thread::JoinHandle;
 use mio::{Poll, Waker};
 use mneme_sys::{Clock, SystemClock};
 
+use crate::backing::{Backing, Origin, Wanted};
 use crate::event_loop::{EventLoop, WAKER};
 use crate::listen::Listener;
 use crate::settings::{MOST_THREADS, Settings};
 use crate::shared::Shared;
-use mneme_log::{DATABASES, LogStore, OpenError, PageReport};
+use mneme_log::{DATABASES, LogStore, OpenError, PageReport, ReadError, UpdatePolicy};
+use mneme_shared::{Opening, Registry, ServeError as SegmentError};
 
 /// A server that has not been started. Everything has a default; see each method.
 #[derive(Clone)]
 pub struct Server {
     settings: Settings,
     store: Option<Arc<LogStore>>,
+    segment: Option<Wanted>,
     clock: Arc<dyn Clock>,
 }
 
@@ -65,6 +68,12 @@ pub enum StartError {
         /// Why not.
         source: OpenError,
     },
+    /// The segment could not be opened for serving.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The store cannot be read.
+    #[error("the store cannot be read: {0}")]
+    Unreadable(#[from] ReadError),
     /// The operating system refuses a thread, an event queue or randomness.
     #[error("the operating system refuses {what}: {source}")]
     System {
@@ -81,6 +90,7 @@ impl Server {
         Self {
             settings: Settings::default(),
             store: None,
+            segment: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -109,9 +119,16 @@ impl Server {
         self
     }
 
-    /// Bytes of memory for the data and everything about it. Without effect if [`store`](Self::store) is given.
+    /// Bytes of memory for the data and everything about it. Without effect if [`store`](Self::store) or
+    /// [`segment`](Self::segment) is given.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.settings.memory = bytes;
+        self
+    }
+
+    /// How records are updated. Without effect if [`store`](Self::store) or [`segment`](Self::segment) is given.
+    pub fn update_policy(mut self, policy: UpdatePolicy) -> Self {
+        self.settings.policy = policy;
         self
     }
 
@@ -153,6 +170,22 @@ impl Server {
         self
     }
 
+    /// The segment to serve, made as `opening` says if there is none: it outlives the server, and local programs attach
+    /// it beside the clients. Without effect if [`store`](Self::store) is given.
+    pub fn segment(
+        mut self,
+        registry: Registry,
+        name: impl Into<String>,
+        opening: Opening,
+    ) -> Self {
+        self.segment = Some(Wanted {
+            registry,
+            name: name.into(),
+            opening,
+        });
+        self
+    }
+
     /// The clock behind `TIME`, `INFO` and `CLIENT LIST`.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -164,6 +197,7 @@ impl Server {
         let Self {
             mut settings,
             store,
+            segment,
             clock,
         } = self;
         if !(1..=MOST_THREADS).contains(&settings.threads) {
@@ -174,9 +208,13 @@ impl Server {
         }
         let (listeners, addresses) = listen(&settings)?;
         settings.port = addresses.first().map_or(settings.port, SocketAddr::port);
-        let store = match store {
-            Some(store) => store,
-            None => Arc::new(open(settings.memory)?),
+        let (store, origin) = match (store, segment) {
+            (Some(store), _) => (Backing::Process(store), Origin::Process),
+            (None, Some(wanted)) => wanted.open()?,
+            (None, None) => {
+                let store = Arc::new(open(settings.memory, settings.policy)?);
+                (Backing::Process(store), Origin::Process)
+            }
         };
         settings.memory = store.stats().capacity;
 
@@ -197,6 +235,7 @@ impl Server {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
             unix_socket,
+            origin,
         };
         for (index, poll) in polls.into_iter().enumerate() {
             let listeners = listeners
@@ -221,9 +260,10 @@ impl Server {
     }
 }
 
-fn open(bytes: u64) -> Result<LogStore, StartError> {
+fn open(bytes: u64, policy: UpdatePolicy) -> Result<LogStore, StartError> {
     LogStore::builder()
         .capacity(bytes)
+        .update_policy(policy)
         .maintainer(true)
         .open_private()
         .map_err(|source| StartError::Store { bytes, source })
@@ -271,6 +311,7 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     unix_socket: Option<PathBuf>,
+    origin: Origin,
 }
 
 /// The memory that a server has for its data.
@@ -304,8 +345,13 @@ impl Running {
     }
 
     /// The store it serves.
-    pub fn store(&self) -> &Arc<LogStore> {
+    pub fn store(&self) -> &LogStore {
         &self.shared.store
+    }
+
+    /// Where its records are.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// The memory it has obtained.

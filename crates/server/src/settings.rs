@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use mneme_log::UpdatePolicy;
+
 use crate::resp::Limits;
 
 /// A server's configuration. `CONFIG GET` and `INFO` read it here; it has no other home.
@@ -14,6 +16,8 @@ pub(crate) struct Settings {
     pub threads: usize,
     /// Bytes of memory for the data and everything about it.
     pub memory: u64,
+    /// How records are updated.
+    pub policy: UpdatePolicy,
     pub databases: usize,
     pub max_clients: usize,
     pub protected_mode: bool,
@@ -35,6 +39,7 @@ impl Default for Settings {
             unix_socket: None,
             threads: 1,
             memory: 256 << 20,
+            policy: UpdatePolicy::default(),
             databases: 16,
             max_clients: 10_000,
             protected_mode: true,

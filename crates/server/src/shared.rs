@@ -3,19 +3,24 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mio::Waker;
 use mneme_sys::Clock;
 
+use crate::backing::Backing;
 use crate::client::Clients;
 use crate::counters::{Counters, Totals};
 use crate::listen::Accepted;
 use crate::settings::Settings;
-use mneme_log::LogStore;
+
+/// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
+/// maintainer first looks round, and when the clients come back.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A running server's common state.
 pub(crate) struct Shared {
-    pub store: Arc<LogStore>,
+    pub store: Backing,
     pub settings: Settings,
     pub clients: Clients,
     /// The I/O threads, as the others see them.
@@ -28,6 +33,8 @@ pub(crate) struct Shared {
     /// Wall-clock microseconds and monotonic nanoseconds of the same moment.
     started: (u64, u64),
     stopping: AtomicBool,
+    /// Whether the start counts as one that has not failed.
+    settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
     forgotten: Mutex<Totals>,
 }
@@ -53,7 +60,7 @@ impl ThreadSide {
 
 impl Shared {
     pub fn new(
-        store: Arc<LogStore>,
+        store: Backing,
         settings: Settings,
         wakers: Vec<Waker>,
         addresses: Vec<SocketAddr>,
@@ -76,6 +83,7 @@ impl Shared {
             started: (clock.wall_ms() * 1000, clock.now_ns()),
             clock,
             stopping: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             forgotten: Mutex::default(),
         }
     }
@@ -133,8 +141,31 @@ impl Shared {
         Totals::of(self.threads.iter().map(|thread| &thread.counters))
     }
 
+    /// Whether the start counts as one that has not failed.
+    pub fn is_settled(&self) -> bool {
+        // SYNC: pairs with nothing: told twice, the store does nothing more.
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Tells a store in a segment, once the server has run for a while, that it did not make the server fail.
+    pub fn settle(&self) {
+        let running = Duration::from_nanos(self.clock.now_ns().saturating_sub(self.started.1));
+        if !self.is_settled() && running >= SETTLED_AFTER {
+            self.declare_settled();
+        }
+    }
+
+    fn declare_settled(&self) {
+        if let Err(error) = self.store.settle() {
+            tracing::warn!(%error, "the store will be checked after some more starts");
+        }
+        self.settled.store(true, Ordering::Relaxed);
+    }
+
     /// Tells every thread to finish what it has begun and end.
     pub fn stop(&self) {
+        // Who is told to stop has not failed.
+        self.declare_settled();
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
         for thread in &self.threads {

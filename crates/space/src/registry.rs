@@ -37,7 +37,7 @@ pub use clean::Finding;
 use lock::Lock;
 pub(crate) use slots::{GIB, choose_base};
 
-use crate::{DescriptionError, FileError, Name, RegistryError, Uuid};
+use crate::{Backing, CreateError, DescriptionError, FileError, Name, RegistryError, Uuid};
 
 /// The version of the registry's format.
 const FORMAT: u32 = 1;
@@ -214,6 +214,17 @@ impl Registry {
         let mut names: Vec<Name> = names.filter_map(|name| Name::new(name).ok()).collect();
         names.sort();
         Ok(names)
+    }
+
+    /// Bytes that segments of that backing may still take: what is free where their data would lie. Others may take it
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As creating a segment there: [`CreateError::Backing`], [`CreateError::File`].
+    pub fn room(&self, backing: &Backing) -> Result<u64, CreateError> {
+        let directory = backing.directory(self, 0)?;
+        let free = files::free_space(&directory).map_err(FileError::at("examine", &directory))?;
+        Ok(free)
     }
 
     /// The directory of a segment of that name, whether it exists or not.

@@ -135,6 +135,12 @@ impl Segment {
         self.0.meta.pages
     }
 
+    /// Whether its bytes are memory, which ends with the machine's boot.
+    #[must_use]
+    pub fn is_volatile(&self) -> bool {
+        self.0.meta.backing.is_memory()
+    }
+
     /// Its registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {

@@ -212,6 +212,25 @@ fn through(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
+/// Bytes that this user may still write to the file system that holds `path`; `u64::MAX` where that has no limit of its own.
+///
+/// # Errors
+/// The path is not there, or the kernel refuses to say.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `statvfs` consists of integers, for which zeros are valid.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with NUL, and `found` is ours.
+    if unsafe { libc::statvfs(path.as_ptr(), &mut found) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if found.f_blocks == 0 {
+        // A tmpfs without a size.
+        return Ok(u64::MAX);
+    }
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 /// The user that files made by this process belong to.
 #[must_use]
 pub fn user() -> u32 {

@@ -13,6 +13,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mneme-arena", &["mneme-sys", "mneme-sync"]),
     ("mneme-log", &["mneme-sys", "mneme-sync", "mneme-arena"]),
     ("mneme-tree", &["mneme-sys", "mneme-sync", "mneme-arena"]),
+    // What both a server and a program without one need: stores in segments.
+    (
+        "mneme-shared",
+        &["mneme-sys", "mneme-sync", "mneme-space", "mneme-log"],
+    ),
     (
         "mneme-server",
         &[
@@ -22,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-arena",
             "mneme-log",
             "mneme-tree",
+            "mneme-shared",
         ],
     ),
     (
@@ -33,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-arena",
             "mneme-log",
             "mneme-tree",
+            "mneme-shared",
             "mneme-server",
         ],
     ),
@@ -45,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-arena",
             "mneme-log",
             "mneme-tree",
+            "mneme-shared",
             "mneme-server",
             "mneme",
         ],
@@ -54,8 +62,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mneme-genomics",
         &["mneme-sys", "mneme-sync", "mneme-space"],
     ),
-    // The same for programs in C: a shell around segments, which nothing in Rust knows.
-    ("mneme-c", &["mneme-sys", "mneme-sync", "mneme-space"]),
+    // The same for programs in C: a shell around segments and stores, which nothing in Rust knows.
+    (
+        "mneme-c",
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-log",
+            "mneme-shared",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

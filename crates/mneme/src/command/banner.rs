@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use mneme::server::Running;
+use mneme::server::{Found, Origin, Running};
 use mneme::{PageKind, PageReport};
 
 use super::size;
@@ -29,14 +29,42 @@ fn banner(running: &Running, threads: usize, unix_socket: Option<&Path>) -> Stri
         None => format!("redis-cli -s {}", places.join("")),
     };
     format!(
-        "Mneme {} is ready\n  listening on  {}\n  memory        {}, {}\n  threads       {threads}\n\
+        "Mneme {} is ready\n  listening on  {}\n  data          {}\n  memory        {}, {}\n  threads       {threads}\n\
          Try it:   {client} set greeting hello\nStop it:  Ctrl-C, or kill {}\n",
         env!("CARGO_PKG_VERSION"),
         places.join(", "),
+        data(running.origin()),
         size::show(memory.bytes),
         pages(&memory.pages),
         std::process::id(),
     )
+}
+
+/// Where the records are, how they were found, and what ends them.
+fn data(origin: &Origin) -> String {
+    let Origin::Segment {
+        name,
+        registry,
+        found,
+        records,
+        volatile,
+    } = origin
+    else {
+        return "in memory of this process, gone when it ends".to_owned();
+    };
+    let how = match found {
+        Found::Created => "new".to_owned(),
+        Found::Attached => format!("found with {records} records"),
+        Found::Checked => format!("found with {records} records, checked after failed starts"),
+        Found::Replaced(aside) => {
+            format!("new: the one before was damaged and is set aside as `{aside}`")
+        }
+    };
+    let end = match volatile {
+        true => "\n                it outlives this server, but not the machine's next start",
+        false => "",
+    };
+    format!("segment `{name}` of {}, {how}{end}", registry.display())
 }
 
 /// Which pages the memory is made of, and why not larger ones.

@@ -3,11 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use mneme::server::{ServeError, Server, StartError, Stopper};
+use mneme::server::{Opening, ServeError, Server, StartError, Stopper, StoreOptions};
+use mneme::{MIN_CAPACITY, UpdatePolicy};
+use mneme_space::{Backing, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::registry::Place;
 use super::size::{self, Size};
 use super::{banner, descriptors};
 
@@ -32,6 +35,28 @@ pub struct Arguments {
     /// By default half of what the machine, or the control group, has.
     #[arg(short, long, env = "MNEME_MEMORY", value_name = "SIZE", value_parser = size::parse)]
     memory: Option<Size>,
+
+    /// The segment to serve: it keeps the records when the server ends, and local programs attach it. Made if there is none.
+    #[arg(
+        short,
+        long,
+        env = "MNEME_SEGMENT",
+        default_value = "default",
+        value_name = "NAME"
+    )]
+    segment: String,
+
+    #[command(flatten)]
+    place: Place,
+
+    /// Serve memory of this process alone, which ends with it and which no other can attach.
+    #[arg(long, env = "MNEME_PRIVATE", value_parser = clap::builder::FalseyValueParser::new())]
+    private: bool,
+
+    /// How records are updated; fixed when a segment is made. `append` is the default; `in-place` suits a store that is
+    /// nearly full of values that often change.
+    #[arg(long, env = "MNEME_UPDATE_POLICY", value_name = "append|in-place", value_parser = policy)]
+    update_policy: Option<UpdatePolicy>,
 
     /// I/O threads, each of which serves its own connections. By default one for each CPU.
     #[arg(short, long, env = "MNEME_THREADS", value_name = "N")]
@@ -91,14 +116,12 @@ pub enum Error {
     Serve(#[from] ServeError),
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
+    #[error("{0}")]
+    Registry(Box<dyn std::error::Error>),
 }
 
 /// Serves until told to stop.
 pub fn run(arguments: Arguments) -> Result<(), Error> {
-    let memory = match arguments.memory {
-        Some(Size(bytes)) => bytes,
-        None => mneme_sys::total_memory() / 2,
-    };
     let threads = arguments
         .threads
         .unwrap_or_else(|| SysfsTopology::detect().cpus());
@@ -106,10 +129,30 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         .bind(addresses(&arguments.bind))
         .port(arguments.port)
         .threads(threads)
-        .memory(memory)
         .databases(arguments.databases)
         .max_clients(descriptors::clients(arguments.maxclients, threads))
         .protected_mode(arguments.protected_mode);
+    let asked = arguments.memory.map(|Size(bytes)| bytes);
+    let memory = asked.unwrap_or_else(|| mneme_sys::total_memory() / 2);
+    let place = match arguments.private {
+        true => None,
+        false => segment(arguments.place, &arguments.segment, asked, memory)?,
+    };
+    server = match place {
+        Some((registry, capacity)) => {
+            let options = StoreOptions::new().capacity(capacity);
+            let options = options.update_policy(arguments.update_policy.unwrap_or_default());
+            let opening = Opening {
+                options,
+                capacity: asked,
+                policy: arguments.update_policy,
+            };
+            server.segment(registry, &arguments.segment, opening)
+        }
+        None => server
+            .memory(memory)
+            .update_policy(arguments.update_policy.unwrap_or_default()),
+    };
     if let Some(path) = &arguments.unixsocket {
         server = server.unix_socket(path);
     }
@@ -128,6 +171,34 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
     tracing::info!("stopped");
     Ok(())
 }
+
+/// The registry with the segment to serve, and how large to make that; `None` where shared memory is so scarce, as in
+/// containers, that memory of the process serves better.
+fn segment(
+    place: Place,
+    name: &str,
+    asked: Option<u64>,
+    memory: u64,
+) -> Result<Option<(Registry, u64)>, Error> {
+    let registry = place.open().map_err(Error::Registry)?;
+    if asked.is_some() || Segment::open(&registry, name).is_ok() {
+        return Ok(Some((registry, memory)));
+    }
+    let room = registry.room(&Backing::Shared);
+    let room = room.map_err(|error| Error::Registry(error.into()))?;
+    if room < memory / SCARCE || room < MIN_CAPACITY {
+        tracing::warn!(
+            "shared memory has {} only: the data is in memory of this process, and ends with it. A container gets more by \
+             --shm-size; --memory says how much to take of what there is",
+            size::show(room)
+        );
+        return Ok(None);
+    }
+    Ok(Some((registry, memory.min(room))))
+}
+
+/// Shared memory that holds less than this part of what would be served is not worth its limits.
+const SCARCE: u64 = 4;
 
 /// The first signal stops the server cleanly, the second ends the process.
 fn stop_on_signal(mut signals: Signals, stopper: Stopper) {
@@ -171,6 +242,14 @@ fn bind(text: &str) -> Result<Bind, String> {
             .parse()
             .map(Bind::One)
             .map_err(|_| "give an IP address, `localhost`, or `*` for all".to_owned()),
+    }
+}
+
+fn policy(text: &str) -> Result<UpdatePolicy, String> {
+    match text {
+        "append" => Ok(UpdatePolicy::Append),
+        "in-place" => Ok(UpdatePolicy::InPlace),
+        _ => Err("say append or in-place".to_owned()),
     }
 }
 

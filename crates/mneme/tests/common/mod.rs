@@ -1,6 +1,8 @@
 //! A registry of a test's own, and the command run on it.
 #![allow(dead_code, clippy::unwrap_used, reason = "a test that panics fails")]
 
+pub mod serving;
+
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -60,7 +60,7 @@ impl Backing {
     }
 
     /// The directory for the data file of a segment of `size` bytes.
-    pub(super) fn directory(
+    pub(crate) fn directory(
         &self,
         registry: &Registry,
         size: usize,

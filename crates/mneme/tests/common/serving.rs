@@ -1,0 +1,83 @@
+//! `mneme serve` as a process of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// The command, without what the tester's environment says.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
+    command.arg("serve").args(arguments);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A server that is killed at the end, if it has not ended by then.
+pub struct Serving {
+    pub process: Child,
+    pub banner: String,
+}
+
+impl Serving {
+    pub fn start(mut command: Command) -> Self {
+        let mut process = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut banner = String::new();
+        while !banner.contains("Stop it:") {
+            let read = lines.read_line(&mut banner).unwrap();
+            assert!(read > 0, "it ended: {banner}");
+        }
+        Self { process, banner }
+    }
+
+    pub fn port(&self) -> u16 {
+        let line = self
+            .banner
+            .lines()
+            .find(|line| line.contains("listening on"))
+            .unwrap();
+        line.rsplit(':').next().unwrap().trim().parse().unwrap()
+    }
+
+    pub fn client(&self) -> TcpStream {
+        let client = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        client
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([name, &self.process.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+
+    /// The exit code and everything on standard error.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let mut log = String::new();
+        self.process
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        (self.process.wait().unwrap().code(), log)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

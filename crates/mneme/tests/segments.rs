@@ -1,0 +1,187 @@
+//! What a server leaves in its segment, and how the next one finds it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use common::Registry;
+use common::serving::{self, Serving};
+use mneme_shared::SharedStore;
+
+const SMALL: [&str; 4] = ["--port", "0", "--memory", "64mb"];
+
+fn serve(registry: &Registry, arguments: &[&str]) -> Command {
+    let mut command = serving::command(&[&SMALL[..], arguments].concat());
+    command.env("MNEME_DIR", &registry.root);
+    command
+}
+
+/// What a client is answered, up to so many bytes.
+fn asked(serving: &Serving, commands: &str, bytes: usize) -> String {
+    let mut client = serving.client();
+    client.write_all(commands.as_bytes()).unwrap();
+    let mut replies = vec![0; bytes];
+    client.read_exact(&mut replies).unwrap();
+    String::from_utf8(replies).unwrap()
+}
+
+/// The code and the words of a server that does not start.
+fn refused(registry: &Registry, arguments: &[&str]) -> String {
+    let output = serve(registry, arguments).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+    error
+}
+
+#[test]
+fn a_restart_finds_everything_however_the_last_server_ended() {
+    let registry = Registry::new("segment", "restart");
+    let first = Serving::start(serve(&registry, &[]));
+    assert!(
+        first.banner.contains("segment `default` of "),
+        "{}",
+        first.banner
+    );
+    assert!(first.banner.contains(", new"), "{}", first.banner);
+    let done = asked(&first, "SET a 1\r\nSELECT 3\r\nSET b 2\r\n", 15);
+    assert_eq!(done, "+OK\r\n+OK\r\n+OK\r\n");
+    first.signal("-TERM");
+    assert_eq!(first.end().0, Some(0));
+
+    let second = Serving::start(serve(&registry, &[]));
+    assert!(
+        second.banner.contains("found with 2 records"),
+        "{}",
+        second.banner
+    );
+    assert_eq!(
+        asked(&second, "GET a\r\nSET c 3\r\n", 12),
+        "$1\r\n1\r\n+OK\r\n"
+    );
+    second.signal("-KILL");
+    assert_eq!(second.end().0, None);
+
+    let third = Serving::start(serve(&registry, &[]));
+    assert!(
+        third.banner.contains("found with 3 records"),
+        "{}",
+        third.banner
+    );
+    let all = asked(&third, "GET a\r\nGET c\r\nSELECT 3\r\nGET b\r\n", 26);
+    assert_eq!(all, "$1\r\n1\r\n$1\r\n3\r\n+OK\r\n$1\r\n2\r\n");
+}
+
+#[test]
+fn local_programs_and_clients_have_the_same_records() {
+    let registry = Registry::new("segment", "local");
+    let serving = Serving::start(serve(&registry, &["--segment", "sessions"]));
+    let place = mneme_space::Registry::open(&registry.root).unwrap();
+    assert_eq!(asked(&serving, "SET from client\r\n", 5), "+OK\r\n");
+    let reader = SharedStore::attach(&place, "sessions").unwrap();
+    assert_eq!(reader.get(b"from").unwrap().unwrap(), b"client");
+    assert!(reader.put(b"from", b"reader").is_err());
+    let writer = SharedStore::attach_writable(&place, "sessions").unwrap();
+    writer.put(b"from", b"writer").unwrap();
+    assert_eq!(asked(&serving, "GET from\r\n", 12), "$6\r\nwriter\r\n");
+    assert_eq!(reader.get(b"from").unwrap().unwrap(), b"writer");
+    drop((reader, writer));
+}
+
+#[test]
+fn two_servers_do_not_serve_one_segment() {
+    let registry = Registry::new("segment", "two");
+    let serving = Serving::start(serve(&registry, &[]));
+    let error = refused(&registry, &[]);
+    let expected = format!(
+        "segment `default` is not free: the store is being served by process {}",
+        serving.process.id()
+    );
+    assert!(error.contains(&expected), "{error}");
+    let other = Serving::start(serve(&registry, &["--segment", "other"]));
+    let private = Serving::start(serve(&registry, &["--private"]));
+    assert!(
+        private.banner.contains("gone when it ends"),
+        "{}",
+        private.banner
+    );
+    drop((other, private));
+    let listed = registry.json(&["ls", "--json"]);
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_segment_that_is_not_as_asked_for_is_left_alone() {
+    let registry = Registry::new("segment", "other");
+    let first = Serving::start(serve(&registry, &[]));
+    assert_eq!(asked(&first, "SET a 1\r\n", 5), "+OK\r\n");
+    drop(first);
+    let error = refused(&registry, &["--update-policy", "in-place"]);
+    assert!(
+        error.contains("was made with update policy Append"),
+        "{error}"
+    );
+    // It grows where that was asked for, and does not shrink.
+    let mut grown = serving::command(&["--port", "0", "--memory", "128mb"]);
+    grown.env("MNEME_DIR", &registry.root);
+    let grown = Serving::start(grown);
+    assert!(grown.banner.contains("128.0 MiB, in "), "{}", grown.banner);
+    drop(grown);
+    let error = refused(&registry, &[]);
+    assert!(error.contains("a store does not shrink"), "{error}");
+    let mut present = serving::command(&["--port", "0"]);
+    present.env("MNEME_DIR", &registry.root);
+    let present = Serving::start(present);
+    assert!(
+        present.banner.contains("128.0 MiB, in "),
+        "{}",
+        present.banner
+    );
+    assert_eq!(asked(&present, "GET a\r\n", 7), "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_damaged_segment_is_set_aside_after_three_starts_and_never_deleted() {
+    let registry = Registry::new("segment", "damaged");
+    let first = Serving::start(serve(&registry, &[]));
+    assert_eq!(asked(&first, "SET a 1\r\n", 5), "+OK\r\n");
+    drop(first);
+    let data = registry.root.join("segments/default/data");
+    let file = std::fs::File::options().write(true).open(data).unwrap();
+    // The arena's constants.
+    file.write_all_at(&[0xa5; 64], 128).unwrap();
+    for _ in 0..3 {
+        let error = refused(&registry, &[]);
+        assert!(error.contains("cannot be opened"), "{error}");
+    }
+    let fresh = Serving::start(serve(&registry, &[]));
+    let aside = "the one before was damaged and is set aside as `default.quarantine-1`";
+    assert!(fresh.banner.contains(aside), "{}", fresh.banner);
+    assert_eq!(asked(&fresh, "GET a\r\n", 5), "$-1\r\n");
+    drop(fresh);
+    let listed = registry.json(&["ls", "--json"]);
+    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+}
+
+#[test]
+fn servers_that_are_killed_at_once_do_not_cost_a_sound_segment() {
+    let registry = Registry::new("segment", "killed");
+    for round in 0..6 {
+        let serving = Serving::start(serve(&registry, &[]));
+        assert_eq!(asked(&serving, &format!("SET {round} 1\r\n"), 5), "+OK\r\n");
+        serving.signal("-KILL");
+        serving.end();
+    }
+    let last = Serving::start(serve(&registry, &[]));
+    assert!(
+        last.banner.contains("found with 6 records"),
+        "{}",
+        last.banner
+    );
+}

@@ -1,0 +1,176 @@
+//! What can go wrong, one enum a family of operations.
+
+use std::path::PathBuf;
+
+use mneme_log::{GrowError, OpenError, RoleError, UpdatePolicy, WriteError};
+use mneme_space::{
+    CreateWithError, DescriptionError, MapError, OpenError as SegmentError, RegistryError,
+    RenameError,
+};
+
+/// Why a store could not be attached. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The registry cannot be opened.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// There is no such segment, or its description or its data's header is damaged.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The segment holds something else, is of another version, may not be opened so, or cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// Its regions hold no store that this library can open.
+    #[error("the segment's store cannot be opened: {0}")]
+    Store(#[from] OpenError),
+}
+
+impl AttachError {
+    /// Whether there is just no segment of that name.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Segment(SegmentError::NotFound { .. }))
+    }
+
+    /// Whether the store's content contradicts itself.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        use mneme_sys::HeaderError;
+        match self {
+            Self::Store(error) => error.is_damage(),
+            Self::Segment(error) => matches!(
+                error,
+                SegmentError::Truncated { .. }
+                    | SegmentError::Description(DescriptionError::Damaged { .. })
+                    | SegmentError::Header {
+                        source: HeaderError::Magic { .. } | HeaderError::Damaged { .. },
+                        ..
+                    }
+            ),
+            Self::Map(_) | Self::Registry(_) => false,
+        }
+    }
+}
+
+/// Why a store could not be made. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The segment could not be made, or the name is taken.
+    #[error(transparent)]
+    Segment(mneme_space::CreateError),
+    /// The store in it could not be.
+    #[error("the store cannot be laid out: {0}")]
+    Store(OpenError),
+    /// It was made, and then could not be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+impl CreateError {
+    /// Whether another segment has the name.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Segment(mneme_space::CreateError::Exists { .. }))
+    }
+}
+
+impl From<CreateWithError<OpenError>> for CreateError {
+    fn from(error: CreateWithError<OpenError>) -> Self {
+        match error {
+            CreateWithError::Create(error) => Self::Segment(error),
+            CreateWithError::LayOut(error) => Self::Store(error),
+            CreateWithError::Header(error) => Self::Attach(error.into()),
+        }
+    }
+}
+
+/// Why a store is not served. Nothing stored was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// It could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// It is there and could not be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// Another process serves it.
+    #[error(
+        "segment `{name}` is not free: {source}; or serve another segment, or memory of this process alone"
+    )]
+    Role {
+        /// The segment's name.
+        name: String,
+        /// Who does.
+        #[source]
+        source: RoleError,
+    },
+    /// It is larger than what was asked for.
+    #[error(
+        "segment `{name}` has {present} bytes, and {asked} were asked for: a store does not shrink; serve it as it is, or \
+         serve another segment"
+    )]
+    Larger {
+        /// The segment's name.
+        name: String,
+        /// Its capacity.
+        present: u64,
+        /// What was asked for.
+        asked: u64,
+    },
+    /// It is smaller than what was asked for, and cannot grow so far.
+    #[error("segment `{name}` cannot be made as large as was asked for: {source}")]
+    Grow {
+        /// The segment's name.
+        name: String,
+        /// Why not.
+        #[source]
+        source: GrowError,
+    },
+    /// It updates records in the other way.
+    #[error(
+        "segment `{name}` was made with update policy {present:?}, and {asked:?} was asked for: that is fixed when a store is made"
+    )]
+    Policy {
+        /// The segment's name.
+        name: String,
+        /// Its policy.
+        present: UpdatePolicy,
+        /// What was asked for.
+        asked: UpdatePolicy,
+    },
+    /// The record of failed starts, or the setting aside of a damaged store, failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The damaged store could not be set aside.
+    #[error("the damaged segment `{name}` cannot be set aside: {source}")]
+    Quarantine {
+        /// The segment's name.
+        name: String,
+        /// Why not.
+        #[source]
+        source: RenameError,
+    },
+    /// The registry could not be cleaned of what an earlier boot left.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// It failed to start several times and could not be checked.
+    #[error("segment `{name}` was to be checked after failed starts, and cannot be: {source}")]
+    Check {
+        /// The segment's name.
+        name: String,
+        /// Why not.
+        #[source]
+        source: WriteError,
+    },
+}

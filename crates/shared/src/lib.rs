@@ -1,0 +1,55 @@
+//! **A log store in a named segment**: any number of processes read and write it at once, each may be killed at any
+//! instruction, and a restart is an attach.
+//!
+//! A [`SharedStore`] is a [`LogStore`] whose two regions are a segment's of a [`Registry`]. Who creates it gives it a
+//! name, a size and a policy; who attaches it by that name, in whatever process, has the same records at once, whatever
+//! their number. Nothing is loaded and nothing is served: a lookup is a lookup in this process.
+//!
+//! # Use
+//!
+//! ```
+//! use mneme_shared::{Registry, SharedStore, StoreOptions};
+//!
+//! # let root = format!("/dev/shm/mneme-shared-doc-{}", std::process::id());
+//! let registry = Registry::open(&root)?;                  // or open_default()
+//! let store = StoreOptions::new().capacity(64 << 20).create(&registry, "sessions")?;
+//! store.put(b"ada", b"logged in")?;
+//!
+//! // In another process, or later.
+//! let reader = SharedStore::attach(&registry, "sessions")?;
+//! assert_eq!(reader.get(b"ada")?.as_deref(), Some(&b"logged in"[..]));
+//! assert!(reader.put(b"ada", b"?").is_err(), "it was attached for reading");
+//! # drop((store, reader));
+//! # registry.remove_segment("sessions")?;
+//! # std::fs::remove_dir_all(&root)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Memory
+//! A segment's memory is taken as records come, up to the store's capacity, and stays the segment's when they go: it is
+//! on tmpfs unless [said otherwise](StoreOptions::backing), outlives every process, and ends with the machine's boot or
+//! with [`Registry::remove_segment`].
+//!
+//! # Processes
+//! A process that attaches for reading maps the data read-only: it can damage nothing by mistake. Those that write are
+//! trusted with the content. What the dead leave is repaired by whoever comes across it, or by the maintainer, which
+//! runs in one of the processes that attached for writing; if that one goes, another takes over. A forked child is no
+//! participant; it attaches for itself.
+//!
+//! # The serving process
+//! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged store set aside,
+//! never deleted.
+
+mod error;
+mod options;
+mod serve;
+mod starts;
+mod store;
+
+pub use error::{AttachError, CreateError, ServeError};
+pub use options::StoreOptions;
+pub use serve::{Found, Opening, Served};
+pub use store::{CONTENTS, SharedStore};
+
+pub use mneme_log::{Evict, LogStore, MIN_CAPACITY, UpdatePolicy};
+pub use mneme_space::{Access, Backing, Registry, Segment};

@@ -1,0 +1,240 @@
+//! [`StoreOptions`]: what a new store shall be, and how one is attached.
+
+use std::sync::Arc;
+
+use mneme_log::{Builder, Evict, LogStore, UpdatePolicy, control_bytes};
+use mneme_space::{Access, Backing, PagePolicy, Parts, Registry, Segment};
+use mneme_sys::{Clock, Topology};
+
+use crate::error::{AttachError, CreateError};
+use crate::store::{CONTENTS, SharedStore};
+
+/// Options of a store in a segment. What concerns its making is without effect where there is one already: the segment's
+/// own header rules then.
+#[derive(Clone)]
+#[must_use = "nothing happens before `create`, `attach` or `open_or_create`"]
+pub struct StoreOptions {
+    capacity: u64,
+    max_capacity: Option<u64>,
+    policy: UpdatePolicy,
+    evict: Evict,
+    maintainer: bool,
+    lending: bool,
+    pages: PagePolicy,
+    mode: u32,
+    backing: Backing,
+    topology: Option<Arc<dyn Topology>>,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            capacity: 1 << 30,
+            max_capacity: None,
+            policy: UpdatePolicy::default(),
+            evict: Evict::None,
+            maintainer: true,
+            lending: false,
+            pages: PagePolicy::Huge,
+            mode: 0o600,
+            backing: Backing::default(),
+            topology: None,
+            clock: None,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// A store of 1 GiB on tmpfs for its owner alone, that appends and forgets nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that a new store may take, everything included; see [`Builder::capacity`]. Memory is taken as it is used.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Bytes that a new store may [grow](LogStore::grow) to; its capacity, or the machine's memory if that is more,
+    /// unless said otherwise.
+    pub fn max_capacity(mut self, bytes: u64) -> Self {
+        self.max_capacity = Some(bytes);
+        self
+    }
+
+    /// How records of a new store are updated.
+    pub fn update_policy(mut self, policy: UpdatePolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// What a new store may forget when it is full.
+    pub fn evict(mut self, evict: Evict) -> Self {
+        self.evict = evict;
+        self
+    }
+
+    /// Who may read and write a new store, as for a file; 0600 unless said otherwise.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// What a new store is kept in; memory ([`Backing::Shared`]) unless said otherwise.
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
+    /// Which pages a new store would like; huge ones unless said otherwise.
+    pub fn pages(mut self, pages: PagePolicy) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// Whether this process stands ready to maintain the store, if no other does; it does unless told not to, where it
+    /// attaches for writing. See [`Builder::maintainer`].
+    pub fn maintainer(mut self, ready: bool) -> Self {
+        self.maintainer = ready;
+        self
+    }
+
+    /// Whether values are lent where they lie rather than copied, in a store that appends. Faster for large values;
+    /// but a thread that is stopped while it has one keeps memory from everybody. For processes that are trusted not to.
+    pub fn lending(mut self, lending: bool) -> Self {
+        self.lending = lending;
+        self
+    }
+
+    /// The machine's nodes and CPUs; as the system describes them unless said otherwise.
+    pub fn topology(mut self, topology: Arc<dyn Topology>) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// The clock; the system's unless said otherwise.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Makes the store, whole or not at all, and attaches it for writing.
+    ///
+    /// # Errors
+    /// The name is taken, the capacity is out of range, the system refuses: one variant each.
+    pub fn create(&self, registry: &Registry, name: &str) -> Result<SharedStore, CreateError> {
+        let segment = self.make(registry, name)?;
+        Ok(self.attach_segment(segment, Access::ReadWrite)?)
+    }
+
+    /// Makes the store and does not attach it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn make(&self, registry: &Registry, name: &str) -> Result<Segment, CreateError> {
+        let max = self.max_capacity.unwrap_or(mneme_sys::total_memory());
+        let max = max.max(self.capacity);
+        let (size, max) = (bytes(self.capacity)?, bytes(max)?);
+        if self.capacity < mneme_log::MIN_CAPACITY {
+            return Err(CreateError::Store(mneme_log::OpenError::CapacityTooSmall(
+                self.capacity,
+            )));
+        }
+        if let Some(max) = self.max_capacity.filter(|max| *max < self.capacity) {
+            return Err(CreateError::Store(mneme_log::OpenError::MaxBelowCapacity {
+                capacity: self.capacity,
+                max,
+            }));
+        }
+        let segment = registry
+            .segment(name)
+            .size(size)
+            .max_size(max)
+            .mode(self.mode);
+        let segment = segment.backing(self.backing.clone()).pages(self.pages);
+        let made = segment.create_with(&CONTENTS, control_bytes(), |parts: Parts| {
+            let builder = self.builder().maintainer(false);
+            let builder = builder.identity(parts.uuid.to_bytes());
+            let store = builder.create_in(parts.data, parts.control, parts.liveness);
+            // Detached again before the name exists.
+            store.map(|store| drop((store, parts.presence)))
+        })?;
+        Ok(made)
+    }
+
+    /// Attaches the store of that name. 50 us, whatever its size.
+    ///
+    /// # Errors
+    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or damaged.
+    pub fn attach(
+        &self,
+        registry: &Registry,
+        name: &str,
+        access: Access,
+    ) -> Result<SharedStore, AttachError> {
+        self.attach_segment(Segment::open(registry, name)?, access)
+    }
+
+    /// Attaches the store of that name for writing, or makes it if there is none. Of several at once, one makes it and all
+    /// have it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create) and [`attach`](Self::attach).
+    pub fn open_or_create(
+        &self,
+        registry: &Registry,
+        name: &str,
+    ) -> Result<SharedStore, CreateError> {
+        let attached = self.attach(registry, name, Access::ReadWrite);
+        if !matches!(&attached, Err(refused) if refused.is_not_found()) {
+            return Ok(attached?);
+        }
+        match self.create(registry, name) {
+            Err(taken) if taken.is_taken() => Ok(self.attach(registry, name, Access::ReadWrite)?),
+            created => created,
+        }
+    }
+
+    pub(crate) fn attach_segment(
+        &self,
+        segment: Segment,
+        access: Access,
+    ) -> Result<SharedStore, AttachError> {
+        let parts = segment.parts(&CONTENTS, access)?;
+        let writes = access == Access::ReadWrite;
+        let builder = self.builder().maintainer(self.maintainer && writes);
+        let store = builder.open_in(parts.data, parts.control, parts.liveness)?;
+        if writes {
+            // What the dead left is in order before anybody relies on it. If it cannot be yet, whoever needs it is told.
+            let _ = store.reap();
+        }
+        Ok(SharedStore::new(store, parts.presence, segment, access))
+    }
+
+    fn builder(&self) -> Builder {
+        let builder = LogStore::builder()
+            .update_policy(self.policy)
+            .evict(self.evict)
+            .page_policy(self.pages);
+        let builder = match &self.topology {
+            Some(topology) => builder.topology(Arc::clone(topology)),
+            None => builder,
+        };
+        match &self.clock {
+            Some(clock) => builder.clock(Arc::clone(clock)),
+            None => builder,
+        }
+    }
+}
+
+fn bytes(bytes: u64) -> Result<usize, CreateError> {
+    usize::try_from(bytes).map_err(|_| {
+        let machine = mneme_sys::total_memory();
+        CreateError::Store(mneme_log::OpenError::CapacityTooLarge {
+            asked: bytes,
+            machine,
+        })
+    })
+}

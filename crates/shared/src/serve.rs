@@ -1,0 +1,257 @@
+//! [`Served`]: a store as the one process has it that serves it to clients.
+//!
+//! A server must come up again whatever happened to the last one. What kills it each time it starts can only lie in the
+//! store, so starts are counted until one has settled; after three that did not, the store is checked from end to end,
+//! and one that is damaged is set aside under another name, where it can be looked at, and replaced by an empty one.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use mneme_log::{RoleError, ServerRole, UpdatePolicy};
+use mneme_space::{Access, OpenError, Registry, Segment};
+use mneme_sys::{Clock, SystemClock};
+
+use crate::StoreOptions;
+use crate::error::{AttachError, ServeError};
+use crate::starts::{CHECKED_AFTER, Starts};
+use crate::store::SharedStore;
+
+/// What a server wants of its store.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// What one is made by where there is none.
+    pub options: StoreOptions,
+    /// The capacity in bytes, if the operator named one: an existing store must have it, or be able to grow to it.
+    pub capacity: Option<u64>,
+    /// The policy, if the operator named one: an existing store must have it.
+    pub policy: Option<UpdatePolicy>,
+}
+
+/// How a store was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// There was none.
+    Created,
+    /// With all that it held.
+    Attached,
+    /// After failed starts it was checked, and is sound.
+    Checked,
+    /// It was damaged: it is set aside under this name, and this one is empty.
+    Replaced(String),
+}
+
+/// A store that this process serves, the only one to do so. Dereferences to the store.
+pub struct Served {
+    // Given back before the store is.
+    _role: ServerRole,
+    store: SharedStore,
+    starts: Starts,
+    found: Found,
+}
+
+impl Opening {
+    /// See [`StoreOptions::lending`].
+    #[must_use]
+    pub fn lending(mut self, lending: bool) -> Self {
+        self.options = self.options.lending(lending);
+        self
+    }
+
+    /// Opens the store of that name for serving: the one that is there, or a new one.
+    ///
+    /// Memory does not outlive the machine's boot: a segment of an earlier one, of which only the name is left, is made
+    /// anew.
+    ///
+    /// # Errors
+    /// One variant of [`ServeError`] each; what is stored stays as it is.
+    pub fn open(&self, registry: &Registry, name: &str) -> Result<Served, ServeError> {
+        let mut found = Found::Created;
+        let mut cleaned = false;
+        loop {
+            match Segment::open(registry, name) {
+                Err(OpenError::NotFound { .. }) => match self.options.make(registry, name) {
+                    Ok(segment) => {
+                        let store = self.options.attach_segment(segment, Access::ReadWrite)?;
+                        return self.serve(store, found);
+                    }
+                    // Another was faster: it is there now.
+                    Err(taken) if taken.is_taken() => {}
+                    Err(refused) => return Err(refused.into()),
+                },
+                Err(OpenError::DataGone { .. }) if !cleaned => {
+                    registry.clean()?;
+                    cleaned = true;
+                }
+                opened => match self.attach(registry, name, opened)? {
+                    Attached::Served(served) => return Ok(served),
+                    Attached::SetAside(name) => found = Found::Replaced(name),
+                },
+            }
+        }
+    }
+
+    fn attach(
+        &self,
+        registry: &Registry,
+        name: &str,
+        opened: Result<Segment, OpenError>,
+    ) -> Result<Attached, ServeError> {
+        let starts = Starts::of(registry, name);
+        let failed = starts.failed()?;
+        mneme_sys::fault!("shared.serve.begun");
+        starts.note(failed.saturating_add(1))?;
+        mneme_sys::fault!("shared.serve.noted");
+        // Whoever was to check it did not live to say so.
+        if failed > CHECKED_AFTER {
+            return set_aside(registry, name);
+        }
+        let attached = opened
+            .map_err(AttachError::from)
+            .and_then(|segment| self.options.attach_segment(segment, Access::ReadWrite));
+        let store = match attached {
+            Ok(store) => store,
+            Err(damage) if damage.is_damage() && failed == CHECKED_AFTER => {
+                return set_aside(registry, name);
+            }
+            Err(refused) => {
+                if !refused.is_damage() {
+                    starts.note(failed)?;
+                }
+                return Err(refused.into());
+            }
+        };
+        if failed < CHECKED_AFTER {
+            let served = self.serve(store, Found::Attached);
+            if served.is_err() {
+                // That was no fault of the store.
+                starts.note(failed)?;
+            }
+            return served.map(Attached::Served);
+        }
+        match store.check() {
+            Ok(report) if report.is_sound() => {
+                starts.note(0)?;
+                self.serve(store, Found::Checked).map(Attached::Served)
+            }
+            // What the report says of the damage `mneme segment check` says again.
+            Ok(_) => {
+                drop(store);
+                set_aside(registry, name)
+            }
+            Err(source) => {
+                starts.note(failed)?;
+                let name = name.to_owned();
+                Err(ServeError::Check { name, source })
+            }
+        }
+    }
+
+    /// Takes the server's place, if the store is as it was asked for.
+    fn serve(&self, store: SharedStore, found: Found) -> Result<Served, ServeError> {
+        let name = store.segment().name().to_string();
+        let role = role(&store, &name)?;
+        if let Some(asked) = self.policy
+            && store.update_policy() != asked
+        {
+            return Err(ServeError::Policy {
+                name,
+                present: store.update_policy(),
+                asked,
+            });
+        }
+        if let Some(asked) = self.capacity {
+            let present = store.stats().capacity;
+            let rounded = asked.next_multiple_of(FRAME);
+            if present > rounded {
+                return Err(ServeError::Larger {
+                    name,
+                    present,
+                    asked,
+                });
+            }
+            if present < rounded
+                && let Err(source) = store.grow(rounded)
+            {
+                return Err(ServeError::Grow { name, source });
+            }
+        }
+        let starts = Starts::of(store.segment().registry(), &name);
+        Ok(Served {
+            _role: role,
+            store,
+            starts,
+            found,
+        })
+    }
+}
+
+/// Takes the server's place. One that has just been killed may take a moment to be gone.
+fn role(store: &SharedStore, name: &str) -> Result<ServerRole, ServeError> {
+    let begun = SystemClock.now_ns();
+    loop {
+        match store.take_server_role() {
+            Ok(role) => return Ok(role),
+            Err(RoleError::Taken { .. }) if SystemClock.now_ns() - begun < LEAVING_NS => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(source) => {
+                let name = name.to_owned();
+                return Err(ServeError::Role { name, source });
+            }
+        }
+    }
+}
+
+/// How long a server that is being killed is waited for.
+const LEAVING_NS: u64 = 1_000_000_000;
+
+/// Gives the segment another name, under which it can be looked at.
+fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
+    let mut number = 1;
+    loop {
+        let aside = format!("{name}.quarantine-{number}");
+        match registry.rename_segment(name, &aside) {
+            Ok(()) => {
+                mneme_sys::fault!("shared.serve.aside");
+                return Ok(Attached::SetAside(aside));
+            }
+            Err(taken) if taken.is_taken() => number += 1,
+            Err(source) => {
+                let name = name.to_owned();
+                return Err(ServeError::Quarantine { name, source });
+            }
+        }
+    }
+}
+
+const FRAME: u64 = mneme_sys::FRAME as u64;
+
+enum Attached {
+    Served(Served),
+    /// Under this name.
+    SetAside(String),
+}
+
+impl Served {
+    /// How the store was found.
+    #[must_use]
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Says that this start has not failed: to be called once clients have been served for a while.
+    ///
+    /// # Errors
+    /// The note of it cannot be removed.
+    pub fn settle(&self) -> Result<(), ServeError> {
+        self.starts.note(0)
+    }
+}
+
+impl Deref for Served {
+    type Target = SharedStore;
+
+    fn deref(&self) -> &SharedStore {
+        &self.store
+    }
+}
