@@ -210,6 +210,7 @@ impl Core {
         let found = self.mem.find_in(segment, place.tag, key);
         let set = match &found {
             Ok(Some(found)) if self.is_expected(expect, Some(found)) => {
+                self.note_change(root, place);
                 found.record.set_expires(to.word())
             }
             _ => false,

@@ -131,6 +131,8 @@ impl Core {
         };
         let mut published = None;
         if let Some((loc, record, length)) = target {
+            // Before the intent: whoever finds that carries it out.
+            self.note_change(root, place);
             published = Some(if self.is_expired(record) {
                 Published::Inserted
             } else {

@@ -1,7 +1,7 @@
 //! What the store keeps in its region, besides records and index blocks: a header and four tables.
 //!
 //! They lie in the client area of the arena, in this order, each entry on cache lines of its own but
-//! for the pool tables':
+//! for the pool tables' and the counters':
 //!
 //! | table | one entry | entries |
 //! |---|---|---|
@@ -10,6 +10,7 @@
 //! | [`SegmentInfo`] | 64 B | one a frame of the arena's maximum, used by an extent's first frame |
 //! | [`Shard`] | 6,336 B | see [`crate::index`] |
 //! | pool table | 8 B | shards x frames that a shard may own |
+//! | change counters | 8 B | see [`crate::watch`] |
 //!
 //! `docs/design/log.md` has every byte of them.
 //!
@@ -27,7 +28,7 @@ use crate::mem::{Loc, Mem};
 use crate::store::UpdatePolicy;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 6;
+pub const FORMAT: u64 = 7;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for a space.
@@ -80,7 +81,9 @@ pub(crate) struct LogHeader {
     pub swap: RobustLock,
     /// What the lock's holder is doing; 0: nothing.
     pub swapping: AtomicU64,
-    spare: [AtomicU64; 29],
+    /// How often two databases were swapped.
+    pub swaps: AtomicU64,
+    spare: [AtomicU64; 28],
     /// Which space is each database's.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.
@@ -303,9 +306,21 @@ impl Geometry {
         self.shards_at() + self.shards * size_of::<Shard>() as u64
     }
 
+    fn changes_at(&self) -> u64 {
+        self.pools_at() + self.shards * self.shard_frames * 8
+    }
+
+    /// Counters of changes, by hash: so many that two keys seldom share one, and a 2,000th of a store
+    /// of up to 1 GiB. A power of two.
+    pub fn changes(&self) -> u64 {
+        (self.max_frames * 128)
+            .next_power_of_two()
+            .clamp(1 << 12, 1 << 16)
+    }
+
     /// Bytes of the client area that the tables take.
     pub fn client_bytes(&self) -> u64 {
-        self.pools_at() + self.shards * self.shard_frames * 8
+        self.changes_at() + self.changes() * 8
     }
 }
 
@@ -464,6 +479,13 @@ impl Tables {
             .as_atomic();
         // SAFETY: the table has `n` words from `first` on, all inside the checked client area.
         unsafe { std::slice::from_raw_parts(first, n as usize) }
+    }
+
+    /// The counter of changes that a key with this hash has.
+    pub fn changes_of(&self, hash: u64) -> &AtomicU64 {
+        let i = hash & (self.geometry.changes() - 1);
+        self.get::<Word>(self.geometry.changes_at() + i * 8)
+            .as_atomic()
     }
 }
 

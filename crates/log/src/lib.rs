@@ -60,6 +60,7 @@ mod mem;
 #[cfg(test)]
 mod models;
 mod ops;
+mod processes;
 mod publish;
 mod reap;
 mod record;
@@ -74,6 +75,7 @@ mod survivors;
 mod transaction;
 mod vacate;
 mod value;
+mod watch;
 
 pub use check::Report;
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
@@ -81,6 +83,7 @@ pub use evict::Evict;
 pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};
+pub use processes::{Process, ProcessPin, Work};
 pub use record::{MAX_KEY, MAX_VALUE};
 pub use role::{RoleError, ServerRole};
 pub use scan::Cursor;
@@ -90,6 +93,7 @@ pub use store::{
 };
 pub use transaction::{Transaction, TransactionOn};
 pub use value::Value;
+pub use watch::Watch;
 
-pub use mneme_sync::{Holding, SlotError, Stalled};
-pub use mneme_sys::{PageKind, PagePolicy, PageReport};
+pub use mneme_sync::{Holding, Life, SlotError, Stalled};
+pub use mneme_sys::{PageKind, PagePolicy, PageReport, ProcessState};

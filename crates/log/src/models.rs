@@ -15,6 +15,7 @@ mod heads;
 mod segments;
 mod swaps;
 mod transactions;
+mod watches;
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;

@@ -4,6 +4,7 @@
 //!
 //! 1. pin; reserve space at a head and write the record's header there; copy key and value;
 //! 2. write the intent that names the home bucket; lock the bucket;
+//!    if anybody watches, note the change (see [`crate::watch`]);
 //! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
 //! 4. count: the database's records in the thread's own slot, the old record's bytes as dead;
 //! 5. unlock; strike the intent out; unpin.
@@ -331,6 +332,7 @@ impl Core {
         let entry = change
             .new
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
+        self.note_change(root, place);
         let delta = i64::from(change.new.is_some()) - i64::from(found.is_some());
         // To its users an expired record is gone already.
         let was_there = found.as_ref().is_some_and(|f| !self.is_expired(&f.record));

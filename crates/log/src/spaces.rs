@@ -361,6 +361,8 @@ impl Core {
             return Err(error);
         }
         mneme_sys::fault!("log.swap.alone");
+        // SYNC: pairs with the Acquire loads in `watch`: who finds the new spaces finds them counted.
+        self.tables.header().swaps.fetch_add(1, Release);
         table.exchange(swap);
         Ok(())
     }

@@ -26,6 +26,7 @@ use crate::mem::Loc;
 use crate::record::MAX_KEY;
 use crate::room::Room;
 use crate::spaces::Space;
+use crate::watch::Watch;
 
 use commit::Outcome;
 
@@ -71,6 +72,8 @@ pub struct Transaction<'a> {
     written: HashMap<(u8, Box<[u8]>), usize>,
     /// The attempt failed for want of so many bytes.
     wanting: Option<u64>,
+    /// What must not have changed.
+    watch: Option<&'a Watch>,
 }
 
 /// One database within a transaction.
@@ -80,11 +83,13 @@ pub struct TransactionOn<'t, 'a> {
 }
 
 impl Core {
-    /// Runs `body` until what it did happens at one instant, or it fails.
+    /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched has
+    /// changed, so that it did not happen.
     pub(crate) fn transaction<T, E: From<WriteError>>(
         &self,
+        watch: Option<&Watch>,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
+    ) -> Result<Option<T>, E> {
         let slot = self
             .participants
             .slot()
@@ -92,7 +97,10 @@ impl Core {
         let mut room = Room::new(0);
         let (mut conflicts, mut refusals) = (0, 0);
         loop {
-            let mut attempt = Transaction::new(self, &slot)?;
+            let mut attempt = Transaction::new(self, &slot, watch)?;
+            if watch.is_some_and(|watch| !watch.is_as_noted()) {
+                return Ok(None);
+            }
             let result = body(&mut attempt);
             let written = attempt.bytes();
             let wanting = match attempt.wanting {
@@ -110,7 +118,8 @@ impl Core {
                         }
                     };
                     match attempt.commit()? {
-                        Outcome::Committed => return Ok(value),
+                        Outcome::Committed => return Ok(Some(value)),
+                        Outcome::Changed => return Ok(None),
                         Outcome::Conflict => {
                             self.stand_back(&mut conflicts);
                             continue;
@@ -140,7 +149,11 @@ impl Core {
 }
 
 impl<'a> Transaction<'a> {
-    fn new(core: &'a Core, slot: &'a Slot<'a>) -> Result<Transaction<'a>, WriteError> {
+    fn new(
+        core: &'a Core,
+        slot: &'a Slot<'a>,
+        watch: Option<&'a Watch>,
+    ) -> Result<Transaction<'a>, WriteError> {
         Ok(Transaction {
             core,
             slot,
@@ -150,6 +163,7 @@ impl<'a> Transaction<'a> {
             writes: Vec::new(),
             written: HashMap::new(),
             wanting: None,
+            watch,
         })
     }
 

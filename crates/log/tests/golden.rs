@@ -28,7 +28,7 @@ const VARIES: [usize; 1] = [
 ];
 
 /// What begins where.
-const PARTS: [(usize, &str); 15] = [
+const PARTS: [(usize, &str); 16] = [
     (0, "region header"),
     (0x80, "arena: header"),
     (0x280, "arena: zones"),
@@ -40,6 +40,7 @@ const PARTS: [(usize, &str); 15] = [
     (0x1e00, "log: segment infos"),
     (0x2600, "log: shard"),
     (0x3ec0, "log: pool table"),
+    (0x40c0, "log: change counters"),
     (0x20_0000, "index frame: bitmap"),
     (0x20_0400, "index frame: root"),
     (0x20_0700, "index frame: two segments of two buckets"),

@@ -52,9 +52,10 @@
 
 pub use mneme_log::{
     BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Evict, Expiry, GrowError,
-    LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport,
-    ReadError, Report, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,
-    Updated, Value, WriteError,
+    Life, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport,
+    Process, ProcessPin, ProcessState, ReadError, Report, RoleError, ServerRole, SlotError,
+    Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work,
+    WriteError,
 };
 
 pub use mneme_shared::{

@@ -140,6 +140,7 @@
 )]
 
 mod alone;
+mod attached;
 mod big_reader;
 mod counters;
 mod epoch;
@@ -174,6 +175,7 @@ mod undo;
 mod vigil;
 mod word;
 
+pub use attached::{Attached, AttachedThread, Life, ThreadPin};
 pub use big_reader::{BigReader, Exclusive, GateError, OpPin};
 pub use epoch::Epoch;
 pub use error::{

@@ -5,10 +5,11 @@
 //! 2. The homes are locked in that order, as a transaction's: who holds one never waits for a lower
 //!    one, so no two transactions wait for each other. A change of the index' shape gives up its
 //!    locks when it cannot have all of them.
-//! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict.
+//! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict. So it is if
+//!    what is watched has changed, whose homes are locked too: then the transaction does not happen.
 //! 4. Insertions and replacements are published. If some find no slot, all are taken back, their
 //!    segments grow, and it begins anew at 1.
-//! 5. One store of the intent's phase commits. Removals are carried out, records counted, and the
+//! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Removals are carried out, records counted, and the
 //!    homes unlocked.
 //!
 //! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
@@ -25,6 +26,7 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::watch::{Watch, Watched};
 
 use super::undo::{Counts, INTENT_TRANSACTION, LANE, Noted, Notes, Phase, words};
 use super::{Read, Transaction, Write};
@@ -34,6 +36,8 @@ use super::{Read, Transaction, Write};
 pub(super) enum Outcome {
     Committed,
     Conflict,
+    /// What is watched is not as it was.
+    Changed,
     /// Blocks of the index wait for pins to be given up, perhaps for the transaction's own.
     LimboFull,
     /// There is no room for so many bytes.
@@ -63,6 +67,7 @@ impl From<Grown> for Outcome {
 enum Round {
     Committed,
     Conflict,
+    Changed,
     /// The index changed its shape: look again.
     Again,
     /// The segments of these writes are full, each named once.
@@ -85,6 +90,15 @@ impl Home {
             loc: segment.bucket_at(bucket),
         }
     }
+}
+
+/// Where all keys of a transaction live.
+#[derive(Clone, Copy)]
+struct Found<'h> {
+    writes: &'h [Home],
+    /// `None`: there is no such bucket.
+    reads: &'h [Option<Home>],
+    watched: &'h [Option<Home>],
 }
 
 /// The homes of a transaction's keys, and the locks on them once they are held.
@@ -139,7 +153,7 @@ const LOOKS: usize = 64;
 impl Transaction<'_> {
     /// Makes it happen, if what it read is still so.
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
-        if self.writes.is_empty() {
+        if self.writes.is_empty() && self.watch.is_none_or(Watch::is_empty) {
             return self.settle_reads();
         }
         let outcome = self.commit_writes();
@@ -242,7 +256,13 @@ impl Transaction<'_> {
                 };
                 reads.push(segment.map(|segment| Home::of(segment, read.place)));
             }
+            let mut watched = Vec::new();
+            for noted in self.watched() {
+                let segment = self.core.watched_segment(noted)?;
+                watched.push(segment.map(|segment| Home::of(segment, noted.place)));
+            }
             let all = writes.iter().chain(reads.iter().flatten());
+            let all = all.chain(watched.iter().flatten());
             let mut homes = Homes::of(all.map(|home| home.loc));
             let counters = self.counters()?;
             let counts = Counts {
@@ -263,7 +283,12 @@ impl Transaction<'_> {
             let [h, w, c] = numbers;
             intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, h, w, c]);
             mneme_sys::fault!("txn.intent");
-            let round = self.round(&mut homes, &writes, &reads, &notes, &counters, &mut wait);
+            let found = Found {
+                writes: &writes,
+                reads: &reads,
+                watched: &watched,
+            };
+            let round = self.round(&mut homes, found, &notes, &counters, &mut wait);
             homes.unlock();
             intent.clear();
             mneme_sys::fault!("txn.cleared");
@@ -276,6 +301,7 @@ impl Transaction<'_> {
             match round {
                 Round::Committed => return Ok(Outcome::Committed),
                 Round::Conflict => return Ok(Outcome::Conflict),
+                Round::Changed => return Ok(Outcome::Changed),
                 Round::Again => {}
                 Round::Full(full) => {
                     for i in full {
@@ -328,6 +354,10 @@ impl Transaction<'_> {
         }
     }
 
+    fn watched(&self) -> impl Iterator<Item = &Watched> {
+        self.watch.into_iter().flat_map(Watch::keys)
+    }
+
     /// The roots that are written to, with their ids.
     fn counters(&self) -> Result<Vec<(Root, u64)>, Corrupt> {
         let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
@@ -344,12 +374,12 @@ impl Transaction<'_> {
     fn round<'c>(
         &'c self,
         homes: &mut Homes<'c>,
-        writes: &[Home],
-        reads: &[Option<Home>],
+        found: Found<'_>,
         notes: &Notes<'_>,
         counters: &[(Root, u64)],
         wait: &mut Wait,
     ) -> Result<Round, WriteError> {
+        let Found { writes, reads, .. } = found;
         if !self.lock(homes, wait)? {
             return Ok(Round::Again);
         }
@@ -357,6 +387,14 @@ impl Transaction<'_> {
         for (read, home) in self.reads.iter().zip(reads) {
             if !self.is_as_read(read, *home, homes)? {
                 return Ok(Round::Conflict);
+            }
+        }
+        for (noted, home) in self.watched().zip(found.watched) {
+            if home.is_none() && self.core.watched_segment(noted)?.is_some() {
+                return Ok(Round::Again);
+            }
+            if !self.core.is_as_noted(noted) {
+                return Ok(Round::Changed);
             }
         }
         let mut noted = Vec::with_capacity(writes.len());
@@ -402,6 +440,11 @@ impl Transaction<'_> {
             intent.set(words::PHASE, Phase::Locking as u64);
             return published.map(Round::Full);
         }
+        // Those who read wait for the unlocking, so that nobody has seen any of it yet.
+        for write in &self.writes {
+            self.core.note_change(write.root, write.place);
+        }
+        mneme_sys::fault!("txn.watched");
         intent.set(words::PHASE, Phase::Committed as u64);
         mneme_sys::fault!("txn.committed");
         for note in &noted {

@@ -1,0 +1,177 @@
+//! Who is attached to a store, and what each process has in hand: enough to say who holds the others up,
+//! and how.
+//!
+//! It is read from the control region without a lock and without storing anything there, so that it may
+//! be asked of a store that stands still, and by openings that may only read.
+
+use mneme_sync::{Attached, AttachedThread, Lane, Life, SlotId};
+use mneme_sys::ProcessState;
+
+use crate::core::Core;
+use crate::maintainer;
+use crate::role;
+
+/// A process that is attached to a store, see [`LogStore::processes`](crate::LogStore::processes).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its id, as it knows itself.
+    pub pid: u32,
+    /// When it attached: wall-clock milliseconds since 1970.
+    pub attached_ms: u64,
+    /// Whether it lives, and if not, whether what it left is being repaired.
+    pub life: Life,
+    /// What it is doing, as the kernel says; `None`: it is not seen from here, or is dead.
+    pub state: Option<ProcessState>,
+    /// Whether it is the opening that was asked.
+    pub is_asker: bool,
+    /// Its threads that take part.
+    pub threads: usize,
+    /// The oldest of its threads' pins. What was removed since it began is not given back.
+    pub oldest_pin: Option<ProcessPin>,
+    /// What its threads are doing and holding.
+    pub work: Vec<Work>,
+    /// Whether it [maintains](crate::LogStore::maintains) the store.
+    pub maintains: bool,
+    /// Whether it [serves](crate::ServerRole) the store.
+    pub serves: bool,
+}
+
+/// A pin of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessPin {
+    /// How many grace periods have begun since: above 1 it holds up what was removed.
+    pub periods: u64,
+    /// Whether it stays until its thread gives it up. One that may be revoked holds nobody up for more
+    /// than a second.
+    pub firm: bool,
+}
+
+/// Something that a thread has announced or holds. Its text completes "the process ...".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Work {
+    /// It takes memory from the arena or gives it back.
+    ClaimsMemory,
+    /// It changes a key, or is about to.
+    WritesKey,
+    /// It changes the shape of the index, or is about to.
+    ReshapesIndex,
+    /// It commits a transaction.
+    Commits,
+    /// It holds the head that records are appended at.
+    HoldsHead(u64),
+    /// It holds a worker of compaction.
+    HoldsCompactor(u64),
+    /// It holds a shard of the index.
+    HoldsShard(u64),
+    /// It sweeps a database that was cleared.
+    Sweeps,
+    /// It exchanges two databases.
+    Swaps,
+}
+
+impl std::fmt::Display for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Work::ClaimsMemory => f.write_str("takes memory or gives it back"),
+            Work::WritesKey => f.write_str("changes a key"),
+            Work::ReshapesIndex => f.write_str("changes the shape of the index"),
+            Work::Commits => f.write_str("commits a transaction"),
+            Work::HoldsHead(i) => write!(f, "holds head {i} of the log"),
+            Work::HoldsCompactor(i) => write!(f, "holds compaction worker {i}"),
+            Work::HoldsShard(i) => write!(f, "holds shard {i} of the index"),
+            Work::Sweeps => f.write_str("sweeps a cleared database"),
+            Work::Swaps => f.write_str("exchanges two databases"),
+        }
+    }
+}
+
+impl Process {
+    /// Whether it does nothing until somebody lets it go on, or ends it.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.life == Life::Alive && self.state == Some(ProcessState::Stopped)
+    }
+
+    /// Whether it holds what others may have to wait for: a firm pin, or anything under way. Of one that
+    /// is stopped that is until it goes on or ends.
+    #[must_use]
+    pub fn may_hold_up(&self) -> bool {
+        !self.work.is_empty() || self.oldest_pin.is_some_and(|pin| pin.firm)
+    }
+}
+
+impl Core {
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let held = self.held_locks();
+        let epoch = self.participants.epoch().to_u64();
+        let attached = self.participants.attached();
+        let processes = attached.into_iter();
+        processes
+            .map(|process| seen(process, &held, epoch))
+            .collect()
+    }
+
+    /// The robust locks of the log's tables that somebody holds.
+    fn held_locks(&self) -> Vec<(SlotId, Work)> {
+        let (tables, geometry) = (&self.tables, &self.tables.geometry);
+        let heads = (0..geometry.heads).map(|i| (tables.head(i).lock.owner(), Work::HoldsHead(i)));
+        let compactors = (0..geometry.survivors).map(|i| {
+            let lock = &tables.head(geometry.heads + i).lock;
+            (lock.owner(), Work::HoldsCompactor(i / geometry.ages()))
+        });
+        let shards =
+            (0..geometry.shards).map(|i| (tables.shard(i).lock.owner(), Work::HoldsShard(i)));
+        let header = tables.header();
+        let rest = [
+            (header.sweep.owner(), Work::Sweeps),
+            (header.swap.owner(), Work::Swaps),
+        ];
+        let all = heads.chain(compactors).chain(shards).chain(rest);
+        all.filter_map(|(owner, work)| Some((owner?, work)))
+            .collect()
+    }
+}
+
+fn seen(process: Attached, held: &[(SlotId, Work)], epoch: u64) -> Process {
+    let pins = process.threads.iter().filter_map(|thread| thread.pin);
+    let pins = pins.map(|pin| ProcessPin {
+        periods: pin.epoch.map_or(0, |at| epoch.saturating_sub(at.to_u64())),
+        firm: pin.firm,
+    });
+    let mut work: Vec<Work> = process.threads.iter().flat_map(announced).collect();
+    let is_ours = |slot: SlotId| process.threads.iter().any(|thread| thread.slot == slot);
+    work.extend(
+        held.iter()
+            .filter(|(slot, _)| is_ours(*slot))
+            .map(|(_, work)| *work),
+    );
+    work.sort_unstable();
+    work.dedup();
+    Process {
+        pid: process.pid,
+        attached_ms: process.attached_ms,
+        life: process.life,
+        state: match process.life {
+            Life::Alive => mneme_sys::process_state(process.pid),
+            Life::Dead | Life::Reaping => None,
+        },
+        is_asker: process.is_asker,
+        threads: process.threads.len(),
+        oldest_pin: pins.max_by_key(|pin| (pin.periods, pin.firm)),
+        work,
+        maintains: process.leases[maintainer::LEASE],
+        serves: process.leases[role::SERVER],
+    }
+}
+
+fn announced(thread: &AttachedThread) -> impl Iterator<Item = Work> {
+    let intents = thread.intents;
+    Lane::ALL.into_iter().filter_map(move |lane| {
+        intents[lane as usize].map(|_| match lane {
+            Lane::Arena => Work::ClaimsMemory,
+            Lane::Log => Work::WritesKey,
+            Lane::Index => Work::ReshapesIndex,
+            Lane::Txn => Work::Commits,
+        })
+    })
+}

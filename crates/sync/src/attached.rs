@@ -1,0 +1,118 @@
+//! Who is attached to a control region, and what each of his threads has in hand: for operators who
+//! look for whoever holds the others up.
+
+use crate::epoch::{self, Epoch, Kind};
+use crate::layout::SlotLines;
+use crate::participants::Participants;
+use crate::process::{self, State};
+use crate::{Intent, LEASES, Lane, SlotId, intent, tenancy};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// A process that is attached, by one of its openings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Its id, as it knows itself: in another namespace of processes it may have another.
+    pub pid: u32,
+    /// When it attached: wall-clock milliseconds since 1970.
+    pub attached_ms: u64,
+    /// Whether it lives.
+    pub life: Life,
+    /// Whether it is the opening that was asked.
+    pub is_asker: bool,
+    /// Which [leases](crate::Lease) it holds.
+    pub leases: [bool; LEASES],
+    /// Its threads that have a slot.
+    pub threads: Vec<AttachedThread>,
+}
+
+/// Whether an attached process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It does, as the kernel says. It may be stopped.
+    Alive,
+    /// It is dead, and nobody has repaired what it left.
+    Dead,
+    /// Somebody repairs what it left, or was to, and died.
+    Reaping,
+}
+
+/// A thread that has a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachedThread {
+    /// Its slot: what locks and claims name as their holder.
+    pub slot: SlotId,
+    /// Whether an earlier owner of the process' entry, who died, has left it.
+    pub is_orphan: bool,
+    /// Its pin, if it has one.
+    pub pin: Option<ThreadPin>,
+    /// What it has announced, by [`Lane`].
+    pub intents: [Option<Intent>; Lane::ALL.len()],
+}
+
+/// A pin, seen from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadPin {
+    /// The epoch it entered in; `None` while it is being revoked.
+    pub epoch: Option<Epoch>,
+    /// Whether it can not be revoked.
+    pub firm: bool,
+}
+
+impl Participants {
+    /// All attached processes, in the order of their entries, each true at some moment of the looking:
+    /// some system calls for each of them, and a look at every slot in use. Nothing in a forked child.
+    #[must_use]
+    pub fn attached(&self) -> Vec<Attached> {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return Vec::new();
+        }
+        let me = inner.me();
+        let holders: [_; LEASES] = std::array::from_fn(|number| inner.lease_process(number));
+        let mut attached = Vec::new();
+        for (index, entry) in (1_u16..).zip(inner.map().processes()) {
+            let status = process::read(&entry.state);
+            let life = match status.state {
+                State::Free => continue,
+                State::Reaping => Life::Reaping,
+                State::Live if inner.liveness().is_alive(u32::from(index)) => Life::Alive,
+                State::Live => Life::Dead,
+            };
+            let owned = inner.map().slots().filter_map(|(slot, lines)| {
+                let owner = tenancy::read(&lines.owner);
+                let is_orphan = owner.incarnation != status.incarnation;
+                (!owner.is_free() && owner.process == index).then(|| thread(slot, lines, is_orphan))
+            });
+            attached.push(Attached {
+                pid: inner.entry_pid(index),
+                attached_ms: entry.attached_ms.load(Relaxed),
+                life,
+                is_asker: (index, status.incarnation) == (me.process, me.incarnation),
+                leases: holders.map(|holder| holder == Some(index)),
+                threads: owned.collect(),
+            });
+        }
+        attached
+    }
+}
+
+fn thread(slot: SlotId, lines: &SlotLines, is_orphan: bool) -> AttachedThread {
+    let word = lines.pin.load(Acquire);
+    let pin = match epoch::kind_of(word) {
+        Kind::None | Kind::Revoked => None,
+        Kind::Revoking => Some(ThreadPin {
+            epoch: None,
+            firm: false,
+        }),
+        kind @ (Kind::Firm | Kind::Revocable) => Some(ThreadPin {
+            epoch: epoch::pinned_epoch(word).map(Epoch::from_u64),
+            firm: kind == Kind::Firm,
+        }),
+    };
+    AttachedThread {
+        slot,
+        is_orphan,
+        pin,
+        intents: lines.intents.each_ref().map(intent::read_line),
+    }
+}
