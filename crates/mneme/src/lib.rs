@@ -94,8 +94,8 @@ pub fn attach_writable(name: &str) -> Result<SharedStore, AttachError> {
 #[cfg(feature = "server")]
 pub mod server {
     pub use mneme_server::{
-        Found, Memory, Opening, Origin, Running, ServeError, Server, StartError, Stopper,
-        StoreOptions, resp,
+        Ended, Found, Handover, HandoverError, HandoverSocket, Listeners, Memory, Opening, Origin,
+        Request, Running, ServeError, Server, StartError, Stopper, StoreOptions, Taken, resp,
     };
 }
 

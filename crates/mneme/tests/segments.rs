@@ -8,8 +8,11 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::Registry;
 use common::serving::{self, Serving};
@@ -184,4 +187,90 @@ fn servers_that_are_killed_at_once_do_not_cost_a_sound_segment() {
         "{}",
         last.banner
     );
+}
+
+/// Connects, asks and leaves until told to stop; how often, and what went wrong.
+fn clients_come_and_go(port: u16, stop: &AtomicBool) -> (u32, Vec<String>) {
+    let (mut served, mut wrong) = (0, Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(mut client) => {
+                let timeout = Some(Duration::from_secs(60));
+                client.set_read_timeout(timeout).unwrap();
+                let asked = client.write_all(b"GET a\r\n");
+                let mut reply = [0; 7];
+                match asked.and_then(|()| client.read_exact(&mut reply)) {
+                    Ok(()) if &reply == b"$1\r\n1\r\n" => served += 1,
+                    Ok(()) => wrong.push(format!("{:?}", String::from_utf8_lossy(&reply))),
+                    // A server that hands over ends its connections, as one that ends does.
+                    Err(_) => {}
+                }
+            }
+            Err(refused) => wrong.push(refused.to_string()),
+        }
+    }
+    (served, wrong)
+}
+
+#[test]
+fn a_successor_takes_over_and_no_connection_is_refused() {
+    let registry = Registry::new("segment", "takeover");
+    let mut serving = Serving::start(serve(&registry, &[]));
+    let port = serving.port();
+    assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| clients_come_and_go(port, &stop));
+        for _ in 0..5 {
+            let next = Serving::start(serve(&registry, &["--take-over"]));
+            assert_eq!(next.port(), port);
+            assert!(
+                next.banner.contains("found with 1 records"),
+                "{}",
+                next.banner
+            );
+            let (code, log) = std::mem::replace(&mut serving, next).end();
+            assert_eq!(code, Some(0), "{log}");
+            assert!(log.contains("handed over"), "{log}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (served, wrong) = clients.join().unwrap();
+        assert_eq!(wrong, [] as [String; 0]);
+        assert!(served > 0);
+    });
+    assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
+fn a_server_goes_on_if_its_successor_does_not_come_up() {
+    let registry = Registry::new("segment", "successor");
+    let serving = Serving::start(serve(&registry, &[]));
+    assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
+    let error = refused(&registry, &["--take-over", "--update-policy", "in-place"]);
+    assert!(
+        error.contains("was made with update policy Append"),
+        "{error}"
+    );
+    assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
+    // And can be taken over by another.
+    let next = Serving::start(serve(&registry, &["--take-over"]));
+    let (code, log) = serving.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(
+        log.contains("the successor does not serve; going on"),
+        "{log}"
+    );
+    assert_eq!(asked(&next, "GET a\r\n", 7), "$1\r\n1\r\n");
+}
+
+#[test]
+fn without_a_server_a_successor_just_serves() {
+    let registry = Registry::new("segment", "nobody");
+    let serving = Serving::start(serve(&registry, &["--take-over"]));
+    serving.signal("-KILL");
+    serving.end();
+    let serving = Serving::start(serve(&registry, &["--take-over"]));
+    assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
 }

@@ -29,6 +29,7 @@ mod counters;
 mod event_loop;
 mod execute;
 mod glob;
+mod handover;
 mod listen;
 mod protection;
 pub mod resp;
@@ -38,5 +39,6 @@ mod shared;
 mod version;
 
 pub use backing::Origin;
+pub use handover::{Handover, HandoverError, HandoverSocket, Listeners, Request, Taken};
 pub use mneme_shared::{Found, Opening, Registry, StoreOptions};
-pub use server::{Memory, Running, ServeError, Server, StartError, Stopper};
+pub use server::{Ended, Memory, Running, ServeError, Server, StartError, Stopper};

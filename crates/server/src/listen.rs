@@ -8,7 +8,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -87,6 +87,22 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => listener.local_addr().map(Some),
             Listener::Unix(..) => Ok(None),
+        }
+    }
+
+    /// Its socket, to be handed to another process.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+
+    /// The path of the unix socket it listens on.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Listener::Tcp(_) => None,
+            Listener::Unix(_, path) => Some(path.clone()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use mio::{Poll, Waker};
@@ -11,6 +11,7 @@ use mneme_sys::{Clock, SystemClock};
 
 use crate::backing::{Backing, Origin, Wanted};
 use crate::event_loop::{EventLoop, WAKER};
+use crate::handover::Listeners;
 use crate::listen::Listener;
 use crate::settings::{MOST_THREADS, Settings};
 use crate::shared::Shared;
@@ -23,6 +24,7 @@ pub struct Server {
     settings: Settings,
     store: Option<Arc<LogStore>>,
     segment: Option<Wanted>,
+    listeners: Option<Arc<Listeners>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -91,6 +93,7 @@ impl Server {
             settings: Settings::default(),
             store: None,
             segment: None,
+            listeners: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -186,6 +189,12 @@ impl Server {
         self
     }
 
+    /// Sockets that listen already, taken over from another server: used instead of those that would be opened.
+    pub fn listeners(mut self, listeners: Listeners) -> Self {
+        self.listeners = Some(Arc::new(listeners));
+        self
+    }
+
     /// The clock behind `TIME`, `INFO` and `CLIENT LIST`.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -198,6 +207,7 @@ impl Server {
             mut settings,
             store,
             segment,
+            listeners,
             clock,
         } = self;
         if !(1..=MOST_THREADS).contains(&settings.threads) {
@@ -206,7 +216,22 @@ impl Server {
         if !(1..=DATABASES).contains(&settings.databases) {
             return Err(StartError::Databases(settings.databases));
         }
-        let (listeners, addresses) = listen(&settings)?;
+        let refused = |what| move |source| StartError::System { what, source };
+        let (listeners, addresses) = match listeners {
+            None => listen(&settings)?,
+            Some(listeners) => {
+                settings.unix_socket = listeners.0.iter().find_map(Listener::path);
+                let addresses = listeners
+                    .0
+                    .iter()
+                    .filter_map(|one| one.address().transpose());
+                let addresses = addresses.collect::<io::Result<_>>();
+                let shared = listeners.0.iter().map(Listener::share);
+                let shared = shared.collect::<io::Result<_>>();
+                let shared: Vec<Listener> = shared.map_err(refused("a file descriptor"))?;
+                (shared, addresses.map_err(refused("an address"))?)
+            }
+        };
         settings.port = addresses.first().map_or(settings.port, SocketAddr::port);
         let (store, origin) = match (store, segment) {
             (Some(store), _) => (Backing::Process(store), Origin::Process),
@@ -218,7 +243,6 @@ impl Server {
         };
         settings.memory = store.stats().capacity;
 
-        let refused = |what| move |source| StartError::System { what, source };
         let mut polls = Vec::new();
         let mut wakers = Vec::new();
         for _ in 0..settings.threads {
@@ -228,8 +252,12 @@ impl Server {
         }
         let run_id = run_id().map_err(refused("randomness"))?;
         let unix_socket = settings.unix_socket.clone();
+        let shares: Vec<Vec<Listener>> = (0..settings.threads)
+            .map(|_| listeners.iter().map(Listener::share).collect())
+            .collect::<io::Result<_>>()
+            .map_err(refused("a file descriptor"))?;
         let shared = Arc::new(Shared::new(
-            store, settings, wakers, addresses, run_id, clock,
+            store, settings, wakers, addresses, run_id, clock, listeners,
         ));
         let mut running = Running {
             shared: Arc::clone(&shared),
@@ -237,12 +265,7 @@ impl Server {
             unix_socket,
             origin,
         };
-        for (index, poll) in polls.into_iter().enumerate() {
-            let listeners = listeners
-                .iter()
-                .map(Listener::share)
-                .collect::<io::Result<_>>();
-            let listeners = listeners.map_err(refused("a file descriptor"))?;
+        for (index, (poll, listeners)) in polls.into_iter().zip(shares).enumerate() {
             let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
                 .map_err(refused("an event queue"))?;
             let stopper = running.stopper();
@@ -334,9 +357,19 @@ pub enum ServeError {
     Panicked,
 }
 
-/// Stops its server; can be sent to another thread, such as one that waits for signals.
+/// Stops its server; can be sent to another thread, such as one that waits for signals. It keeps nothing of the server
+/// alive.
 #[derive(Clone)]
-pub struct Stopper(Arc<Shared>);
+pub struct Stopper(Weak<Shared>);
+
+/// How a server ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// It [retired](Stopper::retire): these sockets go on listening for its successor.
+    Retired(Listeners),
+}
 
 impl Running {
     /// Where it listens.
@@ -371,12 +404,15 @@ impl Running {
 
     /// Something that can tell it to stop from another thread.
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.shared))
+        Stopper(Arc::downgrade(&self.shared))
     }
 
-    /// Waits until it has stopped: told to by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's `SHUTDOWN`.
-    pub fn join(mut self) -> Result<(), ServeError> {
-        self.wait()
+    /// Waits until it has stopped: told to by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's `SHUTDOWN`. Its
+    /// store is closed then, unless the embedding program has it too.
+    pub fn join(mut self) -> Result<Ended, ServeError> {
+        self.wait()?;
+        let retired = self.shared.retired();
+        Ok(retired.map_or(Ended::Stopped, Ended::Retired))
     }
 
     fn wait(&mut self) -> Result<(), ServeError> {
@@ -388,7 +424,9 @@ impl Running {
             };
             result = result.and(ended);
         }
-        if let Some(path) = self.unix_socket.take() {
+        if let Some(path) = self.unix_socket.take()
+            && !self.shared.has_retired()
+        {
             // It may have been removed already; nothing depends on it.
             let _ = std::fs::remove_file(path);
         }
@@ -399,7 +437,24 @@ impl Running {
 impl Stopper {
     /// As [`Running::shutdown`].
     pub fn stop(&self) {
-        self.0.stop();
+        if let Some(shared) = self.0.upgrade() {
+            shared.stop();
+        }
+    }
+
+    /// The same, but the listening sockets go on listening for a successor: [`Running::join`] returns them.
+    pub fn retire(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.retire();
+        }
+    }
+
+    /// The listening sockets once more; none of a server that has ended.
+    pub(crate) fn listeners(&self) -> io::Result<Listeners> {
+        match self.0.upgrade() {
+            Some(shared) => shared.listeners(),
+            None => Ok(Listeners::default()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all threads of a server share. Everything in it is safe to use from any of them at any time.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,8 @@ use mneme_sys::Clock;
 use crate::backing::Backing;
 use crate::client::Clients;
 use crate::counters::{Counters, Totals};
-use crate::listen::Accepted;
+use crate::handover::Listeners;
+use crate::listen::{Accepted, Listener};
 use crate::settings::Settings;
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
@@ -33,6 +35,9 @@ pub(crate) struct Shared {
     /// Wall-clock microseconds and monotonic nanoseconds of the same moment.
     started: (u64, u64),
     stopping: AtomicBool,
+    /// The listening sockets, until the server stops; those of one that retires outlive it.
+    listeners: Mutex<Vec<Listener>>,
+    retired: AtomicBool,
     /// Whether the start counts as one that has not failed.
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
@@ -66,6 +71,7 @@ impl Shared {
         addresses: Vec<SocketAddr>,
         run_id: String,
         clock: Arc<dyn Clock>,
+        listeners: Vec<Listener>,
     ) -> Self {
         let thread = |waker| ThreadSide {
             counters: Counters::default(),
@@ -83,6 +89,8 @@ impl Shared {
             started: (clock.wall_ms() * 1000, clock.now_ns()),
             clock,
             stopping: AtomicBool::new(false),
+            listeners: Mutex::new(listeners),
+            retired: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             forgotten: Mutex::default(),
         }
@@ -162,8 +170,50 @@ impl Shared {
         self.settled.store(true, Ordering::Relaxed);
     }
 
+    fn lock_listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The listening sockets once more.
+    pub fn listeners(&self) -> io::Result<Listeners> {
+        let shared = self
+            .lock_listeners()
+            .iter()
+            .map(Listener::share)
+            .collect::<io::Result<_>>();
+        Ok(Listeners(shared?))
+    }
+
+    /// Stops, and keeps the listening sockets for a successor.
+    pub fn retire(&self) {
+        // A server that was stopped before has nothing left to hand over.
+        if !self.stopping() {
+            // SYNC: pairs with the Acquire load in `has_retired`.
+            self.retired.store(true, Ordering::Release);
+            self.stop();
+        }
+    }
+
+    /// Whether a successor has been promised the listening sockets.
+    pub fn has_retired(&self) -> bool {
+        // SYNC: pairs with the Release store in `retire`.
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// The listening sockets of a server that has retired.
+    pub fn retired(&self) -> Option<Listeners> {
+        self.has_retired()
+            .then(|| Listeners(std::mem::take(&mut *self.lock_listeners())))
+    }
+
     /// Tells every thread to finish what it has begun and end.
     pub fn stop(&self) {
+        if !self.has_retired() {
+            // From here on connections are refused, not left to wait.
+            self.lock_listeners().clear();
+        }
         // Who is told to stop has not failed.
         self.declare_settled();
         // SYNC: pairs with the Acquire load in `stopping`.

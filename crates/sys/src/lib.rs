@@ -17,6 +17,7 @@
 pub mod barrier;
 mod clock;
 mod cpu;
+pub mod descriptors;
 mod entropy;
 pub mod fault;
 pub mod files;

@@ -2,9 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mneme::server::{Opening, ServeError, Server, StartError, Stopper, StoreOptions};
-use mneme::{MIN_CAPACITY, UpdatePolicy};
+use mneme::server::{
+    Ended, Handover, HandoverError, HandoverSocket, Listeners, Opening, ServeError, Server,
+    StartError, Stopper, StoreOptions, Taken,
+};
+use mneme::{AttachError, MIN_CAPACITY, SharedStore, UpdatePolicy};
 use mneme_space::{Backing, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -52,6 +56,11 @@ pub struct Arguments {
     /// Serve memory of this process alone, which ends with it and which no other can attach.
     #[arg(long, env = "MNEME_PRIVATE", value_parser = clap::builder::FalseyValueParser::new())]
     private: bool,
+
+    /// Take over from the server of the segment, if there is one, with its listening sockets: no connection is refused
+    /// meanwhile. It goes on if this one does not come up.
+    #[arg(long, conflicts_with = "private")]
+    take_over: bool,
 
     /// How records are updated; fixed when a segment is made. `append` is the default; `in-place` suits a store that is
     /// nearly full of values that often change.
@@ -118,6 +127,10 @@ pub enum Error {
     Signals(std::io::Error),
     #[error("{0}")]
     Registry(Box<dyn std::error::Error>),
+    #[error("the server of the segment was not taken over, and goes on: {0}")]
+    Attach(#[from] AttachError),
+    #[error("{0}")]
+    Handover(#[from] HandoverError),
 }
 
 /// Serves until told to stop.
@@ -138,6 +151,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         true => None,
         false => segment(arguments.place, &arguments.segment, asked, memory)?,
     };
+    let registry = place.as_ref().map(|(registry, _)| registry.clone());
     server = match place {
         Some((registry, capacity)) => {
             let options = StoreOptions::new().capacity(capacity);
@@ -164,12 +178,81 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
     }
     // Before the server's threads exist, so that a signal of the first moment is not lost.
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(Error::Signals)?;
-    let running = server.start()?;
-    stop_on_signal(signals, running.stopper());
-    banner::show(&running, threads, arguments.unixsocket.as_deref());
-    running.join()?;
+    let stopping = Stopping::on_signal(signals);
+    let mut taken = match &registry {
+        Some(registry) if arguments.take_over => take_over(registry, &arguments.segment)?,
+        _ => None,
+    };
+    let mut listeners = None;
+    loop {
+        let mut next = server.clone();
+        let mut told = None;
+        if let Some((sockets, old)) = taken.take() {
+            listeners = Some(sockets);
+            told = Some(old);
+        }
+        if let Some(sockets) = listeners.take() {
+            next = next.listeners(sockets);
+        }
+        let running = next.start()?;
+        stopping.stops(running.stopper());
+        let socket = registry
+            .as_ref()
+            .and_then(|registry| handover_socket(registry, &arguments.segment, running.stopper()));
+        if let Some(old) = told {
+            // One that has gone meanwhile needs no telling.
+            let _ = old.serving();
+        }
+        banner::show(&running, threads, arguments.unixsocket.as_deref());
+        let Ended::Retired(sockets) = running.join()? else {
+            break;
+        };
+        match socket.and_then(HandoverSocket::into_request) {
+            Some(successor) => match successor.grant() {
+                Ok(()) => {
+                    tracing::info!("handed over");
+                    return Ok(());
+                }
+                Err(error) => tracing::warn!(%error, "the successor does not serve; going on"),
+            },
+            None => tracing::warn!("the successor is gone; going on"),
+        }
+        listeners = Some(sockets);
+    }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Has the server of the segment let go of it; `None` if nobody serves it.
+fn take_over(registry: &Registry, name: &str) -> Result<Option<(Listeners, Taken)>, Error> {
+    let Ok(segment) = Segment::open(registry, name) else {
+        tracing::info!("there is no segment of that name yet, and nobody to take over from");
+        return Ok(None);
+    };
+    let asked = match Handover::ask(&segment.directory()) {
+        Ok(asked) => asked,
+        Err(error @ HandoverError::NoServer { .. }) => {
+            tracing::info!(%error, "nobody to take over from");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // What cannot be opened is left to the server that can.
+    drop(SharedStore::attach(registry, name)?);
+    tracing::info!(pid = asked.server(), "taking over");
+    Ok(Some(asked.take()?))
+}
+
+/// Where a successor can ask for the segment; without it the server serves all the same.
+fn handover_socket(registry: &Registry, name: &str, stopper: Stopper) -> Option<HandoverSocket> {
+    let directory = Segment::open(registry, name).ok()?.directory();
+    match HandoverSocket::listen(&directory, stopper) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(%error, "no other server will be able to take over from this one");
+            None
+        }
+    }
 }
 
 /// The registry with the segment to serve, and how large to make that; `None` where shared memory is so scarce, as in
@@ -200,21 +283,54 @@ fn segment(
 /// Shared memory that holds less than this part of what would be served is not worth its limits.
 const SCARCE: u64 = 4;
 
-/// The first signal stops the server cleanly, the second ends the process.
-fn stop_on_signal(mut signals: Signals, stopper: Stopper) {
-    std::thread::spawn(move || {
-        let mut signals = signals.forever();
-        if let Some(signal) = signals.next() {
-            tracing::info!(
-                signal,
-                "stopping; once more to stop without waiting for clients"
-            );
+/// What signals stop: the server that is running now.
+#[derive(Clone, Default)]
+struct Stopping(Arc<Mutex<Signalled>>);
+
+#[derive(Default)]
+struct Signalled {
+    stopper: Option<Stopper>,
+    already: bool,
+}
+
+impl Stopping {
+    /// The first signal stops the server cleanly, the second ends the process.
+    fn on_signal(mut signals: Signals) -> Self {
+        let stopping = Self::default();
+        let this = stopping.clone();
+        std::thread::spawn(move || {
+            let mut signals = signals.forever();
+            if let Some(signal) = signals.next() {
+                tracing::info!(
+                    signal,
+                    "stopping; once more to stop without waiting for clients"
+                );
+                let mut now = this.lock();
+                now.already = true;
+                if let Some(stopper) = &now.stopper {
+                    stopper.stop();
+                }
+            }
+            if let Some(signal) = signals.next() {
+                std::process::exit(128 + signal);
+            }
+        });
+        stopping
+    }
+
+    /// This is the server now. One for which the signal has come already ends at once.
+    fn stops(&self, stopper: Stopper) {
+        let mut now = self.lock();
+        if now.already {
             stopper.stop();
         }
-        if let Some(signal) = signals.next() {
-            std::process::exit(128 + signal);
-        }
-    });
+        now.stopper = Some(stopper);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Signalled> {
+        // Whatever a panicking thread left is as good: each change is one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn addresses(bind: &[Bind]) -> Vec<IpAddr> {

@@ -1,0 +1,323 @@
+//! A server hands its segment and its listening sockets to the next one, and no connection is refused meanwhile.
+//!
+//! The serving process listens on a socket in the segment's directory. Its successor asks there:
+//!
+//! ```text
+//! successor                                server
+//! hand over <version> ─────────────────►
+//!                     ◄───────────────── <n> listeners, their addresses; the sockets themselves
+//! looks whether it can open the segment
+//! take ────────────────────────────────►  stops accepting, answers what it has read, lets the segment go
+//!                     ◄───────────────── yours
+//! opens the segment, serves
+//! serving ─────────────────────────────►  ends
+//! ```
+//!
+//! From the first answer on both have the listening sockets, so that connections wait in their queues and are never
+//! refused. A successor that dies or gives up before it serves is noticed by the end of its connection: the server takes
+//! everything back and goes on. Clients that are connected are answered what they have sent and then disconnected, as
+//! by a restart.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use mneme_sys::descriptors;
+
+use crate::listen::Listener;
+use crate::server::Stopper;
+
+/// The socket's name in the segment's directory.
+const SOCKET: &str = "server.sock";
+
+/// Version of the exchange.
+const VERSION: &str = "hand over 1\n";
+const TAKE: &str = "take\n";
+const YOURS: &str = "yours\n";
+const SERVING: &str = "serving\n";
+
+/// How long one side waits for the other's next word. A server may have to wait for clients to read their replies.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest message: as many addresses as descriptors go in one.
+const MESSAGE: usize = 16 << 10;
+
+/// Why a server was not taken over. It goes on serving.
+#[derive(Debug, thiserror::Error)]
+pub enum HandoverError {
+    /// Nobody serves the segment, or a server that cannot be taken over.
+    #[error("no server of this segment can be taken over ({}: {source})", path.display())]
+    NoServer {
+        /// Its socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The connection to it ended, or it did not answer in time.
+    #[error("the server did not hand over: {0}")]
+    Broken(#[from] io::Error),
+    /// It speaks otherwise.
+    #[error("the server's answer makes no sense: {0:?}; is it of another version?")]
+    Nonsense(String),
+}
+
+/// Listening sockets on their way from one server to the next.
+#[derive(Debug, Default)]
+pub struct Listeners(pub(crate) Vec<Listener>);
+
+impl Listeners {
+    /// What they listen on, a line each.
+    fn describe(&self) -> io::Result<String> {
+        let mut text = format!("{} listeners\n", self.0.len());
+        for listener in &self.0 {
+            match listener {
+                Listener::Tcp(_) => text.push_str("tcp\n"),
+                Listener::Unix(_, path) => {
+                    // Relative ones are the old server's.
+                    let path = std::path::absolute(path)?;
+                    text.push_str(&format!("unix {}\n", path.display()));
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().map(Listener::descriptor).collect()
+    }
+
+    /// The sockets that a description tells of.
+    fn described(text: &str, sockets: Vec<OwnedFd>) -> Result<Self, HandoverError> {
+        let nonsense = || HandoverError::Nonsense(text.to_owned());
+        let mut lines = text.lines();
+        let count = lines
+            .next()
+            .and_then(|line| line.strip_suffix(" listeners"));
+        if count.and_then(|count| count.parse().ok()) != Some(sockets.len()) {
+            return Err(nonsense());
+        }
+        let mut listeners = Vec::new();
+        for socket in sockets {
+            let line = lines.next().ok_or_else(nonsense)?;
+            listeners.push(match line.split_once(' ') {
+                None if line == "tcp" => {
+                    let listener = TcpListener::from(socket);
+                    listener.set_nonblocking(true)?;
+                    Listener::Tcp(mio::net::TcpListener::from_std(listener))
+                }
+                Some(("unix", path)) => {
+                    let listener = UnixListener::from(socket);
+                    listener.set_nonblocking(true)?;
+                    let listener = mio::net::UnixListener::from_std(listener);
+                    Listener::Unix(listener, path.into())
+                }
+                _ => return Err(nonsense()),
+            });
+        }
+        Ok(Self(listeners))
+    }
+}
+
+/// Says one word after another, and hears them, each within [`PATIENCE`].
+struct Talk(UnixStream);
+
+impl Talk {
+    fn over(stream: UnixStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(stream))
+    }
+
+    fn say(&mut self, word: &str) -> io::Result<()> {
+        self.0.write_all(word.as_bytes())
+    }
+
+    /// One message: they are short, and each side waits for the other's before it sends the next.
+    fn hear(&mut self) -> io::Result<(String, Vec<OwnedFd>)> {
+        let mut buffer = vec![0; MESSAGE];
+        let (bytes, descriptors) = descriptors::receive(&self.0, &mut buffer)?;
+        if bytes == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        buffer.truncate(bytes);
+        let text = String::from_utf8(buffer).map_err(|_| ErrorKind::InvalidData)?;
+        Ok((text, descriptors))
+    }
+
+    fn expect(&mut self, word: &str) -> Result<(), HandoverError> {
+        let (heard, _) = self.hear()?;
+        if heard == word {
+            Ok(())
+        } else {
+            Err(HandoverError::Nonsense(heard))
+        }
+    }
+}
+
+/// The successor's side.
+pub struct Handover {
+    talk: Talk,
+    listeners: Listeners,
+    server: u32,
+}
+
+impl Handover {
+    /// Asks the server of the segment in `directory` for its listening sockets. It goes on serving.
+    ///
+    /// # Errors
+    /// Nobody serves it, or he does not answer.
+    pub fn ask(directory: &Path) -> Result<Self, HandoverError> {
+        let path = directory.join(SOCKET);
+        let no_server = |source| HandoverError::NoServer {
+            path: path.clone(),
+            source,
+        };
+        let (reached, _held) = short(directory).map_err(no_server)?;
+        let stream = UnixStream::connect(reached).map_err(no_server)?;
+        let (server, _) = descriptors::peer(&stream)?;
+        let mut talk = Talk::over(stream)?;
+        talk.say(VERSION)?;
+        let (text, sockets) = talk.hear()?;
+        let listeners = Listeners::described(&text, sockets)?;
+        Ok(Self {
+            talk,
+            listeners,
+            server,
+        })
+    }
+
+    /// The server's process.
+    pub fn server(&self) -> u32 {
+        self.server
+    }
+
+    /// Has the server stop, and returns its listening sockets once it has let the segment go. From here on the caller
+    /// serves and says so by [`Taken::serving`]; if it does not, the server goes on.
+    ///
+    /// # Errors
+    /// It does not let go: it goes on.
+    pub fn take(mut self) -> Result<(Listeners, Taken), HandoverError> {
+        self.talk.say(TAKE)?;
+        self.talk.expect(YOURS)?;
+        Ok((self.listeners, Taken(self.talk)))
+    }
+}
+
+/// What the old server still has to be told.
+#[must_use = "unless it is told that it is done, the old server goes on"]
+pub struct Taken(Talk);
+
+impl Taken {
+    /// Tells the old server that clients are served, so that it can end.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn serving(mut self) -> io::Result<()> {
+        self.0.say(SERVING)
+    }
+}
+
+/// The server's side: its socket in the segment's directory, until it is dropped.
+pub struct HandoverSocket {
+    path: PathBuf,
+    requests: Receiver<Talk>,
+}
+
+/// Somebody waits to be told that the segment is his.
+pub struct Request(Talk);
+
+impl HandoverSocket {
+    /// Waits for a successor in the directory of the segment that this process serves; `stopper` has the server
+    /// [retire](Stopper::retire) when one asks for it. Only the segment's owner is listened to.
+    ///
+    /// # Errors
+    /// The socket cannot be made: the server can serve, and cannot be taken over.
+    pub fn listen(directory: &Path, stopper: Stopper) -> io::Result<Self> {
+        let (reached, held) = short(directory)?;
+        let path = directory.join(SOCKET);
+        // The server's role is this process': whoever left it is gone.
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(reached)?;
+        drop(held);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let (send, requests) = mpsc::sync_channel(1);
+        std::thread::Builder::new()
+            .name("mneme-handover".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming() {
+                    // An accept fails for want of descriptors, too: not in a loop without a pause.
+                    let Ok(stream) = stream else {
+                        std::thread::sleep(Duration::from_millis(100));
+                        continue;
+                    };
+                    match answer(stream, &stopper) {
+                        Ok(talk) => {
+                            if send.send(talk).is_err() {
+                                return;
+                            }
+                            stopper.retire();
+                        }
+                        Err(error) => tracing::info!(%error, "a successor gave up"),
+                    }
+                }
+            })?;
+        Ok(Self { path, requests })
+    }
+
+    /// The successor for whom the server has retired. The socket is gone then: the next one is the successor's.
+    pub fn into_request(self) -> Option<Request> {
+        self.requests.try_recv().ok().map(Request)
+    }
+}
+
+impl Drop for HandoverSocket {
+    fn drop(&mut self) {
+        // A successor makes one of his own, after he has been told that the segment is his.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Request {
+    /// Tells the successor that the segment is his, and waits until he serves.
+    ///
+    /// # Errors
+    /// He does not: the caller is to go on.
+    pub fn grant(mut self) -> Result<(), HandoverError> {
+        self.0.say(YOURS)?;
+        self.0.expect(SERVING)
+    }
+}
+
+/// Gives a successor the listening sockets, and waits until he wants the segment.
+fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> {
+    let (_, user) = descriptors::peer(&stream)?;
+    if user != 0 && user != mneme_sys::files::user() {
+        return Err(io::Error::from(ErrorKind::PermissionDenied).into());
+    }
+    let mut talk = Talk::over(stream)?;
+    talk.expect(VERSION)?;
+    let listeners = stopper.listeners()?;
+    let text = listeners.describe()?;
+    let sent = descriptors::send(&talk.0, text.as_bytes(), &listeners.descriptors())?;
+    if sent < text.len() {
+        return Err(io::Error::from(ErrorKind::WriteZero).into());
+    }
+    talk.expect(TAKE)?;
+    Ok(talk)
+}
+
+/// A path to the socket that is short enough for an address, as long as the directory is held open.
+fn short(directory: &Path) -> io::Result<(PathBuf, File)> {
+    let held = File::open(directory)?;
+    let path = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
+    Ok((path.into(), held))
+}
