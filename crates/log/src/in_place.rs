@@ -171,10 +171,11 @@ impl Core {
         Ok(published)
     }
 
-    /// Overwrites again what a dead thread was overwriting. Its bucket is held.
+    /// Overwrites again what a dead thread was overwriting, in the bucket that it held.
     pub(crate) fn redo_overwrite(
         &self,
         dead: &DeadSlot<'_>,
+        held: &Held<'_>,
         intent: &[u64; 7],
     ) -> Result<(), WriteError> {
         let (loc, len) = (Loc::of_word(intent[words::NEW]), intent[words::OLD]);
@@ -189,6 +190,8 @@ impl Core {
             )
             .into());
         }
+        // It may have died before it made readers wait.
+        held.begin_overwriting();
         record.overwrite(&value);
         mneme_sys::fault!("log.redo.value");
         set_length(self.mem.word(loc)?, len);

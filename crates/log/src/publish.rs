@@ -434,7 +434,7 @@ impl Core {
             return Ok(());
         };
         if intent.words[words::SPACE] & OVERWRITE != 0 {
-            self.redo_overwrite(dead, &intent.words)?;
+            self.redo_overwrite(dead, &held, &intent.words)?;
         } else if intent.words[words::SPACE] & READY != 0 {
             let segment = SegmentRef::of_word(intent.words[words::SEGMENT], home_loc)?;
             let new = Entry(intent.words[words::NEW]);

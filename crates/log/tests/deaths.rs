@@ -245,6 +245,32 @@ fn what_the_dead_let_expire_is_swept() {
     }
 }
 
+/// What is overwritten again after a death is not shown by half, though readers did not wait for the dead:
+/// not even if whoever does it dies too.
+#[test]
+fn a_value_that_is_overwritten_again_is_never_seen_torn() {
+    for name in [
+        "log.overwrite.noted",
+        "log.overwrite.begun",
+        "log.overwrite.during",
+        "log.overwrite.length",
+    ] {
+        let (memory, store) = Memory::with_policy(memory::CAPACITY, UpdatePolicy::InPlace);
+        store.put(b"k", &[1; 272]).unwrap();
+        abandon(&memory, 1, name, move || {
+            store.put(b"k", &[2; 263]).unwrap()
+        });
+        let second = memory.open(2);
+        abandon(&memory, 2, "log.redo.value", move || {
+            second.reap().unwrap();
+        });
+        let store = memory.open(3);
+        let seen = store.get(b"k").unwrap().unwrap().to_vec();
+        assert!(seen == [1; 272] || seen == [2; 263], "{name}: {seen:?}");
+        sound(&store, name);
+    }
+}
+
 /// A sweep that its thread did not live to end is made by others.
 #[test]
 fn a_sweep_of_the_dead_is_begun_anew() {
