@@ -28,8 +28,9 @@ const ISSUED: usize = 2;
 const DONE: usize = 3;
 const REFUSED: usize = 4;
 const STALLED: usize = 5;
+const PID: usize = 6;
 
-/// Bytes of all diaries.
+/// Bytes of all diaries, a multiple of 8.
 pub const BYTES: usize = LANES * WORDS * 8;
 
 /// What a lane has under way.
@@ -166,6 +167,16 @@ impl<'r> Diary<'r> {
             // Killed between the two.
             self.words[TURN].fetch_add(1, Release);
         }
+    }
+
+    /// Who has the lane now: the calling process.
+    pub fn begin_life(self) {
+        self.words[PID].store(std::process::id().into(), Release);
+    }
+
+    /// Who has the lane, or had it; 0: nobody yet.
+    pub fn pid(self) -> u32 {
+        self.words[PID].load(Acquire) as u32
     }
 
     pub fn count_done(self) {

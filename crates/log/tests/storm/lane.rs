@@ -17,6 +17,9 @@ use super::value::{ELEMENTS, LEAST, Shared, Stamp};
 /// Bytes of a shared record.
 const SHARED_BYTES: usize = 8 * (ELEMENTS + 1);
 
+/// When values expire that are to stay, in ms from now.
+const FAR: u64 = 10_000_000;
+
 /// How an operation was refused: after how many steps, and why.
 type Refused = (usize, WriteError);
 
@@ -48,9 +51,11 @@ impl<'s> Lane<'s> {
         seed: u64,
         twin: Twin,
     ) -> Lane<'s> {
+        let diary = Diary::of(diaries, number);
+        diary.begin_life();
         Lane {
             store,
-            diary: Diary::of(diaries, number),
+            diary,
             number,
             random: Random::new(seed),
             twin,
@@ -269,7 +274,7 @@ impl<'s> Lane<'s> {
     fn any_expiry(&mut self) -> u64 {
         match self.random.below(3) {
             0 => now() + 10 + self.random.below(2000),
-            _ => now() + 10_000_000 + self.random.below(1000),
+            _ => now() + FAR + self.random.below(1000),
         }
     }
 
@@ -287,7 +292,8 @@ impl<'s> Lane<'s> {
 
     fn set_expiry(&mut self, name: usize) {
         let old = self.diary.state(name);
-        if old.until != 0 || !old.is_there() {
+        let stays = old.until == 0 || old.until > now() + FAR / 2;
+        if !stays || !old.is_there() {
             return;
         }
         let until = self.any_expiry();

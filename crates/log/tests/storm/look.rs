@@ -9,7 +9,7 @@ use super::names::{SHARED, canonical, database, key};
 use super::value::{Shared, Stamp};
 
 /// Somebody may be stopped, or off his CPU, for a second or two on a busy machine; not for a minute.
-const BUSY: Duration = Duration::from_secs(60);
+pub const BUSY: Duration = Duration::from_secs(60);
 
 /// Whether it may succeed when tried again: somebody who lives is in the way.
 pub trait MayPass {

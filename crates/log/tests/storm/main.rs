@@ -10,10 +10,13 @@
 
 mod diary;
 mod expected;
+mod judge;
 mod lane;
 mod look;
 mod names;
 mod place;
+#[cfg(feature = "fault")]
+mod points;
 mod random;
 mod reader;
 mod rounds;
@@ -81,6 +84,8 @@ fn role() {
                 }
             });
         }
+        #[cfg(feature = "fault")]
+        "points" => points::process(&place.root, words[1], number(2)),
         "reader" => {
             let store = place.open(false);
             let mut reader = Reader::new(&store, &diaries, number(1));

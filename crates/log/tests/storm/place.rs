@@ -58,7 +58,7 @@ impl Place {
         std::fs::create_dir_all(&place.root).unwrap();
         lay_out(&place.root.join("data"), CAPACITY as usize);
         lay_out(&place.root.join("control"), control_bytes());
-        lay_out(&place.root.join("diary"), diary::BYTES);
+        lay_out(&place.root.join("diary"), diary::BYTES + 8);
         let store = LogStore::builder()
             .update_policy(policy)
             .maintainer(false)
@@ -87,7 +87,7 @@ impl Place {
     }
 
     pub fn diaries(&self) -> Region {
-        map(&self.root.join("diary"), diary::BYTES as u64)
+        map(&self.root.join("diary"), diary::BYTES as u64 + 8)
     }
 
     /// Another opening of the store, with a maintainer or without.
@@ -99,12 +99,16 @@ impl Place {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What is wrong below the log when nobody but the caller's one opening is left: somebody who is
+    /// A look at who has opened it.
+    pub fn participants(&self) -> Participants {
+        let uuid = Arena::identity(&self.data()).unwrap();
+        Participants::open(self.control(), uuid, self.liveness()).unwrap()
+    }
+
+    /// What is wrong below the log when nobody but the caller with his opening and `participants` is left: somebody who is
     /// still attached, a slot, a pin, or frames that nobody has adopted.
-    pub fn left_over(&self) -> Vec<String> {
+    pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         let data = self.data();
-        let uuid = Arena::identity(&data).unwrap();
-        let participants = Participants::open(self.control(), uuid, self.liveness()).unwrap();
         let topology = Arc::new(SysfsTopology::detect());
         let arena = Arena::open(Arc::new(data), participants.clone(), topology).unwrap();
         let mut problems: Vec<String> = arena

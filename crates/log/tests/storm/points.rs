@@ -1,0 +1,280 @@
+//! Deaths at every named point, in real processes: each kills itself there, at its first passage, its
+//! second or a later one; whoever comes after it attaches, repairs, and goes on with its names.
+//!
+//! One process after the other is armed at all points that nobody has died at yet. So the first to be
+//! reached is struck off the list, and what is seldom reached remains. Every other one dies where somebody
+//! has died already, so that there is something for the next to repair. In every other store another process writes all the time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+use mneme_log::{GrowError, LogStore, UpdatePolicy};
+use mneme_sys::Region;
+use mneme_sys::fault::{self, Action};
+
+use super::diary::{self, Diary};
+use super::judge::{Judge, Opened};
+use super::lane::Lane;
+use super::names::NAMES;
+use super::place::{MAX, Place};
+use super::random::Random;
+use super::rounds::Part;
+use super::{Twin, setting};
+
+/// Points that need not be reached, for work that can be compared leads there seldom or never; each with
+/// the reason, or where it is died at.
+const SPARED: [(&str, &str); 14] = [
+    (
+        "compact.large.",
+        "only in a full store; `gate::moving_large_values`",
+    ),
+    (
+        "evict.",
+        "what is forgotten cannot be compared; `gate::evictions`",
+    ),
+    (
+        "arena.restore.descriptor",
+        "a claim in several frames, died in at one of them; `arena::deaths`",
+    ),
+    (
+        "index.repair.struck",
+        "whoever repairs a pool, and that at its fullest; `deaths`",
+    ),
+    (
+        "index.pool.frame-unlinked",
+        "the index never has a frame too many; `deaths`",
+    ),
+    (
+        "sync.lease.",
+        "in the maintainer's thread, which is not armed",
+    ),
+    ("log.copy.", "nobody opens the store for reading alone"),
+    ("sync.vigil.", "nobody watches the store here"),
+    ("sync.gate.", "the log uses no gate of readers"),
+    ("sync.fenced.", "the log uses no fenced gate"),
+    (
+        "sync.create.",
+        "nobody knows of a store before it is created",
+    ),
+    (
+        "sync.rebuild.",
+        "the log never builds a control region anew",
+    ),
+    (
+        "sync.release.",
+        "the end of a thread, not of an opening; `sync::death`",
+    ),
+    (
+        "sync.revoke.",
+        "only a reader that is stopped for a second has his pin revoked",
+    ),
+];
+
+/// Points that are passed when somebody has died at others: how both begin.
+const AFTER: [(&str, &[&str]); 9] = [
+    ("arena.repair.", &["arena.claim.", "arena.release."]),
+    (
+        "arena.restore.",
+        &["arena.claim.descriptor", "arena.release.descriptor"],
+    ),
+    ("index.repair.", &["index.limbo."]),
+    (
+        "log.redo.",
+        &["log.overwrite.begun", "log.overwrite.during"],
+    ),
+    ("log.reap.", &["log.", "index."]),
+    ("log.swap.unmarked", &["log.swap.marked", "log.swap.noted"]),
+    (
+        "sync.lock.",
+        &["log.head.locked", "log.reserve.", "arena.claim.descriptor"],
+    ),
+    ("sync.reap.", &["log."]),
+    ("txn.repair.", &["txn."]),
+];
+
+/// A name, and at which passage.
+type Point = (String, u64);
+
+/// Processes that die in a store's life.
+const LIFE: u64 = 60;
+/// Stores after which what is still on the list is not reached at all.
+const STORES: u64 = 40;
+/// Openings of a process, and operations in each at most, until it kills itself wherever it is.
+const OPENINGS: u64 = 2;
+const STEPS: u64 = 200;
+
+/// The word in which a process says at which of its points it dies, plus one.
+fn died(diaries: &Region) -> &AtomicU64 {
+    diaries.at(diary::BYTES as u64).unwrap()
+}
+
+fn die() {
+    fault::arm("storm.here", Action::Kill, 1);
+    fault::reach("storm.here");
+}
+
+/// What a process does that is to die at one of `points`.
+pub fn process(root: &std::path::Path, points: &str, seed: u64) {
+    let place = Place::of(root.to_path_buf());
+    let diaries = place.diaries();
+    let mut random = Random::new(seed);
+    for (i, point) in points.split(',').enumerate() {
+        let (name, nth) = point.split_once(':').unwrap();
+        let diaries = place.diaries();
+        let here = move || {
+            died(&diaries).store(i as u64 + 1, Release);
+            die();
+        };
+        fault::arm(name, Action::Call(Arc::new(here)), nth.parse().unwrap());
+    }
+    for life in 0..OPENINGS {
+        let opened = Opened::new(&place, place.open(false));
+        // Whoever comes after the dead sees what became of his work, and goes on.
+        opened.settle(Diary::of(&diaries, 0), 0).unwrap();
+        let store = &opened.store;
+        let mut lane = Lane::new(store, &diaries, 0, seed ^ life << 40, Twin::No);
+        let most = [STEPS / 20, STEPS][random.below(2) as usize];
+        for _ in 0..random.below(most) {
+            lane.step();
+            match random.below(100) {
+                0 => drop(store.compact()),
+                1 => drop(store.reap()),
+                2 => drop(store.remove_expired()),
+                _ => {}
+            }
+        }
+        grow(store);
+    }
+    die();
+}
+
+fn grow(store: &LogStore) {
+    let more = store.stats().capacity + (2 << 20);
+    match store.grow(more.min(MAX)) {
+        Ok(_) | Err(GrowError::Stalled(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The points of the crates that a store consists of.
+fn all() -> BTreeSet<String> {
+    let manifest = env!("CARGO_MANIFEST_DIR");
+    let sources = ["src", "../arena/src", "../sync/src"];
+    let named = sources.map(|folder| fault::named_in(format!("{manifest}/{folder}")).unwrap());
+    let named: BTreeSet<String> = named.into_iter().flatten().collect();
+    for (start, _) in SPARED {
+        let known = named.iter().any(|name| name.starts_with(start));
+        assert!(known, "there is no point {start}");
+    }
+    named
+}
+
+/// Whether somebody has to die there.
+fn counts(point: &Point) -> bool {
+    !SPARED.iter().any(|(start, _)| point.0.starts_with(start))
+}
+
+/// A point that somebody has died at, and that leads to one that is left.
+fn before(left: &BTreeSet<Point>, done: &[String], random: &mut Random) -> Option<Point> {
+    let mut any = |from: Vec<&String>| {
+        let one = from.get(random.below(from.len().max(1) as u64) as usize);
+        one.map(|name| (*name).clone())
+    };
+    let wanted = any(left.iter().filter(|p| counts(p)).map(|p| &p.0).collect())?;
+    let after = AFTER.iter().find(|(start, _)| wanted.starts_with(start));
+    let starts = after.map_or(&[""] as &[&str], |(_, starts)| starts);
+    let leads = |name: &&String| starts.iter().any(|start| name.starts_with(start));
+    let name = any(done.iter().filter(leads).collect())?;
+    Some((name, 1 + random.below(4)))
+}
+
+/// Processes that die at each point, one after the other: at its first passage, and at others if
+/// `MNEME_LADDER_SECS` is set, for so long.
+#[test]
+fn whoever_comes_after_a_death_at_any_point_goes_on() {
+    let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
+    let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
+    let (began, mut random) = (Instant::now(), Random::new(seed));
+    let mut left: BTreeSet<Point> = all().into_iter().map(|name| (name, 1)).collect();
+    let (points, mut passages) = (left.len(), 1);
+    let (mut done, mut missed) = (Vec::<String>::new(), BTreeSet::new());
+    let (mut stores, mut processes, mut deaths) = (0, 0, 0);
+    let is_over = || limit.is_none_or(|limit| began.elapsed() > limit);
+    let is_done = |left: &BTreeSet<Point>| !left.iter().any(counts);
+    while !(passages > 1 || is_done(&left)) && stores < STORES || !is_over() {
+        let policy = [UpdatePolicy::InPlace, UpdatePolicy::Append][stores as usize % 2];
+        let (place, store) = Place::create(policy);
+        let diaries = place.diaries();
+        let mut judge = Judge::new(&place, &diaries, store);
+        let mut beside = None;
+        for nth in 0..LIFE {
+            if is_done(&left) {
+                break;
+            }
+            // Not from the beginning: that, too, is to be died in.
+            if nth == 5 && [1, 2].contains(&(stores % 4)) {
+                let role = format!("lanes 1 2 {} No", random.below(1 << 40));
+                beside = Some(Part::start(&judge, 1..2, &role));
+            }
+            let mut armed: Vec<Point> = left.iter().cloned().collect();
+            if processes % 2 == 0 {
+                armed.extend(before(&left, &done, &mut random));
+            }
+            let words: Vec<_> = armed
+                .iter()
+                .map(|(name, n)| format!("{name}:{n}"))
+                .collect();
+            let role = format!("points {} {}", words.join(","), random.below(1 << 40));
+            let mut part = Part::start(&judge, 0..1, &role);
+            part.end()
+                .unwrap_or_else(|wrong| panic!("{wrong}, seed {seed}"));
+            processes += 1;
+            let at = died(&diaries).swap(0, Acquire);
+            let point = (at > 0).then(|| armed[at as usize - 1].clone());
+            if let Some(point) = &point {
+                deaths += 1;
+                if left.remove(point) {
+                    done.push(point.0.clone());
+                }
+            }
+            if random.one_in(5) {
+                let held = judge.settle(0).and_then(|_| judge.compare(0, 0..NAMES));
+                held.unwrap_or_else(|wrong| panic!("at {point:?}, seed {seed}: {wrong}"));
+            }
+        }
+        drop(beside);
+        // Sometimes whoever looks is the first to come.
+        if random.one_in(2) {
+            judge.leave();
+            judge.come_back();
+        }
+        let held = judge.at_rest().and_then(|()| judge.drain());
+        held.unwrap_or_else(|wrong| panic!("store {stores}, seed {seed}: {wrong}"));
+        stores += 1;
+        if limit.is_some() && (is_done(&left) || passages > 1 && stores % 4 == 0) {
+            // Once more, each at a later passage, if there are so many.
+            missed.extend(
+                left.into_iter()
+                    .filter(|point| passages > 1 && counts(point)),
+            );
+            passages = if passages == 1 {
+                2
+            } else {
+                3 + random.below(40)
+            };
+            left = all().into_iter().map(|name| (name, passages)).collect();
+        }
+    }
+    println!(
+        "\nladder: deaths at points, seed {seed}: {deaths} deaths, {} points of {points}, in {:?}, {processes} \
+         processes, {stores} stores; {} later passages not reached",
+        done.iter().collect::<BTreeSet<_>>().len(),
+        began.elapsed(),
+        missed.len()
+    );
+    left.retain(counts);
+    assert!(passages > 1 || left.is_empty(), "nobody dies at {left:?}");
+}
