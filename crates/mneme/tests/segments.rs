@@ -274,3 +274,104 @@ fn without_a_server_a_successor_just_serves() {
     let serving = Serving::start(serve(&registry, &["--take-over"]));
     assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
 }
+
+#[test]
+fn a_store_is_shown_checked_and_grown() {
+    let registry = Registry::new("segment", "shown");
+    let serving = Serving::start(serve(&registry, &[]));
+    assert_eq!(
+        asked(&serving, "SET a 1\r\nSET b 2\r\n", 10),
+        "+OK\r\n+OK\r\n"
+    );
+    let shown = registry.json(&["show", "default", "--json"]);
+    assert_eq!(shown["contents"], "log store");
+    let store = &shown["store"];
+    assert_eq!(
+        (&store["records"], &store["capacity"]),
+        (&2.into(), &(64 << 20).into())
+    );
+    let process = &store["processes"][0];
+    assert_eq!(process["pid"], serving.process.id());
+    assert_eq!(
+        (&process["serves"], &process["maintains"]),
+        (&true.into(), &true.into())
+    );
+    let text = registry.done(&["show", "default"]);
+    assert!(text.contains("serves, maintains"), "{text}");
+    assert_eq!(registry.done(&["check", "default"]), "default: 2 records\n");
+    assert_eq!(
+        registry.done(&["grow", "default", "128mb"]),
+        "default: 128.0 MiB\n"
+    );
+    assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
+    let used = registry.refused(&["upgrade", "default"]);
+    assert!(used.contains("being served by process"), "{used}");
+    let used = registry.refused(&["rm", "default"]);
+    assert!(used.contains("is mapped by a living process"), "{used}");
+}
+
+#[test]
+fn a_stopped_process_is_named_and_ended() {
+    let registry = Registry::new("segment", "stuck");
+    let serving = Serving::start(serve(&registry, &[]));
+    assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
+    let pid = serving.process.id().to_string();
+    serving.signal("-STOP");
+    let told = registry.done(&["unstick", "default"]);
+    assert!(told.contains(&pid) && told.contains("stopped"), "{told}");
+    let other = registry.refused(&["unstick", "default", "--end", "1"]);
+    assert!(other.contains("process 1 does not have default"), "{other}");
+    let told = registry.done(&["unstick", "default", "--end", &pid]);
+    assert_eq!(told, "no process has it\n");
+    assert_eq!(serving.end().0, None);
+    let next = Serving::start(serve(&registry, &[]));
+    assert_eq!(asked(&next, "GET a\r\n", 7), "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_store_is_laid_out_anew_with_all_it_holds() {
+    let registry = Registry::new("segment", "upgrade");
+    let serving = Serving::start(serve(&registry, &[]));
+    let done = asked(&serving, "SET a 1\r\nSELECT 7\r\nSET b 2\r\n", 15);
+    assert_eq!(done, "+OK\r\n+OK\r\n+OK\r\n");
+    drop(serving);
+    let said = registry.done(&[
+        "upgrade",
+        "default",
+        "--memory",
+        "96mb",
+        "--update-policy",
+        "in-place",
+    ]);
+    assert!(
+        said.contains("default: 2 records; the old store is `default.old`"),
+        "{said}"
+    );
+    let again = registry.refused(&["upgrade", "default"]);
+    assert!(
+        again.contains("`default.old` from an earlier upgrade"),
+        "{again}"
+    );
+    let mut command = serving::command(&["--port", "0", "--update-policy", "in-place"]);
+    command.env("MNEME_DIR", &registry.root);
+    let next = Serving::start(command);
+    assert!(next.banner.contains("96.0 MiB, in "), "{}", next.banner);
+    let all = asked(&next, "GET a\r\nSELECT 7\r\nGET b\r\n", 19);
+    assert_eq!(all, "$1\r\n1\r\n+OK\r\n$1\r\n2\r\n");
+    drop(next);
+    registry.done(&["rm", "default.old"]);
+    // One that was broken off between the two names is completed.
+    let place = mneme_space::Registry::open(&registry.root).unwrap();
+    registry.done(&["upgrade", "default"]);
+    place.rename_segment("default", "default.upgrade").unwrap();
+    let said = registry.done(&["upgrade", "default"]);
+    assert!(said.contains("default: 2 records"), "{said}");
+    assert_eq!(
+        SharedStore::attach(&place, "default")
+            .unwrap()
+            .get(b"a")
+            .unwrap()
+            .unwrap(),
+        b"1"
+    );
+}

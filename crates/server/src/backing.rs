@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mneme_log::{DATABASES, LogStore};
+use mneme_log::LogStore;
 use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 
 use crate::server::StartError;
@@ -73,10 +73,7 @@ impl Wanted {
         // Replies are sent from where values lie; a server that is stopped serves nobody anyway.
         let opening = self.opening.lending(true);
         let served = opening.open(&self.registry, &self.name)?;
-        let mut records = 0;
-        for number in 0..DATABASES {
-            records += served.database(number)?.len();
-        }
+        let records = served.stats().records;
         let origin = Origin::Segment {
             name: self.name,
             registry: self.registry.root().to_owned(),

@@ -15,7 +15,7 @@ use crate::handover::Listeners;
 use crate::listen::Listener;
 use crate::settings::{MOST_THREADS, Settings};
 use crate::shared::Shared;
-use mneme_log::{DATABASES, LogStore, OpenError, PageReport, ReadError, UpdatePolicy};
+use mneme_log::{DATABASES, LogStore, OpenError, PageReport, UpdatePolicy};
 use mneme_shared::{Opening, Registry, ServeError as SegmentError};
 
 /// A server that has not been started. Everything has a default; see each method.
@@ -73,9 +73,6 @@ pub enum StartError {
     /// The segment could not be opened for serving.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The store cannot be read.
-    #[error("the store cannot be read: {0}")]
-    Unreadable(#[from] ReadError),
     /// The operating system refuses a thread, an event queue or randomness.
     #[error("the operating system refuses {what}: {source}")]
     System {

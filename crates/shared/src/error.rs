@@ -1,11 +1,9 @@
 //! What can go wrong, one enum a family of operations.
 
-use std::path::PathBuf;
-
 use mneme_log::{GrowError, OpenError, RoleError, UpdatePolicy, WriteError};
 use mneme_space::{
-    CreateWithError, DescriptionError, MapError, OpenError as SegmentError, RegistryError,
-    RenameError,
+    CreateWithError, DescriptionError, MapError, NoteError, OpenError as SegmentError,
+    RegistryError, RenameError,
 };
 
 /// Why a store could not be attached. Nothing was changed.
@@ -141,17 +139,9 @@ pub enum ServeError {
         /// What was asked for.
         asked: UpdatePolicy,
     },
-    /// The record of failed starts, or the setting aside of a damaged store, failed.
-    #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
+    /// The note of failed starts cannot be kept.
+    #[error("the note of failed starts cannot be kept: {0}")]
+    Note(#[from] NoteError),
     /// The damaged store could not be set aside.
     #[error("the damaged segment `{name}` cannot be set aside: {source}")]
     Quarantine {

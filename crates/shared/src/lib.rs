@@ -45,11 +45,13 @@ mod options;
 mod serve;
 mod starts;
 mod store;
+mod upgrade;
 
 pub use error::{AttachError, CreateError, ServeError};
 pub use options::StoreOptions;
 pub use serve::{Found, Opening, Served};
 pub use store::{CONTENTS, SharedStore};
+pub use upgrade::{UpgradeError, Upgraded};
 
 pub use mneme_log::{Evict, LogStore, MIN_CAPACITY, UpdatePolicy};
 pub use mneme_space::{Access, Backing, Registry, Segment};

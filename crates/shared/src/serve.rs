@@ -244,7 +244,7 @@ impl Served {
     /// # Errors
     /// The note of it cannot be removed.
     pub fn settle(&self) -> Result<(), ServeError> {
-        self.starts.note(0)
+        Ok(self.starts.note(0)?)
     }
 }
 

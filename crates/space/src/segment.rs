@@ -9,6 +9,7 @@ pub(crate) mod durable;
 pub(crate) mod mend;
 pub(crate) mod meta;
 pub(crate) mod modes;
+pub(crate) mod note;
 pub(crate) mod presence;
 mod remove;
 mod rename;

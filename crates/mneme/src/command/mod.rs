@@ -8,6 +8,7 @@ mod segment;
 mod serve;
 mod size;
 mod space;
+mod store;
 mod unstick;
 
 use std::error::Error;

@@ -2,13 +2,14 @@
 
 use std::error::Error;
 
+use mneme::SharedStore;
 use mneme_space::{Backing, Registry, Segment, SegmentInfo};
 use mneme_sys::PagePolicy;
 use serde_json::{Value, json};
 
 use super::registry::{self, mode, properties, table};
 use super::size::{self, Size};
-use super::unstick;
+use super::{store, unstick};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -49,6 +50,9 @@ enum Action {
         #[arg(required = true)]
         names: Vec<String>,
     },
+    /// Lay a store out anew, larger or with another policy; the old one is kept as NAME.old. Nobody may have it meanwhile,
+    /// and there must be memory for both.
+    Upgrade(store::Upgrade),
     /// Say who keeps others from entering a segment, and recover one that is poisoned.
     Unstick(unstick::Arguments),
     /// Look at the whole registry, or at what concerns one segment, and say what is wrong.
@@ -125,16 +129,30 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         Action::Show { name, json } => {
             let segment = Segment::open(&registry, &name)?;
             let info = segment.info()?;
+            let store = match store::is_one(&segment) {
+                true => Some(SharedStore::attach(&registry, &name)?),
+                false => None,
+            };
             if json {
-                println!("{:#}", as_json(&segment, &info));
+                let mut shown = as_json(&segment, &info);
+                shown["store"] = store.as_ref().map_or(Value::Null, store::as_json);
+                println!("{shown:#}");
             } else {
                 print!("{}", described(&segment, &info));
+                if let Some(store) = &store {
+                    print!("{}", properties(store::lines(store)));
+                    print!("{}", store::processes(store));
+                }
             }
             Ok(())
         }
         Action::Grow { name, size } => {
-            let now = Segment::open(&registry, &name)?.grow(size.bytes())?;
-            println!("{name}: {}", size::show(now as u64));
+            let segment = Segment::open(&registry, &name)?;
+            let now = match store::is_one(&segment) {
+                true => store::grow(&registry, &name, size.0)?,
+                false => segment.grow(size.bytes())? as u64,
+            };
+            println!("{name}: {}", size::show(now));
             Ok(())
         }
         Action::Clone { name, new } => {
@@ -148,6 +166,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         }
+        Action::Upgrade(upgrade) => store::upgrade(&registry, upgrade),
         Action::Unstick(unstick) => unstick::run(&registry, unstick),
         Action::Check { name, clean, json } => match name {
             None => registry::check(&registry, None, clean, json),
@@ -155,6 +174,9 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             Some(name) => {
                 let segment = Segment::open(&registry, &name)?;
                 let info = segment.info()?;
+                if store::is_one(&segment) {
+                    return store::check(&registry, &name, json);
+                }
                 if !json {
                     println!("{name}: {}, {}", contents_word(&info), state_word(&info));
                 }

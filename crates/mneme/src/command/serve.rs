@@ -361,7 +361,8 @@ fn bind(text: &str) -> Result<Bind, String> {
     }
 }
 
-fn policy(text: &str) -> Result<UpdatePolicy, String> {
+/// Reads an update policy.
+pub fn policy(text: &str) -> Result<UpdatePolicy, String> {
     match text {
         "append" => Ok(UpdatePolicy::Append),
         "in-place" => Ok(UpdatePolicy::InPlace),

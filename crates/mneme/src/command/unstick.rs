@@ -6,12 +6,18 @@ use mneme_space::{Attachment, Condition, Registry, Segment};
 use mneme_sys::Access;
 use serde_json::json;
 
+use super::store;
+
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     name: String,
 
     #[command(flatten)]
     recovery: Recovery,
+
+    /// End this process, of those that have the store in the segment, and repair what it leaves.
+    #[arg(long, value_name = "PID", conflicts_with_all = ["accept", "rebuild", "from"])]
+    end: Option<u32>,
 
     /// Print the outcome as JSON.
     #[arg(long)]
@@ -39,6 +45,17 @@ struct Recovery {
 /// Does it, and prints what came of it.
 pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let segment = Segment::open(registry, &arguments.name)?;
+    if store::is_one(&segment) {
+        let Arguments {
+            name, end, json, ..
+        } = arguments;
+        return store::unstick(registry, &name, end, json);
+    }
+    if arguments.end.is_some() {
+        return Err(
+            "only processes that have a store can be ended so: the segment holds none".into(),
+        );
+    }
     let found = segment.condition()?;
     let recovered = match found {
         Condition::Poisoned => recover(registry, &segment, &arguments.recovery)?,

@@ -1,0 +1,244 @@
+//! What `mneme segment` says of, and does with, a segment that holds a log store.
+
+use std::error::Error;
+
+use mneme::{Access, Process, Registry, SharedStore, StoreOptions, UpdatePolicy};
+use mneme_shared::CONTENTS;
+use mneme_space::Segment;
+use serde_json::{Value, json};
+
+use super::registry::table;
+use super::size;
+
+/// Whether a segment holds a store.
+pub fn is_one(segment: &Segment) -> bool {
+    segment.contents() == Some(CONTENTS.kind)
+}
+
+/// What is in it, as lines of `mneme segment show`.
+pub fn lines(store: &SharedStore) -> Vec<(&'static str, String)> {
+    let stats = store.stats();
+    let used = stats.capacity.saturating_sub(stats.free_bytes);
+    vec![
+        ("records", stats.records.to_string()),
+        (
+            "used",
+            format!(
+                "{} of {}, {} of it live records",
+                size::show(used),
+                size::show(stats.capacity),
+                size::show(stats.live_bytes)
+            ),
+        ),
+        ("updates", policy(store.update_policy()).to_owned()),
+    ]
+}
+
+/// The same as JSON.
+pub fn as_json(store: &SharedStore) -> Value {
+    let stats = store.stats();
+    let processes: Vec<Value> = others(store).iter().map(process_as_json).collect();
+    json!({
+        "records": stats.records,
+        "capacity": stats.capacity,
+        "used": stats.capacity.saturating_sub(stats.free_bytes),
+        "live": stats.live_bytes,
+        "update_policy": policy(store.update_policy()),
+        "processes": processes,
+    })
+}
+
+fn policy(policy: UpdatePolicy) -> &'static str {
+    match policy {
+        UpdatePolicy::InPlace => "in-place",
+        _ => "append",
+    }
+}
+
+/// The processes that have it, this command's own opening excepted.
+fn others(store: &SharedStore) -> Vec<Process> {
+    let mut processes = store.processes();
+    processes.retain(|process| !process.is_asker);
+    processes
+}
+
+fn process_as_json(process: &Process) -> Value {
+    let work: Vec<String> = process.work.iter().map(ToString::to_string).collect();
+    json!({
+        "pid": process.pid,
+        "attached_ms": process.attached_ms,
+        "state": state(process),
+        "threads": process.threads,
+        "serves": process.serves,
+        "maintains": process.maintains,
+        "work": work,
+        "holds_up": process.is_stopped() && process.may_hold_up(),
+    })
+}
+
+fn state(process: &Process) -> String {
+    match (process.life, process.state) {
+        (mneme::Life::Alive, Some(state)) => state.to_string(),
+        (mneme::Life::Alive, None) => "alive, and not to be seen from here".to_owned(),
+        (mneme::Life::Dead, _) => "dead, and not yet repaired after".to_owned(),
+        (mneme::Life::Reaping, _) => "dead, and being repaired after".to_owned(),
+    }
+}
+
+/// A table of the processes that have the store.
+pub fn processes(store: &SharedStore) -> String {
+    let others = others(store);
+    if others.is_empty() {
+        return "no process has it\n".to_owned();
+    }
+    let rows: Vec<[String; 4]> = others
+        .iter()
+        .map(|process| {
+            let mut does: Vec<String> = Vec::new();
+            does.extend(process.serves.then(|| "serves".to_owned()));
+            does.extend(process.maintains.then(|| "maintains".to_owned()));
+            if let Some(pin) = process.oldest_pin {
+                let kind = if pin.firm {
+                    "reads"
+                } else {
+                    "reads, revocably"
+                };
+                does.push(kind.to_owned());
+            }
+            does.extend(process.work.iter().map(ToString::to_string));
+            [
+                process.pid.to_string(),
+                state(process),
+                process.threads.to_string(),
+                does.join(", "),
+            ]
+        })
+        .collect();
+    table(["PID", "STATE", "THREADS", "DOES"], &rows)
+}
+
+/// `mneme segment check` of a store: walks all of it.
+pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
+    let options = StoreOptions::new().maintainer(false);
+    let store = options.attach(registry, name, Access::ReadWrite)?;
+    let report = store.check()?;
+    if json {
+        let (records, problems) = (report.records, &report.problems);
+        println!("{:#}", json!({ "records": records, "problems": problems }));
+    } else {
+        println!("{name}: {} records", report.records);
+        for problem in &report.problems {
+            println!("{problem}");
+        }
+    }
+    match report.problems.len() {
+        0 => Ok(()),
+        problems => Err(format!("{problems} things are wrong with the store in {name}").into()),
+    }
+}
+
+/// `mneme segment grow` of a store; its size now.
+pub fn grow(registry: &Registry, name: &str, bytes: u64) -> Result<u64, Box<dyn Error>> {
+    let options = StoreOptions::new().maintainer(false);
+    let store = options.attach(registry, name, Access::ReadWrite)?;
+    Ok(store.grow(bytes)?)
+}
+
+/// `mneme segment unstick` of a store: who holds the others up, and an end to one of them.
+pub fn unstick(
+    registry: &Registry,
+    name: &str,
+    end: Option<u32>,
+    json: bool,
+) -> Result<(), Box<dyn Error>> {
+    // For reading only, as long as nobody is to be ended: it may stand still.
+    let store = SharedStore::attach(registry, name)?;
+    if let Some(pid) = end {
+        if !others(&store).iter().any(|process| process.pid == pid) {
+            return Err(format!("process {pid} does not have {name}; nothing was done").into());
+        }
+        mneme_sys::end_process(pid)?;
+        drop(store);
+        // Repairs what it left, as whoever comes next would.
+        let options = StoreOptions::new().maintainer(false);
+        let store = options.attach(registry, name, Access::ReadWrite)?;
+        let gone = || !store.processes().iter().any(|process| process.pid == pid);
+        for _ in 0..100 {
+            store.reap()?;
+            if gone() {
+                break;
+            }
+            // The kernel takes a moment to end it.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        return told(&store, name, json);
+    }
+    told(&store, name, json)
+}
+
+fn told(store: &SharedStore, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
+    if json {
+        println!("{:#}", as_json(store));
+        return Ok(());
+    }
+    print!("{}", processes(store));
+    for process in others(store) {
+        if process.is_stopped() && process.may_hold_up() {
+            println!(
+                "process {pid} is stopped and may hold up the others: `kill -CONT {pid}` lets it go on, and `mneme segment \
+                 unstick {name} --end {pid}` ends it and repairs what it leaves",
+                pid = process.pid
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What `mneme segment upgrade` is asked for.
+#[derive(Debug, clap::Args)]
+pub struct Upgrade {
+    name: String,
+
+    /// Bytes of the new store; those of the present one unless said otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<size::Size>,
+
+    /// Bytes that it may grow to; the machine's memory unless said otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_memory: Option<size::Size>,
+
+    /// How it updates records; as the present one unless said otherwise.
+    #[arg(long, value_name = "append|in-place", value_parser = super::serve::policy)]
+    update_policy: Option<UpdatePolicy>,
+}
+
+/// Lays a store out anew.
+pub fn upgrade(registry: &Registry, asked: Upgrade) -> Result<(), Box<dyn Error>> {
+    let Upgrade {
+        name,
+        memory,
+        max_memory,
+        update_policy,
+    } = asked;
+    let mut options = StoreOptions::new();
+    // Of one whose upgrade was broken off between two names the rest follows from what is there.
+    if let Ok(present) = SharedStore::attach(registry, &name) {
+        let capacity = memory.map_or(present.stats().capacity, |size| size.0);
+        options = options
+            .capacity(capacity)
+            .evict(present.eviction())
+            .mode(present.segment().info()?.mode)
+            .backing(present.segment().info()?.backing)
+            .update_policy(update_policy.unwrap_or(present.update_policy()));
+    }
+    if let Some(size::Size(bytes)) = max_memory {
+        options = options.max_capacity(bytes);
+    }
+    let done = options.upgrade(registry, &name)?;
+    println!(
+        "{name}: {} records; the old store is `{old}`: remove it by `mneme segment rm {old}`",
+        done.records,
+        old = done.old
+    );
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! A store is laid out anew: larger than it could grow, or with another policy.
+//!
+//! **The old segment keeps its name until the new one is whole, and its content until the caller removes it.** The new
+//! one is made beside it as `NAME.upgrade`, all records of all databases are copied with their expiries, and two renames
+//! follow: the old one's to `NAME.old`, the new one's to `NAME`. Whoever dies before the first leaves a copy, with which
+//! the next upgrade begins anew; whoever dies between the two leaves no `NAME`, which the next upgrade completes.
+
+use mneme_log::{Cursor, DATABASES, ReadError, RoleError, WriteError};
+use mneme_space::{Access, OpenError, Registry, RemoveError, RenameError, Segment};
+
+use crate::StoreOptions;
+use crate::error::{AttachError, CreateError};
+use crate::store::SharedStore;
+
+/// Records that are copied before the pin is let go.
+const AT_ONCE: usize = 256;
+
+/// Why a store was not laid out anew. It is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpgradeError {
+    /// The store cannot be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// It is being served.
+    #[error("the store must be nobody's meanwhile: {0}")]
+    Role(#[from] RoleError),
+    /// Another process is attached, and could write meanwhile.
+    #[error(
+        "{0} other processes are attached to the store, and could write meanwhile; end them first"
+    )]
+    Attached(usize),
+    /// The copy of an earlier upgrade, or the old store, cannot be removed or is in use.
+    #[error("what an earlier upgrade left cannot be removed: {0}")]
+    Leftover(#[from] RemoveError),
+    /// The old store of an earlier upgrade has its name still.
+    #[error(
+        "there is a segment `{0}` from an earlier upgrade: remove it if it is not needed any more"
+    )]
+    OldIsThere(String),
+    /// The new store cannot be made.
+    #[error("the new store cannot be made: {0}")]
+    Create(#[from] CreateError),
+    /// The old one's records cannot be read.
+    #[error("the old store cannot be read: {0}")]
+    Read(#[from] ReadError),
+    /// The new one cannot hold them.
+    #[error("the new store cannot hold the records: {0}")]
+    Write(#[from] WriteError),
+    /// The names could not be changed.
+    #[error("the segments cannot be renamed: {0}")]
+    Rename(#[from] RenameError),
+}
+
+/// What an upgrade did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upgraded {
+    /// Records that were copied.
+    pub records: u64,
+    /// The name that the old store has now.
+    pub old: String,
+}
+
+impl StoreOptions {
+    /// Lays the store of that name out anew by these options; the old one is kept as `NAME.old`. Takes memory for both.
+    ///
+    /// # Errors
+    /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as `NAME.upgrade`.
+    pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
+        let (new, old) = (format!("{name}.upgrade"), format!("{name}.old"));
+        if let Some(done) = complete(registry, name, &new, &old)? {
+            return Ok(done);
+        }
+        if Segment::open(registry, &old).is_ok() {
+            return Err(UpgradeError::OldIsThere(old));
+        }
+        match registry.remove_segment(&new) {
+            Ok(()) | Err(RemoveError::NotFound { .. }) => {}
+            Err(refused) => return Err(refused.into()),
+        }
+        let options = self.clone().maintainer(false);
+        let from = options.attach(registry, name, Access::ReadWrite)?;
+        // Nobody begins to serve it, and nobody else has it.
+        let role = from.take_server_role()?;
+        let others = from.processes().iter().filter(|one| !one.is_asker).count();
+        if others > 0 {
+            return Err(UpgradeError::Attached(others));
+        }
+        let to = self.create(registry, &new)?;
+        mneme_sys::fault!("shared.upgrade.made");
+        copy(&from, &to)?;
+        let records = count(&to)?;
+        mneme_sys::fault!("shared.upgrade.copied");
+        drop((role, from, to));
+        registry.rename_segment(name, &old)?;
+        mneme_sys::fault!("shared.upgrade.between");
+        registry.rename_segment(&new, name)?;
+        Ok(Upgraded { records, old })
+    }
+}
+
+/// The rest of an upgrade whose process died between the two renames.
+fn complete(
+    registry: &Registry,
+    name: &str,
+    new: &str,
+    old: &str,
+) -> Result<Option<Upgraded>, UpgradeError> {
+    let is_there = |name: &str| {
+        !matches!(
+            Segment::open(registry, name),
+            Err(OpenError::NotFound { .. })
+        )
+    };
+    if is_there(name) || !is_there(new) || !is_there(old) {
+        return Ok(None);
+    }
+    registry.rename_segment(new, name)?;
+    let records = count(&SharedStore::attach(registry, name)?)?;
+    let old = old.to_owned();
+    Ok(Some(Upgraded { records, old }))
+}
+
+/// Records in all databases.
+fn count(store: &SharedStore) -> Result<u64, ReadError> {
+    let mut records = 0;
+    for number in 0..DATABASES {
+        records += store.database(number)?.len();
+    }
+    Ok(records)
+}
+
+/// Copies all records.
+fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
+    for number in 0..DATABASES {
+        let (from, to) = (from.database(number)?, to.database(number)?);
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            let mut some = Vec::new();
+            cursor = from.scan(cursor, AT_ONCE, |key, value| {
+                some.push((key.to_vec(), value.to_vec()));
+            })?;
+            for (key, value) in some {
+                // What has expired since is left behind.
+                if let Some(expiry) = from.expiry(&key)? {
+                    to.put_until(&key, &value, expiry)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
