@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use super::super::{Access, FRAME, PageKind, PagePolicy, RegionError};
@@ -108,6 +109,8 @@ pub(super) fn advise(place: &Reservation, range: &Range<usize>, advice: libc::c_
     unsafe { libc::madvise(place.at(range.start), range.len(), advice) == 0 }
 }
 
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// `MADV_COLLAPSE` over the whole frames of the range, each by itself, so that one that cannot be
 /// collapsed does not keep the others from it. What is huge already costs nothing; what fails
 /// stays as it is (an older kernel than 6.1 refuses all).
@@ -115,7 +118,6 @@ pub(super) fn advise(place: &Reservation, range: &Range<usize>, advice: libc::c_
 /// An empty frame is refused too, hence only after `populate`: measured on Linux 6.18 with huge
 /// pages off for shared memory, 0.8 s a GiB for both, against 2.7 s after `fallocate` alone.
 pub(super) fn collapse(place: &Reservation, range: &Range<usize>) {
-    const MADV_COLLAPSE: libc::c_int = 25;
     let first = range.start.div_ceil(FRAME) * FRAME;
     let last = range.end / FRAME * FRAME;
     for start in (first..last).step_by(FRAME) {
@@ -127,6 +129,28 @@ pub(super) fn collapse(place: &Reservation, range: &Range<usize>) {
             advise(place, &frame, MADV_COLLAPSE);
         }
     }
+}
+
+/// Whether the kernel collapses shared memory that came in small pages: tried on two frames of it, for some milliseconds.
+pub(super) fn can_collapse() -> bool {
+    let tried = || -> Result<bool, RegionError> {
+        let file = super::file::create_memfd("mneme-collapse", 0)?;
+        file.set_len(2 * FRAME as u64)
+            .map_err(|source| RegionError::from_os("lengthen the file", FRAME, source))?;
+        let place = Reservation::new(2 * FRAME)?;
+        let range = 0..FRAME;
+        map_fixed(
+            &place,
+            &range,
+            Access::ReadWrite,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            "map the file",
+        )?;
+        touch(&place, &range, Access::ReadWrite);
+        Ok(advise(&place, &range, MADV_COLLAPSE))
+    };
+    tried().unwrap_or(false)
 }
 
 /// Touches every page without changing it.

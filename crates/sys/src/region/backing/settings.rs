@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::super::pages::Resident;
 use super::super::{FRAME, PageKind};
+use super::mapping;
 use crate::files;
 use crate::memory::huge_page_setting;
 
@@ -38,7 +40,18 @@ pub(super) fn anonymous() -> Promise {
 /// For a memfd.
 pub(super) fn memfd() -> Promise {
     let good = ["always", "advise", "within_size", "force"];
-    judge("shmem_enabled", &good, "advise")
+    brought_in(judge("shmem_enabled", &good, "advise"))
+}
+
+/// Where shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault) collapses it all the
+/// same, if the kernel is 6.1 or newer: that is as good a promise to those who bring memory in ahead of its use.
+fn brought_in(on_touch: Promise) -> Promise {
+    static COLLAPSES: OnceLock<bool> = OnceLock::new();
+    match on_touch {
+        Promise::Huge => Promise::Huge,
+        Promise::Unless(_) if *COLLAPSES.get_or_init(mapping::can_collapse) => Promise::Huge,
+        unless => unless,
+    }
 }
 
 /// For a file on a mounted tmpfs, whose mount option rules.
@@ -49,10 +62,10 @@ pub(super) fn tmpfs(file: &File) -> Promise {
     let mounts = files::mounts();
     match mounts.into_iter().find(|mount| mount.device == device) {
         Some(mount) if files::promises_huge_pages(&mount.options) => Promise::Huge,
-        Some(mount) => Promise::Unless(format!(
+        Some(mount) => brought_in(Promise::Unless(format!(
             "`mount -o remount,huge=advise {}`",
             mount.point.display()
-        )),
+        ))),
         None => memfd(),
     }
 }
