@@ -94,6 +94,18 @@ fn local_programs_and_clients_have_the_same_records() {
     writer.put(b"from", b"writer").unwrap();
     assert_eq!(asked(&serving, "GET from\r\n", 12), "$6\r\nwriter\r\n");
     assert_eq!(reader.get(b"from").unwrap().unwrap(), b"writer");
+    let mut client = serving.client();
+    client.write_all(b"INFO segment\r\nQUIT\r\n").unwrap();
+    let mut info = String::new();
+    client.read_to_string(&mut info).unwrap();
+    for field in [
+        "mneme_segment:sessions",
+        "mneme_attached_processes:2",
+        "mneme_stopped_processes:0",
+        "mneme_maintains:1",
+    ] {
+        assert!(info.contains(field), "{field} is not in {info}");
+    }
     drop((reader, writer));
 }
 

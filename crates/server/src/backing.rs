@@ -18,6 +18,14 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
+    /// The segment's name, if it is in one.
+    pub fn segment(&self) -> Option<&str> {
+        match self {
+            Backing::Process(_) => None,
+            Backing::Segment(served) => Some(served.segment().name().as_str()),
+        }
+    }
+
     /// See [`Served::settle`].
     pub fn settle(&self) -> Result<(), ServeError> {
         match self {

@@ -31,6 +31,7 @@ const SECTIONS: &[Section] = &[
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
+    ("Segment", segment),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
@@ -123,6 +124,20 @@ fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mneme_stale_bytes", stats.stale_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
     fields.add("mneme_huge_page_bytes", stats.pages.huge_bytes);
+    Ok(())
+}
+
+/// Where the records are, and who has them beside the server.
+fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
+    let processes = server.store.processes();
+    let others = processes.iter().filter(|process| !process.is_asker);
+    fields.add("mneme_segment", server.store.segment().unwrap_or("none"));
+    fields.add("mneme_attached_processes", others.clone().count());
+    fields.add(
+        "mneme_stopped_processes",
+        others.filter(|process| process.is_stopped()).count(),
+    );
+    fields.add("mneme_maintains", u8::from(server.store.maintains()));
     Ok(())
 }
 
