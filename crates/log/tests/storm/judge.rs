@@ -12,7 +12,7 @@ use super::diary::Diary;
 use super::expected::{Span, now, settle};
 use super::look::{BUSY, MayPass, look, patiently, place, read};
 use super::names::{LANES, MAIN, NAMES, database, databases, key, owner};
-use super::place::{MAX, Place};
+use super::place::{MAX, Place, Store};
 
 /// Log segments that are open, and bytes that the index has, when everything is removed.
 const OPEN: u64 = 2;
@@ -20,12 +20,12 @@ const INDEX: u64 = 2 << 20;
 
 /// An opening of a store.
 pub struct Opened {
-    pub store: LogStore,
+    pub store: Store,
     participants: Participants,
 }
 
 impl Opened {
-    pub fn new(place: &Place, store: LogStore) -> Opened {
+    pub fn new(place: &Place, store: Store) -> Opened {
         let participants = place.participants();
         Opened {
             store,
@@ -91,7 +91,7 @@ pub struct Judge<'r> {
 }
 
 impl<'r> Judge<'r> {
-    pub fn new(place: &'r Place, diaries: &'r Region, store: LogStore) -> Judge<'r> {
+    pub fn new(place: &'r Place, diaries: &'r Region, store: Store) -> Judge<'r> {
         let opened = Some(Opened::new(place, store));
         Judge {
             place,

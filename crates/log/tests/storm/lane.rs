@@ -3,7 +3,6 @@
 use mneme_log::{BatchError, Decision, Expiry, GrowError, LogStore, Updated, WriteError};
 use mneme_sys::Region;
 
-use super::Twin;
 use super::diary::{Diary, MOST};
 use super::expected::{How, Span, State, now};
 use super::look::{MayPass, look, place, read};
@@ -12,6 +11,7 @@ use super::names::{
 };
 use super::place::MAX;
 use super::random::Random;
+use super::roles::Twin;
 use super::value::{ELEMENTS, LEAST, Shared, Stamp};
 
 /// Bytes of a shared record.

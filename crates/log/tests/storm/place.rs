@@ -16,6 +16,9 @@ use super::diary;
 pub const CAPACITY: u64 = 64 << 20;
 pub const MAX: u64 = 88 << 20;
 
+/// An opening of the store.
+pub type Store = LogStore;
+
 /// A directory of the test's own.
 pub struct Place {
     pub root: PathBuf,
@@ -23,10 +26,14 @@ pub struct Place {
 }
 
 fn map(path: &Path, max: u64) -> Region {
+    map_for(path, max, Access::ReadWrite)
+}
+
+fn map_for(path: &Path, max: u64, access: Access) -> Region {
     let file = File::options().read(true).write(true).open(path).unwrap();
     Region::map_with(
         file.into(),
-        Access::ReadWrite,
+        access,
         max as usize,
         PagePolicy::Small,
         Reserve::Lazy,
@@ -42,7 +49,7 @@ fn lay_out(path: &Path, bytes: usize) {
 
 impl Place {
     /// A new one, with a store and empty diaries.
-    pub fn create(policy: UpdatePolicy) -> (Place, LogStore) {
+    pub fn create(policy: UpdatePolicy) -> (Place, Store) {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let memory = Path::new("/dev/shm");
         let parent = match memory.is_dir() {
@@ -91,11 +98,24 @@ impl Place {
     }
 
     /// Another opening of the store, with a maintainer or without.
-    pub fn open(&self, maintainer: bool) -> LogStore {
+    pub fn open(&self, maintainer: bool) -> Store {
         LogStore::builder()
             .maintainer(maintainer)
             .page_policy(PagePolicy::Small)
             .open_in(self.data(), self.control(), self.liveness())
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// An opening for a reader, which may not write if told so.
+    pub fn watch(&self, only: bool) -> Store {
+        if !only {
+            return self.open(false);
+        }
+        let data = map_for(&self.root.join("data"), MAX, Access::ReadOnly);
+        LogStore::builder()
+            .maintainer(false)
+            .page_policy(PagePolicy::Small)
+            .open_in(data, self.control(), self.liveness())
             .unwrap_or_else(|error| panic!("{error}"))
     }
 

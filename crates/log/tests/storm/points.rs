@@ -21,8 +21,8 @@ use super::lane::Lane;
 use super::names::NAMES;
 use super::place::{MAX, Place};
 use super::random::Random;
+use super::roles::{Twin, setting};
 use super::rounds::Part;
-use super::{Twin, setting};
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
 /// the reason, or where it is died at.

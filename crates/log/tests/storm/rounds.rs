@@ -14,7 +14,7 @@ use super::judge::Judge;
 use super::names::{LANES, MAIN, NAMES};
 use super::place::Place;
 use super::random::Random;
-use super::{PLACE, ROLE, Twin};
+use super::roles::{PLACE, ROLE, Twin};
 
 /// The processes of a storm: the first ones write, each for these lanes, a thread for each; then one
 /// reads, and one maintains.

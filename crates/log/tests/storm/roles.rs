@@ -1,0 +1,135 @@
+//! What the processes of a storm do, and how a storm is run.
+
+use std::time::Duration;
+
+use mneme_log::UpdatePolicy;
+
+use super::lane::Lane;
+use super::place::Place;
+use super::random::Random;
+use super::reader::Reader;
+use super::rounds::{self, Plan};
+
+/// What a process is to do, and where.
+pub const ROLE: &str = "MNEME_LOG_STORM_ROLE";
+pub const PLACE: &str = "MNEME_LOG_STORM_PLACE";
+
+/// What is broken on purpose, and has to be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Twin {
+    No,
+    /// A change is acknowledged before it is made.
+    Early,
+    /// A transaction is made key by key.
+    Torn,
+}
+
+/// What one of the processes does; nothing unless it was started as such.
+pub fn role() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    std::thread::spawn(|| {
+        // The parent is gone, however that came.
+        let _ = std::io::stdin().lines().next();
+        std::process::exit(0);
+    });
+    let words: Vec<&str> = role.split_whitespace().collect();
+    let number = |i: usize| words[i].parse::<u64>().unwrap();
+    let place = Place::of(std::env::var_os(PLACE).unwrap().into());
+    let diaries = place.diaries();
+    match words[0] {
+        "lanes" => {
+            let seed = number(3);
+            let twin = match words[4] {
+                "Early" => Twin::Early,
+                "Torn" => Twin::Torn,
+                _ => Twin::No,
+            };
+            let store = place.open(seed % 4 == 0);
+            std::thread::scope(|scope| {
+                for lane in number(1)..number(2) {
+                    let (store, diaries) = (&store, &diaries);
+                    scope.spawn(move || {
+                        let mut lane =
+                            Lane::new(store, diaries, lane as usize, seed ^ lane << 40, twin);
+                        or_exit(|| {
+                            loop {
+                                lane.step();
+                            }
+                        });
+                    });
+                }
+            });
+        }
+        #[cfg(feature = "fault")]
+        "points" => super::points::process(&place.root, words[1], number(2)),
+        "reader" => {
+            // Some may not write at all.
+            let store = place.watch(number(1) % 2 == 0);
+            let mut reader = Reader::new(&store, &diaries, number(1));
+            loop {
+                reader.step();
+            }
+        }
+        _ => {
+            let (store, mut random) = (place.open(true), Random::new(number(1)));
+            loop {
+                std::thread::sleep(Duration::from_millis(random.below(20)));
+                let _ = match random.below(3) {
+                    0 => store.compact(),
+                    1 => store.reap(),
+                    _ => store.remove_expired(),
+                };
+            }
+        }
+    }
+}
+
+/// A thread that fails ends its process, which the parent takes notice of.
+fn or_exit(work: impl FnOnce()) {
+    struct Exit;
+    impl Drop for Exit {
+        fn drop(&mut self) {
+            std::process::exit(101);
+        }
+    }
+    let _exit = Exit;
+    work();
+}
+
+pub fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+pub fn plan(policy: UpdatePolicy, twin: Twin) -> Plan {
+    let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
+    let most = if limit.is_some() { u64::MAX } else { 100 };
+    Plan {
+        policy,
+        twin,
+        limit,
+        seed: setting("MNEME_LADDER_SEED").unwrap_or(7),
+        kills: setting("MNEME_LADDER_KILLS").unwrap_or(most),
+    }
+}
+
+pub fn storm(policy: UpdatePolicy) {
+    let plan = plan(policy, Twin::No);
+    let counts = rounds::run(plan).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let [done, refused, stalled] = counts.changes;
+    println!(
+        "\nladder: kill storm, {policy:?}, seed {}: {} kills, {} stops, {} rounds, {} stores; {done} \
+         changes took place, {refused} found no room, {stalled} were held up; {} bytes moved; at most \
+         {:?} to read what the dead left",
+        plan.seed,
+        counts.kills,
+        counts.stops,
+        counts.rounds,
+        counts.stores,
+        counts.moved,
+        counts.slowest
+    );
+    println!("  what they died in: {:?}", counts.deaths);
+    assert!(done > 0 && counts.moved > 0);
+}
