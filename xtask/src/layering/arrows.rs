@@ -16,7 +16,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     // What both a server and a program without one need: stores in segments.
     (
         "mneme-shared",
-        &["mneme-sys", "mneme-sync", "mneme-space", "mneme-log"],
+        &[
+            "mneme-sys",
+            "mneme-sync",
+            "mneme-space",
+            "mneme-arena",
+            "mneme-log",
+        ],
     ),
     (
         "mneme-server",
@@ -69,6 +75,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mneme-sys",
             "mneme-sync",
             "mneme-space",
+            "mneme-arena",
             "mneme-log",
             "mneme-shared",
         ],

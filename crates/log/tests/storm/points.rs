@@ -21,7 +21,7 @@ use super::lane::Lane;
 use super::names::NAMES;
 use super::place::{MAX, Place};
 use super::random::Random;
-use super::roles::{Twin, setting};
+use super::roles::{PLACE, ROLE, Twin, end_with_parent, setting};
 use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
@@ -116,9 +116,20 @@ fn die() {
     fault::reach("storm.here");
 }
 
+/// One of the processes; a test that does nothing unless it was started as such.
+#[test]
+fn mortal() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    end_with_parent();
+    let words: Vec<&str> = role.split_whitespace().collect();
+    let place = Place::of(std::env::var_os(PLACE).unwrap().into());
+    process(&place, words[0], words[1].parse().unwrap());
+}
+
 /// What a process does that is to die at one of `points`.
-pub fn process(root: &std::path::Path, points: &str, seed: u64) {
-    let place = Place::of(root.to_path_buf());
+fn process(place: &Place, points: &str, seed: u64) {
     let diaries = place.diaries();
     let mut random = Random::new(seed);
     for (i, point) in points.split(',').enumerate() {
@@ -131,7 +142,7 @@ pub fn process(root: &std::path::Path, points: &str, seed: u64) {
         fault::arm(name, Action::Call(Arc::new(here)), nth.parse().unwrap());
     }
     for life in 0..OPENINGS {
-        let opened = Opened::new(&place, place.open(false));
+        let opened = Opened::new(place, place.open(false));
         // Whoever comes after the dead sees what became of his work, and goes on.
         opened.settle(Diary::of(&diaries, 0), 0).unwrap();
         let store = &opened.store;
@@ -227,8 +238,8 @@ fn whoever_comes_after_a_death_at_any_point_goes_on() {
                 .iter()
                 .map(|(name, n)| format!("{name}:{n}"))
                 .collect();
-            let role = format!("points {} {}", words.join(","), random.below(1 << 40));
-            let mut part = Part::start(&judge, 0..1, &role);
+            let role = format!("{} {}", words.join(","), random.below(1 << 40));
+            let mut part = Part::start_test(&judge, 0..1, "points::mortal", &role);
             part.end()
                 .unwrap_or_else(|wrong| panic!("{wrong}, seed {seed}"));
             processes += 1;

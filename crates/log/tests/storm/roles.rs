@@ -29,11 +29,7 @@ pub fn role() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    std::thread::spawn(|| {
-        // The parent is gone, however that came.
-        let _ = std::io::stdin().lines().next();
-        std::process::exit(0);
-    });
+    end_with_parent();
     let words: Vec<&str> = role.split_whitespace().collect();
     let number = |i: usize| words[i].parse::<u64>().unwrap();
     let place = Place::of(std::env::var_os(PLACE).unwrap().into());
@@ -62,8 +58,6 @@ pub fn role() {
                 }
             });
         }
-        #[cfg(feature = "fault")]
-        "points" => super::points::process(&place.root, words[1], number(2)),
         "reader" => {
             // Some may not write at all.
             let store = place.watch(number(1) % 2 == 0);
@@ -84,6 +78,14 @@ pub fn role() {
             }
         }
     }
+}
+
+/// Ends this process when the parent is gone, however that came.
+pub fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().lines().next();
+        std::process::exit(0);
+    });
 }
 
 /// A thread that fails ends its process, which the parent takes notice of.

@@ -68,9 +68,14 @@ pub struct Part {
 
 impl Part {
     pub fn start(judge: &Judge<'_>, lanes: Range<usize>, role: &str) -> Part {
+        Part::start_test(judge, lanes, "role", role)
+    }
+
+    /// Starts a process of another test than `role`.
+    pub fn start_test(judge: &Judge<'_>, lanes: Range<usize>, test: &str, role: &str) -> Part {
         let turns = turns(judge.diaries, &lanes).collect();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "role", "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ROLE, role)
             .env(PLACE, &judge.place.root)
             .stdin(Stdio::piped())

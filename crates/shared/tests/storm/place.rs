@@ -1,0 +1,142 @@
+//! A store in a segment of a registry of the test's own, attached by any number of processes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mneme_arena::{Arena, ExtentState};
+use mneme_log::UpdatePolicy;
+use mneme_shared::{Access, CONTENTS, Registry, Segment, SharedStore, StoreOptions};
+use mneme_sync::Participants;
+use mneme_sys::{PagePolicy, Region, Reserve, SysfsTopology};
+
+use super::diary;
+
+/// An opening of the store.
+pub type Store = SharedStore;
+
+/// Bytes of the store at first, and at most.
+pub const CAPACITY: u64 = 64 << 20;
+pub const MAX: u64 = 88 << 20;
+
+const NAME: &str = "storm";
+
+/// A registry of the test's own.
+pub struct Place {
+    pub root: PathBuf,
+    registry: Registry,
+    is_mine: bool,
+}
+
+impl Place {
+    /// A new one, with a store and empty diaries.
+    pub fn create(policy: UpdatePolicy) -> (Place, Store) {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let memory = Path::new("/dev/shm");
+        let parent = match memory.is_dir() {
+            true => memory.to_path_buf(),
+            false => std::env::temp_dir(),
+        };
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let root = parent.join(format!(
+            "mneme-shared-storm-{}-{number}",
+            std::process::id()
+        ));
+        let diary = root.with_extension("diary");
+        let bytes = (diary::BYTES + 8).next_multiple_of(2 << 20) as u64;
+        std::fs::File::create(diary)
+            .unwrap()
+            .set_len(bytes)
+            .unwrap();
+        let mut place = Place::of(root);
+        place.is_mine = true;
+        let store = StoreOptions::new()
+            .capacity(CAPACITY)
+            .max_capacity(MAX)
+            .update_policy(policy)
+            .pages(PagePolicy::Small)
+            .maintainer(false)
+            .create(&place.registry, NAME);
+        (place, store.unwrap())
+    }
+
+    /// The one that another process has created.
+    pub fn of(root: PathBuf) -> Place {
+        let registry = Registry::open(&root).unwrap();
+        Place {
+            root,
+            registry,
+            is_mine: false,
+        }
+    }
+
+    pub fn diaries(&self) -> Region {
+        let mut options = std::fs::File::options();
+        options.read(true).write(true);
+        let file = options.open(self.root.with_extension("diary")).unwrap();
+        let (max, pages) = (diary::BYTES + 8, PagePolicy::Small);
+        Region::map_with(file.into(), Access::ReadWrite, max, pages, Reserve::Lazy).unwrap()
+    }
+
+    fn attach(&self, maintainer: bool, access: Access) -> Store {
+        StoreOptions::new()
+            .pages(PagePolicy::Small)
+            .maintainer(maintainer)
+            .attach(&self.registry, NAME, access)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Another opening of the store, with a maintainer or without.
+    pub fn open(&self, maintainer: bool) -> Store {
+        self.attach(maintainer, Access::ReadWrite)
+    }
+
+    /// An opening for a reader, which may not write if told so.
+    pub fn watch(&self, only: bool) -> Store {
+        match only {
+            true => self.attach(false, Access::ReadOnly),
+            false => self.open(false),
+        }
+    }
+
+    /// A look at who has opened it.
+    pub fn participants(&self) -> Participants {
+        let segment = Segment::open(&self.registry, NAME).unwrap();
+        let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();
+        let (uuid, control) = (parts.uuid.to_bytes(), parts.control);
+        Participants::open(control, uuid, parts.liveness).unwrap()
+    }
+
+    /// What is wrong below the log when nobody but the caller with his opening and `participants` is left:
+    /// somebody who is still attached, a slot, a pin, or frames that nobody has adopted.
+    pub fn left_over(&self, participants: &Participants) -> Vec<String> {
+        let segment = Segment::open(&self.registry, NAME).unwrap();
+        let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();
+        let topology = Arc::new(SysfsTopology::detect());
+        let data = Arc::new(parts.data);
+        let arena = Arena::open(data, participants.clone(), topology).unwrap();
+        let mut problems: Vec<String> = arena
+            .extents()
+            .filter(|extent| extent.state != ExtentState::Held)
+            .map(|extent| format!("nobody has adopted {extent:?}"))
+            .collect();
+        let checked = arena.check().unwrap();
+        problems.extend(checked.iter().map(ToString::to_string));
+        problems.extend(participants.check());
+        let stats = participants.stats();
+        // The caller's, and this.
+        if stats.processes != 2 || stats.slots > 2 || stats.oldest_pin.is_some() {
+            problems.push(format!("somebody is still there: {stats:?}"));
+        }
+        problems
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mine {
+            let _ = std::fs::remove_dir_all(&self.root);
+            let _ = std::fs::remove_file(self.root.with_extension("diary"));
+        }
+    }
+}
