@@ -52,6 +52,9 @@ pub enum BenchError {
         /// Why.
         what: String,
     },
+    /// A process of a measurement's own ended, or said what nobody asked.
+    #[error("a process of this measurement: {0}")]
+    Process(String),
     /// A program that is measured, or makes what is measured, is missing or failed.
     #[error("{tool}: {what}")]
     Tool {

@@ -24,12 +24,15 @@ mod memory;
 mod options;
 mod parts;
 mod postmark;
+mod processes;
 mod progress;
+mod redisjmp;
 mod report;
 mod reside;
 mod rounds;
 mod samtools;
 mod scratch;
+mod served;
 mod switch;
 mod systems;
 mod table;
@@ -91,6 +94,10 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(common)?;
             (common, switch::run(common)?)
         }
+        Workload::Redisjmp(common) => {
+            prepare(common)?;
+            (common, redisjmp::run(common)?)
+        }
         Workload::Compaction(common) => {
             prepare(common)?;
             (common, compaction::run(common)?)
@@ -100,6 +107,8 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(&options.common)?;
             (&options.common, samtools::run(options)?)
         }
+        Workload::Client(options) => return redisjmp::client::live_here(options),
+        Workload::Served(options) => return served::serve_here(options),
         Workload::Reside(options) => return reside::live_here(options),
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),

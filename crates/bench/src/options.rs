@@ -36,6 +36,8 @@ pub enum Workload {
     Gups(Common),
     /// What attaching, entering and switching cost, by size, and reading another's data beside asking him for it.
     Switch(Common),
+    /// Clients that attach a store, against clients of Redis and of our server on unix sockets: GET, SET and mixes.
+    Redisjmp(Common),
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
     Samtools(Samtools),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
@@ -44,6 +46,12 @@ pub enum Workload {
     /// Lives in a space and answers calls (used by `gups` and `switch`, in a process of its own).
     #[command(hide = true)]
     Reside(Reside),
+    /// Asks a store for what it is told to, and says how often it could (used by `redisjmp`, in a process of its own).
+    #[command(hide = true)]
+    Client(Client),
+    /// Serves a segment on a unix socket (used by `redisjmp`, in a process of its own).
+    #[command(hide = true)]
+    Served(Served),
     /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its own).
     #[command(hide = true)]
     Footprint(Footprint),
@@ -96,6 +104,31 @@ pub struct Reside {
     pub registry: PathBuf,
     /// The space's name.
     pub space: String,
+}
+
+/// How a client reaches what store.
+#[derive(Debug, Clone, Args)]
+pub struct Client {
+    /// How.
+    #[arg(value_enum)]
+    pub way: crate::redisjmp::client::Way,
+    /// The registry's directory, or the socket.
+    pub place: PathBuf,
+    /// Records that there are.
+    pub records: u32,
+    /// Of how many bytes.
+    pub value: usize,
+}
+
+/// What is served where.
+#[derive(Debug, Clone, Args)]
+pub struct Served {
+    /// The registry's directory.
+    pub registry: PathBuf,
+    /// The segment's name.
+    pub segment: String,
+    /// The socket.
+    pub socket: PathBuf,
 }
 
 /// What `frag` understands besides.

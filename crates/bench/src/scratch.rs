@@ -42,6 +42,11 @@ impl Scratch {
         &self.root
     }
 
+    /// The registry.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// A segment in memory, of ordinary pages.
     ///
     /// # Errors

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// The program.
 const PROGRAM: &str = "redis-server";
 
+/// Its socket, in its directory.
+const SOCKET: &str = "socket";
+
 /// How long it may take to begin.
 const START: Duration = Duration::from_secs(10);
 
@@ -47,7 +50,7 @@ impl Redis {
         let name = format!("mneme-bench-redis-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).map_err(failed)?;
-        let socket = directory.join("socket");
+        let socket = directory.join(SOCKET);
         let server = Command::new(PROGRAM)
             .args(["--port", "0", "--save", "", "--appendonly", "no"])
             .arg("--unixsocket")
@@ -77,6 +80,11 @@ impl Redis {
                 Err(error)
             }
         }
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join(SOCKET)
     }
 
     /// Queues a command.

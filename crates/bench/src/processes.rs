@@ -1,0 +1,140 @@
+//! Processes of ours beside this one, which do what they are told, line by line, and end with it.
+//!
+//! Each is this program again with a hidden subcommand. It reads its standard input, ends at its end, and so never
+//! outlives who started it, however that ends. What it says to us it says behind a mark: other words may come before.
+
+use crate::error::BenchError;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Before everything that is said to who started the process.
+const MARK: &str = "= ";
+
+/// A process of ours; killed when this is dropped.
+pub struct Helper {
+    child: Child,
+    told: Option<ChildStdin>,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+fn failed(what: impl ToString) -> BenchError {
+    BenchError::Process(what.to_string())
+}
+
+/// This program again.
+#[cfg(not(test))]
+fn again(words: &[&OsStr]) -> Result<Command, BenchError> {
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(words);
+    Ok(command)
+}
+
+/// The words that a test's process was given.
+#[cfg(test)]
+const WORDS: &str = "MNEME_BENCH_TEST_WORDS";
+
+/// The test program again, for the one test that acts on the words.
+#[cfg(test)]
+fn again(words: &[&OsStr]) -> Result<Command, BenchError> {
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(["--exact", "processes::tests::another_process"]);
+    command.args(["--nocapture", "--test-threads", "1"]);
+    command.env(WORDS, words.join(OsStr::new("\n")));
+    Ok(command)
+}
+
+impl Helper {
+    /// Starts this program with these words. It may not have begun yet when this returns.
+    ///
+    /// # Errors
+    /// [`BenchError::Process`].
+    pub fn start(words: &[&OsStr]) -> Result<Self, BenchError> {
+        let mut command = again(words)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let told = child.stdin.take();
+        match child.stdout.take() {
+            Some(said) => Ok(Self {
+                child,
+                told,
+                said: BufReader::new(said).lines(),
+            }),
+            None => Err(failed("it cannot be heard")),
+        }
+    }
+
+    /// Tells it something, on a line.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn tell(&mut self, line: &str) -> Result<(), BenchError> {
+        match &mut self.told {
+            Some(told) => writeln!(told, "{line}").map_err(failed),
+            None => Err(failed("it was told to end")),
+        }
+    }
+
+    /// Waits for what it says next, as `read` understands it.
+    ///
+    /// # Errors
+    /// It has ended, and said on standard error why; or said something else.
+    pub fn answer<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Result<T, BenchError> {
+        for line in &mut self.said {
+            let line = line.map_err(failed)?;
+            if let Some((_, answer)) = line.split_once(MARK) {
+                return read(answer).ok_or_else(|| failed(format!("it said `{answer}`")));
+            }
+        }
+        Err(failed("it ended"))
+    }
+
+    /// Kills it at whatever it is doing, and waits until it is gone.
+    fn kill(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.told = None;
+        self.kill();
+    }
+}
+
+/// Says something to who started this process.
+///
+/// # Errors
+/// Nobody listens any more.
+pub fn say(what: &str) -> Result<(), BenchError> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{MARK}{what}").map_err(failed)?;
+    out.flush().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use clap::Parser;
+
+    /// No test by itself: what [`again`] runs, and nothing unless it does.
+    #[test]
+    fn another_process() {
+        let Some(words) = std::env::var_os(WORDS) else {
+            return;
+        };
+        let words = words.into_string().unwrap();
+        let options = Options::parse_from(["mneme-bench"].into_iter().chain(words.lines()));
+        crate::run(&options.workload).unwrap();
+    }
+
+    #[test]
+    fn one_that_cannot_work_ends_and_is_an_error() {
+        let mut helper = Helper::start(&["reside", "/nowhere", "at all"].map(OsStr::new)).unwrap();
+        let error = helper.answer(|_| Some(())).unwrap_err();
+        assert!(error.to_string().contains("it ended"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+//! A client that has attached the store: what it asks for it looks up itself.
+
+use super::client::{Asks, is_value, value_of};
+use crate::error::BenchError;
+use crate::generate::keys::{KEY_BYTES, key};
+use crate::scratch::space;
+use crate::systems::BATCH;
+use mneme_shared::{Registry, SharedStore};
+use std::path::Path;
+
+/// The segment of the store.
+pub const SEGMENT: &str = "store";
+
+/// An attached store, and the place that values are copied to.
+pub struct Attached {
+    store: SharedStore,
+    value: usize,
+    copy: Vec<u8>,
+    keys: Vec<[u8; KEY_BYTES]>,
+}
+
+fn failed(error: impl std::error::Error) -> BenchError {
+    BenchError::Store(error.to_string())
+}
+
+impl Attached {
+    /// Attaches it. Values have `value` bytes.
+    ///
+    /// # Errors
+    /// It cannot be attached.
+    pub fn new(registry: &Path, writes: bool, value: usize) -> Result<Self, BenchError> {
+        let registry = Registry::open(registry).map_err(space)?;
+        let store = match writes {
+            true => SharedStore::attach_writable(&registry, SEGMENT),
+            false => SharedStore::attach(&registry, SEGMENT),
+        };
+        Ok(Self {
+            store: store.map_err(space)?,
+            value,
+            copy: Vec::new(),
+            keys: Vec::new(),
+        })
+    }
+
+    /// The pages that it lies in here, in words.
+    pub fn pages(&self) -> String {
+        format!("{:?}", self.store.stats().pages)
+    }
+
+    /// Looks up every record, so that its page is in this process' page tables, as those of a client at work are.
+    ///
+    /// # Errors
+    /// One of them is missing, or another's.
+    pub fn visit(&mut self, records: u32) -> Result<(), BenchError> {
+        let ids: Vec<u32> = (0..records).collect();
+        for ids in ids.chunks(BATCH) {
+            if self.batch(ids, &[])? != ids.len() {
+                return Err(BenchError::Store("a record is missing".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Asks for Attached {
+    #[inline]
+    fn get(&mut self, id: u32) -> Result<bool, BenchError> {
+        let Some(value) = self.store.get(&key(id)).map_err(failed)? else {
+            return Ok(false);
+        };
+        // A client has its value for as long as it likes.
+        self.copy.clear();
+        self.copy.extend_from_slice(&value);
+        Ok(is_value(&self.copy, id, self.value))
+    }
+
+    #[inline]
+    fn set(&mut self, id: u32) -> Result<bool, BenchError> {
+        self.copy.clear();
+        value_of(id, self.value, &mut self.copy);
+        self.store.put(&key(id), &self.copy).map_err(failed)?;
+        Ok(true)
+    }
+
+    fn batch(&mut self, gets: &[u32], sets: &[u32]) -> Result<usize, BenchError> {
+        let Self {
+            store,
+            value,
+            copy,
+            keys,
+        } = self;
+        let mut right = 0;
+        if !gets.is_empty() {
+            keys.clear();
+            keys.extend(gets.iter().map(|&id| key(id)));
+            let visited = store.get_many(keys, |i, found| {
+                if let Some(found) = found {
+                    copy.clear();
+                    copy.extend_from_slice(found);
+                    right += usize::from(is_value(copy, gets[i], *value));
+                }
+            });
+            visited.map_err(failed)?;
+        }
+        if !sets.is_empty() {
+            copy.clear();
+            sets.iter().for_each(|&id| value_of(id, *value, copy));
+            let values = copy.chunks_exact(*value);
+            let pairs: Vec<_> = sets.iter().map(|&id| key(id)).zip(values).collect();
+            store.put_many(&pairs).map_err(failed)?;
+            right += sets.len();
+        }
+        Ok(right)
+    }
+}

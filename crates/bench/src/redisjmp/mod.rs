@@ -1,0 +1,405 @@
+//! `redisjmp`: clients that attach the store, against clients that ask a server (SpaceJMP, §5.3, figure 10).
+//!
+//! Clients are processes, and each has one request under way at a time, or one batch.
+//!
+//! - *attached*: the client has the store's segment attached, for reading where it only looks up, and copies the value.
+//! - *mneme, socket*: it asks our server, which serves the same segment, over a unix socket.
+//! - *redis, socket*: it asks Redis the same way, with the same client.
+//!
+//! How to read it: thousands of requests a second of all clients together. The paper's clients were `redis-benchmark`, whose
+//! keys are all the same unless it is told otherwise, and the paper says nothing of that: *one key* is that, everything
+//! else is uniform over a million records. Batches (*x32*) are not in the paper; they show what remains of the distance
+//! where a client has many requests at once, for which a server needs one exchange of messages.
+
+mod attached;
+pub mod client;
+mod socket;
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::report::Report;
+use crate::rounds::{self, Job, Span};
+use crate::scratch::{Scratch, space};
+use crate::served::Served;
+use crate::systems::BATCH;
+use crate::systems::mneme::bytes_a_record;
+use crate::systems::redis::{self, Redis};
+use crate::table::{Table, figure};
+use attached::{Attached, SEGMENT};
+use client::{Asks, Crew, Task, Way};
+use mneme_shared::{MIN_CAPACITY, StoreOptions};
+use serde_json::{Map, json};
+use socket::Socket;
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+const ATTACHED: &str = "attached";
+const SERVER: &str = "mneme, socket";
+const REDIS: &str = "redis, socket";
+const SYSTEMS: [&str; 3] = [ATTACHED, SERVER, REDIS];
+
+/// The paper's values.
+const SMALL: usize = 4;
+
+struct Scale {
+    values: &'static [usize],
+    records: u32,
+    /// Requests of a hundred that store: single ones, and those in batches.
+    sets: &'static [u64],
+    clients: Vec<u32>,
+    span: Span,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let timed = Duration::from_millis(if options.quick { 24 } else { 400 });
+        let mut clients = options.threads.clone();
+        clients.sort_unstable();
+        clients.dedup();
+        Self {
+            values: &[SMALL, 1024],
+            records: if options.quick { 1 << 18 } else { 1 << 20 },
+            sets: &[0, 10, 50, 100],
+            clients,
+            span: Span {
+                warm_up: timed / 3,
+                timed,
+            },
+            rounds: options.rounds,
+        }
+    }
+
+    fn most(&self) -> u32 {
+        self.clients.last().copied().unwrap_or(1)
+    }
+
+    /// What is asked for, for values of `bytes`, but for the number of clients.
+    fn requests(&self, bytes: usize) -> Vec<Request> {
+        let of = |sets: u64, batch: usize, one: bool| Request {
+            bytes,
+            sets,
+            batch,
+            one,
+        };
+        let single = self.sets.iter().map(|&sets| of(sets, 1, false));
+        let one = [0, 100].map(|sets| of(sets, 1, true));
+        let one = one.into_iter().filter(|_| bytes == SMALL);
+        let batched = [0, 10, 100].map(|sets| of(sets, BATCH, false));
+        single.chain(one).chain(batched).collect()
+    }
+}
+
+/// What clients ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Request {
+    bytes: usize,
+    sets: u64,
+    batch: usize,
+    /// Of one record only.
+    one: bool,
+}
+
+impl Request {
+    fn case(self, clients: u32) -> String {
+        format!("{self}, {clients} client(s)")
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.sets {
+            0 => write!(f, "GET")?,
+            100 => write!(f, "SET")?,
+            sets => write!(f, "{}/{sets}", 100 - sets)?,
+        }
+        write!(f, " {} B", self.bytes)?;
+        if self.one {
+            write!(f, ", one key")?;
+        }
+        match self.batch {
+            1 => Ok(()),
+            batch => write!(f, " x{batch}"),
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a server that fails, a client that gets a wrong answer, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    run_at(&Scale::of(options), options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    let mut notes = Vec::new();
+    if !redis::is_there() {
+        notes.push("redis is missing: no redis-server on the PATH".to_owned());
+    }
+    // One after the other, so that only one has its memory.
+    for &bytes in scale.values {
+        let pages = by_value(scale, options.seed, bytes, &mut ledger)?;
+        notes.push(format!("{bytes} B: the store attached as {pages}"));
+    }
+    print_tables(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("records".to_owned(), json!(scale.records)),
+        ("seed".to_owned(), json!(options.seed)),
+        ("seconds".to_owned(), json!(scale.span.timed.as_secs_f64())),
+    ]);
+    notes.push(format!("uniform over {} records", scale.records));
+    Ok(Report {
+        bench: "redisjmp",
+        machine,
+        params,
+        goals: goals(&ledger),
+        ledger,
+        notes,
+    })
+}
+
+/// A system, and how its clients are started and told.
+struct Measured {
+    system: &'static str,
+    /// For requests that only look up, and for others.
+    crews: [RefCell<Crew>; 2],
+}
+
+/// Measures everything with values of so many bytes; the pages that the store attached with.
+fn by_value(
+    scale: &Scale,
+    seed: u64,
+    bytes: usize,
+    ledger: &mut Ledger,
+) -> Result<String, BenchError> {
+    let capacity = (u64::from(scale.records) * bytes_a_record(bytes)).max(MIN_CAPACITY);
+    let scratch = Scratch::new("redisjmp", capacity)?;
+    let registry = scratch.registry().root();
+    let options = StoreOptions::new()
+        .capacity(capacity)
+        .max_capacity(capacity);
+    options.make(scratch.registry(), SEGMENT).map_err(space)?;
+    let mut loader = Attached::new(registry, true, bytes)?;
+    load(&mut loader, scale.records)?;
+    let pages = loader.pages();
+    drop(loader);
+    let served = Served::start(registry, SEGMENT, &scratch.root().join("socket"))?;
+    let clients = |way, place: &Path| {
+        let crew = Crew::start(way, place, scale.most(), scale.records, bytes)?;
+        Ok::<_, BenchError>(RefCell::new(crew))
+    };
+    let by_socket = |system, socket: &Path| {
+        let crews = [clients(Way::Socket, socket)?, clients(Way::Socket, socket)?];
+        Ok::<_, BenchError>(Measured { system, crews })
+    };
+    let mut measured = vec![
+        Measured {
+            system: ATTACHED,
+            crews: [
+                clients(Way::Reads, registry)?,
+                clients(Way::Writes, registry)?,
+            ],
+        },
+        by_socket(SERVER, served.socket())?,
+    ];
+    let peer = redis::is_there().then(Redis::start).transpose()?;
+    if let Some(peer) = &peer {
+        load(&mut Socket::connect(&peer.socket(), bytes)?, scale.records)?;
+        measured.push(by_socket(REDIS, &peer.socket())?);
+    }
+    let mut jobs = Vec::new();
+    for request in scale.requests(bytes) {
+        for &clients in &scale.clients {
+            for Measured { system, crews } in &measured {
+                let crew = &crews[usize::from(request.sets > 0)];
+                jobs.push(Job {
+                    system: (*system).to_owned(),
+                    case: request.case(clients),
+                    metric: Metric::Throughput,
+                    measure: Box::new(move |round| {
+                        let task = Task {
+                            sets: request.sets,
+                            batch: request.batch,
+                            keys: if request.one { 1 } else { scale.records },
+                            span: scale.span,
+                            seed: seed ^ (round as u64) << 32,
+                        };
+                        Ok(crew.borrow_mut().run(clients, task)? / 1e6)
+                    }),
+                });
+            }
+        }
+    }
+    rounds::run(&mut jobs, scale.rounds, ledger)?;
+    Ok(pages)
+}
+
+/// Stores every record.
+fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
+    let ids: Vec<u32> = (0..records).collect();
+    for ids in ids.chunks(BATCH) {
+        asks.batch(&[], ids)?;
+    }
+    Ok(())
+}
+
+fn goals(ledger: &Ledger) -> Vec<Goal> {
+    let request = |sets| Request {
+        bytes: SMALL,
+        sets,
+        batch: 1,
+        one: false,
+    };
+    let over_redis = |sets, one| {
+        let case = Request {
+            one,
+            ..request(sets)
+        };
+        let case = case.case(1);
+        ledger.ratios((ATTACHED, &case), (REDIS, &case))
+    };
+    let scaling = |sets| {
+        let [two, one] = [2, 1].map(|clients| request(sets).case(clients));
+        ledger.ratios((ATTACHED, &two), (ATTACHED, &one))
+    };
+    vec![
+        Goal::at_least(
+            "attached GET / Redis, 4 B, 1 client",
+            50.0,
+            over_redis(0, false),
+        ),
+        Goal::at_least(
+            "attached SET / Redis, 4 B, 1 client",
+            40.0,
+            over_redis(100, false),
+        ),
+        Goal::at_least("the same of one key, GET", 50.0, over_redis(0, true)),
+        Goal::at_least("the same of one key, SET", 40.0, over_redis(100, true)),
+        Goal::at_least("attached GET 4 B, 2 clients / 1", 1.8, scaling(0)),
+        Goal::at_least("attached 90/10 4 B, 2 clients / 1", 1.6, scaling(10)),
+    ]
+}
+
+/// Thousands a second, of millions.
+fn thousands(rates: &[f64]) -> Option<Summary> {
+    Summary::of(&rates.iter().map(|rate| rate * 1e3).collect::<Vec<_>>())
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    for &bytes in scale.values {
+        println!("thousand requests a second, values of {bytes} B; in brackets over Redis");
+        let mut table = Table::new(["requests"].into_iter().chain(SYSTEMS));
+        for request in scale.requests(bytes) {
+            for &clients in &scale.clients {
+                let case = request.case(clients);
+                let cell = |system: &str| {
+                    let over = Summary::of(&ledger.ratios((system, &case), (REDIS, &case)));
+                    match (thousands(ledger.values(system, &case)), over) {
+                        (Some(rate), Some(over)) => {
+                            format!("{} ({})", figure(rate.median), figure(over.median))
+                        }
+                        (Some(rate), None) => figure(rate.median),
+                        _ => "-".to_owned(),
+                    }
+                };
+                table.row([case.clone()].into_iter().chain(SYSTEMS.map(cell)));
+            }
+        }
+        println!("{table}");
+    }
+}
+
+/// The paper's three parts: GET and SET by clients, and all clients by share of SETs.
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let axis = |name: &str, scale| Axis {
+        name: name.to_owned(),
+        scale,
+    };
+    let request = |sets| Request {
+        bytes: SMALL,
+        sets,
+        batch: 1,
+        one: false,
+    };
+    let figure = |title: String, across: &str, points: &[(f64, String)]| Curves {
+        title,
+        across: axis(across, AxisScale::Linear),
+        up: axis("thousand requests a second", AxisScale::Log),
+        curves: SYSTEMS
+            .map(|system| {
+                let points = points
+                    .iter()
+                    .filter_map(|(at, case)| Some((*at, thousands(ledger.values(system, case))?)));
+                (system.to_owned(), points.collect())
+            })
+            .to_vec(),
+    };
+    for (sets, name) in [(0, "GET"), (100, "SET")] {
+        let clients = scale.clients.iter();
+        let points: Vec<_> = clients
+            .map(|&clients| (f64::from(clients), request(sets).case(clients)))
+            .collect();
+        let file = format!("redisjmp-{}.svg", name.to_lowercase());
+        figure(format!("{name}, values of {SMALL} B"), "clients", &points)
+            .write(&directory.join(file))?;
+    }
+    let most = scale.most();
+    let shares = scale.sets.iter();
+    let points: Vec<_> = shares
+        .map(|&sets| (sets as f64, request(sets).case(most)))
+        .collect();
+    let title = format!("GET and SET, values of {SMALL} B, {most} client(s)");
+    figure(title, "SETs of a hundred requests", &points).write(&directory.join("redisjmp-mix.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_every_system_and_leaves_nothing_behind() {
+        let scale = Scale {
+            values: &[SMALL],
+            records: 1000,
+            sets: &[0, 10, 100],
+            clients: vec![1, 2],
+            span: Span {
+                warm_up: Duration::ZERO,
+                timed: Duration::from_millis(1),
+            },
+            rounds: 1,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let request = scale.requests(SMALL)[0];
+        assert_well_formed(&report, &[&request.case(1), &request.case(2)]);
+        for system in SYSTEMS {
+            if system == REDIS && !redis::is_there() {
+                continue;
+            }
+            for request in scale.requests(SMALL) {
+                let rate = report.ledger.values(system, &request.case(2))[0];
+                assert!(rate > 0.0, "{system}, {request}");
+            }
+        }
+        let measured = report.goals.iter().filter(|goal| goal.met().is_some());
+        assert_eq!(measured.count(), if redis::is_there() { 6 } else { 2 });
+        let ours = format!("mneme-bench-redisjmp-{}", std::process::id());
+        let left = std::fs::read_dir("/dev/shm").unwrap();
+        assert!(left.flatten().all(|entry| entry.file_name() != *ours));
+    }
+}
