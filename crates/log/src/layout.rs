@@ -211,7 +211,11 @@ impl Geometry {
             1 => (2, 1),
             most => (most.min(wanted), AGES),
         };
-        let shards = (max_frames / 256).next_power_of_two().clamp(1, 64);
+        // Each shard takes a frame with its first block: at most a 64th of the present capacity for all of them, however
+        // large the store may become.
+        let few = (capacity / FRAME_BYTES / 64).max(1);
+        let shards = (max_frames / 256).next_power_of_two();
+        let shards = shards.min(1 << few.ilog2()).clamp(1, 64);
         Geometry {
             max_frames,
             segment_frames,

@@ -108,3 +108,17 @@ fn a_maximum_below_the_capacity_is_refused() {
         })
     ));
 }
+
+/// Its index takes frames for what it holds, not for what it might hold one day.
+#[test]
+fn a_small_store_that_may_become_large_is_a_small_one() {
+    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+    let store = builder.max_capacity(64 << 30).open_private().unwrap();
+    for i in 0..2_000u32 {
+        store.put(&i.to_le_bytes(), &[7; 100]).unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.index_bytes <= 4 << 20, "{stats:?}");
+    let report = store.check().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}

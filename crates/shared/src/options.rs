@@ -57,8 +57,9 @@ impl StoreOptions {
         self
     }
 
-    /// Bytes that a new store may [grow](LogStore::grow) to; its capacity, or the machine's memory if that is more,
-    /// unless said otherwise.
+    /// Bytes that a new store may [grow](LogStore::grow) to; four times its capacity, but no more than the machine's
+    /// memory if that is less, unless said otherwise. Its tables and the parts of its index are laid out for them, so that
+    /// a small store that may become very large is a wasteful one; [`upgrade`](Self::upgrade) goes further.
     pub fn max_capacity(mut self, bytes: u64) -> Self {
         self.max_capacity = Some(bytes);
         self
@@ -134,7 +135,10 @@ impl StoreOptions {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn make(&self, registry: &Registry, name: &str) -> Result<Segment, CreateError> {
-        let max = self.max_capacity.unwrap_or(mneme_sys::total_memory());
+        let four_times = self.capacity.saturating_mul(4);
+        let max = self
+            .max_capacity
+            .unwrap_or(four_times.min(mneme_sys::total_memory()));
         let max = max.max(self.capacity);
         let (size, max) = (bytes(self.capacity)?, bytes(max)?);
         if self.capacity < mneme_log::MIN_CAPACITY {

@@ -13,7 +13,7 @@ use mneme_sys::{Clock, SystemClock};
 
 use crate::StoreOptions;
 use crate::error::{AttachError, ServeError};
-use crate::starts::{CHECKED_AFTER, Starts};
+use crate::starts::{CHECKED_AFTER, GIVEN_UP_AFTER, Starts};
 use crate::store::SharedStore;
 
 /// What a server wants of its store.
@@ -101,8 +101,8 @@ impl Opening {
         mneme_sys::fault!("shared.serve.begun");
         starts.note(failed.saturating_add(1))?;
         mneme_sys::fault!("shared.serve.noted");
-        // Whoever was to check it did not live to say so.
-        if failed > CHECKED_AFTER {
+        // Those who were to check it did not live to say so.
+        if failed >= GIVEN_UP_AFTER {
             return set_aside(registry, name);
         }
         let attached = opened
@@ -110,7 +110,7 @@ impl Opening {
             .and_then(|segment| self.options.attach_segment(segment, Access::ReadWrite));
         let store = match attached {
             Ok(store) => store,
-            Err(damage) if damage.is_damage() && failed == CHECKED_AFTER => {
+            Err(damage) if damage.is_damage() && failed >= CHECKED_AFTER => {
                 return set_aside(registry, name);
             }
             Err(refused) => {

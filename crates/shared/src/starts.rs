@@ -8,6 +8,10 @@ use mneme_space::{NoteError, Registry};
 /// Failed starts after which a store is checked before it is served again.
 pub(crate) const CHECKED_AFTER: u32 = 3;
 
+/// Failed starts after which a store is set aside that no check has come to the end of: as many again, for a supervisor
+/// may have lost its patience with the first.
+pub(crate) const GIVEN_UP_AFTER: u32 = 6;
+
 /// The note of one segment.
 #[derive(Debug, Clone)]
 pub(crate) struct Starts {

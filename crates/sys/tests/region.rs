@@ -434,13 +434,24 @@ fn only_a_lazy_file_has_anything_to_reserve() {
     let private = Region::private(FRAME, FRAME, PagePolicy::Small).unwrap();
     assert!(!private.is_lazy());
     private.reserve(0..FRAME).unwrap();
-    let lazy = Region::memfd("lazy", 4 * FRAME, 4 * FRAME, PagePolicy::Small).unwrap();
-    assert!(lazy.is_lazy());
-    assert_eq!(lazy.pages().resident_bytes, 0);
-    lazy.reserve(FRAME..2 * FRAME).unwrap();
-    let blocks = lazy.duplicate_fd().unwrap().unwrap();
-    let taken = std::fs::File::from(blocks).metadata().unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::blocks(&taken) * 512, F);
+    let memory = Region::memfd("lazy", 4 * FRAME, 4 * FRAME, PagePolicy::Small).unwrap();
+    assert!(!memory.is_lazy());
+    memory.reserve(0..FRAME).unwrap();
+    assert_eq!(blocks(&memory), 0);
+    let file = nameless_file("/dev/shm");
+    let (access, lazy) = (Access::ReadWrite, Reserve::Lazy);
+    let file = Region::map_with(file.into(), access, 4 * FRAME, PagePolicy::Small, lazy).unwrap();
+    file.grow(4 * FRAME).unwrap();
+    assert!(file.is_lazy());
+    file.reserve(FRAME..2 * FRAME).unwrap();
+    // The last page is what the file was lengthened by.
+    assert_eq!(blocks(&file), F + 4096);
+}
+
+/// Bytes that the region's file has.
+fn blocks(region: &Region) -> u64 {
+    let file = std::fs::File::from(region.duplicate_fd().unwrap().unwrap());
+    std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512
 }
 
 #[test]

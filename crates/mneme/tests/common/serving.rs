@@ -31,8 +31,11 @@ impl Serving {
         let mut lines = BufReader::new(process.stdout.take().unwrap());
         let mut banner = String::new();
         while !banner.contains("Stop it:") {
-            let read = lines.read_line(&mut banner).unwrap();
-            assert!(read > 0, "it ended: {banner}");
+            if lines.read_line(&mut banner).unwrap() == 0 {
+                let output = process.wait_with_output().unwrap();
+                let log = String::from_utf8_lossy(&output.stderr);
+                panic!("it ended with {}: {banner}{log}", output.status);
+            }
         }
         Self { process, banner }
     }

@@ -161,13 +161,15 @@ impl Backing {
         }
     }
 
-    /// A file whose space is taken by those who use it. That of hugetlbfs is taken by the mapping.
+    /// A file whose space is taken by those who use it, and may be missing then. That of hugetlbfs is taken by the
+    /// mapping, and memory without a name (which alone can be sealed) has no limit of its own.
     pub(super) fn is_lazy(&self) -> bool {
         matches!(
             &self.source,
             Source::File {
                 reserve: Reserve::Lazy,
                 medium: Medium::Memory | Medium::Other,
+                sealed: false,
                 ..
             }
         )

@@ -1,0 +1,200 @@
+//! A server is killed again and again under clients and local programs that write; each time the next one has all that
+//! was acknowledged.
+//!
+//! `MNEME_STORM_KILLS` says how often; some ten times unless set.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::Registry;
+use common::serving::{self, Serving};
+use mneme_shared::SharedStore;
+
+/// Keys of each writer.
+const KEYS: u64 = 50;
+const CLIENTS: usize = 2;
+const LOCALS: usize = 2;
+
+/// What a writer has stored last under each of its keys, and what it is storing: nothing else may be found there.
+#[derive(Default)]
+struct Ledger {
+    acknowledged: Vec<AtomicU64>,
+    begun: Vec<AtomicU64>,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        let zeros = || (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            acknowledged: zeros(),
+            begun: zeros(),
+        }
+    }
+
+    fn key(writer: usize, key: u64) -> String {
+        format!("{writer}:{key}")
+    }
+
+    /// The value tells whose it is, and is as long as its number asks for.
+    fn value(writer: usize, key: u64, number: u64) -> String {
+        let padding = "x".repeat((number * 37 % 900) as usize);
+        format!("{writer}:{key}={number};{padding}")
+    }
+
+    fn begin(&self, number: u64) -> u64 {
+        let key = number % KEYS;
+        self.begun[key as usize].store(number, Ordering::SeqCst);
+        key
+    }
+
+    fn acknowledge(&self, number: u64) {
+        self.acknowledged[(number % KEYS) as usize].store(number, Ordering::SeqCst);
+    }
+
+    /// Whether what was found under a key may be there. The writer stands still or goes on.
+    fn check(&self, writer: usize, key: u64, acknowledged: u64, found: Option<&[u8]>) {
+        let begun = self.begun[key as usize].load(Ordering::SeqCst);
+        let Some(found) = found else {
+            assert_eq!(acknowledged, 0, "{writer}:{key} is gone");
+            return;
+        };
+        let text = std::str::from_utf8(found).unwrap();
+        let number = text.split_once('=').unwrap().1.split_once(';').unwrap().0;
+        let number: u64 = number.parse().unwrap();
+        assert_eq!(text, Self::value(writer, key, number), "torn or another's");
+        let range = acknowledged..=begun;
+        assert!(
+            range.contains(&number),
+            "{writer}:{key}: {number} is not in {range:?}"
+        );
+    }
+}
+
+/// A client that stores one value after another, over whichever server there is.
+fn client(port: u16, writer: usize, ledger: &Ledger, stop: &AtomicBool) {
+    let mut connection: Option<TcpStream> = None;
+    let mut number = 1;
+    while !stop.load(Ordering::SeqCst) {
+        let Some(stream) = connection.as_mut() else {
+            // Refused, until the next server listens.
+            connection = TcpStream::connect(("127.0.0.1", port)).ok();
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let key = ledger.begin(number);
+        let (name, value) = (Ledger::key(writer, key), Ledger::value(writer, key, number));
+        let mut reply = [0; 5];
+        let stored = stream
+            .write_all(format!("SET {name} {value}\r\n").as_bytes())
+            .and_then(|()| stream.read_exact(&mut reply));
+        match stored {
+            Ok(()) => {
+                assert_eq!(&reply, b"+OK\r\n");
+                ledger.acknowledge(number);
+                number += 1;
+            }
+            // Whether it was stored nobody knows; it is stored again.
+            Err(_) => connection = None,
+        }
+    }
+}
+
+/// A local program that does the same without a server.
+fn local(store: &SharedStore, writer: usize, ledger: &Ledger, stop: &AtomicBool) {
+    let mut number = 1;
+    while !stop.load(Ordering::SeqCst) {
+        let key = ledger.begin(number);
+        let (name, value) = (Ledger::key(writer, key), Ledger::value(writer, key, number));
+        store.put(name.as_bytes(), value.as_bytes()).unwrap();
+        ledger.acknowledge(number);
+        number += 1;
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
+    let kills = std::env::var("MNEME_STORM_KILLS");
+    let kills: u32 = kills
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(10);
+    let registry = Registry::new("segment", "storm");
+    let port = port();
+    let serve = || {
+        let port = port.to_string();
+        let mut command = serving::command(&["--port", &port, "--memory", "64mb"]);
+        command.env("MNEME_DIR", &registry.root);
+        Serving::start(command)
+    };
+    let mut serving = Some(serve());
+    let place = mneme_space::Registry::open(&registry.root).unwrap();
+    let store = SharedStore::attach_writable(&place, "default").unwrap();
+    let reader = SharedStore::attach(&place, "default").unwrap();
+    let ledgers: Vec<Ledger> = (0..CLIENTS + LOCALS).map(|_| Ledger::new()).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (writer, ledger) in ledgers.iter().enumerate() {
+            let (stop, store) = (&stop, &store);
+            scope.spawn(move || match writer < CLIENTS {
+                true => client(port, writer, ledger, stop),
+                false => local(store, writer, ledger, stop),
+            });
+        }
+        // Whatever fails ends the writers too.
+        let _stop = StopAtTheEnd(&stop);
+        for kill in 0..kills {
+            std::thread::sleep(Duration::from_millis(20 + u64::from(kill) * 7919 % 80));
+            // The port is the next one's only when this one is gone.
+            let killed = serving.take().unwrap();
+            killed.signal("-KILL");
+            killed.end();
+            serving = Some(serve());
+            for (writer, ledger) in ledgers.iter().enumerate() {
+                for key in 0..KEYS {
+                    let acknowledged = ledger.acknowledged[key as usize].load(Ordering::SeqCst);
+                    let found = reader.get(Ledger::key(writer, key).as_bytes()).unwrap();
+                    ledger.check(writer, key, acknowledged, found.as_deref());
+                }
+            }
+        }
+    });
+    for (writer, ledger) in ledgers.iter().enumerate() {
+        let stored = ledger
+            .acknowledged
+            .iter()
+            .map(|one| one.load(Ordering::SeqCst));
+        assert!(stored.max().unwrap() > KEYS, "writer {writer} got nowhere");
+    }
+    let report = store.check().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.records, KEYS * (CLIENTS + LOCALS) as u64);
+    // The server, and the two openings of this process.
+    store.reap().unwrap();
+    assert_eq!(store.processes().len(), 3);
+    drop((store, reader));
+}
+
+/// A port that is nobody's now, and every server's later: none of those that the kernel gives to clients, one of which
+/// would connect to itself while no server listens.
+fn port() -> u16 {
+    let mine = 20_000 + std::process::id() as u16 % 10_000;
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (mine..).find(free).unwrap()
+}
+
+struct StopAtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
