@@ -29,6 +29,7 @@ mod progress;
 mod redisjmp;
 mod report;
 mod reside;
+mod restart;
 mod rounds;
 mod samtools;
 mod scratch;
@@ -98,6 +99,10 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(common)?;
             (common, redisjmp::run(common)?)
         }
+        Workload::Restart(common) => {
+            prepare(common)?;
+            (common, restart::run(common)?)
+        }
         Workload::Compaction(common) => {
             prepare(common)?;
             (common, compaction::run(common)?)
@@ -107,6 +112,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(&options.common)?;
             (&options.common, samtools::run(options)?)
         }
+        Workload::Attach(options) => return restart::attach_here(options),
         Workload::Client(options) => return redisjmp::client::live_here(options),
         Workload::Served(options) => return served::serve_here(options),
         Workload::Reside(options) => return reside::live_here(options),

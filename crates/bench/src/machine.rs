@@ -137,6 +137,15 @@ pub fn resident_bytes_of(process: &str) -> u64 {
     kib.sum::<u64>() << 10
 }
 
+/// Bytes of memory that could still be taken.
+pub fn available_bytes() -> u64 {
+    let meminfo = read("/proc/meminfo");
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    (line.map_or(0.0, first_number) as u64) << 10
+}
+
 fn first_number(text: &str) -> f64 {
     let word = text.split_whitespace().next();
     word.and_then(|word| word.parse().ok()).unwrap_or(0.0)

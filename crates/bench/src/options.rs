@@ -38,6 +38,8 @@ pub enum Workload {
     Switch(Common),
     /// Clients that attach a store, against clients of Redis and of our server on unix sockets: GET, SET and mixes.
     Redisjmp(Common),
+    /// From a server's start to its first reply, by the data there is, against Redis; what a crash costs, and attaching.
+    Restart(Common),
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
     Samtools(Samtools),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
@@ -49,7 +51,10 @@ pub enum Workload {
     /// Asks a store for what it is told to, and says how often it could (used by `redisjmp`, in a process of its own).
     #[command(hide = true)]
     Client(Client),
-    /// Serves a segment on a unix socket (used by `redisjmp`, in a process of its own).
+    /// Attaches a store once and says what that took (used by `restart`, in a process of its own).
+    #[command(hide = true)]
+    Attach(Attach),
+    /// Serves a segment on a unix socket (used by `redisjmp` and `restart`, in a process of its own).
     #[command(hide = true)]
     Served(Served),
     /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its own).
@@ -118,6 +123,15 @@ pub struct Client {
     pub records: u32,
     /// Of how many bytes.
     pub value: usize,
+}
+
+/// What is attached, and looked up.
+#[derive(Debug, Clone, Args)]
+pub struct Attach {
+    /// The registry's directory.
+    pub registry: PathBuf,
+    /// The record.
+    pub record: u32,
 }
 
 /// What is served where.

@@ -7,6 +7,7 @@ use crate::error::BenchError;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Before everything that is said to who started the process.
 const MARK: &str = "= ";
@@ -95,6 +96,36 @@ impl Helper {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+
+    /// Asks it to end in an orderly way, as an operator would, and waits until it has.
+    ///
+    /// # Errors
+    /// It cannot be asked, does not end for long, or says that it failed.
+    pub fn terminate(&mut self) -> Result<(), BenchError> {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status();
+        if !sent.map_err(failed)?.success() {
+            return Err(failed("no signal can be sent to it"));
+        }
+        until_ended(&mut self.child)
+    }
+}
+
+/// Waits until a process has ended as it should.
+///
+/// # Errors
+/// It does not end for long, or says that it failed.
+pub fn until_ended(child: &mut Child) -> Result<(), BenchError> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let begin = Instant::now();
+    loop {
+        match child.try_wait().map_err(failed)? {
+            Some(ended) if ended.success() => return Ok(()),
+            Some(ended) => return Err(failed(ended)),
+            None if begin.elapsed() > PATIENCE => return Err(failed("it does not end")),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 impl Drop for Helper {
@@ -133,7 +164,8 @@ mod tests {
 
     #[test]
     fn one_that_cannot_work_ends_and_is_an_error() {
-        let mut helper = Helper::start(&["reside", "/nowhere", "at all"].map(OsStr::new)).unwrap();
+        let mut helper =
+            Helper::start(&["reside", "/dev/null/nowhere", "space"].map(OsStr::new)).unwrap();
         let error = helper.answer(|_| Some(())).unwrap_err();
         assert!(error.to_string().contains("it ended"), "{error}");
     }

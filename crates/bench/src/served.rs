@@ -47,7 +47,8 @@ pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
 
 /// A server of ours; killed when this is dropped.
 pub struct Served {
-    _process: Helper,
+    /// The process.
+    pub process: Helper,
     socket: PathBuf,
 }
 
@@ -64,7 +65,7 @@ impl Served {
             socket.as_os_str(),
         ];
         Ok(Self {
-            _process: Helper::start(&words)?,
+            process: Helper::start(&words)?,
             socket: socket.to_owned(),
         })
     }

@@ -11,9 +11,9 @@
 //! else is uniform over a million records. Batches (*x32*) are not in the paper; they show what remains of the distance
 //! where a client has many requests at once, for which a server needs one exchange of messages.
 
-mod attached;
+pub mod attached;
 pub mod client;
-mod socket;
+pub mod socket;
 
 use crate::curves::{Axis, Curves, Scale as AxisScale};
 use crate::error::BenchError;

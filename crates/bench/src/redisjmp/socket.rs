@@ -59,6 +59,27 @@ impl Socket {
         })
     }
 
+    /// Sends a command, encoded, and awaits this reply.
+    ///
+    /// # Errors
+    /// Another one came, or none.
+    pub fn command(&mut self, command: &[u8], reply: &[u8]) -> Result<(), BenchError> {
+        self.request.extend_from_slice(command);
+        self.exchange(reply.len())?;
+        match self.reply == reply {
+            true => Ok(()),
+            false => Err(failed("it replied something else")),
+        }
+    }
+
+    /// Sends a command that ends the server, which answers by closing the connection.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    pub fn command_unanswered(&mut self, command: &[u8]) -> Result<(), BenchError> {
+        self.stream.write_all(command).map_err(failed)
+    }
+
     fn request_get(&mut self, id: u32) {
         self.request
             .extend_from_slice(b"*2\r\n$3\r\nGET\r\n$24\r\n");

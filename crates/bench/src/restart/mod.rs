@@ -1,0 +1,343 @@
+//! `restart`: from a server's start to its first correct reply, by the data there is.
+//!
+//! - *mneme, after SIGTERM*: our server on a segment that an orderly server has left.
+//! - *mneme, after kill -9*: on one whose server was killed while a client wrote. What the dead left half done is put in
+//!   order first.
+//! - *redis, RDB* and *AOF*: Redis on a snapshot, and on a log, of the same records. Both files are in memory, so that no
+//!   disk is read; a real one would be slower.
+//!
+//! Time runs from before the process is made until a client has got the value of a record chosen at random: loading of the
+//! program, opening of sockets and all. Beside it: what a process takes that attaches the store (the attaching alone, and
+//! all from the making of the process to its first GET), what a client of the killed server waits until it can store
+//! again, where another is started at once, and what a process sees that has the store attached when the server, which
+//! maintained it, is killed: until it maintains the store itself, and the longest that a write of it took meanwhile.
+//!
+//! How to read it: milliseconds; what grows with the size reads data, the rest does not.
+
+mod ours;
+mod redis;
+
+use crate::curves::{Axis, Curves, Scale as AxisScale};
+use crate::error::BenchError;
+use crate::generate::random::Random;
+use crate::goals::Goal;
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::{self, Common};
+use crate::processes::say;
+use crate::progress;
+use crate::redisjmp::attached::Attached;
+use crate::redisjmp::client::Asks;
+use crate::redisjmp::socket::Socket;
+use crate::report::Report;
+use crate::systems;
+use crate::table::{Table, figure};
+use ours::Ours;
+use redis::{From, Peer};
+use serde_json::{Map, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes of a value.
+const SIZE: usize = 1024;
+
+const MIB: u64 = 1 << 20;
+
+const SIGTERM: &str = "mneme, after SIGTERM";
+const KILLED: &str = "mneme, after kill -9";
+const RDB: &str = "redis, RDB";
+const AOF: &str = "redis, AOF";
+const SERVERS: [&str; 4] = [SIGTERM, KILLED, RDB, AOF];
+
+const ATTACH: &str = "attach";
+const PROCESS: &str = "process, attach, GET";
+const WRITE: &str = "kill -9 to a SET";
+const MAINTAINED: &str = "kill -9 to maintained";
+const LONGEST: &str = "longest put meanwhile";
+const OTHERS: [&str; 5] = [ATTACH, PROCESS, WRITE, MAINTAINED, LONGEST];
+
+struct Scale {
+    /// MiB of values, beside Redis.
+    beside: &'static [u64],
+    /// The same without.
+    alone: &'static [u64],
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let (beside, alone): (&[u64], &[u64]) = match options.quick {
+            true => (&[32, 128], &[512]),
+            false => (&[256, 1024, 2048], &[10 << 10]),
+        };
+        Self {
+            beside,
+            alone,
+            rounds: options.rounds,
+        }
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = u64> {
+        self.beside.iter().chain(self.alone).copied()
+    }
+}
+
+fn case(mib: u64) -> String {
+    format!("{mib} MiB")
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// No memory, a server that does not come back, a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    run_at(&Scale::of(options), options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    let mut notes = vec![format!(
+        "values of {SIZE} B; the segment and the files of Redis are in memory"
+    )];
+    let there = systems::redis::is_there();
+    if !there {
+        notes.push("redis is missing: no redis-server on the PATH".to_owned());
+    }
+    let bar = progress::bar(scale.sizes().count() * scale.rounds);
+    // One after the other, so that only one has its memory.
+    for mib in scale.sizes() {
+        let needed = ours::capacity(mib * MIB);
+        if crate::machine::available_bytes() < needed + needed / 4 {
+            notes.push(format!("{mib} MiB: left out, for want of memory"));
+            continue;
+        }
+        let peer = there && scale.beside.contains(&mib);
+        let peer = peer.then(|| Peer::new(mib * MIB)).transpose()?;
+        let mut ours = Ours::new(mib * MIB, options.seed)?;
+        let mut random = Random::new(options.seed);
+        for round in 0..scale.rounds {
+            bar.set_message(case(mib));
+            by_turns(
+                round,
+                mib,
+                &mut ours,
+                peer.as_ref(),
+                &mut random,
+                &mut ledger,
+            )?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    print_tables(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("value_bytes".to_owned(), json!(SIZE)),
+        ("seed".to_owned(), json!(options.seed)),
+    ]);
+    Ok(Report {
+        bench: "restart",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes,
+    })
+}
+
+/// One round: everything once, every second time backwards.
+fn by_turns(
+    round: usize,
+    mib: u64,
+    ours: &mut Ours,
+    peer: Option<&Peer>,
+    random: &mut Random,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let case = case(mib);
+    let mut add = |system: &str, took: Duration| {
+        ledger.add(system, &case, Metric::Duration, took.as_secs_f64());
+    };
+    let mut turns = [0, 1, 2];
+    if round % 2 == 1 {
+        turns.reverse();
+    }
+    for turn in turns {
+        match (turn, peer) {
+            (0, _) => {
+                // Fewer than three starts in a row that end by a kill: after the third the store would be checked.
+                add(SIGTERM, ours.after_sigterm()?);
+                let (found, written) = ours.after_kill()?;
+                add(KILLED, found);
+                add(WRITE, written);
+                let bereft = ours.bereft()?;
+                add(MAINTAINED, bereft.maintained);
+                add(LONGEST, bereft.longest);
+            }
+            (1, _) => {
+                let attached = ours.attach()?;
+                add(ATTACH, attached.attach);
+                add(PROCESS, attached.whole);
+            }
+            (_, Some(peer)) => {
+                let records = mib * MIB / SIZE as u64;
+                for (system, from) in [(RDB, From::Snapshot), (AOF, From::Log)] {
+                    add(system, peer.start(from, random.below(records) as u32)?);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Stores every record.
+fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
+    let ids: Vec<u32> = (0..records).collect();
+    for ids in ids.chunks(systems::BATCH) {
+        asks.batch(&[], ids)?;
+    }
+    Ok(())
+}
+
+/// Asks for a record until the server has it; one that is still loading refuses.
+fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let begin = Instant::now();
+    loop {
+        match Socket::connect(socket, SIZE)?.get(id) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                return Err(BenchError::Process("the value is another's".to_owned()));
+            }
+            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Attaches a store in this process, says what that took, and that a record was found.
+///
+/// # Errors
+/// It cannot be attached, or the record is not there.
+pub fn attach_here(options: &options::Attach) -> Result<(), BenchError> {
+    let begin = Instant::now();
+    let mut attached = Attached::new(&options.registry, false, SIZE)?;
+    let took = begin.elapsed();
+    match attached.get(options.record)? {
+        true => say(&took.as_nanos().to_string()),
+        false => Err(BenchError::Store("the record is not there".to_owned())),
+    }
+}
+
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let largest = scale.sizes().max().unwrap_or_default();
+    let case = case(largest);
+    let goal = |text: &str, target: f64, system: &str| {
+        let rounds = ledger.values(system, &case).iter();
+        let milliseconds = rounds.map(|seconds| seconds * 1e3).collect();
+        Goal::at_most(format!("{case}: {text}, ms"), target, milliseconds)
+    };
+    vec![
+        goal("a server's start to its first reply", 200.0, SIGTERM),
+        goal("the same after kill -9", 1000.0, KILLED),
+        goal("kill -9 of the server to a SET of a client", 1000.0, WRITE),
+        goal(
+            "kill -9 of the maintainer to full service",
+            1000.0,
+            MAINTAINED,
+        ),
+        goal("attach", 50.0, ATTACH),
+    ]
+}
+
+/// Milliseconds of seconds.
+fn milliseconds(seconds: &[f64]) -> Option<Summary> {
+    Summary::of(&seconds.iter().map(|s| s * 1e3).collect::<Vec<_>>())
+}
+
+fn print_tables(scale: &Scale, ledger: &Ledger) {
+    let cell = |system: &str, mib: u64| match milliseconds(ledger.values(system, &case(mib))) {
+        Some(s) => {
+            let [median, min, max] = [s.median, s.min, s.max].map(figure);
+            format!("{median} ({min}-{max})")
+        }
+        None => "-".to_owned(),
+    };
+    for (what, systems) in [
+        (
+            "milliseconds to the first reply of a server that is started",
+            &SERVERS[..],
+        ),
+        ("milliseconds, ours", &OTHERS[..]),
+    ] {
+        println!("{what}, by data; median (min-max) of the rounds");
+        let mut table = Table::new(["values"].into_iter().chain(systems.iter().copied()));
+        for mib in scale.sizes() {
+            let cells = systems.iter().map(|system| cell(system, mib));
+            table.row([case(mib)].into_iter().chain(cells));
+        }
+        println!("{table}");
+    }
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: AxisScale::Log,
+    };
+    let systems = SERVERS.into_iter().chain([ATTACH, MAINTAINED]);
+    let curve = |system: &str| {
+        let points = scale.sizes().filter_map(|mib| {
+            let took = milliseconds(ledger.values(system, &case(mib)))?;
+            Some((mib as f64, took))
+        });
+        (system.to_owned(), points.collect::<Vec<_>>())
+    };
+    Curves {
+        title: "From a start to the first reply".to_owned(),
+        across: axis("MiB of values"),
+        up: axis("milliseconds"),
+        curves: systems
+            .map(curve)
+            .filter(|(_, points)| !points.is_empty())
+            .collect(),
+    }
+    .write(&directory.join("restart.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_restarts_everything_and_leaves_nothing_behind() {
+        let scale = Scale {
+            beside: &[2],
+            alone: &[4],
+            rounds: 2,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        assert_well_formed(&report, &[&case(2), &case(4)]);
+        assert!(report.goals.iter().all(|goal| goal.measured().is_some()));
+        for system in SERVERS.into_iter().chain(OTHERS) {
+            if [RDB, AOF].contains(&system) && !systems::redis::is_there() {
+                continue;
+            }
+            let rounds = report.ledger.values(system, &case(2));
+            assert_eq!(rounds.len(), 2, "{system}");
+        }
+        let id = std::process::id().to_string();
+        let left = std::fs::read_dir("/dev/shm").unwrap().flatten();
+        let left = left.map(|entry| entry.file_name().into_string().unwrap());
+        let mut ours = left.filter(|name| name.ends_with(&id));
+        assert!(ours.all(|name| !name.starts_with("mneme-bench-restart")));
+    }
+}
