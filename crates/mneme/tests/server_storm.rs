@@ -1,7 +1,7 @@
 //! A server is killed again and again under clients and local programs that write; each time the next one has all that
 //! was acknowledged.
 //!
-//! `MNEME_STORM_KILLS` says how often; some ten times unless set.
+//! Ten times; with `MNEME_LADDER_SECS` for as long as that, or until `MNEME_LADDER_KILLS`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,7 +13,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Registry;
 use common::serving::{self, Serving};
@@ -122,11 +122,11 @@ fn local(store: &SharedStore, writer: usize, ledger: &Ledger, stop: &AtomicBool)
 
 #[test]
 fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
-    let kills = std::env::var("MNEME_STORM_KILLS");
-    let kills: u32 = kills
-        .ok()
-        .and_then(|kills| kills.parse().ok())
-        .unwrap_or(10);
+    let seconds = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
+    let most = if seconds.is_some() { u64::MAX } else { 10 };
+    let kills = setting("MNEME_LADDER_KILLS").unwrap_or(most);
+    let begun = Instant::now();
+    let mut killed = 0;
     let registry = Registry::new("segment", "storm");
     let port = port();
     let serve = || {
@@ -151,13 +151,14 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
         }
         // Whatever fails ends the writers too.
         let _stop = StopAtTheEnd(&stop);
-        for kill in 0..kills {
-            std::thread::sleep(Duration::from_millis(20 + u64::from(kill) * 7919 % 80));
+        while killed < kills && seconds.is_none_or(|seconds| begun.elapsed() < seconds) {
+            std::thread::sleep(Duration::from_millis(20 + killed * 7919 % 80));
             // The port is the next one's only when this one is gone.
-            let killed = serving.take().unwrap();
-            killed.signal("-KILL");
-            killed.end();
+            let last = serving.take().unwrap();
+            last.signal("-KILL");
+            last.end();
             serving = Some(serve());
+            killed += 1;
             for (writer, ledger) in ledgers.iter().enumerate() {
                 for key in 0..KEYS {
                     let acknowledged = ledger.acknowledged[key as usize].load(Ordering::SeqCst);
@@ -167,13 +168,14 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
             }
         }
     });
+    let mut stored = 0;
     for (writer, ledger) in ledgers.iter().enumerate() {
-        let stored = ledger
-            .acknowledged
-            .iter()
-            .map(|one| one.load(Ordering::SeqCst));
-        assert!(stored.max().unwrap() > KEYS, "writer {writer} got nowhere");
+        let numbers = ledger.acknowledged.iter();
+        let most = numbers.map(|one| one.load(Ordering::SeqCst)).max().unwrap();
+        assert!(most > KEYS, "writer {writer} got nowhere");
+        stored += most;
     }
+    println!("{killed} kills, {stored} values stored");
     let report = store.check().unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.records, KEYS * (CLIENTS + LOCALS) as u64);
@@ -181,6 +183,10 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     store.reap().unwrap();
     assert_eq!(store.processes().len(), 3);
     drop((store, reader));
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// A port that is nobody's now, and every server's later: none of those that the kernel gives to clients, one of which
