@@ -1,0 +1,191 @@
+//! Real processes die at every named point of serving a store and of laying one out anew: no record is lost, and the next
+//! one does the same under the same name.
+#![cfg(feature = "fault")]
+#![allow(clippy::unwrap_used, reason = "a test that panics fails")]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use mneme_shared::{Found, Opening, Registry, SharedStore, StoreOptions};
+use mneme_sys::fault::{self, Action};
+
+const CHILD: &str = "MNEME_SHARED_DEATH";
+const RECORDS: u32 = 1_000;
+
+/// What a process does until it dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    /// Serves a store that is there.
+    Serve,
+    /// Serves one that is damaged and failed to start three times.
+    Replace,
+    /// Lays one out anew.
+    Upgrade,
+}
+
+const ALL: [Operation; 3] = [Operation::Serve, Operation::Replace, Operation::Upgrade];
+
+/// A registry of a test's own, which goes with it.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn registry(&self) -> Registry {
+        Registry::open(&self.0).unwrap()
+    }
+
+    /// A store with records.
+    fn prepare(&self, operation: Operation) {
+        let registry = self.registry();
+        let store = options().create(&registry, "s").unwrap();
+        for i in 0..RECORDS {
+            let database = store.database(i as usize % 3).unwrap();
+            database.put(&i.to_le_bytes(), &i.to_be_bytes()).unwrap();
+        }
+        let data = store.segment().directory().join("data");
+        drop(store);
+        if operation == Operation::Replace {
+            let file = std::fs::File::options().write(true).open(data).unwrap();
+            file.write_all_at(&[0xa5; 64], 128).unwrap();
+            registry.set_note("s", "starts", Some("3\n")).unwrap();
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let registry = self.registry();
+        for name in registry.segments().unwrap() {
+            let _ = registry.remove_segment(name.as_str());
+        }
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20).maintainer(false)
+}
+
+impl Operation {
+    fn perform(self, registry: &Registry) {
+        match self {
+            Self::Serve | Self::Replace => {
+                let opening = Opening {
+                    options: options(),
+                    ..Opening::default()
+                };
+                opening.open(registry, "s").unwrap().settle().unwrap();
+            }
+            Self::Upgrade => {
+                let larger = options().capacity(80 << 20);
+                assert_eq!(
+                    larger.upgrade(registry, "s").unwrap().records,
+                    u64::from(RECORDS)
+                );
+            }
+        }
+    }
+
+    /// What somebody finds who comes after the death, and then does the same.
+    fn afterwards(self, registry: &Registry, context: &str) {
+        if self == Self::Replace {
+            let opening = Opening {
+                options: options(),
+                ..Opening::default()
+            };
+            let served = opening.open(registry, "s").unwrap();
+            let expected = [Found::Created, Found::Replaced("s.quarantine-1".to_owned())];
+            assert!(
+                expected.contains(served.found()),
+                "{context}: {:?}",
+                served.found()
+            );
+            let names: Vec<String> = registry
+                .segments()
+                .unwrap()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(names, ["s", "s.quarantine-1"], "{context}");
+            return;
+        }
+        if self == Self::Upgrade {
+            let larger = options().capacity(80 << 20);
+            match SharedStore::attach(registry, "s.old") {
+                // The names were changed before the death.
+                Ok(old) if SharedStore::attach(registry, "s").is_ok() => drop(old),
+                _ => assert_eq!(
+                    larger.upgrade(registry, "s").unwrap().records,
+                    u64::from(RECORDS)
+                ),
+            }
+            assert_eq!(registry.segments().unwrap().len(), 2, "{context}");
+        }
+        let opening = Opening {
+            options: options(),
+            ..Opening::default()
+        };
+        let served = opening.open(registry, "s").unwrap();
+        assert_eq!(*served.found(), Found::Attached, "{context}");
+        for i in 0..RECORDS {
+            let database = served.database(i as usize % 3).unwrap();
+            let found = database.get(&i.to_le_bytes()).unwrap();
+            assert_eq!(
+                found.as_deref(),
+                Some(&i.to_be_bytes()[..]),
+                "{context}: {i}"
+            );
+        }
+        let report = served.check().unwrap();
+        assert!(report.is_sound(), "{context}: {report:?}");
+    }
+}
+
+#[test]
+fn child() {
+    let Ok(order) = std::env::var(CHILD) else {
+        return;
+    };
+    let mut words = order.splitn(3, ' ');
+    let operation = ALL[words.next().unwrap().parse::<usize>().unwrap()];
+    fault::arm(words.next().unwrap(), Action::Kill, 1);
+    operation.perform(&Registry::open(words.next().unwrap()).unwrap());
+}
+
+/// Has a process do it that dies at the point; whether it did.
+fn dies(operation: Operation, scene: &Scene, point: &str) -> bool {
+    let index = ALL.iter().position(|other| *other == operation).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "child", "--test-threads=1"]);
+    child.env(CHILD, format!("{index} {point} {}", scene.0.display()));
+    let child = child.stdout(Stdio::null()).stderr(Stdio::null());
+    let status = child.status().unwrap();
+    assert!(
+        status.signal() == Some(9) || status.success(),
+        "{operation:?} {point}"
+    );
+    status.signal() == Some(9)
+}
+
+#[test]
+fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
+    if std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let points = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    let mut died_at = BTreeSet::new();
+    for operation in ALL {
+        for point in &points {
+            let root = format!("/dev/shm/mneme-shared-death-{}", std::process::id());
+            let scene = Scene(root.into());
+            scene.prepare(operation);
+            if dies(operation, &scene, point) {
+                died_at.insert(point.clone());
+                operation.afterwards(&scene.registry(), &format!("{operation:?} {point}"));
+            }
+        }
+    }
+    assert_eq!(died_at, points, "each point is one at which somebody dies");
+}
