@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use mneme_shared::{Found, Opening, Registry, SharedStore, StoreOptions};
+use mneme_space::RegistryOptions;
 use mneme_sys::fault::{self, Action};
 
 const CHILD: &str = "MNEME_SHARED_DEATH";
@@ -33,7 +34,18 @@ struct Scene(PathBuf);
 
 impl Scene {
     fn registry(&self) -> Registry {
-        Registry::open(&self.0).unwrap()
+        Self::registry_in(&self.0)
+    }
+
+    /// All of it goes with the directory.
+    fn registry_in(root: &Path) -> Registry {
+        let memory = root.join("memory");
+        std::fs::create_dir_all(&memory).unwrap();
+        let options = RegistryOptions {
+            shared_directory: Some(memory),
+            ..RegistryOptions::default()
+        };
+        Registry::open_with(root.join("registry"), &options).unwrap()
     }
 
     /// A store with records.
@@ -56,10 +68,6 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        let registry = self.registry();
-        for name in registry.segments().unwrap() {
-            let _ = registry.remove_segment(name.as_str());
-        }
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -151,7 +159,7 @@ fn child() {
     let mut words = order.splitn(3, ' ');
     let operation = ALL[words.next().unwrap().parse::<usize>().unwrap()];
     fault::arm(words.next().unwrap(), Action::Kill, 1);
-    operation.perform(&Registry::open(words.next().unwrap()).unwrap());
+    operation.perform(&Scene::registry_in(Path::new(words.next().unwrap())));
 }
 
 /// Has a process do it that dies at the point; whether it did.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mneme_arena::{Arena, ExtentState};
 use mneme_log::UpdatePolicy;
 use mneme_shared::{Access, CONTENTS, Registry, Segment, SharedStore, StoreOptions};
+use mneme_space::RegistryOptions;
 use mneme_sync::Participants;
 use mneme_sys::{PagePolicy, Region, Reserve, SysfsTopology};
 
@@ -62,7 +63,14 @@ impl Place {
 
     /// The one that another process has created.
     pub fn of(root: PathBuf) -> Place {
-        let registry = Registry::open(&root).unwrap();
+        // All of it goes with the directory, whatever becomes of those who use it.
+        let memory = root.join("memory");
+        std::fs::create_dir_all(&memory).unwrap();
+        let options = RegistryOptions {
+            shared_directory: Some(memory),
+            ..RegistryOptions::default()
+        };
+        let registry = Registry::open_with(root.join("registry"), &options).unwrap();
         Place {
             root,
             registry,
