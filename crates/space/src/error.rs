@@ -390,7 +390,8 @@ pub enum MapError {
     /// The machine went down while somebody had the segment open for writing: the kernel had written some of what he
     /// changed to the medium, and perhaps not all.
     #[error(
-        "the machine went down while {} was in use: what is on the medium may be a mixture of old and new",
+        "the machine went down while {} was in use: what is on the medium may be a mixture of old and new, and nothing \
+         tells; remove the segment, and make it anew",
         path.display()
     )]
     NotClean {

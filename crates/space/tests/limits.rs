@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +14,8 @@ use std::process::Command;
 use common::Scene;
 use mneme_space::{
     Attachment, CreateError, DescriptionError, EnterError, FileError, GrowError, MapError,
-    OpenError, Registry, RegistryError, RemoveError, Schema, SegVec, Segment, Space,
-    SpaceChangeError, SpaceCreateError, SpaceOpenError,
+    OpenError, Registry, RegistryError, RegistryOptions, RemoveError, Schema, SegVec, Segment,
+    Space, SpaceChangeError, SpaceCreateError, SpaceOpenError,
 };
 use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
 
@@ -276,6 +276,33 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     changed.set_mode(0o600).unwrap();
     changed.remove_segment("readable").unwrap();
     assert_eq!(changed.info().unwrap().mode, 0o600);
+}
+
+/// A registry for a group: its directory has the group and the bit that hands it on, and so has all that is made there,
+/// the data too, though they lie in a directory of their maker's.
+#[test]
+fn segments_of_a_groups_registry_are_the_groups() {
+    if mneme_sys::files::user() != 0 {
+        eprintln!("skipped: only root has more than one group for certain");
+        return;
+    }
+    let scene = Scene::new();
+    let root = scene.root.join("common");
+    fs::create_dir(&root).unwrap();
+    std::os::unix::fs::chown(&root, None, Some(NOBODY)).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o2770)).unwrap();
+    let options = RegistryOptions {
+        shared_directory: Some(scene.root.join("memory")),
+        ..RegistryOptions::default()
+    };
+    let registry = Registry::open_with(&root, &options).unwrap();
+    let segment = registry.segment("common").mode(0o640).create().unwrap();
+    let here = root.join("segments/common");
+    for file in ["", "meta", "control", "data"] {
+        let found = fs::metadata(here.join(file)).unwrap();
+        assert_eq!(found.gid(), NOBODY, "{file}");
+    }
+    segment.remove().unwrap();
 }
 
 #[test]

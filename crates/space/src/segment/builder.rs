@@ -326,6 +326,7 @@ impl<'a> Plan<'a> {
     /// Gives it its permissions and, last, its name.
     pub(super) fn publish(self, begun: Begun) -> Result<Segment, CreateError> {
         let Begun { making, meta } = begun;
+        modes::give_to_group(making.directory(), &meta.data)?;
         modes::apply(making.directory(), &meta.data, self.mode)?;
         mneme_sys::fault!("space.create.whole");
         let to = self.registry.segment_directory(&self.name);

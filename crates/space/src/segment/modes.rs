@@ -1,9 +1,13 @@
 //! Permissions: those of the data file, and what follows from them for the files beside it.
 //!
 //! Whoever may read the data may write `control`, for even a reader has a place there; and may enter
-//! the directory and read the description. Nobody but the owner may change either.
+//! the directory and read the description. Nobody but the owner may change either. The group is that of the
+//! registry, wherever the data lie.
 //! Spaces have their own rules, in `space::modes`.
 
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 use crate::FileError;
@@ -24,6 +28,25 @@ pub(crate) fn control(mode: u32) -> u32 {
 fn directory(mode: u32) -> u32 {
     let readers = mode & 0o444;
     0o700 | readers | readers >> 2
+}
+
+/// Gives new data to the group of their directory in the registry: data that lie elsewhere are their maker's group's, and
+/// the registry may be another's. Left alone where the maker may not give anything to that group.
+pub(crate) fn give_to_group(here: &Path, data: &Path) -> Result<(), FileError> {
+    let group = |path: &Path| {
+        let found = fs::metadata(path).map_err(FileError::at("examine", path))?;
+        Ok::<_, FileError>(found.gid())
+    };
+    let of_registry = group(here)?;
+    if group(data)? == of_registry {
+        return Ok(());
+    }
+    match chown(data, None, Some(of_registry)) {
+        Err(refused) if refused.kind() != ErrorKind::PermissionDenied => {
+            Err(FileError::at("share", data)(refused))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sets all of them, the data first: if it ends half-way, nobody can do more with the data than the
