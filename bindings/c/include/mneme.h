@@ -1,5 +1,5 @@
 /*
- * mneme.h: segments and address spaces that outlive every process.
+ * mneme.h: segments and address spaces that outlive every process, and the stores that servers serve.
  *
  * A SEGMENT is a named range of memory with an address of its own, the same in every process, so that pointers from
  * one part of it to another stay true. A SPACE (VAS) is a named set of segments. A process ATTACHES a space and a
@@ -8,6 +8,10 @@
  *
  * The functions are those of SpaceJMP (El Hajj et al., ASPLOS 2016, figure 3; figure 40 of El Hajj's and Merritt's
  * longer treatment). C11 or later, C++11 or later, Linux, 64 bits. docs/c-api.md is the guide.
+ *
+ * A STORE holds records, bytes under keys, in a segment of its own: what `mneme serve` serves, or one that a program
+ * made. Who attaches it reads and writes the same records as the server and its clients, without a socket. Its part of
+ * this header is the last one; docs/guides/local-clients.md is its guide.
  *
  * FAILURE. Functions that return an int return 0, or -1 on failure; those that return an id or a pointer return NULL on
  * failure. mneme_code() and mneme_error() tell why, for the calling thread. Nothing here ends the process, and no
@@ -40,6 +44,9 @@ extern "C" {
 typedef struct mneme_vas *vasid_t;
 typedef struct mneme_segment *segid_t;
 typedef struct mneme_attached *vhandle_t;
+
+/* An attached store, and one of its databases. The same kind of value. */
+typedef struct mneme_store *mneme_store_t;
 
 /* The dissertation's names. */
 typedef vasid_t vid_t;
@@ -91,10 +98,12 @@ typedef vhandle_t vh_t;
 #define MNEME_EOVERLAP 7    /* two segments of one space claim the same addresses */
 #define MNEME_ENOMEM 8      /* no memory, no room in the segment, the file system or the registry's window */
 #define MNEME_EPERM 9       /* permissions forbid it */
-#define MNEME_EREADONLY 10  /* the segment was entered for reading only */
+#define MNEME_EREADONLY 10  /* the segment was entered, or the store attached, for reading only */
 #define MNEME_EBUSY 11      /* in use: by a living process, or by a thread of this one */
-#define MNEME_ESTALLED 12   /* who holds a lock lives and does not leave: the text names him. Try again */
-#define MNEME_EPOISONED 13  /* somebody died while changing it: SEG_REBUILD, _RESTORE or _ACCEPT */
+#define MNEME_ESTALLED 12   /* who holds a lock lives and does not leave, or died and what he left is not in order
+                             * yet: the text names him. Try again */
+#define MNEME_EPOISONED 13  /* somebody died while changing it: SEG_REBUILD, _RESTORE or _ACCEPT. A store: the machine
+                             * went down while it was open on a disk */
 #define MNEME_EOUTSIDE 14   /* the thread is not inside of the segment */
 #define MNEME_EINSIDE 15    /* the thread is inside of something: vas_switch(PRIMARY) first */
 #define MNEME_EAMBIGUOUS 16 /* several segments are writable here: name one with seg_malloc() */
@@ -106,6 +115,7 @@ typedef vhandle_t vh_t;
 #define MNEME_EBACKING 22   /* this machine does not have that kind of memory */
 #define MNEME_EIO 23        /* the operating system failed otherwise */
 #define MNEME_EINTERNAL 24  /* a defect of this library */
+#define MNEME_EROOM 25      /* the buffer is too small for the value; its length was told */
 
 /* The paper's short names, unless MNEME_NO_SHORT_NAMES is defined. */
 #ifndef MNEME_NO_SHORT_NAMES
@@ -302,6 +312,209 @@ void *seg_root(segid_t sid);
 /* Makes a block of the segment's heap its root, or with NULL none; what was the root is not freed. MNEME_EROOT if a
  * program with types made the one that is there, MNEME_EINVAL if it is no block. */
 int seg_set_root(segid_t sid, void *block);
+
+/* ---- Stores ----------------------------------------------------------------------------------------------------- */
+
+/* Keys are up to 65,535 bytes of any kind, values up to 1 GiB; an address may be NULL where the length is 0. Values are copied,
+ * in and out. A call on one key is atomic, for all processes; a batch is not as a whole. Functions that look for a key
+ * return 1 if it is there (was there), 0 if not, -1 on failure. Reads wait for nobody, but for a change of several keys at
+ * one instant; writes wait a bounded time, MNEME_ESTALLED. All of this can be MNEME_ENOMEM where more than 1,024 threads
+ * use a store; writes are MNEME_EREADONLY where it was attached for reading.
+ *
+ * The programs' functions run on copies and with nothing held: they may take their time and call anything here. They must
+ * not throw; after longjmp the memory of the call is lost, no more.
+ *
+ * Who is killed leaves the store whole: each call took place or did not. Who forks must not use the store in the child,
+ * which may give back what mneme_get_alloc() gave, and exec. */
+
+/* A flag beside MNEME_READ and MNEME_WRITE: this process does not maintain the store. Otherwise one of those that attached
+ * for writing does so in threads of its own: compaction, expiry, what the dead leave. */
+#define MNEME_NO_MAINTAINER 4
+
+/* How records are updated, fixed when a store is made. */
+#define MNEME_APPEND 0
+#define MNEME_IN_PLACE 1
+
+/* What a full store forgets. */
+#define MNEME_EVICT_NONE 0 /* nothing: writes are MNEME_ENOMEM */
+#define MNEME_EVICT_LRU 1
+#define MNEME_EVICT_LFU 2
+#define MNEME_EVICT_RANDOM 3
+#define MNEME_EVICT_EXPIRING_LRU 4 /* these four: only what has an expiry */
+#define MNEME_EVICT_EXPIRING_LFU 5
+#define MNEME_EVICT_EXPIRING_RANDOM 6
+#define MNEME_EVICT_EXPIRING_SOONEST 7
+
+/* For a time of expiry, which is in wall-clock milliseconds since 1970: it does not expire. */
+#define MNEME_NEVER 0
+
+/* Attaches the store of that name: MNEME_READ, or MNEME_READ|MNEME_WRITE. `default` is what `mneme serve` serves unless told
+ * otherwise. Takes 50 us, whatever the store holds. With MNEME_READ the data is mapped read-only. Each call makes another
+ * handle, of database 0. MNEME_ENOTFOUND, _ENAME, _EPERM, _EINVAL (the segment holds no store), _EBUSY (64 processes have
+ * it), _EPOISONED. */
+mneme_store_t mneme_attach(const char *name, int flags);
+
+/* The same in the registry of this directory; NULL is that of mneme_registry(). */
+mneme_store_t mneme_attach_in(const char *directory, const char *name, int flags);
+
+/* What a new store shall be. Everything 0 is what is usual. */
+typedef struct mneme_options {
+    uint64_t capacity;     /* bytes, everything included, 64 MiB at least; 0: 1 GiB. Memory is taken as it is used */
+    uint64_t max_capacity; /* bytes to which it may grow, which its tables are laid out for; 0: four times the capacity */
+    const char *registry;  /* a directory; NULL: that of mneme_registry() */
+    const char *directory; /* for SEG_FILE and SEG_DAX */
+    int32_t backing;       /* SEG_SHARED or another */
+    uint32_t perms;        /* as of seg_alloc(); 0: 0600 */
+    int32_t policy;        /* MNEME_APPEND or MNEME_IN_PLACE */
+    int32_t evict;         /* MNEME_EVICT_NONE or another */
+    int32_t flags;         /* 0 or MNEME_NO_MAINTAINER */
+    int32_t reserved;      /* 0 */
+} mneme_options_t;
+
+/* Makes a store, whole or not at all, and attaches it for writing. NULL: with all that is usual. MNEME_EEXIST, _ENAME,
+ * _ENOMEM, _EBACKING. seg_delete() removes it. */
+mneme_store_t mneme_create(const char *name, const mneme_options_t *options);
+
+/* The same, or mneme_attach() for writing if there is one, as it is. */
+mneme_store_t mneme_open(const char *name, const mneme_options_t *options);
+
+/* The handle of another database of an attached store, 0 to 63: the same one each time. MNEME_EINVAL. */
+mneme_store_t mneme_database(mneme_store_t store, unsigned number);
+
+/* Gives up a store by any handle of it: all are stale then. Calls of other threads that are under way end as usual. */
+int mneme_detach(mneme_store_t store);
+
+/* Copies the value to the buffer and tells its length. If it is longer than the buffer: MNEME_EROOM, the length is told,
+ * and nothing copied. Buffer NULL and room 0: the length alone. */
+int mneme_get(mneme_store_t store, const void *key, size_t key_length, void *buffer, size_t room, size_t *length);
+
+/* Copies the value to memory of its own, with a NUL behind it that does not count. Give that back with mneme_free().
+ * `length` may be NULL. */
+int mneme_get_alloc(mneme_store_t store, const void *key, size_t key_length, void **value, size_t *length);
+
+/* Gives back what mneme_get_alloc() gave. NULL does nothing. */
+void mneme_free(void *value);
+
+/* Whether the key is there. */
+int mneme_contains(mneme_store_t store, const void *key, size_t key_length);
+
+/* Stores the value in place of an older one and its expiry; 0 or -1. MNEME_ENOMEM: the store is full. */
+int mneme_put(mneme_store_t store, const void *key, size_t key_length, const void *value, size_t length);
+
+/* The same until then; what has expired already makes the key absent. */
+int mneme_put_until(mneme_store_t store, const void *key, size_t key_length, const void *value, size_t length,
+                    uint64_t expires);
+
+/* Removes the key. */
+int mneme_remove(mneme_store_t store, const void *key, size_t key_length);
+
+/* When the key expires, or MNEME_NEVER. */
+int mneme_expiry(mneme_store_t store, const void *key, size_t key_length, uint64_t *expires);
+
+/* Sets when the key expires, or MNEME_NEVER. */
+int mneme_set_expiry(mneme_store_t store, const void *key, size_t key_length, uint64_t expires);
+
+/* What a function for mneme_update() may decide. */
+#define MNEME_KEEP 0    /* leave it as it is */
+#define MNEME_REPLACE 1 /* store what it put into the mneme_change_t */
+#define MNEME_REMOVE 2  /* remove it */
+
+/* What mneme_update() did. */
+#define MNEME_ABSENT 0   /* the key was not there and is not */
+#define MNEME_KEPT 1     /* it is there as before */
+#define MNEME_INSERTED 2 /* it is new */
+#define MNEME_REPLACED 3 /* it has another value or expiry */
+#define MNEME_REMOVED 4  /* it is gone */
+
+/* A change that is wanted. */
+typedef struct mneme_change {
+    const void *value; /* valid until the function is called again, or mneme_update() returns */
+    size_t length;
+    uint64_t expires; /* as before the change, unless the function sets it */
+} mneme_change_t;
+
+/* Changes a key by its present value, as one step. `decide` is given a copy of the value (NULL: there is none), and answers
+ * MNEME_KEEP or another; what it decides takes place if value and expiry are still the same, else it is asked again. */
+int mneme_update(mneme_store_t store, const void *key, size_t key_length,
+                 int (*decide)(const void *old, size_t length, mneme_change_t *change, void *data), void *data);
+
+/* Bytes somewhere, and a record. */
+typedef struct mneme_bytes {
+    const void *at;
+    size_t length;
+} mneme_bytes_t;
+
+typedef struct mneme_pair {
+    mneme_bytes_t key;
+    mneme_bytes_t value;
+} mneme_pair_t;
+
+/* Calls `each` for each key in order, with its value or NULL, until it returns something else than 0. Several times as fast
+ * as single calls. Copies the values of 32 keys at a time. */
+int mneme_get_many(mneme_store_t store, const mneme_bytes_t *keys, size_t count,
+                   int (*each)(size_t index, const void *value, size_t length, void *data), void *data);
+
+/* Stores each pair in order; later ones win. Tells how many were stored, which on failure are the first ones. `stored` may
+ * be NULL. */
+int mneme_put_many(mneme_store_t store, const mneme_pair_t *pairs, size_t count, size_t *stored);
+
+/* Removes each key. Tells how many were there, unless it fails; and how many were tried, which on failure are the first
+ * ones. Either may be NULL. */
+int mneme_remove_many(mneme_store_t store, const mneme_bytes_t *keys, size_t count, size_t *removed, size_t *tried);
+
+/* Where a scan begins, and where it has ended. */
+#define MNEME_SCAN_START UINT64_C(0)
+#define MNEME_SCAN_END UINT64_MAX
+
+/* Calls `each` for about `count` records from the cursor on, and moves the cursor behind them. From start to end every
+ * record that is there all the time comes at least once. If `each` returns something else than 0 it is not called again,
+ * and the cursor stays: the same records come with the next call. */
+int mneme_scan(mneme_store_t store, uint64_t *cursor, size_t count,
+               int (*each)(const void *key, size_t key_length, const void *value, size_t length, void *data),
+               void *data);
+
+/* How many records the database holds, some of which may have expired; -1 on failure. */
+int64_t mneme_length(mneme_store_t store);
+
+/* Empties the database. */
+int mneme_clear(mneme_store_t store);
+
+/* Makes the store so large, at least, while others use it. MNEME_ENOMEM. */
+int mneme_grow(mneme_store_t store, uint64_t bytes);
+
+/* Sets what a full store forgets, for all processes. */
+int mneme_set_eviction(mneme_store_t store, int evict);
+
+/* What a store is at a moment; live, stale, index, head, overhead and free bytes are its capacity. */
+typedef struct mneme_stat {
+    uint64_t capacity;
+    uint64_t max_capacity;
+    uint64_t records; /* in all databases */
+    uint64_t live_bytes;
+    uint64_t stale_bytes; /* of removed and replaced records: compaction wins them back */
+    uint64_t index_bytes;
+    uint64_t head_bytes;
+    uint64_t overhead_bytes;
+    uint64_t free_bytes;
+    uint64_t reserve_bytes; /* of the free ones, those that only compaction may take */
+    uint64_t moved_bytes;   /* by compaction, since it was made */
+    uint64_t evicted;       /* records, since it was made */
+    uint64_t evicted_bytes;
+    int32_t writable;      /* 1: it was attached for writing */
+    int32_t maintains;     /* 1: this process maintains it at the moment */
+    int32_t outlives_boot; /* 0: it is memory, gone at the next start of the machine */
+    int32_t policy;
+    int32_t evict;
+    int32_t reserved;
+    unsigned char uuid[16]; /* of its segment */
+    char name[208];
+} mneme_stat_t;
+
+int mneme_stat(mneme_store_t store, mneme_stat_t *stat);
+
+/* Verifies everything, beside readers and writers; as long as reading all keys takes. MNEME_EDAMAGED: the text tells what is
+ * wrong. Tells the number of records seen; `records` may be NULL. Needs a store that was attached for writing. */
+int mneme_check(mneme_store_t store, uint64_t *records);
 
 #ifdef __cplusplus
 } /* extern "C" */

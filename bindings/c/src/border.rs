@@ -1,6 +1,6 @@
 //! The border itself: what comes in is checked, what goes out is an answer or a failure told, and panics stay inside.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -68,6 +68,53 @@ pub(crate) unsafe fn directory(text: *const c_char) -> Result<PathBuf, Failure> 
     // SAFETY: the caller's promise.
     let text = unsafe { bytes(text, "directory") }?;
     Ok(std::ffi::OsStr::from_bytes(text.to_bytes()).into())
+}
+
+/// A key or a value.
+///
+/// # Safety
+/// `at` leads to so many bytes that stay as they are for `'a`, or is NULL.
+pub(crate) unsafe fn slice<'a>(
+    at: *const c_void,
+    length: usize,
+    what: &str,
+) -> Result<&'a [u8], Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { items(at.cast::<u8>(), length, what) }
+}
+
+/// So many things side by side.
+///
+/// # Safety
+/// `at` leads to so many that stay as they are for `'a`, or is NULL.
+pub(crate) unsafe fn items<'a, T>(
+    at: *const T,
+    count: usize,
+    what: &str,
+) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if at.is_null() || count > isize::MAX as usize / size_of::<T>() {
+        let text = match at.is_null() {
+            true => format!("the {what} is NULL, and not empty"),
+            false => format!("there is no {what} of length {count}"),
+        };
+        return Err(Failure::new(Code::Invalid, text));
+    }
+    // SAFETY: the caller's promise; no object is longer than that.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) })
+}
+
+/// Stores what is asked for, unless it is not.
+///
+/// # Safety
+/// NULL, or a place for it.
+pub(crate) unsafe fn tell<T>(to: *mut T, what: T) {
+    if !to.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { to.write(what) };
+    }
 }
 
 const READ: c_int = 1;

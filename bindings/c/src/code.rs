@@ -33,6 +33,7 @@ pub(crate) enum Code {
     Backing = 22,
     Io = 23,
     Internal = 24,
+    Room = 25,
 }
 
 /// Why a call failed.

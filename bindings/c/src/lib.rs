@@ -1,4 +1,5 @@
-//! Segments and spaces for C and C++, under the names of the paper (El Hajj et al., ASPLOS 2016, figure 3).
+//! Segments and spaces for C and C++, under the names of the paper (El Hajj et al., ASPLOS 2016, figure 3), and the stores
+//! that servers serve.
 //!
 //! **Whatever a C program passes, no call here is undefined behaviour but by a pointer that does not point to what its
 //! type says; and no panic crosses the border.** Ids and handles are numbers that are looked up ([`table`]), never
@@ -9,13 +10,20 @@
 //! source by a test; `docs/c-api.md` is the guide.
 
 mod attached;
+mod batches;
 mod border;
 mod code;
 mod codes;
 mod current;
 mod memory;
+mod options;
 mod process;
+mod records;
 mod seg;
 mod segctl;
+mod store;
+mod store_codes;
+mod storectl;
 mod table;
+mod update;
 mod vas;

@@ -10,6 +10,7 @@ use mneme_sys::fork;
 
 use crate::attached::Attached;
 use crate::code::{Code, Failure};
+use crate::store::Opened;
 use crate::table::Table;
 
 /// An incomplete type of the header.
@@ -22,12 +23,19 @@ pub struct Seg([u8; 0]);
 #[repr(C)]
 pub struct At([u8; 0]);
 
+/// An incomplete type of the header.
+#[repr(C)]
+pub struct Store([u8; 0]);
+
 /// `vasid_t`: a number of [`SPACES`].
 pub type VasId = *mut Vas;
 /// `segid_t`: a number of [`SEGMENTS`].
 pub type SegId = *mut Seg;
 /// `vhandle_t`: a number of [`ATTACHED`], or one of the two below.
 pub type VasHandle = *mut At;
+
+/// `mneme_store_t`: a number of [`STORES`].
+pub type StoreId = *mut Store;
 
 /// `MNEME_PRIMARY`.
 pub(crate) const PRIMARY: usize = 1;
@@ -37,6 +45,7 @@ pub(crate) const CURRENT: usize = 2;
 pub(crate) static SPACES: Table<Space> = Table::new(0x11, "space");
 pub(crate) static SEGMENTS: Table<Segment> = Table::new(0x22, "segment");
 pub(crate) static ATTACHED: Table<Arc<Attached>> = Table::new(0x33, "attached space");
+pub(crate) static STORES: Table<Opened> = Table::new(0x44, "attached store");
 
 static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
 static PATIENCE_MS: AtomicU64 = AtomicU64::new(1000);

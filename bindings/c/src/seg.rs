@@ -39,7 +39,7 @@ pub(crate) fn existing(sid: SegId) -> Result<Segment, Failure> {
 ///
 /// # Safety
 /// NULL or a string.
-unsafe fn backing(kind: c_int, place: *const c_char) -> Result<Backing, Failure> {
+pub(crate) unsafe fn backing(kind: c_int, place: *const c_char) -> Result<Backing, Failure> {
     // SAFETY: the caller's promise.
     let directory = || unsafe { directory(place) };
     match kind {

@@ -114,6 +114,19 @@ impl<T: Clone> Table<T> {
         });
         removed.ok_or_else(|| self.unknown(number))
     }
+
+    /// Takes the numbers of all such things back.
+    pub(crate) fn remove_all(&self, such: impl Fn(&T) -> bool) {
+        let mut removed = Vec::new();
+        for place in self.write().iter_mut() {
+            if place.thing.as_ref().is_some_and(&such) {
+                removed.extend(place.thing.take());
+                place.uses += 1;
+            }
+        }
+        // Things are dropped without the table's lock: that may take a while.
+        drop(removed);
+    }
 }
 
 #[cfg(test)]

@@ -108,3 +108,8 @@ pub struct Readme;
 #[doc = include_str!("../../../docs/embedding.md")]
 #[cfg(doctest)]
 pub struct Embedding;
+
+/// The examples of the guide to local clients.
+#[doc = include_str!("../../../docs/guides/local-clients.md")]
+#[cfg(doctest)]
+pub struct LocalClients;

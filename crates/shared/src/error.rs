@@ -8,7 +8,6 @@ use mneme_space::{
 
 /// Why a store could not be attached. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum AttachError {
     /// The registry cannot be opened.
     #[error(transparent)]
@@ -53,7 +52,6 @@ impl AttachError {
 
 /// Why a store could not be made. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CreateError {
     /// The segment could not be made, or the name is taken.
     #[error(transparent)]

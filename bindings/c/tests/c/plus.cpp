@@ -21,6 +21,18 @@ int main()
     if (seg_detach(CURRENT, sid) != 0) return 6;
     seg_stat_t stat;
     if (seg_ctl(sid, SEG_STAT, &stat) != 0 || seg_ctl(sid, SEG_CHECK) != 0) return 7;
+    mneme_options_t options = mneme_options_t();
+    options.capacity = 64 << 20;
+    mneme_store_t store = mneme_create("t", &options);
+    if (!store || mneme_put(store, "k", 1, "value", 5) != 0 || mneme_contains(store, "k", 1) != 1) return 8;
+    mneme_bytes_t keys[] = {{"k", 1}, {"none", 4}};
+    size_t lengths[] = {0, 99};
+    auto each = [](size_t index, const void *value, size_t length, void *data) {
+        static_cast<size_t *>(data)[index] = value ? length : 7;
+        return 0;
+    };
+    if (mneme_get_many(store, keys, 2, each, lengths) != 0 || lengths[0] != 5 || lengths[1] != 7) return 9;
+    if (mneme_detach(store) != 0 || seg_delete(seg_find("t")) != 0) return 10;
     std::printf("%s\n", stat.name);
     return 0;
 }

@@ -37,30 +37,40 @@ pub fn compiler(plus: &str) -> Option<String> {
     None
 }
 
-/// The libraries of this tree, built now: cargo builds none for tests of what Rust cannot link.
-fn libraries() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+/// The libraries and the `mneme` command of this tree, built now: cargo builds none for tests of what Rust cannot link. Both
+/// at once, for what they share is built once then.
+fn built() -> &'static [PathBuf] {
+    static BUILT: OnceLock<Vec<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let mut build = Command::new(cargo);
-        build.args(["build", "--package", "mneme-c", "--message-format", "json"]);
+        build.args(["build", "--package", "mneme-c", "--package", "mneme"]);
+        build.args(["--message-format", "json"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
         let built = build.stderr(Stdio::inherit()).output().unwrap();
         assert!(built.status.success());
         let messages = String::from_utf8(built.stdout).unwrap();
-        let messages = messages
+        messages
             .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let files: Vec<PathBuf> = messages
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
             .filter(|message| message["target"]["name"] == "mneme")
             .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
             .filter_map(|file| Some(file.as_str()?.into()))
-            .collect();
-        let shared = files.iter().find(|file| file.ends_with("libmneme.so"));
-        shared.unwrap().parent().unwrap().to_owned()
+            .collect()
     })
+}
+
+/// Where the libraries are.
+fn libraries() -> &'static Path {
+    let shared = built().iter().find(|file| file.ends_with("libmneme.so"));
+    shared.unwrap().parent().unwrap()
+}
+
+/// The `mneme` command.
+pub fn server() -> &'static Path {
+    built().iter().find(|file| file.ends_with("mneme")).unwrap()
 }
 
 /// What a static link needs besides, as `rustc --print native-static-libs` says.

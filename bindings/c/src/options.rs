@@ -1,0 +1,111 @@
+//! What a new store shall be: the header's `mneme_options_t`.
+
+use std::ffi::{c_char, c_int};
+
+use mneme_shared::{Evict, Registry, StoreOptions, UpdatePolicy};
+
+use crate::border::mode;
+use crate::code::{Code, Failure};
+use crate::seg::backing;
+use crate::store::{ready, registry};
+
+/// `mneme_options_t`.
+#[repr(C)]
+pub struct Options {
+    capacity: u64,
+    max_capacity: u64,
+    registry: *const c_char,
+    directory: *const c_char,
+    backing: i32,
+    perms: u32,
+    policy: i32,
+    evict: i32,
+    flags: i32,
+    reserved: i32,
+}
+
+const IN_PLACE: i32 = 1;
+
+/// In the order of the header's `MNEME_EVICT_...`.
+const EVICTIONS: [Evict; 8] = [
+    Evict::None,
+    Evict::Lru,
+    Evict::Lfu,
+    Evict::Random,
+    Evict::ExpiringLru,
+    Evict::ExpiringLfu,
+    Evict::ExpiringRandom,
+    Evict::ExpiringSoonest,
+];
+
+/// The number of a policy.
+pub(crate) fn policy_number(policy: UpdatePolicy) -> i32 {
+    if policy == UpdatePolicy::InPlace {
+        IN_PLACE
+    } else {
+        0
+    }
+}
+
+/// The number of what may be forgotten.
+pub(crate) fn evict_number(evict: Evict) -> i32 {
+    let at = EVICTIONS.iter().position(|known| *known == evict);
+    at.and_then(|at| i32::try_from(at).ok()).unwrap_or(-1)
+}
+
+/// What may be forgotten, by its number.
+pub(crate) fn evict(number: c_int) -> Result<Evict, Failure> {
+    let known = usize::try_from(number)
+        .ok()
+        .and_then(|at| EVICTIONS.get(at));
+    known.copied().ok_or_else(|| {
+        let text = format!("{number} is none of MNEME_EVICT_NONE and the others, 0 to 7");
+        Failure::new(Code::Invalid, text)
+    })
+}
+
+/// What the program wants, NULL being all that is usual.
+///
+/// # Safety
+/// NULL, or options whose strings are NULL or strings.
+pub(crate) unsafe fn read(options: *const Options) -> Result<(Registry, StoreOptions), Failure> {
+    // SAFETY: the caller's promise.
+    let Some(asked) = (unsafe { options.as_ref() }) else {
+        // SAFETY: NULL.
+        let registry = unsafe { registry(std::ptr::null()) }?;
+        return Ok((registry, StoreOptions::new()));
+    };
+    let (rest, ready) = ready(asked.flags);
+    if rest != 0 || asked.reserved != 0 {
+        let text = format!(
+            "flags {:#x} or the reserved field mean nothing",
+            asked.flags
+        );
+        return Err(Failure::new(Code::Invalid, text));
+    }
+    let mut options = StoreOptions::new()
+        .maintainer(ready)
+        .evict(evict(asked.evict)?);
+    options = match asked.policy {
+        0 => options.update_policy(UpdatePolicy::Append),
+        IN_PLACE => options.update_policy(UpdatePolicy::InPlace),
+        other => {
+            let text = format!("{other} is neither MNEME_APPEND nor MNEME_IN_PLACE");
+            return Err(Failure::new(Code::Invalid, text));
+        }
+    };
+    if asked.capacity != 0 {
+        options = options.capacity(asked.capacity);
+    }
+    if asked.max_capacity != 0 {
+        options = options.max_capacity(asked.max_capacity);
+    }
+    if asked.perms != 0 {
+        options = options.mode(mode(asked.perms)?);
+    }
+    // SAFETY: the caller's promise.
+    let kept = unsafe { backing(asked.backing, asked.directory) }?;
+    // SAFETY: the caller's promise.
+    let registry = unsafe { registry(asked.registry) }?;
+    Ok((registry, options.backing(kept)))
+}

@@ -1,0 +1,284 @@
+//! One record at a time. **A value that is read is copied to where the caller says, or to memory that is his.**
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use mneme_log::{Expiry, MAX_VALUE};
+
+use crate::border::{answer, done, slice, tell};
+use crate::code::{Code, Failure};
+use crate::process::StoreId;
+use crate::store::opened;
+use crate::vas::null;
+
+/// `MNEME_NEVER`, or wall-clock milliseconds since 1970.
+pub(crate) fn expiry(number: u64) -> Expiry {
+    match number {
+        0 => Expiry::Never,
+        ms => Expiry::At(ms),
+    }
+}
+
+/// The other way round.
+pub(crate) fn expiry_number(expiry: Expiry) -> u64 {
+    match expiry {
+        Expiry::Never => 0,
+        Expiry::At(ms) => ms,
+    }
+}
+
+/// A copy, or that there is no memory for it.
+pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut copy = Vec::new();
+    append(&mut copy, bytes)?;
+    Ok(copy)
+}
+
+/// Appends the bytes, or says that there is no memory for them.
+pub(crate) fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Failure> {
+    to.try_reserve(bytes.len())
+        .map_err(|_| no_memory(bytes.len()))?;
+    to.extend_from_slice(bytes);
+    Ok(())
+}
+
+pub(crate) fn no_memory(bytes: usize) -> Failure {
+    let text = format!("this process has no memory for {bytes} bytes more");
+    Failure::new(Code::NoMemory, text)
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes, room for as many bytes as is said, and a place for the length or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_get(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    buffer: *mut c_void,
+    room: usize,
+    length: *mut usize,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        if buffer.is_null() && (room != 0 || length.is_null()) {
+            return Err(null("the buffer"));
+        }
+        let Some(value) = store.database()?.get(key)? else {
+            return Ok(0);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { tell(length, value.len()) };
+        if buffer.is_null() {
+            return Ok(1);
+        }
+        if value.len() > room {
+            let text = format!("the value has {} bytes, the buffer {room}", value.len());
+            return Err(Failure::new(Code::Room, text));
+        }
+        // SAFETY: there is so much room, the caller says, and it is his.
+        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
+        Ok(1)
+    })
+}
+
+/// What stands before the bytes that `mneme_get_alloc` hands out: how many there are.
+const PREFIX: usize = 16;
+
+/// The memory of such bytes, the prefix and a NUL behind included.
+fn block(length: usize) -> Option<Layout> {
+    Layout::from_size_align(length.checked_add(PREFIX + 1)?, PREFIX).ok()
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes, and places for the value's address and its length, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_get_alloc(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    value: *mut *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        if value.is_null() {
+            return Err(null("the place for the value's address"));
+        }
+        let Some(found) = store.database()?.get(key)? else {
+            // SAFETY: the caller's promise.
+            unsafe { tell(value, ptr::null_mut()) };
+            return Ok(0);
+        };
+        let layout = block(found.len()).ok_or_else(|| no_memory(found.len()))?;
+        // SAFETY: the layout is not empty.
+        let block = unsafe { alloc(layout) };
+        if block.is_null() {
+            return Err(no_memory(found.len()));
+        }
+        // SAFETY: the block has room for the length, aligned; behind it for the value, and for a NUL behind that. The
+        // places are the caller's promise.
+        unsafe {
+            block.cast::<usize>().write(found.len());
+            let bytes = block.add(PREFIX);
+            ptr::copy_nonoverlapping(found.as_ptr(), bytes, found.len());
+            bytes.add(found.len()).write(0);
+            value.write(bytes.cast());
+            tell(length, found.len());
+        }
+        Ok(1)
+    })
+}
+
+/// See the header. A forked child may give back, too, what it has a copy of.
+///
+/// # Safety
+/// NULL, or what `mneme_get_alloc` handed out, once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_free(value: *mut c_void) {
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise: the block and its length lie before the value.
+    unsafe {
+        let start = value.cast::<u8>().sub(PREFIX);
+        let length = start.cast::<usize>().read();
+        debug_assert!(length <= MAX_VALUE);
+        if let Some(layout) = block(length) {
+            dealloc(start, layout);
+        }
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_contains(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        Ok(store.database()?.contains(key)?.into())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes and the value's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_put(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { mneme_put_until(store, key, key_length, value, length, 0) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes and the value's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_put_until(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    length: usize,
+    expires: u64,
+) -> c_int {
+    done(|| {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let (key, value) = unsafe {
+            (
+                slice(key, key_length, "key")?,
+                slice(value, length, "value")?,
+            )
+        };
+        store.database()?.put_until(key, value, expiry(expires))?;
+        Ok(())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_remove(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        Ok(store.database()?.remove(key)?.into())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes, and a place for the time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_expiry(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    expires: *mut u64,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        if expires.is_null() {
+            return Err(null("the place for the time"));
+        }
+        let Some(found) = store.database()?.expiry(key)? else {
+            return Ok(0);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { expires.write(expiry_number(found)) };
+        Ok(1)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_set_expiry(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    expires: u64,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        Ok(store.database()?.set_expiry(key, expiry(expires))?.into())
+    })
+}

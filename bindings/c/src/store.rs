@@ -1,0 +1,160 @@
+//! Stores that this process has attached: the header's `mneme_attach` and what gives one.
+//!
+//! **A handle is a store and one of its databases.** All handles of one attaching share it, and go with it.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::ptr;
+use std::sync::Arc;
+
+use mneme_log::{Database, ReadError};
+use mneme_shared::{Registry, SharedStore, StoreOptions};
+use mneme_space::Access;
+
+use crate::border::{access, answer, directory, done, name};
+use crate::code::Failure;
+use crate::options::{self, Options};
+use crate::process::{self, STORES, StoreId};
+
+/// What a handle means.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    store: Arc<SharedStore>,
+    number: usize,
+}
+
+impl Opened {
+    pub(crate) fn store(&self) -> &SharedStore {
+        &self.store
+    }
+
+    /// The database that calls with the handle are about.
+    pub(crate) fn database(&self) -> Result<Database<'_>, ReadError> {
+        self.store.database(self.number)
+    }
+
+    fn is(&self, other: &Opened) -> bool {
+        self.is_of(other) && self.number == other.number
+    }
+
+    fn is_of(&self, other: &Opened) -> bool {
+        Arc::ptr_eq(&self.store, &other.store)
+    }
+}
+
+/// What a handle means, if it is one.
+pub(crate) fn opened(of: StoreId) -> Result<Opened, Failure> {
+    STORES.get(of.addr())
+}
+
+/// The handle for it.
+fn handle(opened: Opened) -> Result<StoreId, Failure> {
+    let same = opened.clone();
+    let number = STORES.enter(opened, |known| known.is(&same))?;
+    Ok(ptr::without_provenance_mut(number))
+}
+
+fn first(store: SharedStore) -> Result<StoreId, Failure> {
+    let store = Arc::new(store);
+    handle(Opened { store, number: 0 })
+}
+
+/// `MNEME_NO_MAINTAINER`.
+const NO_MAINTAINER: c_int = 4;
+
+/// Without the flag, and what it says.
+pub(crate) fn ready(flags: c_int) -> (c_int, bool) {
+    (flags & !NO_MAINTAINER, flags & NO_MAINTAINER == 0)
+}
+
+/// The registry in that directory; NULL is the process' own.
+///
+/// # Safety
+/// NULL or a string.
+pub(crate) unsafe fn registry(place: *const c_char) -> Result<Registry, Failure> {
+    if place.is_null() {
+        return process::registry();
+    }
+    // SAFETY: the caller's promise.
+    Ok(Registry::open(unsafe { directory(place) }?)?)
+}
+
+/// See the header.
+///
+/// # Safety
+/// NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_attach(of: *const c_char, flags: c_int) -> StoreId {
+    // SAFETY: the caller's promise.
+    unsafe { mneme_attach_in(ptr::null(), of, flags) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// Each NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_attach_in(
+    place: *const c_char,
+    of: *const c_char,
+    flags: c_int,
+) -> StoreId {
+    answer(ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let (name, registry) = unsafe { (name(of)?, registry(place)?) };
+        let (flags, ready) = ready(flags);
+        let options = StoreOptions::new().maintainer(ready);
+        first(options.attach(&registry, name, access(flags)?)?)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// NULL or a string; NULL or options, whose strings are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_create(of: *const c_char, options: *const Options) -> StoreId {
+    answer(ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let (name, (registry, options)) = unsafe { (name(of)?, options::read(options)?) };
+        first(options.create(&registry, name)?)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// NULL or a string; NULL or options, whose strings are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_open(of: *const c_char, options: *const Options) -> StoreId {
+    answer(ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let (name, (registry, options)) = unsafe { (name(of)?, options::read(options)?) };
+        first(options.open_or_create(&registry, name)?)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mneme_database(of: StoreId, number: c_uint) -> StoreId {
+    answer(ptr::null_mut(), || {
+        let mut opened = opened(of)?;
+        opened.number = number as usize;
+        opened.database()?;
+        handle(opened)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn mneme_detach(store: StoreId) -> c_int {
+    done(|| {
+        let gone = STORES.remove(store.addr())?;
+        STORES.remove_all(|known| known.is_of(&gone));
+        Ok(())
+    })
+}
+
+/// Whether it may be written.
+pub(crate) fn is_writable(store: &SharedStore) -> bool {
+    store.access() == Access::ReadWrite
+}

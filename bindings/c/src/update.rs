@@ -1,0 +1,154 @@
+//! `mneme_update`: read, decide, change, as one step.
+//!
+//! **The program's function runs with nothing held**: it is given a copy of what is there, and what it decides takes
+//! place if the same is still there, value and expiry; else it is asked again. It may take its time, call anything
+//! and be killed, and nobody waits for it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use mneme_log::{Database, Decision, Expiry, Stored, Updated};
+
+use crate::border::{answer, slice};
+use crate::code::{Code, Failure};
+use crate::process::StoreId;
+use crate::records::{copied, expiry, expiry_number};
+use crate::store::opened;
+use crate::vas::null;
+
+/// `mneme_change_t`.
+#[repr(C)]
+pub struct Change {
+    value: *const c_void,
+    length: usize,
+    expires: u64,
+}
+
+/// A function of the program that decides what becomes of a record.
+pub type Decide = Option<
+    unsafe extern "C" fn(
+        old: *const c_void,
+        length: usize,
+        change: *mut Change,
+        data: *mut c_void,
+    ) -> c_int,
+>;
+
+const KEEP: c_int = 0;
+const REPLACE: c_int = 1;
+const REMOVE: c_int = 2;
+
+/// `MNEME_ABSENT` and the others.
+fn number(updated: Updated) -> c_int {
+    match updated {
+        Updated::Absent => 0,
+        Updated::Kept => 1,
+        Updated::Inserted => 2,
+        Updated::Replaced => 3,
+        Updated::Removed => 4,
+    }
+}
+
+/// A record's value and expiry; `None`: it is not there.
+type Seen = Option<(Vec<u8>, Expiry)>;
+
+fn is_as_seen(seen: &Seen, stored: Option<Stored<'_>>) -> bool {
+    match (seen, stored) {
+        (None, None) => true,
+        (Some((value, expiry)), Some(now)) => now.value == value && now.expiry == *expiry,
+        _ => false,
+    }
+}
+
+/// What is there at one instant, for somebody who may change it.
+fn look(database: Database<'_>, key: &[u8]) -> Result<(Seen, Updated), Failure> {
+    let mut seen: Result<Seen, Failure> = Ok(None);
+    let updated = database.update_stored(key, |stored| {
+        let copy = |stored: Stored<'_>| Ok((copied(stored.value)?, stored.expiry));
+        seen = stored.map(copy).transpose();
+        Decision::Keep
+    })?;
+    Ok((seen?, updated))
+}
+
+/// Changes the record to `wanted` if it is as it was seen; else `None`.
+fn change(
+    database: Database<'_>,
+    key: &[u8],
+    seen: &Seen,
+    wanted: Option<(&[u8], Expiry)>,
+) -> Result<Option<Updated>, Failure> {
+    let mut refused = None;
+    let mut is_same = true;
+    let updated = database.update_stored(key, |stored| {
+        is_same = is_as_seen(seen, stored);
+        match wanted.map(|(value, expiry)| Ok((copied(value)?, expiry))) {
+            _ if !is_same => Decision::Keep,
+            None => Decision::Remove,
+            Some(Ok((value, expiry))) => Decision::ReplaceUntil(value, expiry),
+            Some(Err(failure)) => {
+                refused = Some(failure);
+                Decision::Keep
+            }
+        }
+    })?;
+    match refused {
+        Some(failure) if is_same => Err(failure),
+        _ => Ok(is_same.then_some(updated)),
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes; a function of that kind, for which `data` is right, and whose values are where it says until it is
+/// called again or this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_update(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    decide: Decide,
+    data: *mut c_void,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        let decide = decide.ok_or_else(|| null("the function"))?;
+        let database = store.database()?;
+        loop {
+            let (seen, kept) = look(database, key)?;
+            let (old, length, expires) = match &seen {
+                Some((value, expires)) => {
+                    (value.as_ptr().cast(), value.len(), expiry_number(*expires))
+                }
+                None => (ptr::null(), 0, 0),
+            };
+            let mut wanted = Change {
+                value: ptr::null(),
+                length: 0,
+                expires,
+            };
+            // SAFETY: the caller's promise.
+            let decided = unsafe { decide(old, length, &mut wanted, data) };
+            let changed = match decided {
+                KEEP => Some(kept),
+                REPLACE => {
+                    // SAFETY: the caller's promise.
+                    let value = unsafe { slice(wanted.value, wanted.length, "new value") }?;
+                    change(database, key, &seen, Some((value, expiry(wanted.expires))))?
+                }
+                REMOVE => change(database, key, &seen, None)?,
+                other => {
+                    let text =
+                        format!("{other} is none of MNEME_KEEP, MNEME_REPLACE, MNEME_REMOVE");
+                    return Err(Failure::new(Code::Invalid, text));
+                }
+            };
+            if let Some(updated) = changed {
+                return Ok(number(updated));
+            }
+        }
+    })
+}
