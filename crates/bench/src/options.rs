@@ -119,6 +119,8 @@ pub struct Client {
     pub way: crate::redisjmp::client::Way,
     /// The registry's directory, or the socket.
     pub place: PathBuf,
+    /// The segment in that registry.
+    pub segment: String,
     /// Records that there are.
     pub records: u32,
     /// Of how many bytes.

@@ -90,6 +90,11 @@ impl Helper {
         Err(failed("it ended"))
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it at whatever it is doing, and waits until it is gone.
     fn kill(&mut self) {
         // It may have ended by itself, which is as good.
@@ -108,6 +113,20 @@ impl Helper {
             return Err(failed("no signal can be sent to it"));
         }
         until_ended(&mut self.child)
+    }
+}
+
+/// Keeps a process and its threads on the first CPU.
+///
+/// # Errors
+/// The system's program for that is missing, or refuses.
+pub fn keep_on_first_cpu(id: u32) -> Result<(), BenchError> {
+    let mut command = Command::new("taskset");
+    command.args(["-a", "-c", "-p", "0", &id.to_string()]);
+    let output = command.output().map_err(failed)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(String::from_utf8_lossy(&output.stderr).trim())),
     }
 }
 

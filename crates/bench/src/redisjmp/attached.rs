@@ -5,11 +5,13 @@ use crate::error::BenchError;
 use crate::generate::keys::{KEY_BYTES, key};
 use crate::scratch::space;
 use crate::systems::BATCH;
-use mneme_shared::{Registry, SharedStore};
+use mneme_shared::{Access, CONTENTS, Registry, SharedStore};
 use std::path::Path;
 
 /// The segment of the store.
 pub const SEGMENT: &str = "store";
+/// The segment of another one, in huge pages.
+pub const HUGE: &str = "huge";
 
 /// An attached store, and the place that values are copied to.
 pub struct Attached {
@@ -28,11 +30,16 @@ impl Attached {
     ///
     /// # Errors
     /// It cannot be attached.
-    pub fn new(registry: &Path, writes: bool, value: usize) -> Result<Self, BenchError> {
+    pub fn new(
+        registry: &Path,
+        segment: &str,
+        writes: bool,
+        value: usize,
+    ) -> Result<Self, BenchError> {
         let registry = Registry::open(registry).map_err(space)?;
         let store = match writes {
-            true => SharedStore::attach_writable(&registry, SEGMENT),
-            false => SharedStore::attach(&registry, SEGMENT),
+            true => SharedStore::attach_writable(&registry, segment),
+            false => SharedStore::attach(&registry, segment),
         };
         Ok(Self {
             store: store.map_err(space)?,
@@ -44,7 +51,19 @@ impl Attached {
 
     /// The pages that it lies in here, in words.
     pub fn pages(&self) -> String {
-        format!("{:?}", self.store.stats().pages)
+        let pages = self.store.stats().pages;
+        let [huge, all] = [pages.huge_bytes, pages.resident_bytes].map(|bytes| bytes >> 20);
+        format!("{huge} of {all} MiB in memory are in huge pages")
+    }
+
+    /// Brings all of its memory there, in huge pages where the kernel can collapse others into them.
+    ///
+    /// # Errors
+    /// There is not enough.
+    pub fn in_huge_pages(&self) -> Result<(), BenchError> {
+        let parts = self.store.segment().parts(&CONTENTS, Access::ReadWrite);
+        let parts = parts.map_err(space)?;
+        Ok(parts.data.prefault(0..parts.data.len())?)
     }
 
     /// Looks up every record, so that its page is in this process' page tables, as those of a client at work are.

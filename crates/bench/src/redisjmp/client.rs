@@ -5,7 +5,7 @@ use super::socket::Socket;
 use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::options;
-use crate::processes::{Helper, say};
+use crate::processes::{Helper, keep_on_first_cpu, say};
 use crate::rounds::{Done, Span};
 use crate::systems::BATCH;
 use clap::ValueEnum;
@@ -165,13 +165,14 @@ pub fn live_here(options: &options::Client) -> Result<(), BenchError> {
     let options::Client {
         way,
         place,
+        segment,
         records,
         value,
     } = options;
     if *way == Way::Socket {
         return serve(&mut Socket::connect(place, *value)?);
     }
-    let mut attached = Attached::new(place, *way == Way::Writes, *value)?;
+    let mut attached = Attached::new(place, segment, *way == Way::Writes, *value)?;
     attached.visit(*records)?;
     serve(&mut attached)
 }
@@ -200,6 +201,7 @@ impl Crew {
     pub fn start(
         way: Way,
         place: &Path,
+        segment: &str,
         clients: u32,
         records: u32,
         value: usize,
@@ -211,6 +213,7 @@ impl Crew {
             "client".as_ref(),
             name.as_ref(),
             place.as_os_str(),
+            segment.as_ref(),
             records.as_ref(),
             value.as_ref(),
         ];
@@ -221,6 +224,15 @@ impl Crew {
             crew.0.push(client);
         }
         Ok(crew)
+    }
+
+    /// Keeps all of them on the first CPU.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn keep_on_first_cpu(&self) -> Result<(), BenchError> {
+        let mut crew = self.0.iter();
+        crew.try_for_each(|client| keep_on_first_cpu(client.id()))
     }
 
     /// Has the first `clients` of them do the same at once; requests a second of all together.

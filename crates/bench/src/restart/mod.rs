@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::options::{self, Common};
 use crate::processes::say;
 use crate::progress;
-use crate::redisjmp::attached::Attached;
+use crate::redisjmp::attached::{Attached, SEGMENT};
 use crate::redisjmp::client::Asks;
 use crate::redisjmp::socket::Socket;
 use crate::report::Report;
@@ -227,7 +227,7 @@ fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
 /// It cannot be attached, or the record is not there.
 pub fn attach_here(options: &options::Attach) -> Result<(), BenchError> {
     let begin = Instant::now();
-    let mut attached = Attached::new(&options.registry, false, SIZE)?;
+    let mut attached = Attached::new(&options.registry, SEGMENT, false, SIZE)?;
     let took = begin.elapsed();
     match attached.get(options.record)? {
         true => say(&took.as_nanos().to_string()),

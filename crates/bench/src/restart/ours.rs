@@ -64,7 +64,7 @@ impl Ours {
             .capacity(capacity)
             .max_capacity(capacity);
         options.make(scratch.registry(), SEGMENT).map_err(space)?;
-        let mut loader = Attached::new(scratch.registry().root(), true, SIZE)?;
+        let mut loader = Attached::new(scratch.registry().root(), SEGMENT, true, SIZE)?;
         load(&mut loader, records)?;
         drop(loader);
         let mut ours = Self {

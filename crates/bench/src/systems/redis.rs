@@ -82,6 +82,11 @@ impl Redis {
         }
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.server.id()
+    }
+
     /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         self.directory.join(SOCKET)
