@@ -15,22 +15,22 @@ use crate::room::Room;
 use crate::spaces::Space;
 
 /// Keys that are in flight together.
-const WIDTH: usize = 32;
+pub(crate) const WIDTH: usize = 32;
 /// Lines of a record fetched ahead at most, before its header has come; the rest follow by what it says.
-const AHEAD_LINES: u64 = 3;
+pub(crate) const AHEAD_LINES: u64 = 3;
 /// How many records before its own turn the rest of one is fetched.
-const DISTANCE: usize = 4;
+pub(crate) const DISTANCE: usize = 4;
 
 /// Where a batch's keys belong.
-struct Flight {
-    places: [Place; WIDTH],
-    segments: [Option<SegmentRef>; WIDTH],
+pub(crate) struct Flight {
+    pub places: [Place; WIDTH],
+    pub segments: [Option<SegmentRef>; WIDTH],
     /// Where their records probably lie.
-    locs: [Option<Loc>; WIDTH],
+    pub locs: [Option<Loc>; WIDTH],
 }
 
 /// The keys of a batch, whatever stands beside them.
-trait Keys {
+pub(crate) trait Keys {
     /// At most `WIDTH`.
     fn count(&self) -> usize;
     fn key(&self, i: usize) -> &[u8];
@@ -62,7 +62,12 @@ impl<K: AsRef<[u8]>, V> Keys for KeysOf<'_, K, V> {
 impl Core {
     /// Starts fetching all that a batch of up to `WIDTH` keys will touch.
     #[inline]
-    fn take_off(&self, root: Root, keys: &impl Keys, lines: u64) -> Result<Flight, ReadError> {
+    pub(crate) fn take_off(
+        &self,
+        root: Root,
+        keys: &impl Keys,
+        lines: u64,
+    ) -> Result<Flight, ReadError> {
         let mut flight = Flight {
             places: [Place {
                 partition: 0,

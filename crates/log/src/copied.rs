@@ -124,12 +124,7 @@ impl Core {
 
     /// Appends the value of `key`, if it is short and found at first sight; which key it was.
     #[inline(always)]
-    fn copy_at_sight(
-        &self,
-        database: u8,
-        key: &[u8],
-        to: &mut Vec<u8>,
-    ) -> Option<(Root, Place)> {
+    fn copy_at_sight(&self, database: u8, key: &[u8], to: &mut Vec<u8>) -> Option<(Root, Place)> {
         let root = self.root(self.space(database)?).ok()??;
         let place = self.place(key);
         let segment = self.mem.index_segment(root, place).ok()??;
@@ -268,7 +263,8 @@ impl Core {
                     Ok(Look::Seen(there)) => there,
                     Ok(Look::Lost) => return Ok(Look::Lost),
                     Ok(Look::Unsettled(_)) | Err(_) if i > 0 => return Ok(Look::Seen(i)),
-                    first => return first.map(|look| look.map(usize::from)),
+                    Ok(Look::Unsettled(word)) => return Ok(Look::Unsettled(word)),
+                    Err(error) => return Err(error),
                 }
             };
             values[i] = there.then_some(begin..bytes.len());
@@ -277,15 +273,5 @@ impl Core {
             }
         }
         Ok(Look::Seen(keys.len()))
-    }
-}
-
-impl<T> Look<T> {
-    fn map<U>(self, with: impl FnOnce(T) -> U) -> Look<U> {
-        match self {
-            Look::Seen(seen) => Look::Seen(with(seen)),
-            Look::Unsettled(word) => Look::Unsettled(word),
-            Look::Lost => Look::Lost,
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mneme_arena::{Arena, ClaimError, Class, Extent, InvalidClaim, ReleaseError};
-use mneme_sync::{Holding, Lane, Participants, Slot, SlotId, Stalled};
+use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId, Stalled};
 use mneme_sys::{Clock, NodeId, RegionError, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -24,6 +24,10 @@ pub(crate) const INDEX_LANE: Lane = Lane::Index;
 /// How long an operation waits for a holder that is alive but does not go on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a reader that copies may hold others up. Half of what an operation waits, so that none
+/// fails for it.
+const STANDS_STILL: Duration = Duration::from_millis(500);
+
 /// An open store, without its maintainer thread.
 pub(crate) struct Core {
     pub mem: Mem,
@@ -39,6 +43,8 @@ pub(crate) struct Core {
     pub candidates: Vec<Mutex<Candidates>>,
     /// How far the frames have been claimed.
     pub claimed: Claimed,
+    /// A reader that copies and holds something up, and since when it was seen to.
+    pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
 }
 
 impl Core {
@@ -150,6 +156,9 @@ impl Core {
         what: Holding,
     ) -> Result<(), WriteError> {
         wait.rounds += 1;
+        if what == Holding::Pin {
+            self.pass_by_the_still();
+        }
         // Time counts from the first round on: what the caller does between two may itself take long.
         let now = self.clock.now_ns();
         let began = *wait.since(holder, what).get_or_insert(now);
@@ -190,6 +199,31 @@ impl Core {
             u64::from((wait.rounds - 127).min(20)) * 50,
         ));
         Ok(())
+    }
+
+    /// To be called while something waits for pins to go: takes away the pin of a reader that copies
+    /// and has stood still for half a second. It will read again (see [`crate::copied`]).
+    #[cold]
+    pub fn pass_by_the_still(&self) {
+        // Somebody else of this process is looking.
+        let Ok(mut still) = self.still.try_lock() else {
+            return;
+        };
+        let oldest = self.participants.stats().oldest_pin;
+        let Some(pin) = oldest.filter(|pin| !pin.firm) else {
+            *still = None;
+            return;
+        };
+        let now = self.clock.now_ns();
+        match *still {
+            Some((slot, epoch, since)) if (slot, epoch) == (pin.slot, pin.epoch) => {
+                if now.saturating_sub(since) > STANDS_STILL.as_nanos() as u64 {
+                    self.participants.revoke(epoch);
+                    *still = None;
+                }
+            }
+            _ => *still = Some((pin.slot, pin.epoch, now)),
+        }
     }
 
     /// The thread whose pin holds up reclamation most, if there is one.

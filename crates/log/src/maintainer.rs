@@ -192,6 +192,7 @@ fn keep_room(
         let _ = core.maintain(slot);
         let evicted = matches!(core.evict(slot), Ok(Evicted::Some));
         if !evicted && core.compact_batch(slot, node)? == 0 {
+            core.pass_by_the_still();
             break;
         }
         // While nothing can be given back, one batch a look is enough.

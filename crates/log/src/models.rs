@@ -208,8 +208,8 @@ fn record_loc(i: usize) -> Loc {
 }
 
 impl Keyed for Contents {
-    fn key(&self) -> &[u8] {
-        std::slice::from_ref(&self.key)
+    fn has_key(&self, key: &[u8]) -> bool {
+        *key == [self.key]
     }
 }
 

@@ -295,8 +295,9 @@ impl<'m> Record<'m> {
 /// Writes key and value behind the header word at `address`, and `expires` if there is a word for it.
 ///
 /// # Safety
-/// `address` has room for `header.size()` bytes that the caller has reserved and nobody reads yet;
-/// the lengths in `header` are those of `key` and `value`.
+/// `address` has room for `header.size()` bytes that the caller has reserved, and that nobody reads yet
+/// but those who have lost their pins: they copy by [`mneme_sys::racy`] and do not believe it. The
+/// lengths in `header` are those of `key` and `value`.
 pub(crate) unsafe fn write_body(
     address: *mut u8,
     header: Header,
@@ -309,15 +310,15 @@ pub(crate) unsafe fn write_body(
         (header.key_len(), header.value_len()),
         (key.len(), value.len())
     );
-    // SAFETY: the caller reserved these bytes; the ranges follow one another without overlap.
+    // SAFETY: the caller reserved these bytes; the ranges follow one another without overlap, and the
+    // word behind the header is aligned as the record is.
     unsafe {
         if header.has_expiry() {
-            address.add(8).cast::<u64>().write(expires);
+            // Relaxed: published with the record.
+            (*address.add(8).cast::<AtomicU64>()).store(expires, Relaxed);
         }
-        let at = address.add(header.key_offset());
-        at.copy_from_nonoverlapping(key.as_ptr(), key.len());
-        let at = address.add(header.value_offset());
-        at.copy_from_nonoverlapping(value.as_ptr(), value.len());
+        mneme_sys::racy::store(key, address.add(header.key_offset()));
+        mneme_sys::racy::store(value, address.add(header.value_offset()));
     }
 }
 

@@ -73,6 +73,7 @@ impl Core {
         if self.maintain(slot)? > 0 {
             return Ok(());
         }
+        self.pass_by_the_still();
         if slot.is_pinned() {
             // A `Value` of this thread is alive: whatever were emptied now would wait for it.
             return Err(if self.is_full(room.wanted) {
@@ -143,6 +144,7 @@ impl Core {
             return Err(self.stalled_by_own_pin(slot));
         }
         if !cleared {
+            self.pass_by_the_still();
             let now = self.clock.now_ns();
             let since = Duration::from_nanos(now.saturating_sub(*room.began.get_or_insert(now)));
             if since > ROOM_TIMEOUT

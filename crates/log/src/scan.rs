@@ -10,11 +10,18 @@
 //! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
 //! what lies there may long have changed in the new one, and its old records may be gone.
 
+use crate::copied::{Hold, Look};
 use crate::core::Core;
-use crate::error::ReadError;
-use crate::index::bucket::{Entry, MAX_REACH, SLOTS, TAG_BITS};
+use crate::error::{Corrupt, ReadError};
+use crate::index::bucket::{Entry, LockWord, MAX_REACH, SLOTS, TAG_BITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef, prefix_tag};
+use crate::mem::Memory;
+use crate::racing::{PIECE, Racing};
+use crate::spaces::Space;
+
+/// The most entries that a bucket can be the home of.
+const HOME_ENTRIES: usize = SLOTS * (MAX_REACH as usize + 1);
 
 /// A place in hash order where a scan goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -152,21 +159,12 @@ impl Core {
     ) -> Result<(), ReadError> {
         let place = at.place();
         let segment = self.mem.index_segment(root, place)?;
-        let mut entries = [Entry(0); SLOTS * (MAX_REACH as usize + 1)];
+        let mut entries = [Entry(0); HOME_ENTRIES];
         let seen = self.look(root, place, segment, |segment, word| {
-            let (home, mut count) = (segment.home(place.tag), 0);
-            // The reach may grow meanwhile; what comes with it is newer than this step.
-            for distance in 0..=word.reach().min(segment.max_reach()) {
-                let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
-                for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
-                    let tag = entry.tag();
-                    if !entry.is_empty() && tag >= place.tag && segment.home(tag) == home {
-                        entries[count] = entry;
-                        count += 1;
-                    }
-                }
-            }
-            Ok((segment, count))
+            Ok((
+                segment,
+                self.home_entries(segment, place.tag, word, &mut entries)?,
+            ))
         })?;
         let Some(((segment, count), _)) = seen else {
             at.go_to(1 << TAG_BITS);
@@ -192,6 +190,175 @@ impl Core {
             _ => 1 << TAG_BITS,
         };
         at.go_to(next);
+    }
+}
+
+/// Copies of records: the bytes of all, and where the key and the value of each begin and end.
+#[derive(Default)]
+struct Copies {
+    bytes: Vec<u8>,
+    records: Vec<[usize; 3]>,
+}
+
+impl Core {
+    /// As [`Core::scan`], with copies.
+    pub(crate) fn scan_copied(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cursor, ReadError> {
+        let count = count.max(1);
+        let mut at = HashOrder::of(cursor);
+        let (mut visited, mut from) = (0, None);
+        let mut budget = count.saturating_mul(16).saturating_add(1024);
+        let mut copies = Copies::default();
+        while !at.is_over(self.partitions()) {
+            if visited >= count || budget == 0 {
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            budget -= 1;
+            let (space, next) = self.look_copying(database, |hold, space| {
+                Ok(match self.copy_home(hold, space, at, &mut copies)? {
+                    Look::Seen(next) => Look::Seen((space, next)),
+                    Look::Unsettled(word) => Look::Unsettled(word),
+                    Look::Lost => Look::Lost,
+                })
+            })?;
+            if visited > 0 && from != Some(space) {
+                // It was swapped since: what is visited in one step is of one instant's database.
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            from = Some(space);
+            for &[key, value, end] in &copies.records {
+                visit(&copies.bytes[key..value], &copies.bytes[value..end]);
+            }
+            visited += copies.records.len();
+            match next {
+                Some(next) => at = next,
+                None => return Ok(Cursor::END),
+            }
+        }
+        Ok(Cursor::END)
+    }
+
+    /// Copies the records from `at` on whose home is its bucket, and says where to go on; `None`: the
+    /// space is empty. In the order of their tags, so that a step can end between two of them where it
+    /// has copied enough for one pin.
+    fn copy_home(
+        &self,
+        hold: &Hold<'_>,
+        space: Space,
+        mut at: HashOrder,
+        copies: &mut Copies,
+    ) -> Result<Look<Option<HashOrder>>, ReadError> {
+        copies.bytes.clear();
+        copies.records.clear();
+        let Some(root) = self.root(space)? else {
+            return Ok(Look::Seen(None));
+        };
+        let place = at.place();
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            at.go_to(1 << TAG_BITS);
+            return Ok(Look::Seen(Some(at)));
+        };
+        let mut entries = [Entry(0); HOME_ENTRIES];
+        let seen = self.mem.settled(segment, place.tag, |word| {
+            self.home_entries(segment, place.tag, word, &mut entries)
+        })?;
+        let entries = match seen {
+            Ok((count, _)) => &mut entries[..count],
+            Err(word) => return Ok(Look::Unsettled(word)),
+        };
+        entries.sort_unstable_by_key(|entry| entry.tag());
+        let mut next = next_interval(place.tag, segment);
+        for (i, entry) in entries.iter().enumerate() {
+            let may_end = i > 0 && entries[i - 1].tag() != entry.tag();
+            if may_end && copies.bytes.len() > PIECE {
+                next = u64::from(entry.tag());
+                break;
+            }
+            match self.copy_entry(hold, root, *entry, copies)? {
+                Look::Seen(()) => {}
+                Look::Unsettled(_) if may_end => {
+                    next = u64::from(entry.tag());
+                    break;
+                }
+                Look::Unsettled(word) => return Ok(Look::Unsettled(word)),
+                Look::Lost => return Ok(Look::Lost),
+            }
+        }
+        at.go_to(next);
+        Ok(Look::Seen(Some(at)))
+    }
+
+    /// Copies the record that `entry` names, unless it has expired.
+    fn copy_entry(
+        &self,
+        hold: &Hold<'_>,
+        root: Root,
+        entry: Entry,
+        copies: &mut Copies,
+    ) -> Result<Look<()>, ReadError> {
+        let racing = Racing(&self.mem);
+        let record = racing.record(entry.loc())?;
+        if self.has_passed(record.expires()) {
+            return Ok(Look::Seen(()));
+        }
+        let Copies { bytes, records } = copies;
+        let begin = bytes.len();
+        record.append_key(bytes);
+        let value = bytes.len();
+        let there = if self.overwrites() {
+            let key = bytes[begin..].to_vec();
+            let place = self.place(&key);
+            let segment = self.mem.index_segment(root, place)?;
+            self.copy_key(hold, root, place, segment, &key, bytes)?
+        } else if record.append_value(bytes, || hold.is_valid()) {
+            Look::Seen(true)
+        } else {
+            Look::Lost
+        };
+        Ok(match there {
+            Look::Seen(true) => {
+                records.push([begin, value, bytes.len()]);
+                Look::Seen(())
+            }
+            Look::Seen(false) => {
+                bytes.truncate(begin);
+                Look::Seen(())
+            }
+            Look::Unsettled(word) => {
+                bytes.truncate(begin);
+                Look::Unsettled(word)
+            }
+            Look::Lost => Look::Lost,
+        })
+    }
+
+    /// The entries of `tag` and of later tags whose home is its bucket, of which `word` is the word;
+    /// how many.
+    fn home_entries(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        word: LockWord,
+        entries: &mut [Entry; HOME_ENTRIES],
+    ) -> Result<usize, Corrupt> {
+        let (home, mut count) = (segment.home(tag), 0);
+        // The reach may grow meanwhile; what comes with it is newer than this step.
+        for distance in 0..=word.reach().min(segment.max_reach()) {
+            let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
+            for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
+                let of = entry.tag();
+                if !entry.is_empty() && of >= tag && segment.home(of) == home {
+                    entries[count] = entry;
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
     }
 }
 

@@ -315,7 +315,7 @@ impl Core {
 
     /// One round of waiting for whoever swaps.
     #[cold]
-    fn await_swap(&self, slot: &Slot<'_>, wait: &mut Wait) -> Result<(), WriteError> {
+    pub(crate) fn await_swap(&self, slot: &Slot<'_>, wait: &mut Wait) -> Result<(), WriteError> {
         let lock = &self.tables.header().swap;
         match lock.owner() {
             Some(swapper) => self.wait_on(slot, wait, swapper, Holding::Lock),
@@ -367,11 +367,17 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until all pins from before `epoch` are gone; those of the dead are reaped.
+    /// Waits until all pins from before `epoch` are gone; those of the dead are reaped, and of readers
+    /// that only copy they are taken away half-way.
     fn await_users(&self, slot: &Slot<'_>, epoch: Epoch) -> Result<(), WriteError> {
+        let mut revoked = false;
         loop {
-            match self.participants.wait_quiescent(epoch, PATIENCE) {
+            match self.participants.wait_quiescent(epoch, PATIENCE / 2) {
                 Ok(()) => return Ok(()),
+                Err(stalled) if stalled.what == Holding::Pin && !revoked => {
+                    self.participants.revoke(epoch);
+                    revoked = true;
+                }
                 Err(stalled) if stalled.what == Holding::DeadPin => {
                     if self.reap(slot)? == 0 {
                         return Err(stalled.into());

@@ -307,6 +307,7 @@ impl Builder {
             secrets,
             candidates,
             claimed,
+            still: Mutex::default(),
         });
         let maintainer = match self.maintainer && !read_only {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
@@ -636,6 +637,36 @@ macro_rules! operations {
                 db.core.get_many(db.number, keys, visit)
             }
 
+            /// Copies the value of `key` to `value`, in place of what is there; whether it is there. If
+            /// it is not, `value` is empty afterwards.
+            ///
+            /// As good as `get` and `to_vec`, but that a thread which is stopped or swapped out in the
+            /// middle holds up nobody: after half a second the others go on without it, and it reads
+            /// again. For clients that nobody vouches for.
+            ///
+            /// # Errors
+            /// As for `get`; `value` may have anything in it then.
+            #[inline]
+            pub fn get_into(&$self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, ReadError> {
+                let db = $db;
+                db.core.get_into(db.number, key, value)
+            }
+
+            /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is to
+            /// `get_into` what `get_many` is to `get`. `visit` is not run pinned: it may take its time.
+            /// Copies of about a MiB are taken at once.
+            ///
+            /// # Errors
+            /// As for `get`; keys before the failing one have been visited.
+            pub fn copy_many<K: AsRef<[u8]>>(
+                &$self,
+                keys: &[K],
+                visit: impl FnMut(usize, Option<&[u8]>),
+            ) -> Result<(), ReadError> {
+                let db = $db;
+                db.core.copy_many(db.number, keys, visit)
+            }
+
             /// Whether `key` is there.
             ///
             /// # Errors
@@ -766,6 +797,21 @@ macro_rules! operations {
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
                 db.core.scan(db.number, cursor, count, visit)
+            }
+
+            /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not run
+            /// pinned.
+            ///
+            /// # Errors
+            /// As for `get`; the records before have been visited.
+            pub fn scan_copied(
+                &$self,
+                cursor: Cursor,
+                count: usize,
+                visit: impl FnMut(&[u8], &[u8]),
+            ) -> Result<Cursor, ReadError> {
+                let db = $db;
+                db.core.scan_copied(db.number, cursor, count, visit)
             }
 
             /// Records in the database, those included that have expired and are not yet removed. The sum

@@ -335,13 +335,11 @@ impl Core {
                 "a log segment that overlaps another",
             ));
         }
-        // SAFETY: both ranges are mapped, and do not overlap. The target lies behind the `used` mark
-        // of a segment whose head this thread holds, so that nobody else accesses it. What others
-        // change in the source meanwhile are words of records, by atomic stores.
-        unsafe {
-            let target = std::slice::from_raw_parts_mut(target, bytes as usize);
-            mneme_sys::racy::load(source, target);
-        }
+        // SAFETY: both ranges are mapped, do not overlap, and consist of whole records, which are whole
+        // words. The target lies behind the `used` mark of a segment whose head this thread holds, so
+        // that only those read it who have lost their pins, by racing copies. What others change in
+        // the source meanwhile are words of records, by atomic stores.
+        unsafe { mneme_sys::racy::transfer(source.cast(), target.cast(), bytes as usize / 8) };
         Ok(())
     }
 }

@@ -32,6 +32,20 @@ fn read_all(store: &LogStore) -> u32 {
             db.contains(key).unwrap();
             db.expiry(key).unwrap();
         }
+        let mut value = Vec::new();
+        for key in &keys {
+            let there = db.get_into(key, &mut value).unwrap();
+            assert!(there || value.is_empty());
+            assert!(!there || whole(&value));
+        }
+        let mut order = 0;
+        db.copy_many(&keys, |i, value| {
+            assert_eq!(i, order);
+            order += 1;
+            assert!(value.is_none_or(whole));
+        })
+        .unwrap();
+        assert_eq!(order, keys.len());
         db.get_many(&keys, |_, value| {
             found += u32::from(value.is_some());
             assert!(value.is_none_or(whole));
@@ -41,6 +55,12 @@ fn read_all(store: &LogStore) -> u32 {
         while cursor != Cursor::END {
             cursor = db
                 .scan(cursor, 10, |_, value| assert!(whole(value)))
+                .unwrap();
+        }
+        cursor = Cursor::START;
+        while cursor != Cursor::END {
+            cursor = db
+                .scan_copied(cursor, 10, |_, value| assert!(whole(value)))
                 .unwrap();
         }
         db.len();
@@ -157,5 +177,59 @@ fn whatever_would_change_something_is_refused() {
         assert!(matches!(grown, Err(GrowError::ReadOnly)), "{grown:?}");
         assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
         assert_eq!(writer.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// Copies are what lies there, for keys and values of all lengths, in both policies.
+#[test]
+fn what_is_copied_is_what_is_lent() {
+    for policy in POLICIES {
+        let (memory, writer) = Memory::with_policy(CAPACITY, policy);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for (i, length) in [0, 1, 7, 8, 9, 100, 4096, 4097, 70_000, 1 << 20, LARGE]
+            .into_iter()
+            .enumerate()
+        {
+            let key: Vec<u8> = (0..length.min(60_000)).map(|b| (b * 7 + i) as u8).collect();
+            let value: Vec<u8> = (0..length).map(|b| (b * 13 + i) as u8).collect();
+            writer.put(&key, &value).unwrap();
+            keys.push(key);
+        }
+        // Enough for more than one bucket, and some that have expired.
+        for i in 0..2000 {
+            let expiry = Expiry::At(if i % 3 == 0 { 1 } else { u64::MAX >> 8 });
+            writer.put_until(&key(i), &key(i), expiry).unwrap();
+            keys.push(key(i).to_vec());
+        }
+        keys.push(b"absent".to_vec());
+        let reader = memory.open_to_read(2);
+        let mut value = b"before".to_vec();
+        let mut there = 0;
+        for key in &keys {
+            let found = reader.get_into(key, &mut value).unwrap();
+            let lent = writer.get(key).unwrap();
+            assert_eq!(found, lent.is_some());
+            assert!(value == lent.as_deref().unwrap_or_default());
+            there += usize::from(found);
+        }
+        let mut visited = 0;
+        reader
+            .copy_many(&keys, |i, value| {
+                assert_eq!(i, visited);
+                visited += 1;
+                assert!(value == writer.get(&keys[i]).unwrap().as_deref());
+            })
+            .unwrap();
+        assert_eq!(visited, keys.len());
+        let (mut scanned, mut cursor) = (0, Cursor::START);
+        while cursor != Cursor::END {
+            cursor = reader
+                .scan_copied(cursor, 3, |key, value| {
+                    scanned += 1;
+                    assert!(value == &*writer.get(key).unwrap().unwrap());
+                })
+                .unwrap();
+        }
+        assert_eq!(scanned, there);
     }
 }

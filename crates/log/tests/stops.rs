@@ -363,3 +363,49 @@ fn what_the_dead_left_is_named_to_those_who_only_read() {
         sound(&writer, name);
     }
 }
+
+/// A reader that copies and is stopped in the middle holds up nobody: what it reads is given to others
+/// over and over meanwhile, and when it goes on it returns what is stored then, and no torn bytes.
+#[test]
+fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
+    type Read = fn(&LogStore) -> Vec<u8>;
+    let reads: [Read; 3] = [
+        |store| {
+            let mut value = Vec::new();
+            assert!(store.get_into(b"k", &mut value).unwrap());
+            value
+        },
+        |store| {
+            let mut found = Vec::new();
+            store
+                .copy_many(&[b"k"], |_, value| found = value.unwrap().to_vec())
+                .unwrap();
+            found
+        },
+        |store| {
+            let mut found = Vec::new();
+            store
+                .scan_copied(Cursor::START, usize::MAX, |_, value| found = value.to_vec())
+                .unwrap();
+            found
+        },
+    ];
+    for read in reads {
+        for bytes in [100, 3 << 20] {
+            let (memory, store) = Memory::new();
+            let value = |round: u32| vec![round as u8; bytes];
+            store.put(b"k", &value(1)).unwrap();
+            let theirs = memory.open_to_read(2);
+            let stopped = Stopped::at("log.copy.during", 1, move || read(&theirs));
+            // Several times what the store holds: it needs what the reader stands in.
+            let rounds = (200 << 20) / (bytes + 16) as u32;
+            for round in 2..=rounds {
+                store.put(b"k", &value(round)).unwrap();
+            }
+            store.swap_databases(0, 1).unwrap();
+            store.swap_databases(0, 1).unwrap();
+            assert!(stopped.finish() == value(rounds), "{bytes} bytes");
+            sound(&store, "");
+        }
+    }
+}

@@ -20,6 +20,8 @@
 //! All racing accesses to the same bytes must go through this module, or be atomic accesses of
 //! aligned 8-byte words.
 
+use std::mem::MaybeUninit;
+
 #[cfg(any(test, miri, not(target_arch = "x86_64")))]
 mod portable;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -42,6 +44,28 @@ use x86_64 as chosen;
 pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
     // SAFETY: the caller's promise is the callee's condition.
     unsafe { chosen::load(src, dst) }
+}
+
+/// The same to memory that need not be initialised; all of `dst` is afterwards.
+///
+/// # Safety
+/// As [`load`].
+#[inline(always)]
+pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
+    // SAFETY: the caller's promise is the callee's condition.
+    unsafe { chosen::load_uninit(src, dst) }
+}
+
+/// Copies `words` words of 8 bytes from `src` to `dst`, both aligned to that, which do not overlap and
+/// which others may both be accessing by this module. Orders nothing.
+///
+/// # Safety
+/// The words at `src` must be readable and those at `dst` writable memory for the whole call, and
+/// whoever accesses them meanwhile must do it by this module or by atomic 8-byte accesses.
+#[inline]
+pub unsafe fn transfer(src: *const u64, dst: *mut u64, words: usize) {
+    // SAFETY: the caller's promise is the callee's condition.
+    unsafe { chosen::transfer(src, dst, words) }
 }
 
 /// Copies `src` to `dst`, which others may be reading with [`load`] or writing with this.

@@ -272,22 +272,6 @@ impl Partition {
     }
 }
 
-/// Whether two keys are the same. Most are short, and not worth a call; and the words that somebody
-/// has just made one of come back faster one by one than in a wide load.
-#[inline(always)]
-fn same_key(a: &[u8], b: &[u8]) -> bool {
-    let len = a.len();
-    if len != b.len() {
-        return false;
-    }
-    let differ = |at: usize| a[at..at + 8] != b[at..at + 8];
-    match len {
-        8..=16 => !(differ(0) | differ(len - 8)),
-        17..=32 => !(differ(0) | differ(8) | differ(len - 16) | differ(len - 8)),
-        _ => a == b,
-    }
-}
-
 /// An entry that was found, and where.
 pub(crate) struct FoundIn<R> {
     pub bucket: u64,
@@ -336,7 +320,7 @@ pub(crate) trait Lookup: Memory {
         let before = home.word();
         for (_, entry) in home.entries_of(tag) {
             let record = self.plain_record(entry.loc())?;
-            if same_key(record.key(), key) {
+            if record.has_key(key) {
                 // As in `settled`.
                 return home.word().follows_no_transaction(before).then_some(record);
             }
@@ -395,7 +379,7 @@ pub(crate) trait Lookup: Memory {
     ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
         for (slot, entry) in bucket.entries_of(tag) {
             let record = self.record(entry.loc())?;
-            if same_key(record.key(), key) {
+            if record.has_key(key) {
                 return Ok(Some(FoundIn {
                     bucket: number,
                     slot,

@@ -259,6 +259,7 @@ impl Core {
             .participants
             .quiescent(Epoch::from_u64(stamp.load(Relaxed)))
         {
+            self.pass_by_the_still();
             return Ok(None);
         }
         Ok(Some(self.root_at(Loc::of_word(word))?))

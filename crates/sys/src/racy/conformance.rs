@@ -136,3 +136,20 @@ fn the_assembly_copy_conforms() {
 fn the_chosen_copy_conforms() {
     copies_exactly_the_range(super::load, super::store);
 }
+
+#[test]
+fn words_are_transferred_whole() {
+    let words: Vec<u64> = (0..600).map(|i| i * 0x0101_0101_0101).collect();
+    for count in [0, 1, 2, 7, 8, 9, 64, 600] {
+        let mut copies = [[0u64; 601]; 2];
+        let [first, second] = &mut copies;
+        // SAFETY: both have so many words, and nobody else accesses the copies.
+        unsafe {
+            portable::transfer(words.as_ptr(), first.as_mut_ptr(), count);
+            super::transfer(words.as_ptr(), second.as_mut_ptr(), count);
+        }
+        assert_eq!(copies[0], copies[1]);
+        assert_eq!(copies[0][..count], words[..count]);
+        assert_eq!(copies[0][count], 0);
+    }
+}

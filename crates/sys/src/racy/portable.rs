@@ -1,5 +1,6 @@
 //! Racing copies as relaxed atomic accesses of aligned 8-byte words: the definition.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
@@ -15,6 +16,17 @@ fn word(ptr: *const u8) -> (*const AtomicU64, usize) {
 /// # Safety
 /// As [`super::load`].
 pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
+    // SAFETY: the same bytes, to which only initialised ones are written.
+    let dst = unsafe { &mut *(std::ptr::from_mut(dst) as *mut [MaybeUninit<u8>]) };
+    // SAFETY: the caller's promise.
+    unsafe { load_uninit(src, dst) }
+}
+
+/// See [`super::load_uninit`].
+///
+/// # Safety
+/// As [`super::load_uninit`].
+pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
     let (mut at, mut inside) = word(src);
     let mut rest = dst;
     while !rest.is_empty() {
@@ -24,10 +36,26 @@ pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
         let bytes = unsafe { (*at).load(Ordering::Relaxed) }.to_ne_bytes();
         let n = rest.len().min(WORD - inside);
         let (now, later) = rest.split_at_mut(n);
-        now.copy_from_slice(&bytes[inside..inside + n]);
+        now.write_copy_of_slice(&bytes[inside..inside + n]);
         rest = later;
         at = at.wrapping_add(1);
         inside = 0;
+    }
+}
+
+/// See [`super::transfer`].
+///
+/// # Safety
+/// As [`super::transfer`].
+pub unsafe fn transfer(src: *const u64, dst: *mut u64, words: usize) {
+    let (src, dst) = (src.cast::<AtomicU64>(), dst.cast::<AtomicU64>());
+    for i in 0..words {
+        // Relaxed: this module orders nothing.
+        // SAFETY: aligned, mapped, and accessed only by atomic accesses of this size.
+        unsafe {
+            let word = (*src.wrapping_add(i)).load(Ordering::Relaxed);
+            (*dst.wrapping_add(i)).store(word, Ordering::Relaxed);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! outside the range are not touched at all.
 
 use std::arch::asm;
+use std::mem::MaybeUninit;
 
 /// From how many bytes on `rep movsb` is used. Measured against the loop on a Xeon with FSRM, 3
 /// bytes off alignment: 16.6 to 11.5 ns at 1 KiB, 21 to 21 at 2 KiB, 31 to 45 at 4 KiB, 98 to 189
@@ -20,6 +21,26 @@ const STRING: usize = 2048;
 pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
     // SAFETY: the caller vouches for `src`; `dst` is a valid slice.
     unsafe { copy(src, dst.as_mut_ptr(), dst.len()) }
+}
+
+/// See [`super::load_uninit`].
+///
+/// # Safety
+/// `src..src + dst.len()` must be readable.
+#[inline(always)]
+pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
+    // SAFETY: the caller vouches for `src`; `dst` is a valid slice, all of which is written.
+    unsafe { copy(src, dst.as_mut_ptr().cast(), dst.len()) }
+}
+
+/// See [`super::transfer`].
+///
+/// # Safety
+/// The words at `src` must be readable, those at `dst` writable, and they may not overlap.
+#[inline]
+pub unsafe fn transfer(src: *const u64, dst: *mut u64, words: usize) {
+    // SAFETY: the caller vouches for both.
+    unsafe { copy(src.cast(), dst.cast(), 8 * words) }
 }
 
 /// See [`super::store`].
