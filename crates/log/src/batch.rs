@@ -3,6 +3,7 @@
 //! One lookup costs two cache misses one after the other; a batch has them in flight together. On
 //! the machines measured a batch of 32 does three to six times the work of single calls.
 
+use crate::copied::Look;
 use crate::core::Core;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::expiry::Expiry;
@@ -95,7 +96,9 @@ impl Core {
         keys: &[K],
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), ReadError> {
-        let mut copy = Vec::new();
+        if !self.lends {
+            return self.copy_many(database, keys, visit);
+        }
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
             let (_pin, space) = self.enter_to_read(database)?;
             let first = chunk * WIDTH;
@@ -109,11 +112,6 @@ impl Core {
                     self.prefetch_rest(loc, AHEAD_LINES);
                 }
                 let (place, segment, key) = (flight.places[i], flight.segments[i], key.as_ref());
-                if self.overwrites() {
-                    let there = self.copy_live(root, place, segment, key, &mut copy)?;
-                    visit(first + i, there.then_some(&copy));
-                    continue;
-                }
                 let at_sight = match segment {
                     Some(segment) => self.glimpse_at(root, place, segment, key),
                     None => None,
@@ -135,25 +133,24 @@ impl Core {
         pairs: &[(K, V)],
     ) -> Result<(), BatchError> {
         let mut done = 0;
-        self.may_write()
-            .map_err(|source| BatchError { done, source })?;
+        let stopped = |done, source| BatchError {
+            done,
+            removed: 0,
+            source,
+        };
+        self.may_write().map_err(|e| stopped(done, e))?;
         let mut room = Room::new(0);
         while done < pairs.len() {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
             match self.put_chunk(database, chunk) {
                 Ok(0) => self
                     .make_room_for(&chunk[0], &mut room)
-                    .map_err(|source| BatchError { done, source })?,
+                    .map_err(|e| stopped(done, e))?,
                 Ok(n) => {
                     done += n;
                     room = Room::new(0);
                 }
-                Err((n, source)) => {
-                    return Err(BatchError {
-                        done: done + n,
-                        source,
-                    });
-                }
+                Err((n, source)) => return Err(stopped(done + n, source)),
             }
         }
         Ok(())
@@ -276,27 +273,36 @@ impl Core {
         database: u8,
         keys: &[K],
     ) -> Result<usize, BatchError> {
-        let mut removed = 0;
-        self.may_write()
-            .map_err(|source| BatchError { done: 0, source })?;
-        for (chunk, some) in keys.chunks(WIDTH).enumerate() {
-            let at = |i: usize| {
-                move |source: WriteError| BatchError {
-                    done: chunk * WIDTH + i,
-                    source,
-                }
+        let (mut done, mut removed) = (0, 0);
+        match self.remove_each(database, keys, &mut done, &mut removed) {
+            Ok(()) => Ok(removed),
+            Err(source) => Err(BatchError {
+                done,
+                removed,
+                source,
+            }),
+        }
+    }
+
+    /// The same, counting in `done` and `removed`.
+    fn remove_each<K: AsRef<[u8]>>(
+        &self,
+        database: u8,
+        keys: &[K],
+        done: &mut usize,
+        removed: &mut usize,
+    ) -> Result<(), WriteError> {
+        self.may_write()?;
+        for some in keys.chunks(WIDTH) {
+            let slot = self.participants.slot()?;
+            let (pin, space) = self.enter(&slot, database)?;
+            let Some(root) = self.root(space)? else {
+                return Ok(());
             };
-            let slot = self.participants.slot().map_err(|e| at(0)(e.into()))?;
-            let (pin, space) = (self.enter(&slot, database)).map_err(|e| at(0)(e.into()))?;
-            let Some(root) = self.root(space).map_err(|e| at(0)(e.into()))? else {
-                return Ok(removed);
-            };
-            let flight = self.take_off(root, &some, 1).map_err(|e| at(0)(e.into()))?;
+            let flight = self.take_off(root, &some, 1)?;
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
-                let published = if key.len() > MAX_KEY {
-                    Published::Absent
-                } else {
+                if key.len() <= MAX_KEY {
                     let change = Change {
                         root,
                         place: flight.places[i],
@@ -304,25 +310,29 @@ impl Core {
                         key,
                         ..Change::removal(root, flight.places[i], key)
                     };
-                    self.publish(&slot, &pin, &change).map_err(at(i))?
-                };
-                removed += usize::from(published == Published::Removed);
+                    let published = self.publish(&slot, &pin, &change)?;
+                    *removed += usize::from(published == Published::Removed);
+                }
+                *done += 1;
             }
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// Records of `database`, counted by everybody who added and removed them.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
-        let slot = self.participants.slot()?;
-        let (_pin, space) = self.enter(&slot, database)?;
-        self.records_of(space)
+        self.look_copying(database, |_, space| Ok(Look::Seen(self.counted_in(space)?)))
     }
 
     /// Records of `space`.
     pub(crate) fn records_of(&self, space: Space) -> Result<u64, ReadError> {
         // The root is in a block that a sweep frees when nobody is pinned.
         let _pin = self.participants.pin()?;
+        self.counted_in(space)
+    }
+
+    /// The same, under the caller's pin.
+    fn counted_in(&self, space: Space) -> Result<u64, ReadError> {
         let Some(root) = self.root(space)? else {
             return Ok(0);
         };

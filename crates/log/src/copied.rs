@@ -25,6 +25,7 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::racing::{PIECE, Racing};
 use crate::spaces::Space;
+use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
 const TRIES: u32 = 3;
@@ -62,6 +63,7 @@ impl Core {
                 let pin = self.participants.pin_revocable()?;
                 let space = self.space(database);
                 let seen = space.map(|space| look(&Hold(Some(&pin)), space));
+                mneme_sys::fault!("log.copy.seen");
                 if pin.leave().is_err() {
                     lost += 1;
                     continue;
@@ -81,6 +83,59 @@ impl Core {
             };
             waited.map_err(WriteError::while_reading)?;
         }
+    }
+
+    /// The value of `key`, copied.
+    pub(crate) fn get_copied(
+        &self,
+        database: u8,
+        key: &[u8],
+    ) -> Result<Option<Value<'_>>, ReadError> {
+        let mut value = Vec::new();
+        let there = self.get_into(database, key, &mut value)?;
+        Ok(there.then(|| Value::copied(value)))
+    }
+
+    /// Whether `key` is there.
+    pub(crate) fn contains(&self, database: u8, key: &[u8]) -> Result<bool, ReadError> {
+        if self.lends {
+            return Ok(self.get(database, key)?.is_some());
+        }
+        let found = self.find_copying(database, key)?;
+        if let Some((root, place, _)) = found {
+            self.note_access(root, place);
+        }
+        Ok(found.is_some())
+    }
+
+    /// Which key `key` is, and the word of its expiry; `None`: it is not there.
+    pub(crate) fn find_copying(
+        &self,
+        database: u8,
+        key: &[u8],
+    ) -> Result<Option<(Root, Place, u64)>, ReadError> {
+        self.look_copying(database, |_, space| {
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(None));
+            };
+            let place = self.place(key);
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(Look::Seen(None));
+            };
+            let racing = Racing(&self.mem);
+            let seen = racing.settled(segment, place.tag, |_| {
+                let found = racing.find_in(segment, place.tag, key)?;
+                Ok(found.map(|found| found.record.expires()))
+            })?;
+            Ok(match seen {
+                Ok((expires, _)) => Look::Seen(
+                    expires
+                        .filter(|expires| !self.has_passed(*expires))
+                        .map(|expires| (root, place, expires)),
+                ),
+                Err(word) => Look::Unsettled(word),
+            })
+        })
     }
 
     /// Copies the value of `key` to `value`; whether it is there.

@@ -38,6 +38,9 @@ pub(crate) struct Core {
     pub clock: Arc<dyn Clock>,
     /// Whether this opening may only read: it stores nothing to the data region, which may be mapped so.
     pub read_only: bool,
+    /// Whether reads lend values where they lie. Not where those are overwritten, and not where this
+    /// opening was asked for copies.
+    pub lends: bool,
     pub secrets: RapidSecrets,
     /// Victims that this process has in view, by node.
     pub candidates: Vec<Mutex<Candidates>>,

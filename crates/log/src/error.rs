@@ -144,8 +144,10 @@ impl From<ReadError> for WriteError {
 #[derive(Debug, Error)]
 #[error("after {done} items of the batch: {source}")]
 pub struct BatchError {
-    /// How many items, from the batch's start, were stored or removed.
+    /// How many items, from the batch's start, were stored, or are not there any more.
     pub done: usize,
+    /// How many of these a batch of removals has removed; the others were not there. 0 of one that stores.
+    pub removed: usize,
     /// Why the next one was not.
     #[source]
     pub source: WriteError,

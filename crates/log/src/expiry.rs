@@ -20,7 +20,7 @@ use crate::index::{Lookup, Place};
 use crate::mem::Loc;
 use crate::ops::{Decision, Updated};
 use crate::publish::{Change, Expect, Published};
-use crate::record::{MAX_KEY, Record};
+use crate::record::Record;
 use crate::scan::HashOrder;
 use crate::spaces::Space;
 
@@ -108,20 +108,8 @@ impl Core {
 
     /// When `key` expires; `None`: it is absent.
     pub(crate) fn expiry(&self, database: u8, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
-        if key.len() > MAX_KEY {
-            return Ok(None);
-        }
-        let slot = self.participants.slot()?;
-        let (_pin, space) = self.enter(&slot, database)?;
-        let Some(root) = self.root(space)? else {
-            return Ok(None);
-        };
-        let place = self.place(key);
-        let segment = self.mem.index_segment(root, place)?;
-        let found = self.find(root, place, segment, key)?;
-        Ok(found
-            .filter(|found| !self.is_expired(&found.record))
-            .map(|found| Expiry::of_word(found.record.expires())))
+        let found = self.find_copying(database, key)?;
+        Ok(found.map(|(_, _, expires)| Expiry::of_word(expires)))
     }
 
     /// Sets the expiry of `key` to what `decide` makes of the present one, atomically.

@@ -60,14 +60,13 @@ impl Core {
     /// The value of `key`, kept readable by its pin.
     #[inline]
     pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        let pin = self.participants.pin()?;
-        match self.glimpse(database, key) {
-            Some(value) => Ok(Some(Value::new(value, pin))),
-            None => {
-                drop(pin);
-                self.get_slowly(database, key)
+        if self.lends {
+            let pin = self.participants.pin()?;
+            if let Some(value) = self.glimpse(database, key) {
+                return Ok(Some(Value::new(value, pin)));
             }
         }
+        self.get_slowly(database, key)
     }
 
     /// The value of `key`, if it is found at first sight. The caller is pinned.
@@ -88,9 +87,6 @@ impl Core {
         segment: SegmentRef,
         key: &[u8],
     ) -> Option<&[u8]> {
-        if self.overwrites() {
-            return None;
-        }
         let record = self.mem.glimpse(segment, place.tag, key)?;
         if self.is_expired(&record) {
             return None;
@@ -99,20 +95,19 @@ impl Core {
         Some(record.plain_value())
     }
 
-    /// What [`Core::get`] does if anything is unusual.
+    /// What [`Core::get`] does if anything is unusual. All of it is one call, or the caller of `get`
+    /// would have to put its result together from several.
     #[inline(never)]
     fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        if !self.lends {
+            return self.get_copied(database, key);
+        }
         let (pin, space) = self.enter_to_read(database)?;
         let Some(root) = self.root(space)? else {
             return Ok(None);
         };
         let place = self.place(key);
         let segment = self.mem.index_segment(root, place)?;
-        if self.overwrites() {
-            let mut value = Vec::new();
-            let there = self.copy_live(root, place, segment, key, &mut value)?;
-            return Ok(there.then(|| Value::copied(value)));
-        }
         let record = self.find_live(root, place, segment, key)?;
         Ok(record.map(|record| Value::new(record.value(), pin)))
     }
@@ -132,24 +127,6 @@ impl Core {
             .map(|found| found.record)
             .filter(|record| !self.is_expired(record));
         if live.is_some() {
-            self.note_access(root, place);
-        }
-        Ok(live)
-    }
-
-    /// The same in a store that overwrites: its value is copied to `value`; whether it is there.
-    #[inline(never)]
-    pub(crate) fn copy_live(
-        &self,
-        root: Root,
-        place: Place,
-        segment: Option<SegmentRef>,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, ReadError> {
-        let copied = self.copy_out(root, place, segment, key, value)?;
-        let live = copied.is_ok_and(|copied| !self.has_passed(copied.expires));
-        if live {
             self.note_access(root, place);
         }
         Ok(live)
@@ -401,7 +378,7 @@ impl Core {
         }
     }
 
-    /// Whether values are overwritten where they lie, and therefore copied by readers.
+    /// Whether values are overwritten where they lie.
     #[inline]
     pub(crate) fn overwrites(&self) -> bool {
         self.tables.policy == UpdatePolicy::InPlace

@@ -103,6 +103,9 @@ impl Core {
         count: usize,
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cursor, ReadError> {
+        if !self.lends {
+            return self.scan_copied(database, cursor, count, visit);
+        }
         let slot = self.participants.slot()?;
         // Who asks for none and goes on until the end shall come there.
         let count = count.max(1);
@@ -111,7 +114,6 @@ impl Core {
         // Empty partitions count a little, so that a step over a sparse table is bounded too.
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut entries = Vec::with_capacity(SLOTS);
-        let mut copy = Vec::new();
         while !at.is_over(self.partitions()) {
             if visited >= count || budget == 0 {
                 return Ok(Cursor::new(at.partition, at.tag));
@@ -134,16 +136,7 @@ impl Core {
                     continue;
                 }
                 visited += 1;
-                if self.overwrites() {
-                    let (place, key) = (self.place(record.key()), record.key());
-                    let segment = self.mem.index_segment(root, place)?;
-                    let copied = self.copy_out(root, place, segment, key, &mut copy)?;
-                    if copied.is_ok_and(|copied| !self.has_passed(copied.expires)) {
-                        visit(key, &copy);
-                    }
-                } else {
-                    visit(record.key(), record.value());
-                }
+                visit(record.key(), record.value());
             }
         }
         Ok(Cursor::END)

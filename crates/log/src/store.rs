@@ -51,6 +51,7 @@ pub struct Builder {
     max_capacity: Option<u64>,
     policy: UpdatePolicy,
     maintainer: bool,
+    lending: bool,
     pages: PagePolicy,
     topology: Option<Arc<dyn Topology>>,
     clock: Arc<dyn Clock>,
@@ -66,6 +67,7 @@ impl Default for Builder {
             max_capacity: None,
             policy: UpdatePolicy::Append,
             maintainer: true,
+            lending: true,
             pages: PagePolicy::Huge,
             topology: None,
             clock: Arc::new(SystemClock),
@@ -113,6 +115,15 @@ impl Builder {
     /// does when the process dies.
     pub fn maintainer(mut self, start: bool) -> Builder {
         self.maintainer = start;
+        self
+    }
+
+    /// Whether reads of this opening lend values where they lie; they do unless told not to, in a store that
+    /// appends. If not, [`LogStore::get`] and the others return and visit copies, and a thread that is stopped or
+    /// swapped out in the middle of one holds up nobody: after half a second the others go on without it, and it
+    /// reads again. For clients that nobody vouches for.
+    pub fn lending(mut self, lend: bool) -> Builder {
+        self.lending = lend;
         self
     }
 
@@ -294,6 +305,7 @@ impl Builder {
     ) -> Result<LogStore, OpenError> {
         let secrets = RapidSecrets::seed(tables.seed);
         let read_only = mem.region().access() == Access::ReadOnly;
+        let lends = self.lending && tables.policy == UpdatePolicy::Append;
         let candidates = (0..arena.nodes()).map(|_| Mutex::default()).collect();
         let claimed = Claimed::new(arena.nodes());
         let core = Arc::new(Core {
@@ -304,6 +316,7 @@ impl Builder {
             topology,
             clock: self.clock,
             read_only,
+            lends,
             secrets,
             candidates,
             claimed,
@@ -611,7 +624,7 @@ macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
             /// The value of `key`: where it lies in a store that appends, a copy in one that
-            /// overwrites. Waits for no writer, but for a transaction that is committing the key, or
+            /// overwrites or does not [lend](Builder::lending). Waits for no writer, but for a transaction that is committing the key, or
             /// for an overwriting of its value, a second at most.
             ///
             /// # Errors
@@ -623,8 +636,8 @@ macro_rules! operations {
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
-            /// single calls: the keys' cache misses overlap. `visit` runs pinned, as if it held a
-            /// [`Value`]; the slice is valid during the call.
+            /// single calls: the keys' cache misses overlap. Where values are lent, `visit` runs pinned, as
+            /// if it held a [`Value`]; where they are copied, this is `copy_many`.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -672,7 +685,8 @@ macro_rules! operations {
             /// # Errors
             /// As for `get`.
             pub fn contains(&$self, key: &[u8]) -> Result<bool, ReadError> {
-                Ok($self.get(key)?.is_some())
+                let db = $db;
+                db.core.contains(db.number, key)
             }
 
             /// Stores `value` under `key`, in place of an older one and its expiry. Keys have up to
@@ -784,8 +798,8 @@ macro_rules! operations {
 
             /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says where to go on. From
             /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
-            /// visited at least once. The order is that of the keys' hashes. `visit` runs pinned, as
-            /// if it held a [`Value`].
+            /// visited at least once. The order is that of the keys' hashes. Where values are lent, `visit`
+            /// runs pinned, as if it held a [`Value`]; where they are copied, this is `scan_copied`.
             ///
             /// # Errors
             /// As for `get`.
@@ -815,10 +829,18 @@ macro_rules! operations {
             }
 
             /// Records in the database, those included that have expired and are not yet removed. The sum
-            /// of what all threads have counted; 0 if this thread cannot take part.
+            /// of what all threads have counted; 0 if it cannot be said (see `try_len`).
             pub fn len(&$self) -> u64 {
+                $self.try_len().unwrap_or(0)
+            }
+
+            /// As `len`, and says why if it cannot be said.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn try_len(&$self) -> Result<u64, ReadError> {
                 let db = $db;
-                db.core.len(db.number).unwrap_or(0)
+                db.core.len(db.number)
             }
 
             /// Whether the database holds no record.

@@ -297,3 +297,30 @@ fn a_reading_transaction_passes_the_dead() {
     assert_eq!(read.as_deref(), Some(&b"v"[..]));
     sound(&store, "read");
 }
+
+/// A reader that dies while it copies, or before it has left, is held for nothing: the others write over what
+/// it stood in as soon as it has been reaped.
+#[test]
+fn a_reader_that_dies_leaves_nothing_behind() {
+    type Read = fn(&LogStore);
+    let reads: [(&str, Read); 2] = [
+        ("log.copy.during", |store| {
+            store.get_into(b"k", &mut Vec::new()).map(drop).unwrap()
+        }),
+        ("log.copy.seen", |store| {
+            store.expiry(b"k").map(drop).unwrap()
+        }),
+    ];
+    for (name, read) in reads {
+        let (memory, store) = Memory::new();
+        let value = vec![1; 1 << 20];
+        store.put(b"k", &value).unwrap();
+        let theirs = memory.open_to_read(2);
+        abandon(&memory, 2, name, move || read(&theirs));
+        for _ in 0..200 {
+            store.put(b"k", &value).unwrap();
+        }
+        assert!(store.get(b"k").unwrap().unwrap() == value, "{name}");
+        sound(&store, name);
+    }
+}

@@ -10,6 +10,7 @@ use memory::{CAPACITY, Memory};
 use mneme_log::{
     BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, UpdatePolicy, WriteError,
 };
+use mneme_sys::Access;
 
 const LARGE: usize = 3 << 20;
 const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
@@ -231,5 +232,43 @@ fn what_is_copied_is_what_is_lent() {
                 .unwrap();
         }
         assert_eq!(scanned, there);
+    }
+}
+
+/// An opening that does not lend answers as one that does, and what it returned is held by nobody: the
+/// thread that keeps it fills the store many times over.
+#[test]
+fn an_opening_that_does_not_lend_holds_nothing() {
+    for policy in POLICIES {
+        let (memory, writer) = Memory::with_policy(CAPACITY, policy);
+        for i in 0..1000 {
+            let expiry = Expiry::At(if i % 3 == 0 { 1 } else { u64::MAX >> 8 });
+            writer.put_until(&key(i), &key(i), expiry).unwrap();
+        }
+        let large = vec![7; LARGE];
+        writer.put(b"large", &large).unwrap();
+        let copying = memory.open_to_copy(2, Access::ReadWrite);
+        for i in 0..1001 {
+            let (theirs, ours) = (copying.get(&key(i)).unwrap(), writer.get(&key(i)).unwrap());
+            assert_eq!(theirs.as_deref(), ours.as_deref());
+            assert_eq!(copying.contains(&key(i)).unwrap(), ours.is_some());
+            let expires = ours.map(|_| Expiry::At(u64::MAX >> 8));
+            assert_eq!(copying.expiry(&key(i)).unwrap(), expires);
+        }
+        assert_eq!(copying.len(), writer.len());
+        let kept = copying.get(b"large").unwrap().unwrap();
+        // What visits is not pinned either.
+        copying
+            .get_many(&[b"large"], |_, value| {
+                let value = value.unwrap();
+                for round in 0..2 * CAPACITY / LARGE {
+                    copying.put(b"other", &vec![round as u8; LARGE]).unwrap();
+                    copying.put(b"large", &vec![round as u8; LARGE]).unwrap();
+                }
+                assert!(value == large);
+            })
+            .unwrap();
+        assert!(kept == *large);
+        assert_eq!(copying.check().unwrap().problems, Vec::<String>::new());
     }
 }

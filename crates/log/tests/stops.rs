@@ -10,6 +10,7 @@ use memory::stopped::Stopped;
 use std::collections::HashSet;
 
 use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
+use mneme_sys::Access;
 use mneme_sys::fault::{self, Action, Outcome};
 
 fn key(i: u32) -> [u8; 4] {
@@ -369,7 +370,7 @@ fn what_the_dead_left_is_named_to_those_who_only_read() {
 #[test]
 fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
     type Read = fn(&LogStore) -> Vec<u8>;
-    let reads: [Read; 3] = [
+    let reads: [Read; 6] = [
         |store| {
             let mut value = Vec::new();
             assert!(store.get_into(b"k", &mut value).unwrap());
@@ -389,13 +390,29 @@ fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
                 .unwrap();
             found
         },
+        // Those that an opening which does not lend makes of the others.
+        |store| store.get(b"k").unwrap().unwrap().to_vec(),
+        |store| {
+            let mut found = Vec::new();
+            store
+                .get_many(&[b"k"], |_, value| found = value.unwrap().to_vec())
+                .unwrap();
+            found
+        },
+        |store| {
+            let mut found = Vec::new();
+            store
+                .scan(Cursor::START, usize::MAX, |_, value| found = value.to_vec())
+                .unwrap();
+            found
+        },
     ];
     for read in reads {
         for bytes in [100, 3 << 20] {
             let (memory, store) = Memory::new();
             let value = |round: u32| vec![round as u8; bytes];
             store.put(b"k", &value(1)).unwrap();
-            let theirs = memory.open_to_read(2);
+            let theirs = memory.open_to_copy(2, Access::ReadOnly);
             let stopped = Stopped::at("log.copy.during", 1, move || read(&theirs));
             // Several times what the store holds: it needs what the reader stands in.
             let rounds = (200 << 20) / (bytes + 16) as u32;
@@ -408,4 +425,51 @@ fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
             sound(&store, "");
         }
     }
+}
+
+/// Nor does one that asks for no value: whether a key is there, when it expires, how many there are.
+#[test]
+fn a_reader_that_looks_and_stands_still_holds_up_nobody() {
+    type Look = fn(&LogStore) -> u64;
+    let looks: [Look; 3] = [
+        |store| u64::from(store.contains(b"k").unwrap()),
+        |store| u64::from(store.expiry(b"k").unwrap() == Some(Expiry::Never)),
+        |store| store.try_len().unwrap(),
+    ];
+    for look in looks {
+        let (memory, store) = Memory::new();
+        let theirs = memory.open_to_copy(2, Access::ReadWrite);
+        // What it sees at first, that there is no such key, is not true any more when it goes on.
+        let stopped = Stopped::at("log.copy.seen", 1, move || look(&theirs));
+        let value = vec![1; 1 << 20];
+        for _ in 0..200 {
+            store.put(b"k", &value).unwrap();
+        }
+        assert_eq!(stopped.finish(), 1);
+        sound(&store, "");
+    }
+}
+
+/// A batch of removals that fails half-way says how many it has removed.
+#[test]
+fn what_a_batch_has_removed_before_it_fails_is_counted() {
+    let (memory, store) = Memory::new();
+    let keys: Vec<[u8; 4]> = (0..10_000).map(key).collect();
+    for some in keys.iter().step_by(2) {
+        store.put(some, b"v").unwrap();
+    }
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("log.bucket.locked", 1, move || {
+        theirs.put(&key(9_999), b"v")
+    });
+    let refused = store.remove_many(&keys).unwrap_err();
+    assert!(
+        matches!(refused.source, WriteError::Stalled(_)),
+        "{refused}"
+    );
+    assert!(refused.done > 0 && refused.done < keys.len(), "{refused}");
+    assert_eq!(refused.removed, refused.done.div_ceil(2));
+    stopped.finish().unwrap();
+    assert_eq!(store.try_len().unwrap(), 5_001 - refused.removed as u64);
+    sound(&store, "");
 }

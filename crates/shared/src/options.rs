@@ -221,6 +221,7 @@ impl StoreOptions {
         let builder = LogStore::builder()
             .update_policy(self.policy)
             .evict(self.evict)
+            .lending(self.lending)
             .page_policy(self.pages);
         let builder = match &self.topology {
             Some(topology) => builder.topology(Arc::clone(topology)),

@@ -92,7 +92,7 @@ impl History {
         let pairs: Vec<_> = keys.iter().zip(kept.iter().map(Kept::value)).collect();
         let done = match store.database(db).unwrap().put_many(&pairs) {
             Ok(()) => pairs.len(),
-            Err(BatchError { done, source }) => {
+            Err(BatchError { done, source, .. }) => {
                 let out_of_memory = matches!(source, WriteError::OutOfMemory { .. });
                 assert!(out_of_memory, "{source}");
                 self.refused += 1;

@@ -90,6 +90,14 @@ impl Memory {
         builder.open_in(data, control, liveness).unwrap()
     }
 
+    /// The same, that copies what it reads; it may store to the data, or not.
+    pub fn open_to_copy(&self, process: u32, access: Access) -> LogStore {
+        let (data, control) = self.map(access);
+        let builder = self.builder.clone().lending(false);
+        let liveness = Arc::new(self.script.process(process));
+        builder.open_in(data, control, liveness).unwrap()
+    }
+
     pub fn try_open(&self, process: u32) -> Result<LogStore, mneme_log::OpenError> {
         self.try_open_for(process, Access::ReadWrite)
     }

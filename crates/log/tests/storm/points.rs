@@ -26,7 +26,11 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
 /// the reason, or where it is died at.
-const SPARED: [(&str, &str); 14] = [
+const SPARED: [(&str, &str); 15] = [
+    (
+        "log.copy.",
+        "a reader's, who leaves nothing; `deaths::a_reader_that_dies_leaves_nothing_behind`",
+    ),
     (
         "compact.large.",
         "only in a full store; `gate::moving_large_values`",

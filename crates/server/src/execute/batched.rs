@@ -141,7 +141,7 @@ impl Executor<'_> {
             let result = match self.server.store.database(self.client.database) {
                 Ok(database) => database
                     .put_many(&pairs[from..])
-                    .map_err(|BatchError { done, source }| (done, Failure::from(source))),
+                    .map_err(|BatchError { done, source, .. }| (done, Failure::from(source))),
                 Err(error) => Err((0, Failure::from(error))),
             };
             let stored = match &result {

@@ -16,6 +16,6 @@ pub(super) static DBSIZE: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    call.reply.integer(call.database()?.len() as i64);
+    call.reply.integer(call.database()?.try_len()? as i64);
     Ok(())
 }

@@ -184,7 +184,7 @@ fn cluster(_: &Shared, fields: &mut Fields) -> Outcome {
 
 fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
     for index in 0..server.settings.databases {
-        let keys = server.store.database(index)?.len();
+        let keys = server.store.database(index)?.try_len()?;
         if keys > 0 {
             fields.add(
                 &format!("db{index}"),

@@ -1,0 +1,62 @@
+//! What a read that copies costs beside one that lends and a copy of that, and what a write costs that
+//! such readers may be copying meanwhile.
+//!
+//! `cargo run --release -p mneme-log --example copy_cost -- [value bytes] [rounds] [operation]`
+//!
+//! Prints nanoseconds an operation: the median of the rounds, in one thread, of 10,000 records. With an
+//! operation's name it does that alone, after one round of stores, and without a maintainer: for
+//! counting its instructions.
+
+#![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use mneme_log::LogStore;
+
+const KEYS: u64 = 10_000;
+
+/// Nanoseconds that `operation` takes, called for each key, in an order that no cache would guess.
+fn round(operation: &mut dyn FnMut(&[u8])) -> f64 {
+    let began = Instant::now();
+    for i in 0..KEYS {
+        operation(&(i * 7919 % KEYS).to_be_bytes());
+    }
+    began.elapsed().as_nanos() as f64 / KEYS as f64
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let mut number = |or: usize| args.next().map_or(or, |arg| arg.parse().unwrap());
+    let (bytes, rounds) = (number(100), number(101));
+    let only = args.next();
+    let store = LogStore::builder()
+        .capacity(256 << 20)
+        .maintainer(only.is_none())
+        .open_private()
+        .unwrap();
+    let value = vec![7u8; bytes];
+    let mut copy = Vec::new();
+    let mut put = |key: &[u8]| store.put(key, &value).unwrap();
+    let mut get = |key: &[u8]| drop(black_box(store.get(key).unwrap().unwrap().to_vec()));
+    let mut get_into = |key: &[u8]| {
+        assert!(store.get_into(key, &mut copy).unwrap());
+        black_box(&mut copy);
+    };
+    round(&mut put);
+    let mut operations: Vec<(&str, &mut dyn FnMut(&[u8]), Vec<f64>)> = vec![
+        ("put", &mut put, Vec::new()),
+        ("get and to_vec", &mut get, Vec::new()),
+        ("get_into", &mut get_into, Vec::new()),
+    ];
+    operations.retain(|(name, ..)| only.as_ref().is_none_or(|only| only == name));
+    for _ in 0..rounds {
+        for (_, operation, times) in &mut operations {
+            times.push(round(operation));
+        }
+    }
+    for (name, _, times) in &mut operations {
+        times.sort_by(f64::total_cmp);
+        println!("{name:<16} {:7.1}", times[times.len() / 2]);
+    }
+}
