@@ -102,6 +102,9 @@ impl Process {
 
 impl Core {
     pub(crate) fn processes(&self) -> Vec<Process> {
+        if self.participants.is_forked() {
+            return Vec::new();
+        }
         let held = self.held_locks();
         let epoch = self.participants.epoch().to_u64();
         let attached = self.participants.attached();

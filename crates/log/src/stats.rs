@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_arena::FRAME_BYTES;
-use mneme_sys::PageReport;
+use mneme_sys::{PageKind, PagePolicy, PageReport};
 
 use crate::core::Core;
 use crate::segment::State;
@@ -74,8 +74,43 @@ pub struct Stats {
     pub pages: PageReport,
 }
 
+impl Stats {
+    /// Of a store that is not mapped here.
+    fn unseen() -> Self {
+        Self {
+            capacity: 0,
+            max_capacity: 0,
+            records: 0,
+            live_bytes: 0,
+            stale_bytes: 0,
+            index_bytes: 0,
+            index_used_bytes: 0,
+            head_bytes: 0,
+            overhead_bytes: 0,
+            free_bytes: 0,
+            reserve_bytes: 0,
+            nodes: Vec::new(),
+            moved_bytes: 0,
+            segments: 0,
+            condemned: 0,
+            evicted: 0,
+            evicted_bytes: 0,
+            pages: PageReport {
+                policy: PagePolicy::Small,
+                kind: PageKind::Small,
+                resident_bytes: 0,
+                huge_bytes: 0,
+                warning: None,
+            },
+        }
+    }
+}
+
 impl Core {
     pub(crate) fn stats(&self) -> Stats {
+        if self.participants.is_forked() {
+            return Stats::unseen();
+        }
         let arena = self.arena.stats();
         let mut nodes: Vec<NodeStats> = arena
             .nodes

@@ -424,7 +424,7 @@ impl LogStore {
     }
 
     /// Where the memory is. Costs a look at every log segment's line and every index frame's bitmap,
-    /// takes no locks.
+    /// takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
@@ -439,6 +439,12 @@ impl LogStore {
     /// costs some system calls for each process. Nothing in a forked child.
     pub fn processes(&self) -> Vec<Process> {
         self.core.processes()
+    }
+
+    /// A number that changes whenever a process attaches the store, for reading or for writing: who finds it the same later
+    /// knows that all that was written since was written by those who were there. Takes no lock and stores nothing.
+    pub fn arrivals(&self) -> u64 {
+        self.core.participants.arrivals()
     }
 
     /// Makes this opening the store's server: of all openings in all processes one at a time has the
@@ -536,8 +542,11 @@ impl LogStore {
         Watch::new(Arc::clone(&self.core))
     }
 
-    /// Which records the store forgets when it is full.
+    /// Which records the store forgets when it is full. None in a forked child, which sees no store.
     pub fn eviction(&self) -> Evict {
+        if self.core.participants.is_forked() {
+            return Evict::None;
+        }
         self.core.eviction()
     }
 
@@ -545,9 +554,10 @@ impl LogStore {
     /// before was one that goes by reads too.
     ///
     /// # Errors
-    /// [`WriteError::ReadOnly`], where this opening may only read.
+    /// [`WriteError::ReadOnly`], where this opening may only read; this thread cannot take part.
     pub fn set_eviction(&self, evict: Evict) -> Result<(), WriteError> {
         self.core.may_write()?;
+        self.core.participants.slot()?;
         self.core.set_eviction(evict);
         Ok(())
     }

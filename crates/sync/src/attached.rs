@@ -59,6 +59,19 @@ pub struct ThreadPin {
 }
 
 impl Participants {
+    /// A number that changes with each opening of the region, in whatever process: who finds it the same later knows that
+    /// nobody has come since, though some may have left. A look at each process entry; 0 in a forked child.
+    #[must_use]
+    pub fn arrivals(&self) -> u64 {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return 0;
+        }
+        let entries = inner.map().processes().iter();
+        let incarnations = entries.map(|entry| u64::from(process::read(&entry.state).incarnation));
+        incarnations.sum()
+    }
+
     /// All attached processes, in the order of their entries, each true at some moment of the looking:
     /// some system calls for each of them, and a look at every slot in use. Nothing in a forked child.
     #[must_use]

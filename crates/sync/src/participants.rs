@@ -100,6 +100,13 @@ impl Participants {
         local::find_or_claim(&self.inner, false)
     }
 
+    /// Whether this is a child that was forked from the process that attached. The region, and the data
+    /// that it belongs to, may then not even be mapped.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.inner.is_forked()
+    }
+
     /// The calling thread's slot, claimed on its first call and given back when the thread ends
     /// or the opening is closed. About a nanosecond.
     ///
