@@ -254,11 +254,12 @@ impl OpenError {
     pub fn is_damage(&self) -> bool {
         use mneme_arena::OpenError as Frames;
         use mneme_sync::OpenError as Control;
-        matches!(
-            self,
+        match self {
             OpenError::Corrupt(_)
-                | OpenError::Frames(Frames::Damaged(_) | Frames::Torn { .. })
-                | OpenError::Control(Control::Damaged(_) | Control::Torn { .. })
-        )
+            | OpenError::Frames(Frames::Damaged(_) | Frames::Torn { .. })
+            | OpenError::Control(Control::Damaged(_) | Control::Torn { .. }) => true,
+            OpenError::Control(Control::Header(header)) => header.is_damage(),
+            _ => false,
+        }
     }
 }

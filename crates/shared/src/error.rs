@@ -1,5 +1,7 @@
 //! What can go wrong, one enum a family of operations.
 
+use std::io::ErrorKind;
+
 use mneme_log::{GrowError, OpenError, RoleError, UpdatePolicy, WriteError};
 use mneme_space::{
     CreateWithError, DescriptionError, MapError, NoteError, OpenError as SegmentError,
@@ -30,21 +32,20 @@ impl AttachError {
         matches!(self, Self::Segment(SegmentError::NotFound { .. }))
     }
 
-    /// Whether the store's content contradicts itself.
+    /// Whether the store's content contradicts itself, or a part of it is lost.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        use mneme_sys::HeaderError;
         match self {
             Self::Store(error) => error.is_damage(),
+            Self::Segment(SegmentError::Header { source, .. }) => source.is_damage(),
             Self::Segment(error) => matches!(
                 error,
                 SegmentError::Truncated { .. }
                     | SegmentError::Description(DescriptionError::Damaged { .. })
-                    | SegmentError::Header {
-                        source: HeaderError::Magic { .. } | HeaderError::Damaged { .. },
-                        ..
-                    }
             ),
+            // Of the files that are opened to map a segment, data that are gone have their own error: this is the control
+            // file.
+            Self::Map(MapError::File(error)) => error.source.kind() == ErrorKind::NotFound,
             Self::Map(_) | Self::Registry(_) => false,
         }
     }

@@ -2,13 +2,17 @@
 //!
 //! A server must come up again whatever happened to the last one. What kills it each time it starts can only lie in the
 //! store, so starts are counted until one has settled; after three that did not, the store is checked from end to end,
-//! and one that is damaged is set aside under another name, where it can be looked at, and replaced by an empty one.
+//! and one that is damaged, or that no check of three lived through, is set aside under another name, where it can be
+//! looked at, and replaced by an empty one.
+//!
+//! **One start at a time is counted**: it holds the count before it touches the store. Who comes while another serves, or
+//! begins to, touches neither.
 
 use std::ops::Deref;
 use std::time::Duration;
 
 use mneme_log::{RoleError, ServerRole, UpdatePolicy};
-use mneme_space::{Access, OpenError, Registry, Segment};
+use mneme_space::{Access, NoteError, OpenError, Registry, Segment};
 use mneme_sys::{Clock, SystemClock};
 
 use crate::StoreOptions;
@@ -71,8 +75,11 @@ impl Opening {
             match Segment::open(registry, name) {
                 Err(OpenError::NotFound { .. }) => match self.options.make(registry, name) {
                     Ok(segment) => {
+                        let starts = turn(registry, name)?;
                         let store = self.options.attach_segment(segment, Access::ReadWrite)?;
-                        return self.serve(store, found);
+                        return self
+                            .serve(store, starts, found)
+                            .map_err(|refused| refused.1);
                     }
                     // Another was faster: it is there now.
                     Err(taken) if taken.is_taken() => {}
@@ -83,7 +90,7 @@ impl Opening {
                     cleaned = true;
                 }
                 opened => match self.attach(registry, name, opened)? {
-                    Attached::Served(served) => return Ok(served),
+                    Attached::Served(served) => return Ok(*served),
                     Attached::SetAside(name) => found = Found::Replaced(name),
                 },
             }
@@ -96,7 +103,7 @@ impl Opening {
         name: &str,
         opened: Result<Segment, OpenError>,
     ) -> Result<Attached, ServeError> {
-        let starts = Starts::of(registry, name);
+        let starts = turn(registry, name)?;
         let failed = starts.failed()?;
         mneme_sys::fault!("shared.serve.begun");
         starts.note(failed.saturating_add(1))?;
@@ -121,17 +128,24 @@ impl Opening {
             }
         };
         if failed < CHECKED_AFTER {
-            let served = self.serve(store, Found::Attached);
-            if served.is_err() {
-                // That was no fault of the store.
-                starts.note(failed)?;
-            }
-            return served.map(Attached::Served);
+            return match self.serve(store, starts, Found::Attached) {
+                Ok(served) => Ok(Attached::Served(Box::new(served))),
+                Err(refused) => {
+                    let (starts, refused) = *refused;
+                    // That was no fault of the store.
+                    starts.note(failed)?;
+                    Err(refused)
+                }
+            };
         }
-        match store.check() {
+        let checked = store.check();
+        mneme_sys::fault!("shared.serve.checked");
+        match checked {
             Ok(report) if report.is_sound() => {
                 starts.note(0)?;
-                self.serve(store, Found::Checked).map(Attached::Served)
+                let served = self.serve(store, starts, Found::Checked);
+                let served = served.map_err(|refused| refused.1)?;
+                Ok(Attached::Served(Box::new(served)))
             }
             // What the report says of the damage `mneme segment check` says again.
             Ok(_) => {
@@ -146,10 +160,35 @@ impl Opening {
         }
     }
 
-    /// Takes the server's place, if the store is as it was asked for.
-    fn serve(&self, store: SharedStore, found: Found) -> Result<Served, ServeError> {
+    /// Takes the server's place, if the store is as it was asked for; gives the count back if it is not.
+    fn serve(
+        &self,
+        store: SharedStore,
+        starts: Starts,
+        found: Found,
+    ) -> Result<Served, Box<(Starts, ServeError)>> {
+        match self.role(&store) {
+            Ok(role) => Ok(Served {
+                _role: role,
+                store,
+                starts,
+                found,
+            }),
+            Err(refused) => Err(Box::new((starts, refused))),
+        }
+    }
+
+    fn role(&self, store: &SharedStore) -> Result<ServerRole, ServeError> {
         let name = store.segment().name().to_string();
-        let role = role(&store, &name)?;
+        let role = patiently(|| match store.take_server_role() {
+            Ok(role) => Ok(Ok(role)),
+            Err(taken @ RoleError::Taken { .. }) => Ok(Err(taken)),
+            Err(source) => Err(source),
+        });
+        let role = match role {
+            Ok(Ok(role)) => role,
+            Ok(Err(source)) | Err(source) => return Err(ServeError::Role { name, source }),
+        };
         if let Some(asked) = self.policy
             && store.update_policy() != asked
         {
@@ -175,30 +214,36 @@ impl Opening {
                 return Err(ServeError::Grow { name, source });
             }
         }
-        let starts = Starts::of(store.segment().registry(), &name);
-        Ok(Served {
-            _role: role,
-            store,
-            starts,
-            found,
-        })
+        Ok(role)
     }
 }
 
-/// Takes the server's place. One that has just been killed may take a moment to be gone.
-fn role(store: &SharedStore, name: &str) -> Result<ServerRole, ServeError> {
+/// Takes the count of starts, before the store is touched.
+fn turn(registry: &Registry, name: &str) -> Result<Starts, ServeError> {
+    let taken = patiently(|| Ok::<_, NoteError>(Starts::take(registry, name)?.ok_or(())))?;
+    taken.map_err(|()| {
+        // Who it is can be seen once it serves.
+        let store = SharedStore::attach(registry, name).ok();
+        let processes = store.map_or_else(Vec::new, |store| store.processes());
+        let server = processes.iter().find(|process| process.serves);
+        ServeError::Role {
+            name: name.to_owned(),
+            source: RoleError::Taken {
+                pid: server.map_or(0, |process| process.pid),
+            },
+        }
+    })
+}
+
+/// Asks until it is given, for a second at most: a server that has just been killed may take a moment to be gone.
+fn patiently<T, R, E>(mut ask: impl FnMut() -> Result<Result<T, R>, E>) -> Result<Result<T, R>, E> {
     let begun = SystemClock.now_ns();
     loop {
-        match store.take_server_role() {
-            Ok(role) => return Ok(role),
-            Err(RoleError::Taken { .. }) if SystemClock.now_ns() - begun < LEAVING_NS => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(source) => {
-                let name = name.to_owned();
-                return Err(ServeError::Role { name, source });
-            }
+        let answer = ask()?;
+        if answer.is_ok() || SystemClock.now_ns() - begun >= LEAVING_NS {
+            return Ok(answer);
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -213,6 +258,7 @@ fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
         match registry.rename_segment(name, &aside) {
             Ok(()) => {
                 mneme_sys::fault!("shared.serve.aside");
+                Starts::forget(registry, &aside)?;
                 return Ok(Attached::SetAside(aside));
             }
             Err(taken) if taken.is_taken() => number += 1,
@@ -227,7 +273,7 @@ fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
 const FRAME: u64 = mneme_sys::FRAME as u64;
 
 enum Attached {
-    Served(Served),
+    Served(Box<Served>),
     /// Under this name.
     SetAside(String),
 }

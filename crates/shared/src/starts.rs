@@ -1,9 +1,13 @@
 //! How often the last starts of a server on a segment failed, noted beside the segment.
 //!
 //! A start is noted before the store is touched and forgotten once the server has settled: who dies in between leaves
-//! the note. Only the serving process writes it, and what it says decides about a check, never about data alone.
+//! the note. **Only who holds the note writes it, from before he touches the store until he serves it no more**: a start
+//! beside a server that is well, whatever becomes of that start, is none that failed. What the note says decides about a
+//! check, never about data alone.
 
-use mneme_space::{NoteError, Registry};
+use std::io::ErrorKind;
+
+use mneme_space::{NoteError, NoteHold, Registry};
 
 /// Failed starts after which a store is checked before it is served again.
 pub(crate) const CHECKED_AFTER: u32 = 3;
@@ -12,26 +16,33 @@ pub(crate) const CHECKED_AFTER: u32 = 3;
 /// may have lost its patience with the first.
 pub(crate) const GIVEN_UP_AFTER: u32 = 6;
 
-/// The note of one segment.
-#[derive(Debug, Clone)]
+/// The note of one segment, this opening's as long as it lives.
+#[derive(Debug)]
 pub(crate) struct Starts {
     registry: Registry,
     segment: String,
+    _hold: NoteHold,
 }
 
 const NOTE: &str = "starts";
 
 impl Starts {
-    pub(crate) fn of(registry: &Registry, segment: &str) -> Self {
-        Self {
+    /// Takes the note; `None`: another has it, who serves the segment or begins to.
+    pub(crate) fn take(registry: &Registry, segment: &str) -> Result<Option<Self>, NoteError> {
+        let hold = registry.hold_note(segment, NOTE)?;
+        Ok(hold.map(|_hold| Self {
             registry: registry.clone(),
             segment: segment.to_owned(),
-        }
+            _hold,
+        }))
     }
 
     /// Starts that failed in a row. What cannot be read as a number counts as none.
     pub(crate) fn failed(&self) -> Result<u32, NoteError> {
-        let text = self.registry.note(&self.segment, NOTE)?;
+        let text = match self.registry.note(&self.segment, NOTE) {
+            Err(NoteError::File(error)) if error.source.kind() == ErrorKind::InvalidData => None,
+            read => read?,
+        };
         Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
     }
 
@@ -39,5 +50,10 @@ impl Starts {
     pub(crate) fn note(&self, failed: u32) -> Result<(), NoteError> {
         let text = (failed > 0).then(|| format!("{failed}\n"));
         self.registry.set_note(&self.segment, NOTE, text.as_deref())
+    }
+
+    /// The segment has been set aside under another name, where its next start is the first.
+    pub(crate) fn forget(registry: &Registry, aside: &str) -> Result<(), NoteError> {
+        registry.set_note(aside, NOTE, None)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! **The old segment keeps its name until the new one is whole, and its content until the caller removes it.** The new
 //! one is made beside it as `NAME.upgrade`, all records of all databases are copied with their expiries, and two renames
-//! follow: the old one's to `NAME.old`, the new one's to `NAME`. Whoever dies before the first leaves a copy, with which
+//! follow: the old one's to `NAME.old`, the new one's to `NAME`. Who attaches the old one meanwhile may write what the
+//! copy does not have: then the names stay. Whoever dies before the first leaves a copy, with which
 //! the next upgrade begins anew; whoever dies between the two leaves no `NAME`, which the next upgrade completes.
 
 use mneme_log::{Cursor, DATABASES, ReadError, RoleError, WriteError};
@@ -30,6 +31,11 @@ pub enum UpgradeError {
         "{0} other processes are attached to the store, and could write meanwhile; end them first"
     )]
     Attached(usize),
+    /// Another process has attached the store meanwhile.
+    #[error(
+        "a process has attached the store while it was copied, and may have changed it; end it and begin again"
+    )]
+    Visited,
     /// The copy of an earlier upgrade, or the old store, cannot be removed or is in use.
     #[error("what an earlier upgrade left cannot be removed: {0}")]
     Leftover(#[from] RemoveError),
@@ -86,13 +92,27 @@ impl StoreOptions {
         if others > 0 {
             return Err(UpgradeError::Attached(others));
         }
+        let arrivals = from.arrivals();
         let to = self.create(registry, &new)?;
         mneme_sys::fault!("shared.upgrade.made");
         copy(&from, &to)?;
         let records = count(&to)?;
         mneme_sys::fault!("shared.upgrade.copied");
+        let is_visited = from.arrivals() != arrivals;
         drop((role, from, to));
+        if is_visited {
+            return Err(UpgradeError::Visited);
+        }
+        mneme_sys::fault!("shared.upgrade.looked");
         registry.rename_segment(name, &old)?;
+        // Who came between the two looks and has left again is seen here, as the one before this opening.
+        let again = options.attach(registry, &old, Access::ReadWrite)?;
+        let is_visited = again.arrivals() != arrivals + 1;
+        drop(again);
+        if is_visited {
+            registry.rename_segment(&old, name)?;
+            return Err(UpgradeError::Visited);
+        }
         mneme_sys::fault!("shared.upgrade.between");
         registry.rename_segment(&new, name)?;
         Ok(Upgraded { records, old })

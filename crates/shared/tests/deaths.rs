@@ -21,13 +21,20 @@ const RECORDS: u32 = 1_000;
 enum Operation {
     /// Serves a store that is there.
     Serve,
+    /// Serves one that is sound and failed to start three times.
+    Check,
     /// Serves one that is damaged and failed to start three times.
     Replace,
     /// Lays one out anew.
     Upgrade,
 }
 
-const ALL: [Operation; 3] = [Operation::Serve, Operation::Replace, Operation::Upgrade];
+const ALL: [Operation; 4] = [
+    Operation::Serve,
+    Operation::Check,
+    Operation::Replace,
+    Operation::Upgrade,
+];
 
 /// A registry of a test's own, which goes with it.
 struct Scene(PathBuf);
@@ -61,6 +68,8 @@ impl Scene {
         if operation == Operation::Replace {
             let file = std::fs::File::options().write(true).open(data).unwrap();
             file.write_all_at(&[0xa5; 64], 128).unwrap();
+        }
+        if matches!(operation, Operation::Check | Operation::Replace) {
             registry.set_note("s", "starts", Some("3\n")).unwrap();
         }
     }
@@ -79,7 +88,7 @@ fn options() -> StoreOptions {
 impl Operation {
     fn perform(self, registry: &Registry) {
         match self {
-            Self::Serve | Self::Replace => {
+            Self::Serve | Self::Check | Self::Replace => {
                 let opening = Opening {
                     options: options(),
                     ..Opening::default()
@@ -136,7 +145,11 @@ impl Operation {
             ..Opening::default()
         };
         let served = opening.open(registry, "s").unwrap();
-        assert_eq!(*served.found(), Found::Attached, "{context}");
+        let expected = match self {
+            Self::Check => Found::Checked,
+            _ => Found::Attached,
+        };
+        assert_eq!(*served.found(), expected, "{context}");
         for i in 0..RECORDS {
             let database = served.database(i as usize % 3).unwrap();
             let found = database.get(&i.to_le_bytes()).unwrap();

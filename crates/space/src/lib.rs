@@ -141,7 +141,7 @@ pub use name::Name;
 pub use ptr::{Ptr, PtrError};
 pub use registry::{Finding, Registry, RegistryOptions};
 pub use root::RootError;
-pub use segment::note::NoteError;
+pub use segment::note::{NoteError, NoteHold};
 pub use segment::{
     Backing, Condition, Contents, ContentsInfo, Parts, Presence, Segment, SegmentBuilder,
     SegmentInfo,

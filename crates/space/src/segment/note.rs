@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use crate::{FileError, Name, NameError, Registry};
+use crate::registry::lock::Lock;
+use crate::{FileError, Name, NameError, Registry, RegistryError};
 
 /// Why a note could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,24 @@ pub enum NoteError {
     /// The file system refused something; there may be no such segment.
     #[error(transparent)]
     File(#[from] FileError),
+    /// It cannot be found out whether another has the note for itself.
+    #[error(transparent)]
+    Hold(#[from] RegistryError),
+}
+
+/// The right to a note, of one opening in all processes: the kernel takes it from the dead. Nobody is kept from reading
+/// or writing the note who does not ask.
+///
+/// It is of the segment's directory, and goes with it when the segment is renamed. A forked child does not have it.
+#[must_use = "dropping it lets others have the note at once"]
+pub struct NoteHold {
+    _lock: Lock,
+}
+
+impl std::fmt::Debug for NoteHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NoteHold")
+    }
 }
 
 impl Registry {
@@ -49,6 +68,16 @@ impl Registry {
         fs::write(&aside, text).map_err(FileError::at("write", &aside))?;
         fs::rename(&aside, &path).map_err(FileError::at("replace", &path))?;
         Ok(())
+    }
+
+    /// Takes the note of that name for this opening alone; `None` if another has it, in whatever process. It never waits.
+    ///
+    /// # Errors
+    /// There is no such segment, or it is another user's.
+    pub fn hold_note(&self, segment: &str, note: &str) -> Result<Option<NoteHold>, NoteError> {
+        let path = self.note_path(segment, note)?.with_extension("lock");
+        let lock = Lock::create(&path)?;
+        Ok(lock.map(|_lock| NoteHold { _lock }))
     }
 
     fn note_path(&self, segment: &str, note: &str) -> Result<std::path::PathBuf, NameError> {

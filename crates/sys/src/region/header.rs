@@ -98,6 +98,19 @@ pub enum HeaderError {
     Region(#[from] RegionError),
 }
 
+impl HeaderError {
+    /// Whether there is no such header, or it contradicts itself, as opposed to being of another version, or not to be had.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Magic { .. } | Self::Damaged { .. } => true,
+            // Shorter than a header.
+            Self::Region(error) => matches!(error, RegionError::OutOfBounds { .. }),
+            Self::Format { .. } | Self::Layout { .. } => false,
+        }
+    }
+}
+
 fn text(magic: &[u8; 8]) -> String {
     String::from_utf8_lossy(magic).trim_end().to_owned()
 }
