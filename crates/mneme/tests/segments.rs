@@ -10,6 +10,8 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -201,6 +203,125 @@ fn servers_that_are_killed_at_once_do_not_cost_a_sound_segment() {
     );
 }
 
+/// Where a server's failed starts are noted.
+fn note(registry: &Registry) -> PathBuf {
+    registry.root.join("segments/default/starts.note")
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("not within 30 s: {what}");
+}
+
+#[test]
+fn a_start_beside_a_server_that_is_well_counts_as_none() {
+    let registry = Registry::new("segment", "beside");
+    let serving = Serving::start(serve(&registry, &[]));
+    wait_until("it has settled", || !note(&registry).exists());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| refused(&registry, &[]));
+        }
+    });
+    assert!(!note(&registry).exists());
+    // Nor one that does not live to be refused.
+    for _ in 0..4 {
+        let mut impatient = serve(&registry, &[]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        impatient.kill().unwrap();
+        impatient.wait().unwrap();
+        assert!(!note(&registry).exists());
+    }
+    drop(serving);
+    assert!(!note(&registry).exists());
+}
+
+#[test]
+fn a_sound_segment_is_not_given_up_because_a_check_was_broken_off() {
+    let registry = Registry::new("segment", "broken-off");
+    let mut serving = Serving::start(serve(&registry, &[]));
+    assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
+    // As they are noted of the starts that did not live: three, and two that were checking.
+    for (failed, found) in [("3", "checked"), ("5", "checked"), ("6", "set aside as")] {
+        serving.signal("-KILL");
+        serving.end();
+        std::fs::write(note(&registry), failed).unwrap();
+        serving = Serving::start(serve(&registry, &[]));
+        assert!(serving.banner.contains(found), "{}", serving.banner);
+    }
+    // What was set aside begins anew there.
+    let aside = registry.root.join("segments/default.quarantine-1");
+    assert!(aside.join("meta").exists() && !aside.join("starts.note").exists());
+}
+
+#[test]
+fn a_segment_without_its_control_file_is_set_aside_too() {
+    for (number, harm) in ["remove", "empty", "overwrite"].iter().enumerate() {
+        let registry = Registry::new("segment", &format!("control-{number}"));
+        drop(Serving::start(serve(&registry, &[])));
+        // Not even text.
+        std::fs::write(note(&registry), [0xff, 0xfe]).unwrap();
+        let control = registry.root.join("segments/default/control");
+        match *harm {
+            "remove" => std::fs::remove_file(&control).unwrap(),
+            "empty" => std::fs::write(&control, b"").unwrap(),
+            _ => {
+                let file = std::fs::File::options().write(true).open(&control).unwrap();
+                file.write_all_at(&[0xa5; 4096], 0).unwrap();
+            }
+        }
+        for _ in 0..3 {
+            refused(&registry, &[]);
+        }
+        let fresh = Serving::start(serve(&registry, &[]));
+        assert!(
+            fresh.banner.contains("default.quarantine-1"),
+            "{harm}: {}",
+            fresh.banner
+        );
+    }
+}
+
+/// The part of a successor that is given the segment and dies.
+fn takes_over_and_dies(registry: &Registry) {
+    let socket = registry.root.join("segments/default/server.sock");
+    let mut server = UnixStream::connect(socket).unwrap();
+    server
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut said = [0; 256];
+    server.write_all(b"hand over 1\n").unwrap();
+    assert!(server.read(&mut said).unwrap() > 0);
+    server.write_all(b"take\n").unwrap();
+    let bytes = server.read(&mut said).unwrap();
+    assert_eq!(&said[..bytes], b"yours\n");
+}
+
+#[test]
+fn a_server_whose_successors_die_keeps_nothing_of_them() {
+    let registry = Registry::new("segment", "dying");
+    let serving = Serving::start(serve(&registry, &[]));
+    let process = PathBuf::from(format!("/proc/{}", serving.process.id()));
+    let has = |what: &str| std::fs::read_dir(process.join(what)).unwrap().count();
+    assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
+    let socket = registry.root.join("segments/default/server.sock");
+    wait_until("it can be taken over", || socket.exists());
+    let (threads, descriptors) = (has("task"), has("fd"));
+    for _ in 0..3 {
+        takes_over_and_dies(&registry);
+        assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
+        wait_until("it can be taken over again", || socket.exists());
+    }
+    wait_until("all of it is given back", || {
+        has("task") <= threads && has("fd") <= descriptors
+    });
+}
+
 /// Connects, asks and leaves until told to stop; how often, and what went wrong.
 fn clients_come_and_go(port: u16, stop: &AtomicBool) -> (u32, Vec<String>) {
     let (mut served, mut wrong) = (0, Vec::new());
@@ -338,6 +459,16 @@ fn a_stopped_process_is_named_and_ended() {
     assert_eq!(serving.end().0, None);
     let next = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&next, "GET a\r\n", 7), "$1\r\n1\r\n");
+    // Of one that is dead there is nothing to end: its number may be another's.
+    let pid = next.process.id().to_string();
+    next.signal("-KILL");
+    next.end();
+    let told = registry.done(&["unstick", "default", "--end", &pid]);
+    assert_eq!(told, "no process has it\n");
+    for option in ["--rebuild", "--accept"] {
+        let error = registry.refused(&["unstick", "default", option]);
+        assert!(error.contains("nothing was done"), "{error}");
+    }
 }
 
 #[test]

@@ -15,12 +15,13 @@
 //!
 //! From the first answer on both have the listening sockets, so that connections wait in their queues and are never
 //! refused. A successor that dies or gives up before it serves is noticed by the end of its connection: the server takes
-//! everything back and goes on. Clients that are connected are answered what they have sent and then disconnected, as
+//! everything back and goes on, as it does if the next word takes more than 30 s. Only where the successor has the segment
+//! by then and lives (it is stopped, for instance), nobody can serve: the server waits for it to go on or to end. Clients that are connected are answered what they have sent and then disconnected, as
 //! by a restart.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -65,6 +66,15 @@ pub enum HandoverError {
     /// It speaks otherwise.
     #[error("the server's answer makes no sense: {0:?}; is it of another version?")]
     Nonsense(String),
+}
+
+impl HandoverError {
+    /// Whether the other side is there and has just not said its next word in time.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        let late = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
+        matches!(self, Self::Broken(error) if late.contains(&error.kind()))
+    }
 }
 
 /// Listening sockets on their way from one server to the next.
@@ -226,6 +236,8 @@ impl Taken {
 /// The server's side: its socket in the segment's directory, until it is dropped.
 pub struct HandoverSocket {
     path: PathBuf,
+    /// What the thread listens on, once more.
+    listener: UnixStream,
     requests: Receiver<Talk>,
 }
 
@@ -249,15 +261,22 @@ impl HandoverSocket {
         let listener = UnixListener::bind(reached)?;
         drop(held);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        // The standard library closes connections for both sides, and no listeners; to the kernel both are sockets.
+        let again = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let (send, requests) = mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name("mneme-handover".to_owned())
             .spawn(move || {
                 for stream in listener.incoming() {
                     // An accept fails for want of descriptors, too: not in a loop without a pause.
-                    let Ok(stream) = stream else {
-                        std::thread::sleep(Duration::from_millis(100));
-                        continue;
+                    let stream = match stream {
+                        Ok(stream) => stream,
+                        // It was dropped.
+                        Err(closed) if closed.kind() == ErrorKind::InvalidInput => return,
+                        Err(_) => {
+                            std::thread::sleep(Duration::from_millis(100));
+                            continue;
+                        }
                     };
                     match answer(stream, &stopper) {
                         Ok(talk) => {
@@ -270,7 +289,11 @@ impl HandoverSocket {
                     }
                 }
             })?;
-        Ok(Self { path, requests })
+        Ok(Self {
+            path,
+            listener: again,
+            requests,
+        })
     }
 
     /// The successor for whom the server has retired. The socket is gone then: the next one is the successor's.
@@ -283,6 +306,8 @@ impl Drop for HandoverSocket {
     fn drop(&mut self) {
         // A successor makes one of his own, after he has been told that the segment is his.
         let _ = fs::remove_file(&self.path);
+        // Whoever is in the queue is sent away, and the thread ends: a server that goes on has another.
+        let _ = self.listener.shutdown(Shutdown::Both);
     }
 }
 
@@ -291,8 +316,16 @@ impl Request {
     ///
     /// # Errors
     /// He does not: the caller is to go on.
-    pub fn grant(mut self) -> Result<(), HandoverError> {
+    pub fn grant(&mut self) -> Result<(), HandoverError> {
         self.0.say(YOURS)?;
+        self.serves()
+    }
+
+    /// Waits on for a successor who was told, and may have the segment already.
+    ///
+    /// # Errors
+    /// He does not serve: he is [late](HandoverError::is_late), or gone.
+    pub fn serves(&mut self) -> Result<(), HandoverError> {
         self.0.expect(SERVING)
     }
 }

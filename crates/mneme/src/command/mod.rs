@@ -95,7 +95,7 @@ fn with_causes(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let words = error.to_string();
-        if !text.ends_with(&words) {
+        if !text.contains(&words) {
             text.push_str(": ");
             text.push_str(&words);
         }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mneme::server::{
-    Ended, Handover, HandoverError, HandoverSocket, Listeners, Opening, ServeError, Server,
-    StartError, Stopper, StoreOptions, Taken,
+    Ended, Handover, HandoverError, HandoverSocket, Listeners, Opening, Request, ServeError,
+    Server, StartError, Stopper, StoreOptions, Taken,
 };
 use mneme::{AttachError, MIN_CAPACITY, SharedStore, UpdatePolicy};
+use mneme_shared::ServeError as SegmentError;
 use mneme_space::{Backing, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -184,6 +185,8 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         _ => None,
     };
     let mut listeners = None;
+    // Who has been given the segment and has not said that he serves.
+    let mut successor: Option<Request> = None;
     loop {
         let mut next = server.clone();
         let mut told = None;
@@ -194,7 +197,22 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         if let Some(sockets) = listeners.take() {
             next = next.listeners(sockets);
         }
-        let running = next.start()?;
+        let running = loop {
+            match (next.clone().start(), &mut successor) {
+                (Err(StartError::Segment(SegmentError::Role { .. })), Some(late)) => {
+                    // He has it, and may be stopped: nobody else can serve until he goes on or ends.
+                    match late.serves() {
+                        Ok(()) => return handed_over(),
+                        Err(_) if stopping.is_signalled() => return Ok(()),
+                        Err(error) if error.is_late() => {}
+                        Err(_) => successor = None,
+                    }
+                }
+                (started, _) => break started?,
+            }
+        };
+        // One that is late finds that out by the end of the connection.
+        successor = None;
         stopping.stops(running.stopper());
         let socket = registry
             .as_ref()
@@ -208,18 +226,23 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
             break;
         };
         match socket.and_then(HandoverSocket::into_request) {
-            Some(successor) => match successor.grant() {
-                Ok(()) => {
-                    tracing::info!("handed over");
-                    return Ok(());
+            Some(mut request) => match request.grant() {
+                Ok(()) => return handed_over(),
+                Err(error) => {
+                    tracing::warn!(%error, "the successor does not serve; going on");
+                    successor = error.is_late().then_some(request);
                 }
-                Err(error) => tracing::warn!(%error, "the successor does not serve; going on"),
             },
             None => tracing::warn!("the successor is gone; going on"),
         }
         listeners = Some(sockets);
     }
     tracing::info!("stopped");
+    Ok(())
+}
+
+fn handed_over() -> Result<(), Error> {
+    tracing::info!("handed over");
     Ok(())
 }
 
@@ -325,6 +348,10 @@ impl Stopping {
             stopper.stop();
         }
         now.stopper = Some(stopper);
+    }
+
+    fn is_signalled(&self) -> bool {
+        self.lock().already
     }
 
     fn lock(&self) -> MutexGuard<'_, Signalled> {

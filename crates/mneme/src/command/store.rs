@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use mneme::{Access, Process, Registry, SharedStore, StoreOptions, UpdatePolicy};
+use mneme::{Access, Life, Process, Registry, SharedStore, StoreOptions, UpdatePolicy};
 use mneme_shared::CONTENTS;
 use mneme_space::Segment;
 use serde_json::{Value, json};
@@ -78,10 +78,10 @@ fn process_as_json(process: &Process) -> Value {
 
 fn state(process: &Process) -> String {
     match (process.life, process.state) {
-        (mneme::Life::Alive, Some(state)) => state.to_string(),
-        (mneme::Life::Alive, None) => "alive, and not to be seen from here".to_owned(),
-        (mneme::Life::Dead, _) => "dead, and not yet repaired after".to_owned(),
-        (mneme::Life::Reaping, _) => "dead, and being repaired after".to_owned(),
+        (Life::Alive, Some(state)) => state.to_string(),
+        (Life::Alive, None) => "alive, and not to be seen from here".to_owned(),
+        (Life::Dead, _) => "dead, and not yet repaired after".to_owned(),
+        (Life::Reaping, _) => "dead, and being repaired after".to_owned(),
     }
 }
 
@@ -154,10 +154,18 @@ pub fn unstick(
     // For reading only, as long as nobody is to be ended: it may stand still.
     let store = SharedStore::attach(registry, name)?;
     if let Some(pid) = end {
-        if !others(&store).iter().any(|process| process.pid == pid) {
+        let others = others(&store);
+        let all_of_it = others.iter().filter(|process| process.pid == pid);
+        let lives: Vec<bool> = all_of_it
+            .map(|process| process.life == Life::Alive)
+            .collect();
+        if lives.is_empty() {
             return Err(format!("process {pid} does not have {name}; nothing was done").into());
         }
-        mneme_sys::end_process(pid)?;
+        // The number of one that is dead may be another's by now: only what it left is to be repaired.
+        if lives.contains(&true) {
+            end_one_of_ours(pid, &store)?;
+        }
         drop(store);
         // Repairs what it left, as whoever comes next would.
         let options = StoreOptions::new().maintainer(false);
@@ -174,6 +182,22 @@ pub fn unstick(
         return told(&store, name, json);
     }
     told(&store, name, json)
+}
+
+/// Ends a process if it has the store's data mapped: what it says of itself is its number where it lives, which may be
+/// another process' here.
+fn end_one_of_ours(pid: u32, store: &SharedStore) -> Result<(), Box<dyn Error>> {
+    let identity = store.segment().uuid().to_string();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))
+        .map_err(|error| format!("cannot see what process {pid} has: {error}; nothing was done"))?;
+    if !maps.contains(&identity) {
+        return Err(format!(
+            "process {pid} of this machine is another than the one that has the store, which lives in another container; \
+             nothing was done"
+        )
+        .into());
+    }
+    Ok(mneme_sys::end_process(pid)?)
 }
 
 fn told(store: &SharedStore, name: &str, json: bool) -> Result<(), Box<dyn Error>> {

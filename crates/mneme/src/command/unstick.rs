@@ -42,13 +42,28 @@ struct Recovery {
     from: Option<String>,
 }
 
+impl Recovery {
+    fn is_asked(&self) -> bool {
+        self.accept || self.rebuild || self.from.is_some()
+    }
+}
+
 /// Does it, and prints what came of it.
 pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let segment = Segment::open(registry, &arguments.name)?;
     if store::is_one(&segment) {
         let Arguments {
-            name, end, json, ..
+            name,
+            recovery,
+            end,
+            json,
         } = arguments;
+        if recovery.is_asked() {
+            return Err(
+                "a store is never poisoned: what the dead leave in it is repaired by whoever comes next; nothing was done"
+                    .into(),
+            );
+        }
         return store::unstick(registry, &name, end, json);
     }
     if arguments.end.is_some() {
@@ -61,12 +76,7 @@ pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Erro
         Condition::Poisoned => recover(registry, &segment, &arguments.recovery)?,
         Condition::Whole | Condition::Held { .. } => None,
     };
-    let Recovery {
-        accept,
-        rebuild,
-        from,
-    } = &arguments.recovery;
-    if (*accept || *rebuild || from.is_some()) && recovered.is_none() {
+    if arguments.recovery.is_asked() && recovered.is_none() {
         return Err(format!("nothing was done: {}", described(&segment, found)).into());
     }
     let now = segment.condition()?;
