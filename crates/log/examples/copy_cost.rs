@@ -25,6 +25,9 @@ fn round(operation: &mut dyn FnMut(&[u8])) -> f64 {
     began.elapsed().as_nanos() as f64 / KEYS as f64
 }
 
+/// What is timed, for one key.
+type Operation<'a> = &'a mut dyn FnMut(&[u8]);
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let mut number = |or: usize| args.next().map_or(or, |arg| arg.parse().unwrap());
@@ -44,7 +47,7 @@ fn main() {
         black_box(&mut copy);
     };
     round(&mut put);
-    let mut operations: Vec<(&str, &mut dyn FnMut(&[u8]), Vec<f64>)> = vec![
+    let mut operations: Vec<(&str, Operation<'_>, Vec<f64>)> = vec![
         ("put", &mut put, Vec::new()),
         ("get and to_vec", &mut get, Vec::new()),
         ("get_into", &mut get_into, Vec::new()),

@@ -111,6 +111,15 @@ impl Backing {
         !self.shareable
     }
 
+    /// The heap gives all of it at once.
+    pub(super) fn is_lazy(&self) -> bool {
+        false
+    }
+
+    pub(super) fn reserve(&self, _range: Range<usize>) -> Result<(), RegionError> {
+        Ok(())
+    }
+
     pub(super) fn memfd(
         _name: &str,
         _max: usize,

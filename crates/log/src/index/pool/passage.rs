@@ -12,7 +12,7 @@ use crate::store::LogStore;
 use crate::{Builder, control_bytes};
 
 /// Bytes at first, and those that it takes to have two shards.
-const CAPACITY: usize = 64 << 20;
+const CAPACITY: usize = 256 << 20;
 const MAX: usize = 1 << 30;
 
 struct World {
