@@ -123,6 +123,11 @@ impl Listener {
         }
     }
 
+    /// The same sockets for another thread, or another server.
+    pub fn share_all(listeners: &[Listener]) -> io::Result<Vec<Self>> {
+        listeners.iter().map(Self::share).collect()
+    }
+
     /// Takes the next connection.
     pub fn accept(&self) -> io::Result<Accepted> {
         match self {

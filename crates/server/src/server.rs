@@ -223,9 +223,8 @@ impl Server {
                     .iter()
                     .filter_map(|one| one.address().transpose());
                 let addresses = addresses.collect::<io::Result<_>>();
-                let shared = listeners.0.iter().map(Listener::share);
-                let shared = shared.collect::<io::Result<_>>();
-                let shared: Vec<Listener> = shared.map_err(refused("a file descriptor"))?;
+                let shared = Listener::share_all(&listeners.0);
+                let shared = shared.map_err(refused("a file descriptor"))?;
                 (shared, addresses.map_err(refused("an address"))?)
             }
         };
@@ -250,7 +249,7 @@ impl Server {
         let run_id = run_id().map_err(refused("randomness"))?;
         let unix_socket = settings.unix_socket.clone();
         let shares: Vec<Vec<Listener>> = (0..settings.threads)
-            .map(|_| listeners.iter().map(Listener::share).collect())
+            .map(|_| Listener::share_all(&listeners))
             .collect::<io::Result<_>>()
             .map_err(refused("a file descriptor"))?;
         let shared = Arc::new(Shared::new(

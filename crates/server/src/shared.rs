@@ -79,6 +79,8 @@ impl Shared {
             mailbox: Mutex::default(),
             waker,
         };
+        // Only a store in a segment has its starts counted.
+        let settled = store.segment().is_none();
         Self {
             store,
             settings,
@@ -91,7 +93,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             listeners: Mutex::new(listeners),
             retired: AtomicBool::new(false),
-            settled: AtomicBool::new(false),
+            settled: AtomicBool::new(settled),
             forgotten: Mutex::default(),
         }
     }
@@ -157,8 +159,11 @@ impl Shared {
 
     /// Tells a store in a segment, once the server has run for a while, that it did not make the server fail.
     pub fn settle(&self) {
+        if self.is_settled() {
+            return;
+        }
         let running = Duration::from_nanos(self.clock.now_ns().saturating_sub(self.started.1));
-        if !self.is_settled() && running >= SETTLED_AFTER {
+        if running >= SETTLED_AFTER {
             self.declare_settled();
         }
     }
@@ -178,12 +183,7 @@ impl Shared {
 
     /// The listening sockets once more.
     pub fn listeners(&self) -> io::Result<Listeners> {
-        let shared = self
-            .lock_listeners()
-            .iter()
-            .map(Listener::share)
-            .collect::<io::Result<_>>();
-        Ok(Listeners(shared?))
+        Listener::share_all(&self.lock_listeners()).map(Listeners)
     }
 
     /// Stops, and keeps the listening sockets for a successor.

@@ -8,6 +8,7 @@
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod below;
 mod diary;
 mod expected;
 mod judge;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mneme_arena::{Arena, ExtentState};
+use mneme_arena::Arena;
 use mneme_log::{LogStore, UpdatePolicy, control_bytes};
 use mneme_sync::Participants;
-use mneme_sys::{Access, Liveness, OfdLiveness, PagePolicy, Region, Reserve, SysfsTopology};
+use mneme_sys::{Access, Liveness, OfdLiveness, PagePolicy, Region, Reserve};
 
-use super::diary;
+use super::{below, diary};
 
 /// Bytes of the store at first, and at most.
 pub const CAPACITY: u64 = 64 << 20;
@@ -128,23 +128,7 @@ impl Place {
     /// What is wrong below the log when nobody but the caller with his opening and `participants` is left: somebody who is
     /// still attached, a slot, a pin, or frames that nobody has adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
-        let data = self.data();
-        let topology = Arc::new(SysfsTopology::detect());
-        let arena = Arena::open(Arc::new(data), participants.clone(), topology).unwrap();
-        let mut problems: Vec<String> = arena
-            .extents()
-            .filter(|extent| extent.state != ExtentState::Held)
-            .map(|extent| format!("nobody has adopted {extent:?}"))
-            .collect();
-        let checked = arena.check().unwrap();
-        problems.extend(checked.iter().map(ToString::to_string));
-        problems.extend(participants.check());
-        let stats = participants.stats();
-        // The caller's, and this.
-        if stats.processes != 2 || stats.slots > 2 || stats.oldest_pin.is_some() {
-            problems.push(format!("somebody is still there: {stats:?}"));
-        }
-        problems
+        below::left_over(self.data(), participants)
     }
 }
 

@@ -7,6 +7,8 @@
     reason = "a test fails by panicking; parts of the log's storm are not for segments"
 )]
 
+#[path = "../../../log/tests/storm/below.rs"]
+mod below;
 #[path = "../../../log/tests/storm/diary.rs"]
 mod diary;
 #[path = "../../../log/tests/storm/expected.rs"]

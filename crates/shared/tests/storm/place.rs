@@ -1,17 +1,15 @@
 //! A store in a segment of a registry of the test's own, attached by any number of processes.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mneme_arena::{Arena, ExtentState};
 use mneme_log::UpdatePolicy;
 use mneme_shared::{Access, CONTENTS, Registry, Segment, SharedStore, StoreOptions};
 use mneme_space::RegistryOptions;
 use mneme_sync::Participants;
-use mneme_sys::{PagePolicy, Region, Reserve, SysfsTopology};
+use mneme_sys::{PagePolicy, Region, Reserve};
 
-use super::diary;
+use super::{below, diary};
 
 /// An opening of the store.
 pub type Store = SharedStore;
@@ -120,23 +118,7 @@ impl Place {
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         let segment = Segment::open(&self.registry, NAME).unwrap();
         let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();
-        let topology = Arc::new(SysfsTopology::detect());
-        let data = Arc::new(parts.data);
-        let arena = Arena::open(data, participants.clone(), topology).unwrap();
-        let mut problems: Vec<String> = arena
-            .extents()
-            .filter(|extent| extent.state != ExtentState::Held)
-            .map(|extent| format!("nobody has adopted {extent:?}"))
-            .collect();
-        let checked = arena.check().unwrap();
-        problems.extend(checked.iter().map(ToString::to_string));
-        problems.extend(participants.check());
-        let stats = participants.stats();
-        // The caller's, and this.
-        if stats.processes != 2 || stats.slots > 2 || stats.oldest_pin.is_some() {
-            problems.push(format!("somebody is still there: {stats:?}"));
-        }
-        problems
+        below::left_over(parts.data, participants)
     }
 }
 
