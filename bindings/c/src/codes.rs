@@ -224,7 +224,10 @@ impl Coded for MapError {
             Self::File(error) => error.code(),
             Self::Open(error) => error.code(),
             Self::Window(error) => error.code(),
-            Self::Occupied { .. } | Self::Busy { .. } | Self::OtherControl { .. } => Code::Busy,
+            Self::Occupied { .. }
+            | Self::Busy { .. }
+            | Self::OtherControl { .. }
+            | Self::OtherData { .. } => Code::Busy,
             Self::Region(error) => error.code(),
             Self::Control { source, .. } => source.code(),
             Self::Liveness { source, .. } => source.code(),

@@ -366,6 +366,16 @@ pub enum MapError {
         /// The data file.
         path: PathBuf,
     },
+    /// Others take part in data that were there before under this name, which were replaced by these. What they have is
+    /// the segment. It is gone once they leave; the replacement can be had then.
+    #[error(
+        "{} has taken the place of data that others have still: end them, or put their file back",
+        path.display()
+    )]
+    OtherData {
+        /// The data file.
+        path: PathBuf,
+    },
     /// Another crate lays out what the segment holds: only that can enter, copy or change it.
     #[error("segment {name:?} holds a {kind}, which only its own operations open, copy and change")]
     Contents {

@@ -342,7 +342,7 @@ pub(crate) struct Control {
 pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
     let file = files::open_plain(path, File::options().read(true).write(true))
         .map_err(FileError::at("open for locks", path))?;
-    let found = file.metadata().map_err(FileError::at("examine", path))?;
+    let way = Way::by(&file).map_err(FileError::at("examine", path))?;
     // Of the same file, whatever the name leads to meanwhile.
     let liveness = OfdLiveness::reopen(file.as_fd(), 0).map_err(|source| MapError::Liveness {
         path: path.to_owned(),
@@ -352,7 +352,7 @@ pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
     Ok(Control {
         region,
         liveness,
-        way: Way::by(&found),
+        way,
     })
 }
 

@@ -326,6 +326,33 @@ fn nobody_comes_in_by_another_control_file() {
     segment.parts(&TOY, Access::ReadWrite).unwrap();
 }
 
+/// A copy under the name of the data is other data for the same participants.
+#[test]
+fn nobody_comes_in_to_data_that_replaced_those_in_use() {
+    let scene = Scene::new();
+    let segment = toy(&scene);
+    let inside = Toy::open(&segment, Access::ReadOnly).unwrap();
+    let data = segment.info().unwrap().data;
+    let (aside, kept) = (data.with_extension("copy"), data.with_extension("kept"));
+    fs::copy(&data, &aside).unwrap();
+    fs::rename(&data, &kept).unwrap();
+    fs::rename(&aside, &data).unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let error = segment.parts(&TOY, access).unwrap_err();
+        assert!(matches!(error, MapError::OtherData { .. }), "{error}");
+    }
+    let removed = scene.registry.remove_segment("toy");
+    assert!(removed.is_err(), "{removed:?}");
+    // With the file put back all is as it was, and who was refused keeps nobody out.
+    fs::rename(&kept, &data).unwrap();
+    let beside = Toy::open(&segment, Access::ReadWrite).unwrap();
+    // Data that nobody has may be replaced, by those of a backup for instance.
+    fs::copy(&data, &aside).unwrap();
+    drop((inside, beside));
+    fs::rename(&aside, &data).unwrap();
+    assert_eq!(Toy::open(&segment, Access::ReadWrite).unwrap().word(), 7);
+}
+
 #[test]
 fn what_cannot_be_laid_out_leaves_nothing() {
     let scene = Scene::new();

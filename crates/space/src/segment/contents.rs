@@ -170,9 +170,7 @@ impl Begun {
             source,
         };
         let file_of_control = data::create(&path)?;
-        let found = file_of_control
-            .metadata()
-            .map_err(FileError::at("examine", &path))?;
+        let way = Way::by(&file_of_control).map_err(FileError::at("examine", &path))?;
         let liveness = OfdLiveness::reopen(file_of_control.as_fd(), 0).map_err(|source| {
             crate::RegistryError::Lock {
                 path: path.clone(),
@@ -192,7 +190,7 @@ impl Begun {
         data.dont_fork().map_err(of_data)?;
         control.dont_fork().map_err(of_control)?;
 
-        let joined = Presence::announce(file, &meta.data, Way::by(&found)).and_then(|presence| {
+        let joined = Presence::announce(file, &meta.data, way).and_then(|presence| {
             if !durable::is_durable(meta) {
                 return Ok(presence);
             }
@@ -239,7 +237,7 @@ impl Segment {
     /// # Errors
     /// [`MapError::OtherContents`] if it is not what is asked for, of that very format and layout;
     /// [`MapError::NotClean`] if the machine went down while it was in use; [`MapError::NotWritable`];
-    /// [`MapError::OtherControl`]; a part is damaged or gone. Nothing is touched then.
+    /// [`MapError::OtherControl`], [`MapError::OtherData`]; a part is damaged or gone. Nothing is touched then.
     pub fn parts(&self, contents: &Contents, access: Access) -> Result<Parts, MapError> {
         let meta = self.meta();
         let wanted = ContentsInfo::from(contents);

@@ -1,11 +1,14 @@
 //! Who takes part in a segment says so on its data too: whatever becomes of the control file, nobody gets in beside him
-//! by another one, and nobody removes the data.
+//! by another one, and nobody removes the data. Nor does anybody get in to other data by his control file.
 //!
 //! A segment's lock lies in its control file. Deleted and made anew, or copied with its directory, that would be two
-//! locks for one content. So a participant holds a byte of the data file, far beyond its end, together with all others:
-//! *which* byte says by which control file he came. Whoever finds another byte held does not come in.
+//! locks for one content; and data that were replaced by a copy under their name would be two contents for one lock. So a
+//! participant holds a byte of the data file, far beyond its end, together with all others: *which* byte says by which
+//! control file he came. And a byte of the control file, which says to which data. Whoever finds another byte held does not
+//! come in.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -13,21 +16,32 @@ use std::path::Path;
 use mneme_sys::{LivenessError, SharedByte};
 
 use super::writers::Writing;
-use crate::{MapError, RegistryError};
+use crate::{FileError, MapError, RegistryError};
 
 /// Beyond the end of any file.
 const FIRST: u64 = 1 << 62;
 pub(super) const LAST: u64 = FIRST + (1 << 48) - 1;
 
-/// Which byte stands for a control file: two have different ones, but for one pair in 2^48.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Way(u64);
+/// Which byte stands for a file: two have different ones, but for one pair in 2^48.
+fn byte_of(file: &File) -> io::Result<u64> {
+    let found = file.metadata()?;
+    let mixed = found.ino().wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ found.dev().wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    Ok(FIRST + (mixed >> 16))
+}
+
+/// The control file by which a participant comes.
+#[derive(Debug)]
+pub(crate) struct Way {
+    control: File,
+    byte: u64,
+}
 
 impl Way {
-    pub(crate) fn by(control: &Metadata) -> Self {
-        let mixed = control.ino().wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ control.dev().wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-        Self(FIRST + (mixed >> 16))
+    pub(crate) fn by(control: &File) -> io::Result<Self> {
+        let byte = byte_of(control)?;
+        let control = control.try_clone()?;
+        Ok(Self { control, byte })
     }
 }
 
@@ -40,7 +54,8 @@ impl Way {
 pub struct Presence {
     /// Ends before the rest.
     _writing: Option<Writing>,
-    _held: SharedByte,
+    _on_data: SharedByte,
+    _on_control: SharedByte,
 }
 
 impl Presence {
@@ -50,19 +65,22 @@ impl Presence {
             path: path.to_owned(),
             source,
         };
-        let held = SharedByte::take(data, way.0).map_err(refused)?;
         // First said and then asked: of two who come by different ways at once, no more than one gets in.
-        let elsewhere: [RangeInclusive<u64>; 2] = [FIRST..=way.0 - 1, way.0 + 1..=LAST];
-        for bytes in elsewhere {
-            if held.others_hold(bytes).map_err(refused)? {
-                return Err(MapError::OtherControl {
-                    path: path.to_owned(),
-                });
-            }
+        let on_data = SharedByte::take(data, way.byte).map_err(refused)?;
+        if others_than(way.byte, &on_data).map_err(refused)? {
+            let path = path.to_owned();
+            return Err(MapError::OtherControl { path });
+        }
+        let of_data = byte_of(data).map_err(FileError::at("examine", path))?;
+        let on_control = SharedByte::take(&way.control, of_data).map_err(refused)?;
+        if others_than(of_data, &on_control).map_err(refused)? {
+            let path = path.to_owned();
+            return Err(MapError::OtherData { path });
         }
         Ok(Self {
             _writing: None,
-            _held: held,
+            _on_data: on_data,
+            _on_control: on_control,
         })
     }
 
@@ -73,6 +91,17 @@ impl Presence {
             ..self
         }
     }
+}
+
+/// Whether somebody holds another byte than this.
+fn others_than(byte: u64, held: &SharedByte) -> Result<bool, LivenessError> {
+    let elsewhere: [RangeInclusive<u64>; 2] = [FIRST..=byte - 1, byte + 1..=LAST];
+    for bytes in elsewhere {
+        if held.others_hold(bytes)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether anybody takes part in the data, by whatever control file. Only of a file that is not there nobody does.
