@@ -246,3 +246,37 @@ fn shells_get_completions() {
             .all(|word| script.contains(word))
     );
 }
+
+#[test]
+fn a_reader_that_leaves_ends_a_command_without_a_panic() {
+    let registry = Registry::new("segment", "unheard");
+    registry.done(&["create", "a"]);
+    let commands: [&[&str]; 10] = [
+        &["segment", "ls"],
+        &["segment", "ls", "--json"],
+        &["segment", "show", "a"],
+        &["segment", "show", "a", "--json"],
+        &["segment", "check"],
+        &["segment", "unstick", "a"],
+        &["space", "ls"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["completions", "bash"],
+    ];
+    for arguments in commands {
+        let (unread, written) = std::io::pipe().unwrap();
+        drop(unread);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
+        command.args(arguments).env("MNEME_DIR", &registry.root);
+        let output = command.stdout(written).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}");
+    }
+    // Nor does it matter that nobody hears of what went wrong.
+    let (unread, written) = std::io::pipe().unwrap();
+    drop(unread);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
+    command.args(["segment", "show", "b"]);
+    command.env("MNEME_DIR", &registry.root).stderr(written);
+    assert_eq!(command.status().unwrap().code(), Some(1));
+}

@@ -84,8 +84,12 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The same for one that will be mapped at once, when its data is looked at: only its description is.
-    pub(crate) fn described(registry: &Registry, name: &str) -> Result<Self, OpenError> {
+    /// A handle to the segment of that name by its description alone, whether or not its data can be had: for those who
+    /// say what is known of one that cannot be opened. What asks for the data fails then.
+    ///
+    /// # Errors
+    /// [`OpenError::NotFound`]; the description is missing or damaged.
+    pub fn described(registry: &Registry, name: &str) -> Result<Self, OpenError> {
         let name = Name::new(name)?;
         let directory = registry.segment_directory(&name);
         match Meta::read(&directory) {
@@ -134,6 +138,12 @@ impl Segment {
     #[must_use]
     pub fn pages(&self) -> PagePolicy {
         self.0.meta.pages
+    }
+
+    /// What its bytes are kept in.
+    #[must_use]
+    pub fn backing(&self) -> &Backing {
+        &self.0.meta.backing
     }
 
     /// Whether its bytes are memory, which ends with the machine's boot.

@@ -1,8 +1,12 @@
 //! The command line: what it accepts, and what it says when it cannot do what was asked.
 
+// By `output` alone, which knows of readers that leave.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod banner;
 mod descriptors;
 mod doctor;
+mod output;
 mod registry;
 mod segment;
 mod serve;
@@ -12,7 +16,7 @@ mod store;
 mod unstick;
 
 use std::error::Error;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -56,11 +60,13 @@ enum Action {
 }
 
 /// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2 when it makes no
-/// sense.
+/// sense, 141 when nobody reads what it prints.
 pub fn run() -> ExitCode {
     let Arguments { log, action } = Arguments::parse();
     let to_stderr = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
+        // It would say so on standard error, which is what is closed then.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     tracing_subscriber::registry()
         .with(to_stderr)
@@ -68,22 +74,21 @@ pub fn run() -> ExitCode {
         .init();
     let done: Result<(), Box<dyn Error>> = match action {
         Action::Serve(arguments) => serve::run(arguments).map_err(Into::into),
-        Action::Doctor(arguments) => {
-            doctor::run(&arguments);
-            Ok(())
-        }
+        Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Segment(arguments) => segment::run(arguments),
         Action::Space(arguments) => space::run(arguments),
         Action::Completions { shell } => {
-            let mut command = Arguments::command();
-            clap_complete::generate(shell, &mut command, "mneme", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "mneme", &mut script);
+            output::print(String::from_utf8_lossy(&script))
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(unheard) if unheard.is::<output::Unheard>() => output::UNHEARD.into(),
         Err(error) => {
-            eprintln!("mneme: {}", with_causes(error.as_ref()));
+            // Who has closed standard error is left the exit code.
+            let _ = writeln!(std::io::stderr(), "mneme: {}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use mneme_space::{Finding, Registry};
 use serde_json::{Value, json};
 
+use super::output;
+
 #[derive(Debug, clap::Args)]
 pub struct Place {
     /// The registry's directory. By default $MNEME_DIR, else `mneme` in the user's runtime directory.
@@ -83,15 +85,14 @@ pub fn check(
                 "cleaning": found.cleaning,
             })
         };
-        println!("{:#}", Value::from_iter(findings.iter().map(value)));
-    } else {
-        for found in &findings {
-            println!("{found}");
-        }
-        let done = if clean { "cleaned" } else { "found" };
-        println!("{} thing(s) {done}", findings.len());
+        let all = Value::from_iter(findings.iter().map(value));
+        return output::line(format_args!("{all:#}"));
     }
-    Ok(())
+    for found in &findings {
+        output::line(found)?;
+    }
+    let done = if clean { "cleaned" } else { "found" };
+    output::line(format_args!("{} thing(s) {done}", findings.len()))
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use std::error::Error;
 
 use mneme::SharedStore;
-use mneme_space::{Backing, Registry, Segment, SegmentInfo};
+use mneme_space::{Backing, OpenError, Registry, Segment, SegmentInfo};
 use mneme_sys::PagePolicy;
 use serde_json::{Value, json};
 
 use super::registry::{self, mode, properties, table};
 use super::size::{self, Size};
-use super::{store, unstick};
+use super::{output, store, unstick};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -126,39 +126,18 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     match arguments.action {
         Action::Ls { json } => list(&registry, json),
         Action::Create(create) => make(&registry, create),
-        Action::Show { name, json } => {
-            let segment = Segment::open(&registry, &name)?;
-            let info = segment.info()?;
-            let store = match store::is_one(&segment) {
-                true => Some(SharedStore::attach(&registry, &name)?),
-                false => None,
-            };
-            if json {
-                let mut shown = as_json(&segment, &info);
-                shown["store"] = store.as_ref().map_or(Value::Null, store::as_json);
-                println!("{shown:#}");
-            } else {
-                print!("{}", described(&segment, &info));
-                if let Some(store) = &store {
-                    print!("{}", properties(store::lines(store)));
-                    print!("{}", store::processes(store));
-                }
-            }
-            Ok(())
-        }
+        Action::Show { name, json } => show(&registry, &name, json),
         Action::Grow { name, size } => {
             let segment = Segment::open(&registry, &name)?;
             let now = match store::is_one(&segment) {
                 true => store::grow(&registry, &name, size.0)?,
                 false => segment.grow(size.bytes())? as u64,
             };
-            println!("{name}: {}", size::show(now));
-            Ok(())
+            output::line(format_args!("{name}: {}", size::show(now)))
         }
         Action::Clone { name, new } => {
             let clone = Segment::open(&registry, &name)?.clone_as(&new)?;
-            println!("{}: {}", clone.name(), clone.uuid());
-            Ok(())
+            output::line(format_args!("{}: {}", clone.name(), clone.uuid()))
         }
         Action::Rm { names } => {
             for name in names {
@@ -178,13 +157,58 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
                     return store::check(&registry, &name, json);
                 }
                 if !json {
-                    println!("{name}: {}, {}", contents_word(&info), state_word(&info));
+                    let (contents, state) = (contents_word(&info), state_word(&info));
+                    output::line(format_args!("{name}: {contents}, {state}"))?;
                 }
                 let (directory, data) = (segment.directory(), info.data);
                 registry::check(&registry, Some(&[&directory, &data]), clean, json)
             }
         },
     }
+}
+
+/// Says what a segment is; of one that does not open, what is known all the same, and then why it does not.
+fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
+    let segment = Segment::described(registry, name)?;
+    let info = match segment.info() {
+        Ok(info) => info,
+        Err(unusable) => {
+            let known = match json {
+                true => format!("{:#}\n", known_as_json(&segment, &unusable)),
+                false => properties(known(&segment)),
+            };
+            output::print(known)?;
+            return Err(match unusable {
+                OpenError::DataGone { .. } if segment.is_volatile() => format!(
+                    "{}: `mneme segment rm {name}` removes what is left of it",
+                    super::with_causes(&unusable)
+                )
+                .into(),
+                unusable => unusable.into(),
+            });
+        }
+    };
+    let store = match store::is_one(&segment) {
+        true => Some(SharedStore::attach(registry, name)),
+        false => None,
+    };
+    if json {
+        let mut shown = as_json(&segment, &info);
+        shown["store"] = match &store {
+            Some(Ok(store)) => store::as_json(store),
+            Some(Err(unusable)) => json!({ "error": super::with_causes(unusable) }),
+            None => Value::Null,
+        };
+        output::line(format_args!("{shown:#}"))?;
+    } else {
+        output::print(described(&segment, &info))?;
+        if let Some(Ok(store)) = &store {
+            output::print(properties(store::lines(store)))?;
+            output::print(store::processes(store))?;
+        }
+    }
+    store.transpose()?;
+    Ok(())
 }
 
 fn make(registry: &Registry, create: Create) -> Result<(), Box<dyn Error>> {
@@ -206,8 +230,7 @@ fn make(registry: &Registry, create: Create) -> Result<(), Box<dyn Error>> {
         builder = builder.floating();
     }
     let segment = builder.create()?;
-    print!("{}", described(&segment, &segment.info()?));
-    Ok(())
+    output::print(described(&segment, &segment.info()?))
 }
 
 /// One line a segment; one that cannot be opened has its reason there, and the others are listed all the same.
@@ -243,16 +266,16 @@ fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
         }
     }
     if json {
-        println!("{:#}", Value::from(values));
+        output::line(format_args!("{:#}", Value::from(values)))
     } else if rows.is_empty() {
-        println!("no segments in {}", registry.root().display());
+        let root = registry.root().display();
+        output::line(format_args!("no segments in {root}"))
     } else {
         let head = [
             "NAME", "SIZE", "MAX", "MODE", "BACKING", "CONTENTS", "STATE",
         ];
-        print!("{}", table(head, &rows));
+        output::print(table(head, &rows))
     }
-    Ok(())
 }
 
 fn state_word(info: &SegmentInfo) -> &'static str {
@@ -293,17 +316,46 @@ fn as_json(segment: &Segment, info: &SegmentInfo) -> Value {
     })
 }
 
-fn described(segment: &Segment, info: &SegmentInfo) -> String {
-    let base = match info.base {
+/// What the description alone says, of a segment that does not open.
+fn known(segment: &Segment) -> Vec<(&'static str, String)> {
+    let mut lines = vec![
+        ("name", segment.name().to_string()),
+        ("uuid", segment.uuid().to_string()),
+        ("may grow to", size::show(segment.max_size() as u64)),
+        ("address", base_word(segment.base())),
+        ("backing", backing_word(segment.backing()).to_owned()),
+    ];
+    lines.extend(segment.contents().map(|kind| ("contents", kind.to_owned())));
+    lines.push(("state", "it cannot be opened".to_owned()));
+    lines
+}
+
+fn known_as_json(segment: &Segment, unusable: &OpenError) -> Value {
+    json!({
+        "name": segment.name().as_str(),
+        "uuid": segment.uuid().to_string(),
+        "max_size": segment.max_size(),
+        "base": segment.base(),
+        "backing": backing_word(segment.backing()),
+        "contents": segment.contents(),
+        "error": super::with_causes(unusable),
+    })
+}
+
+fn base_word(base: Option<usize>) -> String {
+    match base {
         Some(base) => format!("{base:#x}"),
         None => "none: it floats".to_owned(),
-    };
+    }
+}
+
+fn described(segment: &Segment, info: &SegmentInfo) -> String {
     let mut lines = vec![
         ("name", segment.name().to_string()),
         ("uuid", segment.uuid().to_string()),
         ("size", size::show(info.size as u64)),
         ("may grow to", size::show(info.max_size as u64)),
-        ("address", base),
+        ("address", base_word(info.base)),
         ("mode", format!("{:o}", info.mode)),
         ("backing", backing_word(&info.backing).to_owned()),
         ("data", info.data.display().to_string()),

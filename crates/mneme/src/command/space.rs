@@ -6,6 +6,7 @@ use mneme_space::{MemberInfo, Registry, Segment, Space, SpaceInfo};
 use mneme_sys::Access;
 use serde_json::{Value, json};
 
+use super::output;
 use super::registry::{self, mode, properties, table};
 
 #[derive(Debug, clap::Args)]
@@ -99,18 +100,15 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         Action::Ls { json } => list(&registry, json),
         Action::Create { name, mode } => {
             let space = registry.space(&name).mode(mode).create()?;
-            print!("{}", described(&space, &space.info()?));
-            Ok(())
+            output::print(described(&space, &space.info()?))
         }
         Action::Show { name, json } => {
             let space = open(&name)?;
             let info = space.info()?;
-            if json {
-                println!("{:#}", as_json(&space, &info));
-            } else {
-                print!("{}", described(&space, &info));
+            match json {
+                true => output::line(format_args!("{:#}", as_json(&space, &info))),
+                false => output::print(described(&space, &info)),
             }
-            Ok(())
         }
         Action::Add {
             name,
@@ -125,8 +123,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             for segment in segments {
                 space.add(&Segment::open(&registry, &segment)?, access)?;
             }
-            print!("{}", described(&space, &space.info()?));
-            Ok(())
+            output::print(described(&space, &space.info()?))
         }
         Action::Remove { name, segments } => {
             let space = open(&name)?;
@@ -142,8 +139,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         } => Ok(open(&name)?.set_access(&segment, access.into())?),
         Action::Clone { name, new } => {
             let clone = open(&name)?.clone_as(&new)?;
-            println!("{}: {}", clone.name(), clone.uuid());
-            Ok(())
+            output::line(format_args!("{}: {}", clone.name(), clone.uuid()))
         }
         Action::Rm { names } => {
             for name in names {
@@ -194,13 +190,13 @@ fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
         }
     }
     if json {
-        println!("{:#}", Value::from(values));
+        output::line(format_args!("{:#}", Value::from(values)))
     } else if rows.is_empty() {
-        println!("no spaces in {}", registry.root().display());
+        let root = registry.root().display();
+        output::line(format_args!("no spaces in {root}"))
     } else {
-        print!("{}", table(["NAME", "VERSION", "MODE", "MEMBERS"], &rows));
+        output::print(table(["NAME", "VERSION", "MODE", "MEMBERS"], &rows))
     }
-    Ok(())
 }
 
 /// Why a member cannot be attached.

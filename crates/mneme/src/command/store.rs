@@ -2,13 +2,13 @@
 
 use std::error::Error;
 
-use mneme::{Access, Life, Process, Registry, SharedStore, StoreOptions, UpdatePolicy};
+use mneme::{Access, GrowError, Life, Process, Registry, SharedStore, StoreOptions, UpdatePolicy};
 use mneme_shared::CONTENTS;
 use mneme_space::Segment;
 use serde_json::{Value, json};
 
 use super::registry::table;
-use super::size;
+use super::{output, size};
 
 /// Whether a segment holds a store.
 pub fn is_one(segment: &Segment) -> bool {
@@ -124,11 +124,12 @@ pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn 
     let report = store.check()?;
     if json {
         let (records, problems) = (report.records, &report.problems);
-        println!("{:#}", json!({ "records": records, "problems": problems }));
+        let told = json!({ "records": records, "problems": problems });
+        output::line(format_args!("{told:#}"))?;
     } else {
-        println!("{name}: {} records", report.records);
+        output::line(format_args!("{name}: {} records", report.records))?;
         for problem in &report.problems {
-            println!("{problem}");
+            output::line(problem)?;
         }
     }
     match report.problems.len() {
@@ -141,7 +142,15 @@ pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn 
 pub fn grow(registry: &Registry, name: &str, bytes: u64) -> Result<u64, Box<dyn Error>> {
     let options = StoreOptions::new().maintainer(false);
     let store = options.attach(registry, name, Access::ReadWrite)?;
-    Ok(store.grow(bytes)?)
+    match store.grow(bytes) {
+        Err(GrowError::BeyondMax { asked, max }) => Err(format!(
+            "{name} can grow to {}, and {} were asked for: `mneme segment upgrade {name} --memory {asked}` lays it out anew",
+            size::show(max),
+            size::show(asked),
+        )
+        .into()),
+        grown => Ok(grown?),
+    }
 }
 
 /// `mneme segment unstick` of a store: who holds the others up, and an end to one of them.
@@ -202,17 +211,16 @@ fn end_one_of_ours(pid: u32, store: &SharedStore) -> Result<(), Box<dyn Error>> 
 
 fn told(store: &SharedStore, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
     if json {
-        println!("{:#}", as_json(store));
-        return Ok(());
+        return output::line(format_args!("{:#}", as_json(store)));
     }
-    print!("{}", processes(store));
+    output::print(processes(store))?;
     for process in others(store) {
         if process.is_stopped() && process.may_hold_up() {
-            println!(
+            output::line(format_args!(
                 "process {pid} is stopped and may hold up the others: `kill -CONT {pid}` lets it go on, and `mneme segment \
                  unstick {name} --end {pid}` ends it and repairs what it leaves",
                 pid = process.pid
-            );
+            ))?;
         }
     }
     Ok(())
@@ -259,10 +267,9 @@ pub fn upgrade(registry: &Registry, asked: Upgrade) -> Result<(), Box<dyn Error>
         options = options.max_capacity(bytes);
     }
     let done = options.upgrade(registry, &name)?;
-    println!(
+    output::line(format_args!(
         "{name}: {} records; the old store is `{old}`: remove it by `mneme segment rm {old}`",
         done.records,
         old = done.old
-    );
-    Ok(())
+    ))
 }

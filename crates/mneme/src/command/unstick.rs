@@ -6,7 +6,7 @@ use mneme_space::{Attachment, Condition, Registry, Segment};
 use mneme_sys::Access;
 use serde_json::json;
 
-use super::store;
+use super::{output, store};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -86,21 +86,17 @@ pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Erro
             Condition::Poisoned => ("poisoned", None, None),
             Condition::Held { pid, alone } => ("held", Some(pid), Some(alone)),
         };
-        println!(
-            "{:#}",
-            json!({
-                "name": segment.name().as_str(),
-                "state": state,
-                "pid": pid,
-                "changes": alone,
-                "process": pid.and_then(process),
-                "recovered": recovered,
-            })
-        );
-    } else {
-        println!("{}", described(&segment, now));
+        let told = json!({
+            "name": segment.name().as_str(),
+            "state": state,
+            "pid": pid,
+            "changes": alone,
+            "process": pid.and_then(process),
+            "recovered": recovered,
+        });
+        return output::line(format_args!("{told:#}"));
     }
-    Ok(())
+    output::line(described(&segment, now))
 }
 
 /// Says how it was recovered; `None`: nothing was asked.

@@ -6,11 +6,13 @@
 mod checks;
 mod host;
 
+use std::error::Error;
 use std::process::{Command, ExitStatus};
 
 use serde_json::{Value, json};
 
 use self::host::Host;
+use super::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -128,7 +130,7 @@ impl Fix {
 }
 
 /// Looks, mends if asked to, and says what it found. Not an error: that something is wrong.
-pub fn run(arguments: &Arguments) {
+pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let host = Host::here();
     let mut findings = examine(&host);
     if arguments.fix {
@@ -136,10 +138,9 @@ pub fn run(arguments: &Arguments) {
     }
     if arguments.json {
         let list: Vec<Value> = findings.iter().map(Finding::json).collect();
-        println!("{:#}", Value::from(list));
-    } else {
-        print!("{}", text(&findings));
+        return output::line(format_args!("{:#}", Value::from(list)));
     }
+    output::print(text(&findings))
 }
 
 fn examine(host: &Host) -> Vec<Finding> {
