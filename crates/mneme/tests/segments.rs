@@ -315,7 +315,9 @@ fn a_server_whose_successors_die_keeps_nothing_of_them() {
     for _ in 0..3 {
         takes_over_and_dies(&registry);
         assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
-        wait_until("it can be taken over again", || socket.exists());
+        // What the last one left behind refuses, as long as it is there.
+        let listens = || UnixStream::connect(&socket).is_ok();
+        wait_until("it can be taken over again", listens);
     }
     wait_until("all of it is given back", || {
         has("task") <= threads && has("fd") <= descriptors
@@ -441,6 +443,63 @@ fn a_store_is_shown_checked_and_grown() {
     assert!(used.contains("being served by process"), "{used}");
     let used = registry.refused(&["rm", "default"]);
     assert!(used.contains("is mapped by a living process"), "{used}");
+}
+
+#[test]
+fn a_store_that_cannot_grow_so_far_is_told_how_it_is_laid_out_anew() {
+    let registry = Registry::new("segment", "beyond");
+    drop(Serving::start(serve(&registry, &[])));
+    let way_out = "`mneme segment upgrade default --memory 1073741824`";
+    let mut larger = serving::command(&["--port", "0", "--memory", "1gb"]);
+    let output = larger.env("MNEME_DIR", &registry.root).output().unwrap();
+    let of_serve = String::from_utf8(output.stderr).unwrap();
+    for error in [of_serve, registry.refused(&["grow", "default", "1gb"])] {
+        assert!(error.contains(way_out), "{error}");
+        assert!(!error.contains("max_capacity"), "{error}");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_for_what_is_to_be_done_is_the_reason_given() {
+    let registry = Registry::new("segment", "long");
+    let name = "n".repeat(195);
+    let named = ["--segment", name.as_str()];
+    drop(Serving::start(serve(&registry, &named)));
+    let error = registry.refused(&["upgrade", &name]);
+    assert!(error.contains("NAME may have 192 bytes"), "{error}");
+    let data = registry.root.join("segments").join(&name).join("data");
+    let file = std::fs::File::options().write(true).open(data).unwrap();
+    file.write_all_at(&[0xa5; 64], 128).unwrap();
+    for _ in 0..3 {
+        refused(&registry, &named);
+    }
+    let error = refused(&registry, &named);
+    assert!(error.contains("cannot be set aside"), "{error}");
+    assert!(error.contains("at most 200 bytes"), "{error}");
+}
+
+#[test]
+fn of_a_store_whose_data_were_deleted_all_is_said_and_the_way_out() {
+    let registry = Registry::new("segment", "deleted");
+    drop(Serving::start(serve(&registry, &[])));
+    let shown = registry.json(&["show", "default", "--json"]);
+    std::fs::remove_file(shown["data"].as_str().unwrap()).unwrap();
+    let way_out = "`mneme segment rm default`";
+    let error = refused(&registry, &[]);
+    assert!(error.contains(way_out), "{error}");
+    let (code, known, error) = registry.run(&["show", "default"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains(way_out), "{error}");
+    assert!(
+        known.contains(shown["uuid"].as_str().unwrap()) && known.contains("log store"),
+        "{known}"
+    );
+    let (_, known, _) = registry.run(&["show", "default", "--json"]);
+    let known: serde_json::Value = serde_json::from_str(&known).unwrap();
+    assert_eq!(known["max_size"], shown["max_size"]);
+    assert!(known["error"].as_str().unwrap().contains("is gone"));
+    registry.done(&["rm", "default"]);
+    drop(Serving::start(serve(&registry, &[])));
 }
 
 #[test]

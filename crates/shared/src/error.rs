@@ -1,6 +1,7 @@
 //! What can go wrong, one enum a family of operations.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use mneme_log::{GrowError, OpenError, RoleError, UpdatePolicy, WriteError};
 use mneme_space::{
@@ -126,6 +127,19 @@ pub enum ServeError {
         #[source]
         source: GrowError,
     },
+    /// It was not made to become as large as was asked for.
+    #[error(
+        "segment `{name}` can grow to {max} bytes, and {asked} were asked for: `mneme segment upgrade {name} --memory {asked}` \
+         lays it out anew"
+    )]
+    BeyondMax {
+        /// The segment's name.
+        name: String,
+        /// Bytes that it can grow to.
+        max: u64,
+        /// What was asked for.
+        asked: u64,
+    },
     /// It updates records in the other way.
     #[error(
         "segment `{name}` was made with update policy {present:?}, and {asked:?} was asked for: that is fixed when a store is made"
@@ -149,6 +163,31 @@ pub enum ServeError {
         /// Why not.
         #[source]
         source: RenameError,
+    },
+    /// The damaged store could not be set aside, for the name that it would get is too long.
+    #[error(
+        "the damaged segment `{name}` cannot be set aside: `{aside}` would be its name, and a name has at most {max} bytes; \
+         `mneme segment check` says what is wrong with it, `mneme segment rm` removes it"
+    )]
+    QuarantineName {
+        /// The segment's name.
+        name: String,
+        /// The one it would get.
+        aside: String,
+        /// Bytes that a name may have.
+        max: usize,
+    },
+    /// Its data in memory were deleted, or lie where this process does not see them, in the boot that they were made in.
+    #[error(
+        "the data of segment `{name}` are gone, or cannot be seen from here ({}), and the machine was not started anew since; \
+         if they were deleted, `mneme segment rm {name}` removes what is left of it: then serve again",
+        path.display()
+    )]
+    DataGone {
+        /// The segment's name.
+        name: String,
+        /// The data file.
+        path: PathBuf,
     },
     /// The registry could not be cleaned of what an earlier boot left.
     #[error(transparent)]

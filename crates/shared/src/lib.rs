@@ -50,6 +50,7 @@ mod upgrade;
 pub use error::{AttachError, CreateError, ServeError};
 pub use options::StoreOptions;
 pub use serve::{Found, Opening, Served};
+pub use starts::Withdrawal;
 pub use store::{CONTENTS, SharedStore};
 pub use upgrade::{UpgradeError, Upgraded};
 

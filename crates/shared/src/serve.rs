@@ -5,19 +5,22 @@
 //! and one that is damaged, or that no check of three lived through, is set aside under another name, where it can be
 //! looked at, and replaced by an empty one.
 //!
+//! A start that is told to end before it has settled has not failed: [`Withdrawal`].
+//!
 //! **One start at a time is counted**: it holds the count before it touches the store. Who comes while another serves, or
 //! begins to, touches neither.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mneme_log::{RoleError, ServerRole, UpdatePolicy};
-use mneme_space::{Access, NoteError, OpenError, Registry, Segment};
+use mneme_log::{GrowError, RoleError, ServerRole, UpdatePolicy};
+use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
 use mneme_sys::{Clock, SystemClock};
 
 use crate::StoreOptions;
 use crate::error::{AttachError, ServeError};
-use crate::starts::{CHECKED_AFTER, GIVEN_UP_AFTER, Starts};
+use crate::starts::{CHECKED_AFTER, GIVEN_UP_AFTER, Starts, Withdrawal};
 use crate::store::SharedStore;
 
 /// What a server wants of its store.
@@ -29,6 +32,8 @@ pub struct Opening {
     pub capacity: Option<u64>,
     /// The policy, if the operator named one: an existing store must have it.
     pub policy: Option<UpdatePolicy>,
+    /// What takes the start back that this opening begins.
+    pub withdrawal: Withdrawal,
 }
 
 /// How a store was found.
@@ -49,7 +54,8 @@ pub struct Served {
     // Given back before the store is.
     _role: ServerRole,
     store: SharedStore,
-    starts: Starts,
+    starts: Arc<Starts>,
+    withdrawal: Withdrawal,
     found: Found,
 }
 
@@ -89,6 +95,12 @@ impl Opening {
                     registry.clean()?;
                     cleaned = true;
                 }
+                Err(OpenError::DataGone { path }) if is_memory(registry, name) => {
+                    // Of one that somebody serves still he is told, as of any.
+                    turn(registry, name)?;
+                    let name = name.to_owned();
+                    return Err(ServeError::DataGone { name, path });
+                }
                 opened => match self.attach(registry, name, opened)? {
                     Attached::Served(served) => return Ok(*served),
                     Attached::SetAside(name) => found = Found::Replaced(name),
@@ -106,7 +118,7 @@ impl Opening {
         let starts = turn(registry, name)?;
         let failed = starts.failed()?;
         mneme_sys::fault!("shared.serve.begun");
-        starts.note(failed.saturating_add(1))?;
+        starts.begin(&self.withdrawal, failed)?;
         mneme_sys::fault!("shared.serve.noted");
         // Those who were to check it did not live to say so.
         if failed >= GIVEN_UP_AFTER {
@@ -164,14 +176,15 @@ impl Opening {
     fn serve(
         &self,
         store: SharedStore,
-        starts: Starts,
+        starts: Arc<Starts>,
         found: Found,
-    ) -> Result<Served, Box<(Starts, ServeError)>> {
+    ) -> Result<Served, Box<(Arc<Starts>, ServeError)>> {
         match self.role(&store) {
             Ok(role) => Ok(Served {
                 _role: role,
                 store,
                 starts,
+                withdrawal: self.withdrawal.clone(),
                 found,
             }),
             Err(refused) => Err(Box::new((starts, refused))),
@@ -208,20 +221,29 @@ impl Opening {
                     asked,
                 });
             }
-            if present < rounded
-                && let Err(source) = store.grow(rounded)
-            {
-                return Err(ServeError::Grow { name, source });
+            if present < rounded {
+                match store.grow(rounded) {
+                    Ok(_) => {}
+                    Err(GrowError::BeyondMax { max, .. }) => {
+                        return Err(ServeError::BeyondMax { name, max, asked });
+                    }
+                    Err(source) => return Err(ServeError::Grow { name, source }),
+                }
             }
         }
         Ok(role)
     }
 }
 
+/// Whether the segment of that name, which does not open, is kept in memory.
+fn is_memory(registry: &Registry, name: &str) -> bool {
+    Segment::described(registry, name).is_ok_and(|segment| segment.is_volatile())
+}
+
 /// Takes the count of starts, before the store is touched.
-fn turn(registry: &Registry, name: &str) -> Result<Starts, ServeError> {
+fn turn(registry: &Registry, name: &str) -> Result<Arc<Starts>, ServeError> {
     let taken = patiently(|| Ok::<_, NoteError>(Starts::take(registry, name)?.ok_or(())))?;
-    taken.map_err(|()| {
+    taken.map(Arc::new).map_err(|()| {
         // Who it is can be seen once it serves.
         let store = SharedStore::attach(registry, name).ok();
         let processes = store.map_or_else(Vec::new, |store| store.processes());
@@ -262,6 +284,10 @@ fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
                 return Ok(Attached::SetAside(aside));
             }
             Err(taken) if taken.is_taken() => number += 1,
+            Err(RenameError::Name(NameError::TooLong { max, .. })) => {
+                let name = name.to_owned();
+                return Err(ServeError::QuarantineName { name, aside, max });
+            }
             Err(source) => {
                 let name = name.to_owned();
                 return Err(ServeError::Quarantine { name, source });
@@ -290,6 +316,7 @@ impl Served {
     /// # Errors
     /// The note of it cannot be removed.
     pub fn settle(&self) -> Result<(), ServeError> {
+        self.withdrawal.over();
         Ok(self.starts.note(0)?)
     }
 }

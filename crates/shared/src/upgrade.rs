@@ -7,7 +7,9 @@
 //! the next upgrade begins anew; whoever dies between the two leaves no `NAME`, which the next upgrade completes.
 
 use mneme_log::{Cursor, DATABASES, ReadError, RoleError, WriteError};
-use mneme_space::{Access, OpenError, Registry, RemoveError, RenameError, Segment};
+use mneme_space::{
+    Access, Name, NameError, OpenError, Registry, RemoveError, RenameError, Segment,
+};
 
 use crate::StoreOptions;
 use crate::error::{AttachError, CreateError};
@@ -53,6 +55,17 @@ pub enum UpgradeError {
     /// The new one cannot hold them.
     #[error("the new store cannot hold the records: {0}")]
     Write(#[from] WriteError),
+    /// Its name is too long for those of the copy and of the old store.
+    #[error(
+        "the name `{name}` is too long: the copy is made as `NAME.upgrade` and the old store kept as `NAME.old`, so that \
+         NAME may have {most} bytes"
+    )]
+    NameTooLong {
+        /// The segment's name.
+        name: String,
+        /// Bytes that the name of a store may have that is laid out anew.
+        most: usize,
+    },
     /// The names could not be changed.
     #[error("the segments cannot be renamed: {0}")]
     Rename(#[from] RenameError),
@@ -74,6 +87,13 @@ impl StoreOptions {
     /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as `NAME.upgrade`.
     pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
         let (new, old) = (format!("{name}.upgrade"), format!("{name}.old"));
+        // The longer of the two. One that is too long by itself is told so below.
+        if let (Ok(_), Err(NameError::TooLong { len, max })) = (Name::new(name), Name::new(&new)) {
+            return Err(UpgradeError::NameTooLong {
+                name: name.to_owned(),
+                most: max - (len - name.len()),
+            });
+        }
         if let Some(done) = complete(registry, name, &new, &old)? {
             return Ok(done);
         }

@@ -77,6 +77,31 @@ fn of_many_that_begin_at_once_one_serves_and_none_has_failed() {
     assert_eq!(noted(), None);
 }
 
+#[test]
+fn a_start_that_is_told_to_end_is_none_that_failed() {
+    let place = Place::new("withdrawn");
+    let registry = place.registry();
+    let noted = || registry.note(NAME, "starts").unwrap();
+    registry.set_note(NAME, "starts", Some("1\n")).unwrap();
+    // Told while it is under way, as which it counts.
+    let asked = opening();
+    let served = asked.open(&registry, NAME).unwrap();
+    assert_eq!(noted().as_deref(), Some("2\n"));
+    asked.withdrawal.withdraw().unwrap();
+    assert_eq!(noted().as_deref(), Some("1\n"));
+    drop(served);
+    // Told before it began.
+    drop(asked.open(&registry, NAME).unwrap());
+    assert_eq!(noted().as_deref(), Some("1\n"));
+    // Told once it has settled: there is nothing to take back.
+    let asked = opening();
+    let served = asked.open(&registry, NAME).unwrap();
+    served.settle().unwrap();
+    asked.withdrawal.withdraw().unwrap();
+    assert_eq!(noted(), None);
+    drop(served);
+}
+
 #[cfg(feature = "fault")]
 #[test]
 fn what_is_written_while_a_store_is_copied_is_not_left_behind() {

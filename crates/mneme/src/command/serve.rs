@@ -161,6 +161,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
                 options,
                 capacity: asked,
                 policy: arguments.update_policy,
+                ..Opening::default()
             };
             server.segment(registry, &arguments.segment, opening)
         }
