@@ -16,8 +16,13 @@
 //! From the first answer on both have the listening sockets, so that connections wait in their queues and are never
 //! refused. A successor that dies or gives up before it serves is noticed by the end of its connection: the server takes
 //! everything back and goes on, as it does if the next word takes more than 30 s. Only where the successor has the segment
-//! by then and lives (it is stopped, for instance), nobody can serve: the server waits for it to go on or to end. Clients that are connected are answered what they have sent and then disconnected, as
-//! by a restart.
+//! by then and lives (it is stopped, for instance), nobody can serve: the server waits for it to go on or to end. A server
+//! that ends before it says `yours`, told to by a signal, leaves the segment to the successor, who has the sockets. Clients
+//! that are connected are answered what they have sent and then disconnected, as by a restart.
+//!
+//! Until `take` one is listened to after the other, for 2 s a word: who connects and says nothing keeps nobody out for
+//! longer. **Only who has the server's role touches the socket's file**: whoever is to listen replaces it, and nobody
+//! removes it, for by the time he came to that it might be the next one's. One that was left behind refuses connections.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -45,6 +50,9 @@ const SERVING: &str = "serving\n";
 
 /// How long one side waits for the other's next word. A server may have to wait for clients to read their replies.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a server waits for each word of one that has not said `take`: others wait behind him.
+const PATIENCE_BEFORE: Duration = Duration::from_secs(2);
 
 /// The longest message: as many addresses as descriptors go in one.
 const MESSAGE: usize = 16 << 10;
@@ -75,6 +83,16 @@ impl HandoverError {
         let late = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
         matches!(self, Self::Broken(error) if late.contains(&error.kind()))
     }
+
+    /// Whether the other side has ended the connection, as a process that ends does.
+    fn is_gone(&self) -> bool {
+        let gone = [
+            ErrorKind::UnexpectedEof,
+            ErrorKind::BrokenPipe,
+            ErrorKind::ConnectionReset,
+        ];
+        matches!(self, Self::Broken(error) if gone.contains(&error.kind()))
+    }
 }
 
 /// Listening sockets on their way from one server to the next.
@@ -96,6 +114,21 @@ impl Listeners {
             }
         }
         Ok(text)
+    }
+
+    /// Whether there are none: of a server that had ended already.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same after the server has ended, which removes the files of its unix sockets: they are made anew.
+    fn restored(self) -> io::Result<Self> {
+        let restored = self.0.into_iter().map(|listener| match listener {
+            Listener::Unix(_, path) if !path.try_exists()? => Listener::unix(&path),
+            present => Ok(present),
+        });
+        Ok(Self(restored.collect::<io::Result<_>>()?))
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
@@ -134,14 +167,20 @@ impl Listeners {
     }
 }
 
-/// Says one word after another, and hears them, each within [`PATIENCE`].
+/// Says one word after another, and hears them, each within a time.
 struct Talk(UnixStream);
 
 impl Talk {
-    fn over(stream: UnixStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self(stream))
+    fn over(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+        let talk = Self(stream);
+        talk.wait_for(patience)?;
+        Ok(talk)
+    }
+
+    /// How long the next words may take.
+    fn wait_for(&self, patience: Duration) -> io::Result<()> {
+        self.0.set_read_timeout(Some(patience))?;
+        self.0.set_write_timeout(Some(patience))
     }
 
     fn say(&mut self, word: &str) -> io::Result<()> {
@@ -191,7 +230,7 @@ impl Handover {
         let (reached, _held) = short(directory).map_err(no_server)?;
         let stream = UnixStream::connect(reached).map_err(no_server)?;
         let (server, _) = descriptors::peer(&stream)?;
-        let mut talk = Talk::over(stream)?;
+        let mut talk = Talk::over(stream, PATIENCE)?;
         talk.say(VERSION)?;
         let (text, sockets) = talk.hear()?;
         let listeners = Listeners::described(&text, sockets)?;
@@ -210,12 +249,18 @@ impl Handover {
     /// Has the server stop, and returns its listening sockets once it has let the segment go. From here on the caller
     /// serves and says so by [`Taken::serving`]; if it does not, the server goes on.
     ///
+    /// `None`: the server has ended the connection, and most likely itself, told to by a signal. The sockets serve all
+    /// the same, and whether the segment is free shows when it is opened.
+    ///
     /// # Errors
     /// It does not let go: it goes on.
-    pub fn take(mut self) -> Result<(Listeners, Taken), HandoverError> {
-        self.talk.say(TAKE)?;
-        self.talk.expect(YOURS)?;
-        Ok((self.listeners, Taken(self.talk)))
+    pub fn take(mut self) -> Result<(Listeners, Option<Taken>), HandoverError> {
+        let asked = self.talk.say(TAKE).map_err(HandoverError::from);
+        match asked.and_then(|()| self.talk.expect(YOURS)) {
+            Ok(()) => Ok((self.listeners, Some(Taken(self.talk)))),
+            Err(gone) if gone.is_gone() => Ok((self.listeners.restored()?, None)),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -235,7 +280,6 @@ impl Taken {
 
 /// The server's side: its socket in the segment's directory, until it is dropped.
 pub struct HandoverSocket {
-    path: PathBuf,
     /// What the thread listens on, once more.
     listener: UnixStream,
     requests: Receiver<Talk>,
@@ -246,7 +290,8 @@ pub struct Request(Talk);
 
 impl HandoverSocket {
     /// Waits for a successor in the directory of the segment that this process serves; `stopper` has the server
-    /// [retire](Stopper::retire) when one asks for it. Only the segment's owner is listened to.
+    /// [retire](Stopper::retire) when one asks for it. Only the segment's owner is listened to. The server has its role,
+    /// so that the socket's file is this process'.
     ///
     /// # Errors
     /// The socket cannot be made: the server can serve, and cannot be taken over.
@@ -290,13 +335,12 @@ impl HandoverSocket {
                 }
             })?;
         Ok(Self {
-            path,
             listener: again,
             requests,
         })
     }
 
-    /// The successor for whom the server has retired. The socket is gone then: the next one is the successor's.
+    /// The successor for whom the server has retired. Nobody else is answered from here on.
     pub fn into_request(self) -> Option<Request> {
         self.requests.try_recv().ok().map(Request)
     }
@@ -304,9 +348,8 @@ impl HandoverSocket {
 
 impl Drop for HandoverSocket {
     fn drop(&mut self) {
-        // A successor makes one of his own, after he has been told that the segment is his.
-        let _ = fs::remove_file(&self.path);
-        // Whoever is in the queue is sent away, and the thread ends: a server that goes on has another.
+        // The file stays: the role may be another's by now, and the file his. Whoever is in the queue is sent away, and
+        // the thread ends: a server that goes on has another.
         let _ = self.listener.shutdown(Shutdown::Both);
     }
 }
@@ -336,7 +379,7 @@ fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> 
     if user != 0 && user != mneme_sys::files::user() {
         return Err(io::Error::from(ErrorKind::PermissionDenied).into());
     }
-    let mut talk = Talk::over(stream)?;
+    let mut talk = Talk::over(stream, PATIENCE_BEFORE)?;
     talk.expect(VERSION)?;
     let listeners = stopper.listeners()?;
     let text = listeners.describe()?;
@@ -345,6 +388,7 @@ fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> 
         return Err(io::Error::from(ErrorKind::WriteZero).into());
     }
     talk.expect(TAKE)?;
+    talk.wait_for(PATIENCE)?;
     Ok(talk)
 }
 

@@ -10,9 +10,11 @@ mod output;
 mod registry;
 mod segment;
 mod serve;
+mod signals;
 mod size;
 mod space;
 mod store;
+mod successor;
 mod unstick;
 
 use std::error::Error;

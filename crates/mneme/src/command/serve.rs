@@ -2,22 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mneme::server::{
-    Ended, Handover, HandoverError, HandoverSocket, Listeners, Opening, Request, ServeError,
-    Server, StartError, Stopper, StoreOptions, Taken,
-};
-use mneme::{AttachError, MIN_CAPACITY, SharedStore, UpdatePolicy};
-use mneme_shared::ServeError as SegmentError;
+use mneme::server::{HandoverError, Opening, ServeError, Server, StartError, StoreOptions};
+use mneme::{AttachError, MIN_CAPACITY, UpdatePolicy};
+use mneme_shared::Withdrawal;
 use mneme_space::{Backing, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
+use super::descriptors;
 use super::registry::Place;
+use super::signals::Stopping;
 use super::size::{self, Size};
-use super::{banner, descriptors};
+use super::successor::{self, Service};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -152,6 +148,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         true => None,
         false => segment(arguments.place, &arguments.segment, asked, memory)?,
     };
+    let withdrawal = Withdrawal::default();
     let registry = place.as_ref().map(|(registry, _)| registry.clone());
     server = match place {
         Some((registry, capacity)) => {
@@ -161,7 +158,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
                 options,
                 capacity: asked,
                 policy: arguments.update_policy,
-                ..Opening::default()
+                withdrawal: withdrawal.clone(),
             };
             server.segment(registry, &arguments.segment, opening)
         }
@@ -179,104 +176,21 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         server = server.password(password);
     }
     // Before the server's threads exist, so that a signal of the first moment is not lost.
-    let signals = Signals::new([SIGTERM, SIGINT]).map_err(Error::Signals)?;
-    let stopping = Stopping::on_signal(signals);
-    let mut taken = match &registry {
-        Some(registry) if arguments.take_over => take_over(registry, &arguments.segment)?,
+    let stopping = Stopping::on_signal(withdrawal).map_err(Error::Signals)?;
+    let inherited = match &registry {
+        Some(registry) if arguments.take_over => {
+            successor::take_over(registry, &arguments.segment)?
+        }
         _ => None,
     };
-    let mut listeners = None;
-    // Who has been given the segment and has not said that he serves.
-    let mut successor: Option<Request> = None;
-    loop {
-        let mut next = server.clone();
-        let mut told = None;
-        if let Some((sockets, old)) = taken.take() {
-            listeners = Some(sockets);
-            told = Some(old);
-        }
-        if let Some(sockets) = listeners.take() {
-            next = next.listeners(sockets);
-        }
-        let running = loop {
-            match (next.clone().start(), &mut successor) {
-                (Err(StartError::Segment(SegmentError::Role { .. })), Some(late)) => {
-                    // He has it, and may be stopped: nobody else can serve until he goes on or ends.
-                    match late.serves() {
-                        Ok(()) => return handed_over(),
-                        Err(_) if stopping.is_signalled() => return Ok(()),
-                        Err(error) if error.is_late() => {}
-                        Err(_) => successor = None,
-                    }
-                }
-                (started, _) => break started?,
-            }
-        };
-        // One that is late finds that out by the end of the connection.
-        successor = None;
-        stopping.stops(running.stopper());
-        let socket = registry
-            .as_ref()
-            .and_then(|registry| handover_socket(registry, &arguments.segment, running.stopper()));
-        if let Some(old) = told {
-            // One that has gone meanwhile needs no telling.
-            let _ = old.serving();
-        }
-        banner::show(&running, threads, arguments.unixsocket.as_deref());
-        let Ended::Retired(sockets) = running.join()? else {
-            break;
-        };
-        match socket.and_then(HandoverSocket::into_request) {
-            Some(mut request) => match request.grant() {
-                Ok(()) => return handed_over(),
-                Err(error) => {
-                    tracing::warn!(%error, "the successor does not serve; going on");
-                    successor = error.is_late().then_some(request);
-                }
-            },
-            None => tracing::warn!("the successor is gone; going on"),
-        }
-        listeners = Some(sockets);
-    }
-    tracing::info!("stopped");
-    Ok(())
-}
-
-fn handed_over() -> Result<(), Error> {
-    tracing::info!("handed over");
-    Ok(())
-}
-
-/// Has the server of the segment let go of it; `None` if nobody serves it.
-fn take_over(registry: &Registry, name: &str) -> Result<Option<(Listeners, Taken)>, Error> {
-    let Ok(segment) = Segment::open(registry, name) else {
-        tracing::info!("there is no segment of that name yet, and nobody to take over from");
-        return Ok(None);
+    let service = Service {
+        server,
+        segment: registry.map(|registry| (registry, arguments.segment)),
+        stopping,
+        threads,
+        unix_socket: arguments.unixsocket,
     };
-    let asked = match Handover::ask(&segment.directory()) {
-        Ok(asked) => asked,
-        Err(error @ HandoverError::NoServer { .. }) => {
-            tracing::info!(%error, "nobody to take over from");
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    // What cannot be opened is left to the server that can.
-    drop(SharedStore::attach(registry, name)?);
-    tracing::info!(pid = asked.server(), "taking over");
-    Ok(Some(asked.take()?))
-}
-
-/// Where a successor can ask for the segment; without it the server serves all the same.
-fn handover_socket(registry: &Registry, name: &str, stopper: Stopper) -> Option<HandoverSocket> {
-    let directory = Segment::open(registry, name).ok()?.directory();
-    match HandoverSocket::listen(&directory, stopper) {
-        Ok(socket) => Some(socket),
-        Err(error) => {
-            tracing::warn!(%error, "no other server will be able to take over from this one");
-            None
-        }
-    }
+    service.run(inherited)
 }
 
 /// The registry with the segment to serve, and how large to make that; `None` where shared memory is so scarce, as in
@@ -306,60 +220,6 @@ fn segment(
 
 /// Shared memory that holds less than this part of what would be served is not worth its limits.
 const SCARCE: u64 = 4;
-
-/// What signals stop: the server that is running now.
-#[derive(Clone, Default)]
-struct Stopping(Arc<Mutex<Signalled>>);
-
-#[derive(Default)]
-struct Signalled {
-    stopper: Option<Stopper>,
-    already: bool,
-}
-
-impl Stopping {
-    /// The first signal stops the server cleanly, the second ends the process.
-    fn on_signal(mut signals: Signals) -> Self {
-        let stopping = Self::default();
-        let this = stopping.clone();
-        std::thread::spawn(move || {
-            let mut signals = signals.forever();
-            if let Some(signal) = signals.next() {
-                tracing::info!(
-                    signal,
-                    "stopping; once more to stop without waiting for clients"
-                );
-                let mut now = this.lock();
-                now.already = true;
-                if let Some(stopper) = &now.stopper {
-                    stopper.stop();
-                }
-            }
-            if let Some(signal) = signals.next() {
-                std::process::exit(128 + signal);
-            }
-        });
-        stopping
-    }
-
-    /// This is the server now. One for which the signal has come already ends at once.
-    fn stops(&self, stopper: Stopper) {
-        let mut now = self.lock();
-        if now.already {
-            stopper.stop();
-        }
-        now.stopper = Some(stopper);
-    }
-
-    fn is_signalled(&self) -> bool {
-        self.lock().already
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Signalled> {
-        // Whatever a panicking thread left is as good: each change is one step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 fn addresses(bind: &[Bind]) -> Vec<IpAddr> {
     let mut addresses = Vec::new();

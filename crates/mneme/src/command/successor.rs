@@ -1,0 +1,141 @@
+//! Serving, from a predecessor's end to a successor's beginning: a server that has let its segment go for a successor
+//! takes it back if that one does not serve.
+
+use std::path::PathBuf;
+
+use mneme::SharedStore;
+use mneme::server::{
+    Ended, Handover, HandoverError, HandoverSocket, Listeners, Request, Running, Server,
+    StartError, Stopper, Taken,
+};
+use mneme_shared::ServeError as SegmentError;
+use mneme_space::{Registry, Segment};
+
+use super::banner;
+use super::serve::Error;
+use super::signals::Stopping;
+
+/// What a predecessor has left: its listening sockets, and how to tell it that it is done, if it has not ended yet.
+pub type Inheritance = (Listeners, Option<Taken>);
+
+/// What is served until somebody ends it, and by whom it may be taken over.
+pub struct Service {
+    pub server: Server,
+    /// Where the segment is that is served, if there is one.
+    pub segment: Option<(Registry, String)>,
+    pub stopping: Stopping,
+    pub threads: usize,
+    pub unix_socket: Option<PathBuf>,
+}
+
+impl Service {
+    /// Serves until told to stop, or until a successor does.
+    pub fn run(self, inherited: Option<Inheritance>) -> Result<(), Error> {
+        let (mut listeners, mut predecessor) = match inherited {
+            Some((sockets, old)) => (Some(sockets), old),
+            None => (None, None),
+        };
+        // Who has been given the segment and has not said that he serves.
+        let mut successor: Option<Request> = None;
+        loop {
+            let Some(running) = self.start(listeners.take(), successor.take())? else {
+                return Ok(());
+            };
+            self.stopping.stops(running.stopper());
+            let socket = self
+                .segment
+                .as_ref()
+                .and_then(|(registry, name)| handover_socket(registry, name, running.stopper()));
+            if let Some(old) = predecessor.take() {
+                // One that has gone meanwhile needs no telling.
+                let _ = old.serving();
+            }
+            banner::show(&running, self.threads, self.unix_socket.as_deref());
+            let Ended::Retired(sockets) = running.join()? else {
+                tracing::info!("stopped");
+                return Ok(());
+            };
+            match socket.and_then(HandoverSocket::into_request) {
+                Some(mut request) => match request.grant() {
+                    Ok(()) => return handed_over(),
+                    Err(error) => {
+                        tracing::warn!(%error, "the successor does not serve; going on");
+                        successor = error.is_late().then_some(request);
+                    }
+                },
+                None => tracing::warn!("the successor is gone; going on"),
+            }
+            listeners = Some(sockets);
+        }
+    }
+
+    /// Starts the server, on these sockets if there are any. `None`: the successor, who is late, serves after all, or
+    /// this process is to end.
+    fn start(
+        &self,
+        listeners: Option<Listeners>,
+        mut successor: Option<Request>,
+    ) -> Result<Option<Running>, Error> {
+        let mut server = self.server.clone();
+        if let Some(sockets) = listeners {
+            server = server.listeners(sockets);
+        }
+        loop {
+            match (server.clone().start(), &mut successor) {
+                (Err(StartError::Segment(SegmentError::Role { .. })), Some(late)) => {
+                    // He has it, and may be stopped: nobody else can serve until he goes on or ends.
+                    match late.serves() {
+                        Ok(()) => return handed_over().map(|()| None),
+                        Err(_) if self.stopping.is_signalled() => return Ok(None),
+                        Err(error) if error.is_late() => {}
+                        Err(_) => successor = None,
+                    }
+                }
+                // One that is late finds out by the end of the connection.
+                (started, _) => return Ok(Some(started?)),
+            }
+        }
+    }
+}
+
+fn handed_over() -> Result<(), Error> {
+    tracing::info!("handed over");
+    Ok(())
+}
+
+/// Has the server of the segment let go of it, or finds that it has ended meanwhile; `None` if nobody serves it.
+pub fn take_over(registry: &Registry, name: &str) -> Result<Option<Inheritance>, Error> {
+    let Ok(segment) = Segment::open(registry, name) else {
+        tracing::info!("there is no segment of that name yet, and nobody to take over from");
+        return Ok(None);
+    };
+    let asked = match Handover::ask(&segment.directory()) {
+        Ok(asked) => asked,
+        Err(error @ HandoverError::NoServer { .. }) => {
+            tracing::info!(%error, "nobody to take over from");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // What cannot be opened is left to the server that can.
+    drop(SharedStore::attach(registry, name)?);
+    tracing::info!(pid = asked.server(), "taking over");
+    let (listeners, old) = asked.take()?;
+    if old.is_none() {
+        tracing::info!("the server has ended before it handed over");
+    }
+    // One that had ended before it was asked has none.
+    Ok((!listeners.is_empty()).then_some((listeners, old)))
+}
+
+/// Where a successor can ask for the segment; without it the server serves all the same.
+fn handover_socket(registry: &Registry, name: &str, stopper: Stopper) -> Option<HandoverSocket> {
+    let directory = Segment::open(registry, name).ok()?.directory();
+    match HandoverSocket::listen(&directory, stopper) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(%error, "no other server will be able to take over from this one");
+            None
+        }
+    }
+}

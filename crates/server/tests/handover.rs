@@ -1,0 +1,109 @@
+//! A server hands over to its successor, whoever else knocks and whatever ends it meanwhile.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use common::{server, start};
+use mneme_server::{Ended, Handover, HandoverSocket, Running};
+
+/// A directory as a segment's, gone with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(test: &str) -> Self {
+        let name = format!("mneme-handover-{test}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("server.sock")
+    }
+
+    fn listen(&self, running: &Running) -> HandoverSocket {
+        HandoverSocket::listen(&self.0, running.stopper()).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn who_connects_and_says_nothing_does_not_keep_the_successor_out() {
+    let directory = Directory::new("silent");
+    let (running, _) = start(server());
+    let socket = directory.listen(&running);
+    // One after the other they would be waited for longer than a successor waits for its answer.
+    let mut silent: Vec<_> = (0..2)
+        .map(|_| UnixStream::connect(directory.socket()).unwrap())
+        .collect();
+    // And one that takes the sockets and leaves it at that.
+    silent[1].write_all(b"hand over 1\n").unwrap();
+    let successor = Handover::ask(&directory.0).unwrap();
+    let old = std::thread::spawn(move || {
+        let Ended::Retired(_) = running.join().unwrap() else {
+            panic!("it was stopped");
+        };
+        let mut request = socket.into_request().unwrap();
+        request.grant().unwrap();
+    });
+    let (listeners, taken) = successor.take().unwrap();
+    let next = server().listeners(listeners).start().unwrap();
+    taken.unwrap().serving().unwrap();
+    old.join().unwrap();
+    drop((next, silent));
+}
+
+#[test]
+fn a_server_that_leaves_late_does_not_take_its_successors_socket_along() {
+    let directory = Directory::new("late");
+    let (old, _) = start(server());
+    let (new, _) = start(server());
+    let of_old = directory.listen(&old);
+    let of_new = directory.listen(&new);
+    drop(of_old);
+    let asked = Handover::ask(&directory.0).unwrap();
+    assert_eq!(asked.server(), std::process::id());
+    drop((asked, of_new));
+    // What a server leaves behind is nobody.
+    assert!(Handover::ask(&directory.0).is_err());
+    let again = directory.listen(&new);
+    assert!(Handover::ask(&directory.0).is_ok());
+    drop(again);
+}
+
+#[test]
+fn a_successor_serves_though_the_server_is_told_to_end_before_it_lets_go() {
+    let directory = Directory::new("ended");
+    let unix = directory.0.join("clients.sock");
+    let (running, address) = start(server().unix_socket(&unix));
+    let socket = directory.listen(&running);
+    let successor = Handover::ask(&directory.0).unwrap();
+    running.shutdown();
+    assert!(matches!(running.join().unwrap(), Ended::Stopped));
+    drop(socket);
+    let (listeners, old) = successor.take().unwrap();
+    assert!(old.is_none());
+    let next = server().listeners(listeners).start().unwrap();
+    assert_eq!(next.addresses(), [address]);
+    let mut reply = [0; 7];
+    let mut by_tcp = std::net::TcpStream::connect(address).unwrap();
+    by_tcp.write_all(b"PING\r\n").unwrap();
+    by_tcp.read_exact(&mut reply).unwrap();
+    let mut by_file = UnixStream::connect(&unix).unwrap();
+    by_file.write_all(b"PING\r\n").unwrap();
+    by_file.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+}
