@@ -152,6 +152,7 @@ impl Coded for mneme_sync::OpenError {
             Self::Header(_) | Self::OtherData { .. } | Self::Damaged(_) | Self::Torn { .. } => {
                 Code::Damaged
             }
+            Self::Stale => Code::ReadOnly,
             Self::Attach(error) => error.code(),
         }
     }

@@ -86,6 +86,8 @@ impl Coded for OpenError {
             Self::Frames(error) => error.code(),
             Self::CreateControl(error) => error.code(),
             Self::Control(error) => error.code(),
+            Self::NotClean(_) => Code::Poisoned,
+            Self::NotRecovered => Code::ReadOnly,
             Self::Random(_) | Self::Maintainer(_) => Code::Io,
         }
     }

@@ -188,9 +188,32 @@ impl Arena {
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<Arena, OpenError> {
-        let arena = Arena::attach(region, participants, &*topology)?;
-        arena.recover_alone()?;
+        let arena = Arena::open_alone(region, participants, topology)?;
+        arena.recover_around(|| Ok::<_, OpenError>(()))?;
         Ok(arena)
+    }
+
+    /// The incarnation of the control region whose slots own what is claimed in the arena of a region.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) for the region's header.
+    pub fn incarnation_of(region: &Region) -> Result<u64, OpenError> {
+        Arena::identity(region)?;
+        let header: &ArenaHeader = region.view_at(ARENA_HEADER)?;
+        Ok(header.incarnation.load(Relaxed))
+    }
+
+    /// Opens the arena of a region that *nobody else has open*, whatever its owners were, for a tenant that puts its own
+    /// part in order [around](Self::recover_around) the arena's recovery. Before that it can only be looked at.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_alone(
+        region: Arc<Region>,
+        participants: Participants,
+        topology: Arc<dyn Topology>,
+    ) -> Result<Arena, OpenError> {
+        Arena::attach(region, participants, &*topology)
     }
 
     fn attach(

@@ -206,14 +206,35 @@ impl Arena {
         Ok(())
     }
 
-    /// Resets the lock of an arena that nobody else has open, and gives back all that was not adopted.
-    pub(crate) fn recover_alone(&self) -> Result<(), OpenError> {
+    /// Recovers an arena that *nobody else has open*: resets the lock, has the tenant `settle` its own part (adopt or unlink
+    /// what was being linked, with claims and releases as ever), and gives back what nobody has adopted. That the arena is of
+    /// this incarnation of the control region it says last: a recovery that dies is begun again. O(frames).
+    ///
+    /// # Errors
+    /// What `settle` says; the region's. It is to be recovered then as before.
+    pub fn recover_around<E: From<OpenError>>(
+        &self,
+        settle: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.reset_lock()?;
+        mneme_sys::fault!("arena.recover.reset");
+        settle()?;
+        Ok(self.take_back_all()?)
+    }
+
+    /// Nobody else has it open, so the lock's owner is nobody.
+    fn reset_lock(&self) -> Result<(), OpenError> {
         let lock = self.lock_offset();
-        // Nobody else has it open, so its owner is nobody.
         self.region.at::<AtomicU64>(lock)?.store(0, Release);
         let slot = self.participants.slot()?;
+        let _guard = self.lock::<OpenError>(&slot)?;
+        Ok(self.restore()?)
+    }
+
+    /// Gives back all that was not adopted.
+    fn take_back_all(&self) -> Result<(), OpenError> {
+        let slot = self.participants.slot()?;
         let guard = self.lock::<OpenError>(&slot)?;
-        self.restore()?;
         let table = self.table()?;
         for frame in self.geometry.first_frame..self.end_frame() {
             if let Some(run) = table
@@ -221,13 +242,16 @@ impl Arena {
                 .filter(|run| run.head == frame && run.status.state == State::Claimed)
             {
                 table.free_run(run.range(), run.status.generation, true, || ());
+                mneme_sys::fault!("arena.recover.freed");
             }
         }
         self.derive(0..self.geometry.max_frames)?;
+        mneme_sys::fault!("arena.recover.derived");
         // Last: a recovery that died before is begun again.
         self.header()?
             .incarnation
             .store(self.participants.incarnation(), Relaxed);
+        mneme_sys::fault!("arena.recover.marked");
         drop(guard);
         Ok(())
     }

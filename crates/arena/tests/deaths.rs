@@ -8,10 +8,13 @@
 
 mod support;
 
-use mneme_arena::{Class, Extent, ExtentState, Frame};
+use mneme_arena::{Arena, Class, Extent, ExtentState, Frame};
+use mneme_sys::SyntheticTopology;
 use mneme_sys::fault::{self, Action, Outcome};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use support::{NODE, Process, Shape, World, world};
 
 /// Frames that all scenarios begin with; two zones.
@@ -65,6 +68,14 @@ const REPAIR: [&str; 9] = [
     "arena.restore.descriptor",
     "arena.restore.zones",
     "arena.restore.summary",
+];
+
+/// Where the recovery of an arena that nobody has open can die; a test insists that it does, at each.
+const RECOVER: [&str; 4] = [
+    "arena.recover.reset",
+    "arena.recover.freed",
+    "arena.recover.derived",
+    "arena.recover.marked",
 ];
 
 /// What the victim had before it began to die.
@@ -336,10 +347,41 @@ fn a_late_repair_does_not_touch_what_others_claimed_since() {
     assert_eq!(fault::reached(), before);
 }
 
+/// Who recovers an arena, alone, and dies is followed by one who begins again.
+#[test]
+fn a_recovery_that_dies_is_begun_again() {
+    let recover = |world: &World| {
+        let (number, participants) = world.participants();
+        let region = Arc::new(world.map());
+        let topology = Arc::new(SyntheticTopology::new(2, 1));
+        (number, move || {
+            Arena::recover(region, participants, topology)
+        })
+    };
+    for point in RECOVER {
+        let (world, process) = world(SHAPE);
+        let held = process.hold(70);
+        process.claim(3).unwrap();
+        // Of an incarnation long gone.
+        let incarnation = process.arena.region().at::<AtomicU64>(160).unwrap();
+        incarnation.fetch_sub(1, Relaxed);
+        drop(process);
+        let (number, dies) = recover(&world);
+        let outcome = fault::run(point, Action::Abandon, 1, dies);
+        assert!(matches!(outcome, Outcome::Abandoned), "{point}");
+        world.kill(number);
+        let arena = recover(&world).1().unwrap();
+        let extents: Vec<Extent> = arena.extents().map(|info| info.extent).collect();
+        assert_eq!(extents, [held], "{point}");
+        assert_eq!(arena.check().unwrap(), [], "{point}");
+        world.open().assert_whole();
+    }
+}
+
 /// Every name in the source is one at which a test here kills.
 #[test]
 fn somebody_dies_at_every_name() {
-    let killed = [&CLAIM[..], &RELEASE, &ADOPT, &GROW, &REPAIR].concat();
+    let killed = [&CLAIM[..], &RELEASE, &ADOPT, &GROW, &REPAIR, &RECOVER].concat();
     let killed: BTreeSet<_> = killed.into_iter().map(str::to_owned).collect();
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     assert_eq!(named, killed);

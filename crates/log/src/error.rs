@@ -243,6 +243,18 @@ pub enum OpenError {
     /// The system has no randomness for the store's identity and hash seed.
     #[error("no randomness for the store's identity and seed")]
     Random(#[source] std::io::Error),
+    /// The machine has restarted since somebody died in the store whom nobody had repaired after: who it was and what it
+    /// was about went with the control region's boot. Nothing was changed.
+    #[error(
+        "the machine restarted while what a dead participant had left in the store was not repaired: {0}; remove the store, \
+         and load it anew"
+    )]
+    NotClean(String),
+    /// The machine has restarted since the store was last open. Nothing was changed.
+    #[error(
+        "the machine restarted since the store was last open, and this opening may only read; open it once for writing"
+    )]
+    NotRecovered,
     /// The maintainer thread could not be started.
     #[error("the maintainer thread could not be started: {0}")]
     Maintainer(#[source] std::io::Error),

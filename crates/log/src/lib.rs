@@ -66,6 +66,7 @@ mod publish;
 mod racing;
 mod reap;
 mod record;
+mod recover;
 mod role;
 mod room;
 mod scan;

@@ -275,6 +275,26 @@ impl<W: Word> SegmentInfoOf<W> {
         self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
     }
 
+    /// Whether it was found damaged, and is compacted last.
+    pub fn is_shunned(&self) -> bool {
+        self.age.load(Relaxed) == u64::MAX
+    }
+
+    /// Makes all times `by` nanoseconds earlier, but none earlier than the clock's beginning.
+    pub fn predate(&self, state: State, by: u64) {
+        let age = self.age.load(Relaxed);
+        let earlier = match state {
+            // Of damaged segments, and of those without: see `compact_victim` and `begin`.
+            _ if self.is_shunned() || age == 0 => return,
+            State::Closed => {
+                self.closed().saturating_sub(by) >> CLOSED_UNIT << LAG_BITS | age & LAG_MASK
+            }
+            State::Head => age.saturating_sub(by).max(1),
+            _ => return,
+        };
+        self.age.store(earlier, Relaxed);
+    }
+
     /// When the segment was closed, in monotonic nanoseconds.
     pub fn closed(&self) -> u64 {
         self.age.load(Relaxed) >> LAG_BITS << CLOSED_UNIT
@@ -403,7 +423,7 @@ impl Core {
     }
 
     /// The frames that the arena hands out: those behind its own tables.
-    fn frames(&self) -> std::ops::Range<u32> {
+    pub(crate) fn frames(&self) -> std::ops::Range<u32> {
         let stats = self.arena.stats();
         stats.own..stats.own + stats.frames
     }
@@ -614,7 +634,12 @@ impl Core {
                 _ => {}
             }
         }
-        // A head that moved on and died before it closed the old segment.
+        self.close_abandoned();
+        Ok(())
+    }
+
+    /// Closes the segments of heads that moved on and died before they had done it.
+    pub(crate) fn close_abandoned(&self) {
         for (frame, info, word, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
                 info.close(self.clock.now_ns());
@@ -622,7 +647,6 @@ impl Core {
                 info.change(word, word.to(State::Closed, None));
             }
         }
-        Ok(())
     }
 
     fn is_some_heads(&self, frame: Frame) -> bool {
@@ -635,6 +659,27 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also where the clock of the present boot has not come as far as that of the one before.
+    #[test]
+    fn what_was_closed_earlier_stays_older() {
+        let hour = 3_600 << 30;
+        let infos: [SegmentInfo; 3] = std::array::from_fn(|_| SegmentInfo::default());
+        for (info, hours) in infos.iter().zip(1..) {
+            info.close(hours * hour);
+            info.predate(State::Closed, hour + hour / 2);
+        }
+        let closed = infos.each_ref().map(SegmentInfo::closed);
+        assert!(
+            closed.is_sorted() && closed[0] == 0 && closed[1] > 0,
+            "{closed:?}"
+        );
+        assert!(closed[2] <= 3 * hour - hour - hour / 2);
+        // What compaction found damaged it still chooses last.
+        infos[0].age.store(u64::MAX, Relaxed);
+        infos[0].predate(State::Closed, hour);
+        assert!(infos[0].is_shunned());
+    }
 
     /// A compactor that is stopped between its choice of a victim and its claim finds the same
     /// frame closed again: in another life, whose grace period is not over.

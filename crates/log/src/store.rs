@@ -255,8 +255,13 @@ impl Builder {
     /// what a dead participant left in its way, it waits a second at most for somebody who may write to
     /// repair it, and then says so ([`ReadError::Reap`]).
     ///
+    /// **After a reboot** of the machine that kept the regions, the first opening that may write puts the store in order:
+    /// every bucket of the index is looked at once, and others who open it wait for that two seconds at most. That the
+    /// bytes are those that were there before is the caller's to know.
+    ///
     /// # Errors
-    /// The regions hold no store, one of another version, or a damaged one.
+    /// The regions hold no store, one of another version, or a damaged one. After a reboot: [`OpenError::NotClean`] if
+    /// somebody had died in the store and nobody had repaired it, [`OpenError::NotRecovered`] to who may only read.
     pub fn open_in(
         self,
         data: Region,
@@ -268,30 +273,38 @@ impl Builder {
             .clone()
             .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
         let uuid = Arena::identity(&data)?;
-        let participants = match data.access() {
-            Access::ReadWrite => Participants::open(control, uuid, liveness),
-            Access::ReadOnly => Participants::open_to_read(control, uuid, liveness),
-        }?;
         let data = Arc::new(data);
+        let opened = match data.access() {
+            Access::ReadWrite => Participants::open_and(control, uuid, liveness, |alone| {
+                if Arena::incarnation_of(&data)? == alone.incarnation() {
+                    return Ok(());
+                }
+                let arena =
+                    Arena::open_alone(Arc::clone(&data), alone.clone(), Arc::clone(&topology))?;
+                let tables = open_tables(&data, &arena)?;
+                let mem = Mem::new(Arc::clone(&data));
+                let topology = Arc::clone(&topology);
+                let core = self.core(mem, tables, arena, alone.clone(), topology);
+                core.recover()
+            }),
+            Access::ReadOnly => {
+                let is_known = |control| {
+                    Arena::incarnation_of(&data).is_ok_and(|incarnation| incarnation == control)
+                };
+                Participants::open_to_read(control, uuid, liveness, is_known).map_err(Into::into)
+            }
+        };
+        let participants = opened.map_err(|error| match error {
+            OpenError::Control(mneme_sync::OpenError::Stale) => OpenError::NotRecovered,
+            other => other,
+        })?;
         let arena = Arena::open(
             Arc::clone(&data),
             participants.clone(),
             Arc::clone(&topology),
         )?;
+        let tables = open_tables(&data, &arena)?;
         let mem = Mem::new(data);
-        let tables = Tables::open(&mem, arena.client())?;
-        let frames = arena.stats();
-        let most = u64::from(frames.own) + u64::from(frames.frames) + u64::from(frames.growable);
-        if most > tables.geometry.max_frames {
-            return Err(Corrupt::at(
-                arena.client().start,
-                format!(
-                    "the log's tables are for {} frames, and the arena has {most}",
-                    tables.geometry.max_frames
-                ),
-            )
-            .into());
-        }
         self.start(mem, tables, arena, participants, topology)
     }
 
@@ -303,31 +316,55 @@ impl Builder {
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
-        let secrets = RapidSecrets::seed(tables.seed);
-        let read_only = mem.region().access() == Access::ReadOnly;
-        let lends = self.lending && tables.policy == UpdatePolicy::Append;
-        let candidates = (0..arena.nodes()).map(|_| Mutex::default()).collect();
-        let claimed = Claimed::new(arena.nodes());
-        let core = Arc::new(Core {
-            mem,
-            tables,
-            arena,
-            participants,
-            topology,
-            clock: self.clock,
-            read_only,
-            lends,
-            secrets,
-            candidates,
-            claimed,
-            still: Mutex::default(),
-        });
-        let maintainer = match self.maintainer && !read_only {
+        let core = Arc::new(self.core(mem, tables, arena, participants, topology));
+        let maintainer = match self.maintainer && !core.read_only {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
             false => None,
         };
         Ok(LogStore { maintainer, core })
     }
+
+    fn core(
+        &self,
+        mem: Mem,
+        tables: Tables,
+        arena: Arena,
+        participants: Participants,
+        topology: Arc<dyn Topology>,
+    ) -> Core {
+        Core {
+            secrets: RapidSecrets::seed(tables.seed),
+            read_only: mem.region().access() == Access::ReadOnly,
+            lends: self.lending && tables.policy == UpdatePolicy::Append,
+            candidates: (0..arena.nodes()).map(|_| Mutex::default()).collect(),
+            claimed: Claimed::new(arena.nodes()),
+            clock: Arc::clone(&self.clock),
+            mem,
+            tables,
+            arena,
+            participants,
+            topology,
+            still: Mutex::default(),
+        }
+    }
+}
+
+/// The tables of the store in an arena, if they are made for it.
+fn open_tables(data: &Arc<Region>, arena: &Arena) -> Result<Tables, OpenError> {
+    let tables = Tables::open(&Mem::new(Arc::clone(data)), arena.client())?;
+    let frames = arena.stats();
+    let most = u64::from(frames.own) + u64::from(frames.frames) + u64::from(frames.growable);
+    if most > tables.geometry.max_frames {
+        return Err(Corrupt::at(
+            arena.client().start,
+            format!(
+                "the log's tables are for {} frames, and the arena has {most}",
+                tables.geometry.max_frames
+            ),
+        )
+        .into());
+    }
+    Ok(tables)
 }
 
 /// So many bytes in whole frames; the greatest numbers, which no memory has, become smaller.

@@ -701,7 +701,8 @@ fn somebody_dies_at_every_name() {
         .map(str::to_owned)
         .collect();
     // Every death that those tests ask for is one that they insist on.
-    let deaths = include_str!("deaths.rs").lines();
+    let deaths = [include_str!("deaths.rs"), include_str!("reboot.rs")];
+    let deaths = deaths.into_iter().flat_map(str::lines);
     let deaths = deaths.filter(|line| !line.contains("Stopped::"));
     let quoted = deaths.flat_map(|line| line.split('"').skip(1).step_by(2));
     killed.extend(quoted.map(str::to_owned));

@@ -60,6 +60,11 @@ pub enum OpenError {
         /// Bytes there are.
         len: usize,
     },
+    /// It is of another boot, or has been rebuilt since the data were put in order; only who may write does that.
+    #[error(
+        "the machine has restarted since the data were last put in order, which takes an opening that may write"
+    )]
+    Stale,
     /// Attaching to it failed.
     #[error(transparent)]
     Attach(#[from] AttachError),

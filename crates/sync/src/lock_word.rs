@@ -23,6 +23,7 @@ pub(crate) struct Owner {
     pub(crate) tenancy: u16,
 }
 
+const OWNER: u64 = u32::MAX as u64;
 const NEWS: u64 = 1 << 32;
 const SEQUENCE: u32 = 33;
 
@@ -94,7 +95,7 @@ pub(crate) fn take_over<W: Word>(word: &W, judged: LockState, me: Owner) -> Atte
 pub(crate) fn release<W: Word>(word: &W) {
     let held = word.load(Relaxed);
     // SYNC: pairs with the exchanges in `acquire` and `take_over`.
-    word.store(held & !u64::from(u32::MAX), Release);
+    word.store(held & !OWNER, Release);
 }
 
 /// Forgets the news: the owner has repaired what the lock guards.
@@ -109,6 +110,16 @@ pub(crate) fn give_news<W: Word>(word: &W) {
     let held = word.load(Relaxed);
     // SYNC: pairs with the exchanges in `acquire` and `take_over`.
     word.store(held | NEWS, Release);
+}
+
+/// Nobody is attached who could hold the lock: whoever did is gone, and the next to take it is told. Nothing is done to
+/// a free one. The tenancies that it names may begin anew, and then mean others.
+pub(crate) fn orphan<W: Word>(word: &W) {
+    let held = LockState(word.load(Relaxed));
+    if held.owner().is_some() {
+        // SYNC: pairs with the exchange in `acquire`.
+        word.store((held.0 | NEWS) & !OWNER, Release);
+    }
 }
 
 /// The word now, for those who only look.

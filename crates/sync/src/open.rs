@@ -119,46 +119,61 @@ impl Participants {
         data_uuid: [u8; 16],
         liveness: Arc<dyn Liveness>,
     ) -> Result<Participants, OpenError> {
-        Participants::open_with(control, data_uuid, liveness, TakeOver::TheDead, |_| ())
+        Participants::open_and(control, data_uuid, liveness, |_| Ok(()))
     }
 
     /// The same, where nobody else is attached with `alone` run before anybody else can be: it puts in
     /// order what earlier incarnations of the control region have left in the data. It may use its
-    /// slot and pin; to [`reap`](Self::reap) within it is to wait for oneself.
+    /// slot and pin; to [`reap`](Self::reap) within it is to wait for oneself. Others who open wait for it
+    /// two seconds at most.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_and(
+    /// As [`open`](Self::open); what `alone` says.
+    pub fn open_and<E: From<OpenError>>(
         control: Region,
         data_uuid: [u8; 16],
         liveness: Arc<dyn Liveness>,
-        alone: impl FnOnce(&Participants),
-    ) -> Result<Participants, OpenError> {
-        Participants::open_with(control, data_uuid, liveness, TakeOver::TheDead, alone)
+        alone: impl FnOnce(&Participants) -> Result<(), E>,
+    ) -> Result<Participants, E> {
+        let keeper = Arc::clone(&liveness);
+        let lock = lock_region(&*keeper).map_err(OpenError::from)?;
+        let as_writer = TakeOver::<fn(u64) -> bool>::TheDead;
+        let (participants, others) =
+            Participants::open_locked(control, data_uuid, liveness, as_writer)?;
+        let done = if others { Ok(()) } else { alone(&participants) };
+        // Before the participants go, who may need it.
+        drop(lock);
+        done.map(|()| participants)
     }
 
     /// The same for a process that cannot repair what the dead left in the data, because it may only
-    /// read them. It takes over no dead process' entry: its slots would be this one's to reap.
+    /// read them. It takes over no dead process' entry: its slots would be this one's to reap. `is_known` is asked
+    /// whether the data are in order under an [incarnation](Self::incarnation) of the control region.
     ///
     /// # Errors
-    /// As [`open`](Self::open); there is no free entry, whoever is dead.
+    /// As [`open`](Self::open); there is no free entry, whoever is dead; [`OpenError::Stale`]: somebody who may write
+    /// has to open it first.
     pub fn open_to_read(
         control: Region,
         data_uuid: [u8; 16],
         liveness: Arc<dyn Liveness>,
-    ) -> Result<Participants, OpenError> {
-        Participants::open_with(control, data_uuid, liveness, TakeOver::Nobody, |_| ())
-    }
-
-    fn open_with(
-        control: Region,
-        data_uuid: [u8; 16],
-        liveness: Arc<dyn Liveness>,
-        take_over: TakeOver,
-        alone: impl FnOnce(&Participants),
+        is_known: impl FnOnce(u64) -> bool,
     ) -> Result<Participants, OpenError> {
         let keeper = Arc::clone(&liveness);
         let lock = lock_region(&*keeper)?;
+        let as_reader = TakeOver::NobodyIf(is_known);
+        let (participants, _) = Participants::open_locked(control, data_uuid, liveness, as_reader)?;
+        drop(lock);
+        Ok(participants)
+    }
+
+    /// With the region's lock: attaches, and says whether others were attached.
+    fn open_locked(
+        control: Region,
+        data_uuid: [u8; 16],
+        liveness: Arc<dyn Liveness>,
+        take_over: TakeOver<impl FnOnce(u64) -> bool>,
+    ) -> Result<(Participants, bool), OpenError> {
         RegionHeader::read(&control, MAGIC, FORMAT, LAYOUT_HASH).map_err(OpenError::Header)?;
         let geometry = read_geometry(&control)?;
         let needed = geometry.end();
@@ -186,6 +201,16 @@ impl Participants {
                 "its boot id is another's, yet processes are attached",
             ));
         }
+        let take_over = match take_over {
+            TakeOver::TheDead => true,
+            // Neither rebuilt nor joined: who may write would not find himself alone.
+            TakeOver::NobodyIf(is_known) => {
+                if rebooted || !is_known(header.incarnation.load(Acquire)) {
+                    return Err(OpenError::Stale);
+                }
+                false
+            }
+        };
         if !others {
             header.watched.store(0, Relaxed);
         }
@@ -196,16 +221,12 @@ impl Participants {
             store_id(&inner.map().header().boot_id, boot);
         }
         let pid = std::process::id();
-        match take_over {
-            TakeOver::TheDead => inner.join(pid)?,
-            TakeOver::Nobody => inner.join_free(pid)?,
+        if take_over {
+            inner.join(pid)?;
+        } else {
+            inner.join_free(pid)?;
         }
-        let participants = Participants::from_inner(inner);
-        if !others {
-            alone(&participants);
-        }
-        drop(lock);
-        Ok(participants)
+        Ok((Participants::from_inner(inner), others))
     }
 }
 
@@ -231,10 +252,11 @@ impl Inner {
 }
 
 /// Whose entry a process may take that finds none free.
-enum TakeOver {
+enum TakeOver<K> {
     /// That of a dead process, whose slots it reaps then.
     TheDead,
-    Nobody,
+    /// Nobody's, and it comes in only if the region's incarnation is one that is known.
+    NobodyIf(K),
 }
 
 /// Whether this process' heavy barrier reaches all whose pins lie in the region.

@@ -144,6 +144,14 @@ impl RobustLock {
         self.attempt(slot).ok()
     }
 
+    /// Lets go for an owner of an earlier incarnation of the control region: the next to take the lock is told that its
+    /// owner died. A free lock stays as it is. Only for who is alone, see
+    /// [`Participants::open_and`](crate::Participants::open_and): by then slots have begun anew, and what the lock
+    /// names may seem to live.
+    pub fn orphan(&self) {
+        lock_word::orphan(&self.word);
+    }
+
     /// The slot that holds the lock now.
     #[must_use]
     pub fn owner(&self) -> Option<crate::SlotId> {

@@ -220,6 +220,55 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
     assert_eq!(b.check(), Vec::<String>::new());
 }
 
+/// Slots and tenancies begin anew: a lock that an earlier incarnation's owner holds may name today's.
+#[test]
+fn a_lock_of_an_earlier_boot_is_handed_over_by_who_is_alone() {
+    let script = ScriptedLiveness::new();
+    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let copy = |region: &Region| common::map(region.duplicate_fd().unwrap().unwrap());
+    let again = [(); 4].map(|()| copy(&region));
+    let a = Participants::create(region, common::options(), Arc::new(script.process(1))).unwrap();
+    let (held, free) = (RobustLock::new(), RobustLock::new());
+    std::mem::forget(held.lock(&a.slot().unwrap()).unwrap());
+    let incarnation = a.incarnation();
+    script.kill(1);
+    let words = a
+        .region()
+        .slice_at::<std::sync::atomic::AtomicU64>(128 + 40, 2)
+        .unwrap();
+    words[0].fetch_xor(1, std::sync::atomic::Ordering::Relaxed);
+
+    let [early, refused, first, second] = again;
+    // Who may only read neither rebuilds nor joins.
+    let liveness = Arc::new(script.process(2));
+    let error = Participants::open_to_read(early, common::UUID, liveness, |_| true).unwrap_err();
+    assert!(matches!(error, OpenError::Stale), "{error}");
+    assert_eq!(a.incarnation(), incarnation);
+    // Who is refused by his own closure leaves the next one alone.
+    let liveness = Arc::new(script.process(3));
+    let error = Participants::open_and(refused, common::UUID, liveness, |_| {
+        Err(OpenError::Damaged("says the closure"))
+    });
+    assert!(matches!(error.unwrap_err(), OpenError::Damaged(_)));
+    let mut ran = false;
+    let liveness = Arc::new(script.process(4));
+    let b = Participants::open_and(first, common::UUID, liveness, |b| {
+        ran = true;
+        let slot = b.slot().unwrap();
+        [&held, &free].map(RobustLock::orphan);
+        assert!(held.try_lock(&slot).unwrap().owner_died());
+        assert!(!free.try_lock(&slot).unwrap().owner_died());
+        Ok::<_, OpenError>(())
+    })
+    .unwrap();
+    assert!(ran && b.incarnation() > incarnation);
+    let liveness = Arc::new(script.process(5));
+    let c: Result<_, OpenError> = Participants::open_and(second, common::UUID, liveness, |_| {
+        panic!("it is not alone")
+    });
+    assert!(c.is_ok());
+}
+
 #[test]
 fn what_is_no_control_region_is_refused_by_name() {
     let script = ScriptedLiveness::new();

@@ -8,6 +8,8 @@
 )]
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_log::{Builder, LogStore, UpdatePolicy, control_bytes};
 use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
@@ -96,6 +98,30 @@ impl Memory {
         let builder = self.builder.clone().lending(false);
         let liveness = Arc::new(self.script.process(process));
         builder.open_in(data, control, liveness).unwrap()
+    }
+
+    /// Opens the store in a thread that may be abandoned in the middle of it.
+    pub fn opener(
+        &self,
+        process: u32,
+    ) -> impl FnOnce() -> Result<LogStore, mneme_log::OpenError> + use<> {
+        let (data, control) = self.map(Access::ReadWrite);
+        let builder = self.builder.clone();
+        let liveness = Arc::new(self.script.process(process));
+        move || builder.open_in(data, control, liveness)
+    }
+
+    /// What the machine's next boot finds, if the regions outlive it and nobody is left: a control region of another boot.
+    pub fn reboot(&self) {
+        // The boot id's place: 5 words into the control header.
+        let words = self.control.slice_at::<AtomicU64>(128 + 40, 2).unwrap();
+        words[0].fetch_xor(1, Relaxed);
+    }
+
+    /// The data as they are.
+    pub fn bytes(&self) -> Vec<u64> {
+        let words = self.data.slice_at::<AtomicU64>(0, self.data.len() / 8);
+        words.unwrap().iter().map(|w| w.load(Relaxed)).collect()
     }
 
     pub fn try_open(&self, process: u32) -> Result<LogStore, mneme_log::OpenError> {

@@ -26,7 +26,9 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
 /// the reason, or where it is died at.
-const SPARED: [(&str, &str); 15] = [
+const SPARED: [(&str, &str); 17] = [
+    ("log.recover.", "only after a reboot; `reboot`"),
+    ("arena.recover.", "only after a reboot; `arena::deaths`"),
     (
         "log.copy.",
         "a reader's, who leaves nothing; `deaths::a_reader_that_dies_leaves_nothing_behind`",

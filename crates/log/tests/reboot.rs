@@ -1,0 +1,285 @@
+//! A store in regions that outlive the machine: what its next boot makes of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
+
+use memory::Memory;
+use mneme_log::{Expiry, LogStore, OpenError};
+use mneme_sys::Access;
+
+fn key(i: u32) -> [u8; 4] {
+    i.to_le_bytes()
+}
+
+fn sound(store: &LogStore, context: &str) {
+    assert_eq!(
+        store.check().unwrap().problems,
+        Vec::<String>::new(),
+        "{context}"
+    );
+}
+
+/// Records of several lengths in two databases, of which some were removed, some replaced and some will expire.
+fn fill(store: &LogStore) {
+    let other = store.database(1).unwrap();
+    for i in 0..3_000 {
+        store.put(&key(i), &key(i)).unwrap();
+        other.put(&key(i), &[7; 300]).unwrap();
+    }
+    for i in 0..1_000 {
+        store.put(&key(i), &key(i + 1)).unwrap();
+        assert!(other.remove(&key(i)).unwrap());
+    }
+    store.put(b"large", &vec![9; 5 << 20]).unwrap();
+    let late = Expiry::At(1 << 50);
+    store.put_until(b"late", b"v", late).unwrap();
+}
+
+fn filled(store: &LogStore, context: &str) {
+    let other = store.database(1).unwrap();
+    assert_eq!((store.len(), other.len()), (3_002, 2_000), "{context}");
+    for i in 0..3_000 {
+        let value = if i < 1_000 { i + 1 } else { i };
+        let found = store.get(&key(i)).unwrap();
+        assert_eq!(found.as_deref(), Some(&key(value)[..]), "{context}: {i}");
+        let found = other.get(&key(i)).unwrap();
+        assert_eq!(found.is_some(), i >= 1_000, "{context}: {i}");
+    }
+    let large = store.get(b"large").unwrap().unwrap();
+    assert!(large.len() == 5 << 20 && large.iter().all(|b| *b == 9));
+    assert!(store.expiry(b"late").unwrap().is_some());
+}
+
+#[test]
+fn what_all_have_left_is_there_after_a_reboot() {
+    let (memory, store) = Memory::new();
+    fill(&store);
+    drop((memory.open(2), store));
+    for boot in ["one", "another"] {
+        memory.reboot();
+        let store = memory.open(3);
+        filled(&store, boot);
+        sound(&store, boot);
+        store.put(b"late", boot.as_bytes()).unwrap();
+        store.put_until(b"late", b"v", Expiry::At(1 << 50)).unwrap();
+        store.compact().unwrap();
+        filled(&memory.open_to_read(4), boot);
+        filled(&memory.open(5), boot);
+        sound(&store, boot);
+    }
+}
+
+/// Nothing that it does may store to the data, so that it cannot put them in order: it says who can.
+#[test]
+fn who_may_only_read_asks_for_one_who_may_write() {
+    let (memory, store) = Memory::new();
+    fill(&store);
+    drop(store);
+    memory.reboot();
+    for _ in 0..2 {
+        let refused = memory.try_open_for(2, Access::ReadOnly).err().unwrap();
+        assert!(matches!(refused, OpenError::NotRecovered), "{refused}");
+    }
+    drop(memory.open(3));
+    filled(&memory.open_to_read(2), "opened once for writing");
+}
+
+#[cfg(feature = "fault")]
+mod deaths {
+    use super::*;
+    use mneme_sys::fault::{self, Action, Outcome};
+
+    fn abandon<T: Send + 'static>(
+        memory: &Memory,
+        process: u32,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) {
+        let outcome = fault::run(name, Action::Abandon, 1, work);
+        assert!(matches!(outcome, Outcome::Abandoned), "{name}");
+        memory.script.kill(process);
+    }
+
+    /// What ends where its intent alone could tell how.
+    const REFUSED: [&str; 5] = [
+        "log.bucket.locked",
+        "log.published",
+        "log.counted",
+        "log.open.begun",
+        "log.open.adopted",
+    ];
+
+    /// What says itself how it is to be ended, or has not begun, or is done.
+    const ENDED: [&str; 7] = [
+        "log.intent",
+        "log.head.locked",
+        "log.reserve.header",
+        "log.reserve.bump",
+        "log.body.after",
+        "log.open.claimed",
+        "log.bucket.unlocked",
+    ];
+
+    /// A store in which process 1 died at `name`, storing.
+    fn died_storing(name: &'static str) -> Memory {
+        let (memory, store) = Memory::new();
+        fill(&store);
+        // One that fills what the head has left, so that it needs a log segment.
+        let large = name.starts_with("log.open");
+        let value = vec![1; if large { 400 << 10 } else { 8 }];
+        abandon(&memory, 1, name, move || {
+            for i in 0..20 {
+                store.put(&key(1 << 20 | i), &value).unwrap();
+            }
+        });
+        memory
+    }
+
+    fn stays_refused(memory: &Memory, name: &str) {
+        let before = memory.bytes();
+        for process in [2, 3] {
+            let refused = memory.try_open(process).err();
+            let refused = refused.unwrap_or_else(|| panic!("{name}: opened"));
+            assert!(
+                matches!(refused, OpenError::NotClean(_)),
+                "{name}: {refused}"
+            );
+            assert!(!refused.is_damage());
+        }
+        let refused = memory.try_open_for(4, Access::ReadOnly).err().unwrap();
+        assert!(matches!(refused, OpenError::NotRecovered), "{refused}");
+        assert!(before == memory.bytes(), "{name}: changed");
+    }
+
+    #[test]
+    fn what_only_an_intent_could_end_is_refused_and_not_touched() {
+        for name in REFUSED {
+            let memory = died_storing(name);
+            memory.reboot();
+            stays_refused(&memory, name);
+            memory.reboot();
+            stays_refused(&memory, name);
+        }
+    }
+
+    #[test]
+    fn what_says_itself_how_it_ends_is_ended() {
+        for name in ENDED {
+            let memory = died_storing(name);
+            memory.reboot();
+            let store = memory.open(2);
+            sound(&store, name);
+            for i in 0..20 {
+                store.remove(&key(1 << 20 | i)).unwrap();
+            }
+            filled(&store, name);
+            store.compact().unwrap();
+            sound(&store, name);
+        }
+    }
+
+    /// Whom somebody repaired after in the same boot has left nothing.
+    #[test]
+    fn who_was_reaped_before_the_last_one_left_is_forgotten() {
+        for name in REFUSED {
+            let memory = died_storing(name);
+            memory.open(2).reap().unwrap();
+            memory.reboot();
+            let store = memory.open(3);
+            sound(&store, name);
+            assert_eq!(store.database(1).unwrap().len(), 2_000);
+        }
+    }
+
+    /// Three who died holding a head, a swap and a shard, none of whom anybody has repaired after.
+    fn died_in_locks() -> Memory {
+        let (memory, one) = Memory::new();
+        fill(&one);
+        let (two, three) = (memory.open(2), memory.open(3));
+        three.database(2).unwrap().put(b"k", b"v").unwrap();
+        abandon(&memory, 3, "index.root.listed", move || {
+            three.database(2).unwrap().clear()
+        });
+        abandon(&memory, 1, "log.head.locked", move || one.put(b"k", b"v"));
+        abandon(&memory, 2, "log.swap.marked", move || {
+            two.swap_databases(0, 1)
+        });
+        memory
+    }
+
+    #[test]
+    fn the_locks_of_an_earlier_boot_are_nobodys() {
+        let memory = died_in_locks();
+        memory.reboot();
+        let store = memory.open(4);
+        filled(&store, "locks");
+        store.swap_databases(0, 1).unwrap();
+        store.swap_databases(0, 1).unwrap();
+        store.put(b"k", b"v").unwrap();
+        store.database(2).unwrap().clear().unwrap();
+        store.compact().unwrap();
+        sound(&store, "locks");
+    }
+
+    /// Whoever puts it in order and dies is followed by one who begins again, in this boot or in the next.
+    #[test]
+    fn who_dies_putting_it_in_order_is_followed() {
+        let points = [
+            "sync.rebuild.cleared",
+            "sync.attach.claimed",
+            "log.recover.begin",
+            "arena.restore.summary",
+            "arena.recover.reset",
+            "log.recover.locks",
+            "log.swap.unmarked",
+            "log.recover.swap",
+            "log.recover.shard",
+            "log.recover.heads",
+            "log.recover.segments",
+            "log.recover.end",
+            "arena.recover.derived",
+            "arena.recover.marked",
+        ];
+        for name in points {
+            for reboots in [false, true] {
+                let memory = died_in_locks();
+                memory.reboot();
+                abandon(&memory, 4, name, memory.opener(4));
+                if reboots {
+                    memory.reboot();
+                }
+                let store = memory.open(5);
+                filled(&store, name);
+                store.reap().unwrap();
+                sound(&store, name);
+            }
+        }
+    }
+
+    /// A log segment that was about to be given back is.
+    #[test]
+    fn what_was_being_freed_is_freed() {
+        for name in ["log.free.marked", "log.free.released"] {
+            let (memory, store) = Memory::new();
+            fill(&store);
+            let free = store.stats().free_bytes;
+            store.put(b"gone", &vec![1; 8 << 20]).unwrap();
+            store.remove(b"gone").unwrap();
+            abandon(&memory, 1, name, move || {
+                for _ in 0..4 {
+                    store.compact().unwrap();
+                }
+            });
+            memory.reboot();
+            let store = memory.open(2);
+            sound(&store, name);
+            filled(&store, name);
+            store.compact().unwrap();
+            store.compact().unwrap();
+            // A compactor has a log segment of its own by now, if it had none.
+            assert!(store.stats().free_bytes + (4 << 20) >= free, "{name}");
+            sound(&store, name);
+        }
+    }
+}
