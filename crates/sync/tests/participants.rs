@@ -255,7 +255,7 @@ fn a_lock_of_an_earlier_boot_is_handed_over_by_who_is_alone() {
     let b = Participants::open_and(first, common::UUID, liveness, |b| {
         ran = true;
         let slot = b.slot().unwrap();
-        [&held, &free].map(RobustLock::orphan);
+        [&held, &free].into_iter().for_each(RobustLock::orphan);
         assert!(held.try_lock(&slot).unwrap().owner_died());
         assert!(!free.try_lock(&slot).unwrap().owner_died());
         Ok::<_, OpenError>(())

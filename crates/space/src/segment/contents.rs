@@ -7,6 +7,7 @@
 //! the segment holds, so that nobody takes it for something else.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -177,6 +178,9 @@ impl Begun {
                 source,
             }
         })?;
+        let to_sync = file_of_control
+            .try_clone()
+            .map_err(FileError::at("open", &path))?;
         let access = Access::ReadWrite;
         let control = Region::map(
             file_of_control.into(),
@@ -194,7 +198,7 @@ impl Begun {
             if !durable::is_durable(meta) {
                 return Ok(presence);
             }
-            Ok(presence.writing(Writing::of_new(file, &meta.data)?))
+            Ok(presence.writing(Writing::of_new(file, &meta.data, to_sync)?))
         });
         Ok(Parts {
             uuid: meta.uuid,
@@ -265,7 +269,10 @@ impl Segment {
             });
         }
         if durable::is_durable(meta) && access == Access::ReadWrite {
-            presence = presence.writing(Writing::begin(&file, path)?);
+            let again = control.duplicate_fd();
+            let again = again.unwrap_or_else(|| Err(ErrorKind::Unsupported.into()));
+            let to_sync = again.map_err(FileError::at("open", &self.control()))?;
+            presence = presence.writing(Writing::begin(&file, path, to_sync.into())?);
         }
         let data = map_lazily(file, access, meta)?;
         data.dont_fork()?;

@@ -2,8 +2,8 @@
 //!
 //! **Such a segment is taken for whole after the machine went down only if all who had it open for writing had left, and
 //! all that they wrote was on its medium by then.** The first of them notes the boot in the header
-//! ([`word::UNSYNCED`]), before he can write; the last one who leaves writes all through, and takes the note back. Who is
-//! killed does neither: in this boot the kernel has all that he wrote.
+//! ([`word::UNSYNCED`]), before he can write; the last one who leaves writes all through, the control file too, and takes
+//! the note back. Who is killed does neither: in this boot the kernel has all that he wrote.
 //!
 //! Each writer holds a byte of the data file together with the others, so that the last one knows that he is; coming and
 //! going are done under a lock on the byte before it, one at a time. The kernel lets go of both for the dead.
@@ -40,6 +40,8 @@ const UNSYNCED: u64 = std::mem::offset_of!(mneme_sys::RegionHeader, client) as u
 #[derive(Debug)]
 pub(super) struct Writing {
     file: File,
+    /// What is counted lies there.
+    control: File,
     path: PathBuf,
     /// Always there until it is dropped.
     held: Option<SharedByte>,
@@ -48,11 +50,11 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Opens a segment for writing, by its data file, which was opened so.
+    /// Opens a segment for writing, by its data file, which was opened so, and its control file.
     ///
     /// # Errors
     /// [`MapError::NotClean`]; [`MapError::Door`]; the file system's.
-    pub(super) fn begin(file: &File, path: &Path) -> Result<Self, MapError> {
+    pub(super) fn begin(file: &File, path: &Path, control: File) -> Result<Self, MapError> {
         let _door = Door::pass(file, path)?;
         let noted = read(file).map_err(FileError::at("read", path))?;
         if noted != 0 && noted != this_boot() {
@@ -60,7 +62,7 @@ impl Writing {
                 path: path.to_owned(),
             });
         }
-        let writing = Self::of_new(file, path)?;
+        let writing = Self::of_new(file, path, control)?;
         mneme_sys::fault!("space.writers.held");
         if noted == 0 {
             note(file, this_boot()).map_err(FileError::at("write through", path))?;
@@ -70,11 +72,12 @@ impl Writing {
     }
 
     /// The same of one that has no header yet, and no name.
-    pub(super) fn of_new(file: &File, path: &Path) -> Result<Self, MapError> {
+    pub(super) fn of_new(file: &File, path: &Path, control: File) -> Result<Self, MapError> {
         let held = SharedByte::take(file, WRITERS).map_err(refused(path))?;
         let file = file.try_clone().map_err(FileError::at("open", path))?;
         Ok(Self {
             file,
+            control,
             path: path.to_owned(),
             held: Some(held),
             generation: fork::generation(),
@@ -97,6 +100,7 @@ impl Writing {
         }
         let _door = Door::pass(&self.file, &self.path)?;
         if !others(held)? {
+            self.control.sync_all().map_err(failed())?;
             self.file.sync_all().map_err(failed())?;
             mneme_sys::fault!("space.writers.synced");
             note(&self.file, 0).map_err(failed())?;

@@ -1,0 +1,165 @@
+//! A store in a file, and the machine's next boot: whole if all had left it, refused if not.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use mneme_log::OpenError;
+use mneme_shared::{Access, AttachError, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
+use mneme_space::{Backing, MapError};
+use mneme_sys::PagePolicy;
+
+const CHILD: &str = "MNEME_SHARED_REBOOT";
+const RECORDS: u32 = 2_000;
+/// Word 1 of the data header's client words: the boot in which it was changed.
+const UNSYNCED: u64 = 56 + 8;
+/// The boot id in the control header.
+const BOOT: u64 = 128 + 40;
+
+/// A registry and a directory for files, of a test's own.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new(name: &str) -> Scene {
+        let name = format!("mneme-shared-reboot-{name}-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(root.join("disk")).unwrap();
+        Scene(root)
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::open(self.0.join("registry")).unwrap()
+    }
+
+    /// A store with records, that all have left.
+    fn store(&self) {
+        let directory = self.0.join("disk");
+        let options = options().backing(Backing::File { directory });
+        let store = options.create(&self.registry(), "s").unwrap();
+        assert!(!store.is_volatile());
+        for i in 0..RECORDS {
+            store.put(&i.to_le_bytes(), &i.to_be_bytes()).unwrap();
+        }
+    }
+
+    /// A process that has it open for writing.
+    fn writer(&self) -> Child {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "writes", "--nocapture"])
+            .env(CHILD, &self.0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The word that it is there; it ends when its input does.
+        let mut ready = [0; 1];
+        let stderr = child.stderr.as_mut().unwrap();
+        stderr.read_exact(&mut ready).unwrap();
+        child
+    }
+
+    /// What the next boot finds: control files of another one, and notes of another one where there are notes.
+    fn reboot(&self) {
+        let directory = self.registry();
+        let segment = mneme_space::Segment::open(&directory, "s").unwrap();
+        let open = |name: &str| {
+            let path: PathBuf = segment.directory().join(name);
+            File::options().read(true).write(true).open(path).unwrap()
+        };
+        for (name, at) in [("data", UNSYNCED), ("control", BOOT)] {
+            let (file, mut word) = (open(name), [0; 8]);
+            file.read_exact_at(&mut word, at).unwrap();
+            if word != [0; 8] {
+                word[7] ^= 1;
+                file.write_all_at(&word, at).unwrap();
+            }
+        }
+    }
+
+    fn attach(&self, access: Access) -> Result<SharedStore, AttachError> {
+        options().attach(&self.registry(), "s", access)
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new()
+        .capacity(MIN_CAPACITY)
+        .max_capacity(MIN_CAPACITY)
+        .pages(PagePolicy::Small)
+        .maintainer(false)
+}
+
+fn whole(store: &SharedStore) {
+    assert_eq!(store.len(), u64::from(RECORDS));
+    for i in 0..RECORDS {
+        let found = store.get(&i.to_le_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&i.to_be_bytes()[..]));
+    }
+}
+
+/// The process that is killed.
+#[test]
+fn writes() {
+    let Some(root) = std::env::var_os(CHILD) else {
+        return;
+    };
+    let registry = Registry::open(Path::new(&root).join("registry")).unwrap();
+    let store = options().attach(&registry, "s", Access::ReadWrite).unwrap();
+    store.put(b"k", b"v").unwrap();
+    store.remove(b"k").unwrap();
+    eprintln!("ready");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn what_all_had_left_opens_after_a_reboot() {
+    let scene = Scene::new("clean");
+    scene.store();
+    for _ in 0..2 {
+        scene.reboot();
+        let refused = scene.attach(Access::ReadOnly).unwrap_err();
+        let expected = matches!(refused, AttachError::Store(OpenError::NotRecovered));
+        assert!(expected && !refused.is_damage(), "{refused}");
+        let store = scene.attach(Access::ReadWrite).unwrap();
+        whole(&store);
+        whole(&scene.attach(Access::ReadOnly).unwrap());
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        store.put(b"k", b"v").unwrap();
+        store.remove(b"k").unwrap();
+    }
+}
+
+/// In the same boot the kernel has all that he wrote, and in the next nobody knows what of it.
+#[test]
+fn what_somebody_had_not_left_is_refused_after_a_reboot_alone() {
+    let scene = Scene::new("unclean");
+    scene.store();
+    let kill = |mut child: Child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    kill(scene.writer());
+    whole(&scene.attach(Access::ReadWrite).unwrap());
+    scene.reboot();
+    whole(&scene.attach(Access::ReadWrite).unwrap());
+
+    kill(scene.writer());
+    scene.reboot();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let refused = scene.attach(access).unwrap_err();
+        let expected = matches!(refused, AttachError::Map(MapError::NotClean { .. }));
+        assert!(expected && !refused.is_damage(), "{refused}");
+    }
+    scene.registry().remove_segment("s").unwrap();
+}
