@@ -308,10 +308,12 @@ impl TransactionOn<'_, '_> {
             return Ok(visit(None));
         }
         if let Some(&at) = t.written.get(&(database, key.into())) {
-            return Ok(match t.writes[at].new {
-                Some((loc, _)) => visit(Some(Stored::of(&t.core.mem.record(loc)?))),
-                None => visit(None),
-            });
+            let record = match t.writes[at].new {
+                Some((loc, _)) => Some(t.core.mem.record(loc)?),
+                None => None,
+            };
+            let there = record.filter(|record| !t.core.is_expired(record));
+            return Ok(visit(there.as_ref().map(Stored::of)));
         }
         let (core, root, place) = (t.core, t.root(database)?, t.core.place(key));
         let segment = match root {

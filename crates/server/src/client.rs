@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::queue::Queue;
 use crate::resp::Protocol;
+use mneme_log::Watch;
 
 /// A client as its commands see it; only its thread touches it.
 #[derive(Debug)]
@@ -20,6 +22,12 @@ pub(crate) struct Client {
     pub closing: bool,
     /// The last command it has sent.
     pub last_command: &'static str,
+    /// Which I/O thread serves it.
+    pub thread: usize,
+    /// What waits for `EXEC`, since `MULTI`.
+    pub queue: Option<Queue>,
+    /// The keys that must not change before `EXEC`.
+    pub watch: Option<Watch>,
     /// Its entry in [`Clients`].
     pub entry: Arc<Entry>,
 }
@@ -59,8 +67,11 @@ pub(crate) struct State {
 
 impl Client {
     /// A client that has just connected.
-    pub fn new(entry: Arc<Entry>, authenticated: bool) -> Self {
+    pub fn new(entry: Arc<Entry>, thread: usize, authenticated: bool) -> Self {
         Self {
+            thread,
+            queue: None,
+            watch: None,
             database: 0,
             protocol: Protocol::Resp2,
             authenticated,
@@ -83,6 +94,8 @@ impl Client {
     pub fn reset(&mut self) {
         self.database = 0;
         self.protocol = Protocol::Resp2;
+        self.queue = None;
+        self.watch = None;
         self.entry.state().name.clear();
     }
 }

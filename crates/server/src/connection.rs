@@ -236,14 +236,8 @@ impl Connection {
         loop {
             let input = &mut self.input.bytes[at..self.input.filled];
             let parsed = self.parser.parse(input, batch);
-            let executed = Executor {
-                server: shared,
-                client: &mut self.client,
-                counters,
-                out: &mut self.output.bytes,
-                full,
-            }
-            .run(batch, input);
+            let (client, out) = (&mut self.client, &mut self.output.bytes);
+            let executed = Executor::new(shared, client, counters, out, full).run(batch, input);
             self.parser.set_trusted(self.client.authenticated);
             if self.client.closing {
                 at = self.input.filled;

@@ -214,7 +214,7 @@ impl EventLoop {
             self.shared
                 .clients
                 .enter(peer, local, stream.descriptor(), self.shared.now_ms());
-        let client = Client::new(entry, settings.password.is_none());
+        let client = Client::new(entry, self.index, settings.password.is_none());
         let mut connection = Connection::new(stream, client, &self.shared);
         let vacant = self.connections.vacant_entry();
         let key = vacant.key();

@@ -30,12 +30,15 @@ mod event_loop;
 mod execute;
 mod glob;
 mod handover;
+mod keyspace;
 mod listen;
 mod protection;
+mod queue;
 pub mod resp;
 mod server;
 mod settings;
 mod shared;
+mod turns;
 mod version;
 
 pub use backing::Origin;

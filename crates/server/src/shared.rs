@@ -15,6 +15,7 @@ use crate::counters::{Counters, Totals};
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
 use crate::settings::Settings;
+use crate::turns::Turns;
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
 /// maintainer first looks round, and when the clients come back.
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub store: Backing,
     pub settings: Settings,
     pub clients: Clients,
+    pub turns: Turns,
     /// The I/O threads, as the others see them.
     pub threads: Vec<ThreadSide>,
     /// Where it listens.
@@ -85,6 +87,7 @@ impl Shared {
             store,
             settings,
             clients: Clients::default(),
+            turns: Turns::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             addresses,
             run_id,
@@ -106,6 +109,11 @@ impl Shared {
     /// Seconds since the server has started.
     pub fn uptime_s(&self) -> u64 {
         self.clock.now_ns().saturating_sub(self.started.1) / 1_000_000_000
+    }
+
+    /// Milliseconds since 1970, as the store that expires records counts them.
+    pub fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
     }
 
     /// Microseconds since 1970.

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use crate::client::Client;
 use crate::counters::Counters;
+use crate::keyspace::{Keyspace, Records};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::shared::Shared;
-use mneme_log::{BatchError, Database, ReadError, Value, WriteError};
+use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 
 /// What a command's `run` gets.
 pub(crate) struct Call<'a> {
@@ -14,6 +15,8 @@ pub(crate) struct Call<'a> {
     pub args: Arguments<'a>,
     /// Where the answer goes: exactly one reply. On `Err` whatever has been written is taken back.
     pub reply: Reply<'a>,
+    /// The database that the client has selected.
+    pub keyspace: Keyspace<'a>,
     /// Who asks.
     pub client: &'a mut Client,
     /// Whom.
@@ -26,31 +29,44 @@ pub(crate) struct Call<'a> {
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl<'a> Call<'a> {
-    /// The database the client has selected.
-    pub fn database(&self) -> Result<Database<'a>, Failure> {
-        Ok(self.server.store.database(self.client.database)?)
-    }
-
-    /// The value of the key that is argument `index`.
-    pub fn read(&self, index: usize) -> Result<Option<Value<'a>>, Failure> {
-        let value = self.database()?.get(self.args.at(index))?;
-        self.count_read(value.is_some());
-        Ok(value)
-    }
-
-    /// Counts a key that was looked up.
-    pub fn count_read(&self, found: bool) {
-        let count = if found {
-            &self.counters.hits
-        } else {
-            &self.counters.misses
-        };
-        count.add(1);
+    /// A call of `args` by `client`, within `transaction` if there is one, with its reply at the end of `reply`.
+    pub fn new(
+        args: Arguments<'a>,
+        reply: Reply<'a>,
+        client: &'a mut Client,
+        server: &'a Shared,
+        counters: &'a Counters,
+        transaction: Option<&'a mut (dyn Records + 'a)>,
+    ) -> Self {
+        let databases = server.settings.databases;
+        Self {
+            keyspace: Keyspace::new(
+                &server.store,
+                counters,
+                client.database,
+                databases,
+                transaction,
+            ),
+            args,
+            reply,
+            client,
+            server,
+            counters,
+        }
     }
 
     /// Argument `index` as an integer.
     pub fn integer(&self, index: usize) -> Result<i64, Failure> {
         parse_i64(self.args.at(index)).ok_or(Failure::NotAnInteger)
+    }
+
+    /// Argument `index` as the number of a database.
+    pub fn database(&self, index: usize) -> Result<usize, Failure> {
+        let number = i32::try_from(self.integer(index)?).map_err(|_| Failure::NotAnInteger)?;
+        usize::try_from(number)
+            .ok()
+            .filter(|number| *number < self.server.settings.databases)
+            .ok_or(Failure::NoSuchDatabase)
     }
 
     /// Whether argument `index` is `word`, in any case.
@@ -76,10 +92,23 @@ pub(crate) enum Failure {
     NotAuthenticated,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPassword,
+    #[error("ERR source and destination objects are the same")]
+    SameObject,
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
     #[error("ERR wrong number of arguments for '{0}' command")]
     WrongArity(&'static str),
+    #[error("EXECABORT Transaction discarded because of previous errors.")]
+    Aborted,
+    #[error("EXECABORT Transaction discarded because of: {0}")]
+    AbortedBecause(String),
+    #[error("ERR Command not allowed inside a transaction")]
+    NotInTransaction,
+    #[error("ERR the key has {0} bytes; at most {MAX_KEY} are allowed")]
+    KeyTooLong(usize),
+    /// Of the store itself: damage, or somebody who stalls. Within a transaction it ends all of it.
+    #[error("ERR {0}")]
+    Store(String),
     /// Any other; its code comes first.
     #[error("{0}")]
     Other(Cow<'static, str>),
@@ -90,13 +119,18 @@ impl Failure {
     pub fn other(text: impl Into<Cow<'static, str>>) -> Self {
         Failure::Other(text.into())
     }
+
+    /// Whether it is not the command's doing, so that a transaction cannot go on with the next one.
+    pub fn is_of_the_store(&self) -> bool {
+        matches!(self, Failure::OutOfMemory | Failure::Store(_))
+    }
 }
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
-            error => Failure::Other(format!("ERR {error}").into()),
+            error => Failure::Store(error.to_string()),
         }
     }
 }
@@ -106,8 +140,9 @@ impl From<WriteError> for Failure {
         match error {
             WriteError::OutOfMemory { .. } => Failure::OutOfMemory,
             WriteError::ValueTooLong(_) => Failure::TooLong,
+            WriteError::KeyTooLong(len) => Failure::KeyTooLong(len),
             WriteError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
-            error => Failure::Other(format!("ERR {error}").into()),
+            error => Failure::Store(error.to_string()),
         }
     }
 }

@@ -34,6 +34,10 @@ pub(crate) struct Command {
     pub subcommands: &'static [&'static Command],
     /// How neighbours of it in a pipeline are executed as one.
     pub batching: Option<Batching>,
+    /// Which records it may meet.
+    pub reach: Reach,
+    /// Whether a transaction carries it out at once instead of keeping it for `EXEC`.
+    pub is_immediate: bool,
     /// Executes one call.
     pub run: fn(&mut Call<'_>) -> Outcome,
 }
@@ -54,6 +58,8 @@ impl Command {
         arguments: &[],
         subcommands: &[],
         batching: None,
+        reach: Reach::Keys,
+        is_immediate: false,
         run: |_| Ok(()),
     };
 
@@ -106,31 +112,40 @@ impl Command {
     }
 }
 
-/// How consecutive commands of a pipeline become one call of the store. The commands of one kind may differ:
-/// `GET a`, `MGET b c` make one batch of three keys.
+/// Which records a command may meet, and so what isolates it from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those of its keys, if any: isolated by the store, in a transaction too.
+    Keys,
+    /// Any of a database, or of all. By itself it takes no notice of others; a transaction with such a command has
+    /// the server to itself.
+    Databases,
+    /// As `Databases`, and it always has the server to itself.
+    Alone,
+    /// Those of the commands that wait for it.
+    Queue,
+}
+
+/// How consecutive commands of a pipeline become one call of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batching {
     /// One argument, a key; the reply is its value.
     Value,
-    /// All arguments are keys; the reply is the array of their values.
-    Values,
     /// Exactly a key and a value, to be stored; with more arguments the command is executed by itself.
     Pair,
-    /// Keys and values in turn, to be stored.
-    Pairs,
 }
 
 impl Batching {
     /// Whether it reads the values of keys.
     #[inline]
     pub fn is_read(self) -> bool {
-        matches!(self, Batching::Value | Batching::Values)
+        self == Batching::Value
     }
 
-    /// Whether it stores values.
+    /// Whether it stores a value.
     #[inline]
     pub fn is_write(self) -> bool {
-        matches!(self, Batching::Pair | Batching::Pairs)
+        self == Batching::Pair
     }
 }
 
@@ -278,6 +293,14 @@ impl Argument {
     /// A key.
     pub const fn key(name: &'static str) -> Self {
         Self::new(name, Kind::Key)
+    }
+
+    /// A key that the command's key specification `key_spec` finds.
+    pub const fn key_of(name: &'static str, key_spec: usize) -> Self {
+        Self {
+            key_spec,
+            ..Self::key(name)
+        }
     }
 
     /// A word that stands for itself.

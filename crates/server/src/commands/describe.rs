@@ -7,7 +7,7 @@ use super::keys::{Begin, Find, KeySpec};
 
 /// The ten fields of `COMMAND INFO`.
 pub(super) fn info(reply: &mut Reply<'_>, command: &Command) {
-    let (first, last, step) = command.keys.first().map_or((0, 0, 0), KeySpec::legacy);
+    let (first, last, step) = KeySpec::legacy(command.keys);
     let categories: Vec<_> = command.acl_categories().collect();
     reply.array(10);
     reply.bulk(command.name.as_bytes());

@@ -74,6 +74,14 @@ impl KeySpec {
         Self::range(flags, 0, 1)
     }
 
+    /// The second argument is the key.
+    pub const fn second(flags: &'static [KeyFlag]) -> Self {
+        Self {
+            begin: Begin::Index(2),
+            ..Self::first(flags)
+        }
+    }
+
     /// All arguments are keys.
     pub const fn all(flags: &'static [KeyFlag]) -> Self {
         Self::range(flags, -1, 1)
@@ -105,8 +113,22 @@ impl KeySpec {
         }
     }
 
-    /// First key, last key and step, as `COMMAND INFO` gave them before Redis 7; zeros where that cannot be said.
-    pub fn legacy(&self) -> (i64, i64, i64) {
+    /// First key, last key and step of a command with these rules, as `COMMAND INFO` gave them before Redis 7; zeros
+    /// where that cannot be said.
+    pub fn legacy(specs: &[Self]) -> (i64, i64, i64) {
+        let mut specs = specs.iter().map(Self::legacy_of_one);
+        let first = specs.next().unwrap_or_default();
+        // Rules for neighbours make one range.
+        specs.fold(first, |(first, last, step), next| {
+            if next == (last + 1, last + 1, 1) {
+                (first, next.1, step)
+            } else {
+                (first, last, step)
+            }
+        })
+    }
+
+    fn legacy_of_one(&self) -> (i64, i64, i64) {
         match (self.begin, self.find) {
             (Begin::Index(first), Find::Range { last, step, .. }) => {
                 let last = if last < 0 {

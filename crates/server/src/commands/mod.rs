@@ -7,27 +7,38 @@ mod call;
 mod connection;
 mod definition;
 mod describe;
+mod expiration;
 mod generic;
 mod help;
 mod keys;
 mod lookup;
 mod server;
 mod strings;
+mod transactions;
 
 pub(crate) use call::{Call, Failure};
-pub(crate) use definition::{Batching, Command, Flag};
+pub(crate) use definition::{Batching, Command, Flag, Reach};
 pub(crate) use lookup::TABLE;
 
 /// What a command's file needs.
 pub(crate) mod prelude {
     pub(crate) use super::call::{Call, Failure, Outcome};
-    pub(crate) use super::definition::{Argument, Batching, Category, Command, Flag, Group, Kind};
+    pub(crate) use super::definition::{
+        Argument, Batching, Category, Command, Flag, Group, Kind, Reach,
+    };
     pub(crate) use super::keys::{KeyFlag, KeySpec};
 }
 
 /// All commands, in alphabetical order.
 fn all() -> Vec<&'static Command> {
-    let mut commands = [strings::ALL, generic::ALL, connection::ALL, server::ALL].concat();
+    let mut commands = [
+        strings::ALL,
+        generic::ALL,
+        connection::ALL,
+        server::ALL,
+        transactions::ALL,
+    ]
+    .concat();
     commands.sort_by_key(|command| command.name);
     commands
 }

@@ -7,23 +7,46 @@
 mod batched;
 
 use crate::client::Client;
-use crate::commands::{Batching, Call, Command, Failure, Flag, TABLE};
+use crate::commands::{Batching, Call, Command, Failure, Flag, Reach, TABLE};
 use crate::counters::Counters;
+use crate::queue::Queue;
 use crate::resp::{Arguments, Batch, Reply};
 use crate::shared::Shared;
+use crate::turns::Turn;
 
 /// Where and for whom commands are executed.
 pub(crate) struct Executor<'a> {
-    pub server: &'a Shared,
-    pub client: &'a mut Client,
-    pub counters: &'a Counters,
+    server: &'a Shared,
+    client: &'a mut Client,
+    counters: &'a Counters,
     /// The client's unsent replies; new ones are appended.
-    pub out: &'a mut Vec<u8>,
+    out: &'a mut Vec<u8>,
+    /// The thread's turn, while this executes.
+    turn: Option<Turn<'a>>,
     /// Once `out` is as long as this, no further command is begun.
-    pub full: usize,
+    full: usize,
 }
 
-impl Executor<'_> {
+impl<'a> Executor<'a> {
+    /// Executes for `client`, until `out`, to which the replies go, is as long as `full`. Takes its thread's turn.
+    pub fn new(
+        server: &'a Shared,
+        client: &'a mut Client,
+        counters: &'a Counters,
+        out: &'a mut Vec<u8>,
+        full: usize,
+    ) -> Self {
+        let turn = Some(server.turns.take(client.thread));
+        Self {
+            server,
+            client,
+            counters,
+            out,
+            turn,
+            full,
+        }
+    }
+
     /// Executes the commands of `batch`, which was parsed from `input`, until all are done, `out` is full, or the
     /// client is to be closed. Returns how many have been executed; at least one, if there is one.
     pub fn run(&mut self, batch: &Batch, input: &[u8]) -> usize {
@@ -56,11 +79,10 @@ impl Executor<'_> {
     #[inline]
     fn may_batch(&self, command: &Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
+            && self.client.queue.is_none()
             && match command.batching {
                 Some(Batching::Value) => args.len() == 2,
-                Some(Batching::Values) => args.len() >= 2,
                 Some(Batching::Pair) => args.len() == 3,
-                Some(Batching::Pairs) => args.len() >= 3 && args.len() % 2 == 1,
                 None => false,
             }
     }
@@ -68,29 +90,98 @@ impl Executor<'_> {
     /// Executes one call by itself.
     fn one(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let position = self.out.len();
-        if let Err(failure) = self.call(command, args) {
+        let outcome = self
+            .admit(command, args)
+            .and_then(|command| self.call(command, args));
+        if let Err(failure) = outcome {
             self.out.truncate(position);
             self.fail(&failure);
         }
         1
     }
 
-    fn call(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<(), Failure> {
-        let command = self.resolve(command, args)?;
-        if !command.accepts(args.len()) {
-            return Err(Failure::WrongArity(command.name));
-        }
-        if !self.client.authenticated && !command.has(Flag::NoAuth) {
-            return Err(Failure::NotAuthenticated);
-        }
-        self.client.last_command = command.name;
-        (command.run)(&mut Call {
-            args,
-            reply: Reply::new(self.out, self.client.protocol),
-            client: self.client,
-            server: self.server,
-            counters: self.counters,
+    /// The command, or subcommand, if the call is well formed and the client may make it.
+    fn admit(
+        &mut self,
+        command: &'static Command,
+        args: Arguments<'_>,
+    ) -> Result<&'static Command, Failure> {
+        let admitted = self.resolve(command, args).and_then(|command| {
+            if !command.accepts(args.len()) {
+                return Err(Failure::WrongArity(command.name));
+            }
+            if !self.client.authenticated && !command.has(Flag::NoAuth) {
+                return Err(Failure::NotAuthenticated);
+            }
+            if self.client.queue.is_some() && command.has(Flag::NoMulti) {
+                return Err(Failure::NotInTransaction);
+            }
+            Ok(command)
+        });
+        admitted.map_err(|failure| {
+            if command.reach == Reach::Queue {
+                self.client.queue = None;
+                self.client.watch = None;
+                let reason = failure.to_string();
+                Failure::AbortedBecause(reason.strip_prefix("ERR ").unwrap_or(&reason).into())
+            } else {
+                self.refuse_queue();
+                failure
+            }
         })
+    }
+
+    /// What cannot be taken makes a transaction that is being said fail as a whole.
+    fn refuse_queue(&mut self) {
+        if let Some(queue) = &mut self.client.queue {
+            queue.refused = true;
+        }
+    }
+
+    fn call(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<(), Failure> {
+        self.client.last_command = command.name;
+        if let Some(queue) = &mut self.client.queue
+            && !command.is_immediate
+        {
+            queue.push(command, args);
+            if queue.bytes() > self.server.settings.query_buffer {
+                tracing::warn!(
+                    client = self.client.entry.id,
+                    "a transaction exceeds the query buffer; cutting its client off"
+                );
+                self.client.closing = true;
+            }
+            Reply::new(self.out, self.client.protocol).simple("QUEUED");
+            return Ok(());
+        }
+        let alone = match command.reach {
+            Reach::Keys | Reach::Databases => false,
+            Reach::Alone => true,
+            Reach::Queue => self
+                .client
+                .queue
+                .as_ref()
+                .is_some_and(Queue::reaches_beyond_keys),
+        };
+        let server = self.server;
+        let guard = alone.then(|| {
+            self.turn = None;
+            server.turns.alone()
+        });
+        let reply = Reply::new(self.out, self.client.protocol);
+        let outcome = (command.run)(&mut Call::new(
+            args,
+            reply,
+            self.client,
+            server,
+            self.counters,
+            None,
+        ));
+        if let Some(guard) = guard {
+            drop(guard);
+            self.turn = Some(server.turns.take(self.client.thread));
+        }
+        outcome
     }
 
     /// The subcommand, where the command is a container.
@@ -129,6 +220,7 @@ impl Executor<'_> {
         } else {
             Failure::NotAuthenticated
         };
+        self.refuse_queue();
         self.fail(&failure);
         1
     }

@@ -129,9 +129,48 @@ impl<'a> Arguments<'a> {
             .map(move |span| arguments.resolve(span).unwrap_or_default())
     }
 
+    /// A copy that outlives the input.
+    pub fn keep(&self) -> KeptArguments {
+        let mut kept = KeptArguments {
+            input: Vec::with_capacity(self.iter().map(<[u8]>::len).sum()),
+            spans: Vec::with_capacity(self.len()),
+        };
+        for argument in self.iter() {
+            let start = kept.input.len() as u32;
+            kept.input.extend_from_slice(argument);
+            kept.spans.push(Span {
+                start,
+                len: argument.len() as u32,
+            });
+        }
+        kept
+    }
+
     #[inline]
     fn resolve(&self, span: &Span) -> Option<&'a [u8]> {
         self.input
             .get(span.start as usize..span.start as usize + span.len as usize)
+    }
+}
+
+/// The arguments of one command, copied from the input they were sent in.
+#[derive(Debug)]
+pub struct KeptArguments {
+    input: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl KeptArguments {
+    /// The arguments.
+    pub fn arguments(&self) -> Arguments<'_> {
+        Arguments {
+            input: &self.input,
+            spans: &self.spans,
+        }
+    }
+
+    /// Memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.input.len() + size_of_val(self.spans.as_slice())
     }
 }

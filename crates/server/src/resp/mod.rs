@@ -10,7 +10,7 @@ mod number;
 mod parser;
 mod reply;
 
-pub use batch::{Arguments, Batch};
+pub use batch::{Arguments, Batch, KeptArguments};
 pub use number::{parse_i64, parse_u64};
 pub use parser::{Limits, Parsed, Parser, ProtocolError, Stop};
 pub use reply::{Protocol, Reply};

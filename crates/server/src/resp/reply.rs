@@ -35,6 +35,14 @@ impl<'a> Reply<'a> {
         Self { out, protocol }
     }
 
+    /// The same place, for a while.
+    pub fn reborrow(&mut self) -> Reply<'_> {
+        Reply {
+            out: self.out,
+            protocol: self.protocol,
+        }
+    }
+
     /// Speaks `protocol` from here on.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
@@ -108,6 +116,24 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => b"$-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
+    }
+
+    /// No array.
+    pub fn null_array(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
+            Protocol::Resp3 => self.null(),
+        }
+    }
+
+    /// What has been written since `position`.
+    pub fn since(&self, position: usize) -> &[u8] {
+        self.out.get(position..).unwrap_or_default()
+    }
+
+    /// Writes again what [`since`](Self::since) has shown.
+    pub fn repeat(&mut self, written: &[u8]) {
+        self.out.extend_from_slice(written);
     }
 
     /// `len` replies follow.

@@ -17,6 +17,7 @@ pub(super) static RESET: Command = Command {
         Flag::AllowBusy,
     ],
     categories: &[Category::Connection],
+    is_immediate: true,
     run,
     ..Command::BLANK
 };

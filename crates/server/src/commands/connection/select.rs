@@ -16,11 +16,7 @@ pub(super) static SELECT: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let index = i32::try_from(call.integer(1)?).map_err(|_| Failure::NotAnInteger)?;
-    match usize::try_from(index) {
-        Ok(index) if index < call.server.settings.databases => call.client.database = index,
-        _ => return Err(Failure::NoSuchDatabase),
-    }
+    call.client.database = call.database(1)?;
     call.reply.ok();
     Ok(())
 }

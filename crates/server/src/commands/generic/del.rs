@@ -20,23 +20,12 @@ pub(super) static DEL: Command = Command {
 
 /// `UNLINK` is the same: removing a key never takes longer for a larger value.
 pub(super) fn remove(call: &mut Call<'_>) -> Outcome {
-    let database = call.database()?;
     let keys = call.args.from(1);
-    let mut removed = 0;
-    if keys.len() == 1 {
-        removed += i64::from(database.remove(keys.at(0))?);
-    } else {
-        let mut batch = [&b""[..]; 64];
-        let mut rest = keys.iter();
-        while rest.len() > 0 {
-            let mut filled = 0;
-            for (slot, key) in batch.iter_mut().zip(&mut rest) {
-                *slot = key;
-                filled += 1;
-            }
-            removed += database.remove_many(&batch[..filled])? as i64;
-        }
-    }
+    let removed = call.keyspace.atomically_if(keys.len() > 1, |keyspace| {
+        keys.iter().try_fold(0, |removed, key| {
+            Ok(removed + i64::from(keyspace.remove(key)?))
+        })
+    })?;
     call.reply.integer(removed);
     Ok(())
 }

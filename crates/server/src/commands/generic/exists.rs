@@ -19,13 +19,12 @@ pub(super) static EXISTS: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let database = call.database()?;
-    let mut there = 0;
-    for key in call.args.from(1).iter() {
-        let found = database.contains(key)?;
-        call.count_read(found);
-        there += i64::from(found);
-    }
+    let keys = call.args.from(1);
+    let there = call.keyspace.atomically_if(keys.len() > 1, |keyspace| {
+        keys.iter().try_fold(0, |there, key| {
+            Ok(there + i64::from(keyspace.contains(key)?))
+        })
+    })?;
     call.reply.integer(there);
     Ok(())
 }

@@ -18,12 +18,13 @@ pub(super) static KEYS: Command = Command {
     categories: &[Category::Keyspace, Category::Dangerous],
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     arguments: &[Argument::new("pattern", Kind::Pattern)],
+    reach: Reach::Alone,
     run,
     ..Command::BLANK
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let (database, pattern) = (call.database()?, call.args.at(1));
+    let (database, pattern) = (call.keyspace.whole()?, call.args.at(1));
     let mut matching = Vec::new();
     let mut cursor = Cursor::START;
     loop {

@@ -28,6 +28,7 @@ pub(super) static SCAN: Command = Command {
             .since("6.0.0")
             .optional(),
     ],
+    reach: Reach::Databases,
     run,
     ..Command::BLANK
 };
@@ -54,7 +55,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::Syntax);
         }
     }
-    let database = call.database()?;
+    let database = call.keyspace.whole()?;
     let mut cursor = Cursor::from_u64(cursor);
     let count = count as usize;
     let (mut keys, mut seen) = (Vec::new(), 0);

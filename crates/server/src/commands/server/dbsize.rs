@@ -11,11 +11,12 @@ pub(super) static DBSIZE: Command = Command {
     flags: &[Flag::Readonly, Flag::Fast],
     categories: &[Category::Keyspace],
     tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+    reach: Reach::Databases,
     run,
     ..Command::BLANK
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    call.reply.integer(call.database()?.try_len()? as i64);
+    call.reply.integer(call.keyspace.whole()?.try_len()? as i64);
     Ok(())
 }

@@ -33,6 +33,7 @@ const BOTH: Command = Command {
         ],
     )
     .optional()],
+    reach: Reach::Databases,
     ..Command::BLANK
 };
 
@@ -47,7 +48,7 @@ fn all(call: &mut Call<'_>) -> Outcome {
 
 fn selected(call: &mut Call<'_>) -> Outcome {
     check_mode(call)?;
-    call.database()?.clear()?;
+    call.keyspace.whole()?.clear()?;
     call.reply.ok();
     Ok(())
 }

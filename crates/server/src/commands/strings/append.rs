@@ -22,8 +22,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let suffix = call.args.at(2);
     let longest = call.server.settings.limits.bulk as usize;
     let mut len = 0;
-    call.database()?.update(call.args.at(1), |old| {
-        let old = old.unwrap_or_default();
+    call.keyspace.update(call.args.at(1), |old| {
+        let old = old.map_or(&b""[..], |old| old.value);
         len = old.len() + suffix.len();
         if len > longest {
             Decision::Keep

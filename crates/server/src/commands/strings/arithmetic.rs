@@ -7,8 +7,8 @@ use mneme_log::Decision;
 /// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the sum.
 pub(super) fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
     let mut sum = Err(Failure::NotAnInteger);
-    call.database()?.update(call.args.at(1), |old| {
-        sum = match old.map_or(Some(0), parse_i64) {
+    call.keyspace.update(call.args.at(1), |old| {
+        sum = match old.map_or(Some(0), |old| parse_i64(old.value)) {
             None => Err(Failure::NotAnInteger),
             Some(value) => value.checked_add(delta).ok_or(Failure::Overflow),
         };

@@ -18,7 +18,6 @@ pub(super) static GET: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let value = call.read(1)?;
-    call.reply.value(value.as_deref());
-    Ok(())
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read(key, |value| reply.value(value))
 }

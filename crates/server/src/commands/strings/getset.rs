@@ -1,7 +1,7 @@
 //! `GETSET key value`: stores a value and returns the one before.
 
 use crate::commands::prelude::*;
-use mneme_log::Decision;
+use mneme_log::{Decision, Expiry};
 
 pub(super) static GETSET: Command = Command {
     name: "getset",
@@ -24,9 +24,9 @@ pub(super) static GETSET: Command = Command {
 fn run(call: &mut Call<'_>) -> Outcome {
     let value = call.args.at(2);
     let mut old_value = None;
-    call.database()?.update(call.args.at(1), |old| {
-        old_value = old.map(<[u8]>::to_vec);
-        Decision::Replace(value.to_vec())
+    call.keyspace.update(call.args.at(1), |old| {
+        old_value = old.map(|old| old.value.to_vec());
+        Decision::ReplaceUntil(value.to_vec(), Expiry::Never)
     })?;
     call.reply.value(old_value.as_deref());
     Ok(())

@@ -14,16 +14,17 @@ pub(super) static MGET: Command = Command {
     tips: &["request_policy:multi_shard"],
     keys: &[KeySpec::all(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[Argument::key("key").multiple()],
-    batching: Some(Batching::Values),
     run,
     ..Command::BLANK
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    call.reply.array(call.args.len() - 1);
-    for index in 1..call.args.len() {
-        let value = call.read(index)?;
-        call.reply.value(value.as_deref());
-    }
-    Ok(())
+    let (args, reply) = (call.args.from(1), &mut call.reply);
+    let position = reply.position();
+    call.keyspace.atomically_if(args.len() > 1, |keyspace| {
+        reply.truncate(position);
+        reply.array(args.len());
+        args.iter()
+            .try_for_each(|key| keyspace.read(key, |value| reply.value(value)))
+    })
 }

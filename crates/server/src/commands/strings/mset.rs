@@ -1,9 +1,7 @@
-//! `MSET key value [key value ...]`: stores several values.
-//!
-//! Each key by itself is atomic. All of them together are not yet: another client may see some of the new values before
-//! the others, and a store that is full keeps those stored before it was.
+//! `MSET key value [key value ...]`: stores several values at one instant.
 
 use crate::commands::prelude::*;
+use mneme_log::Expiry;
 
 pub(super) static MSET: Command = Command {
     name: "mset",
@@ -24,7 +22,6 @@ pub(super) static MSET: Command = Command {
         &[Argument::key("key"), Argument::new("value", Kind::String)],
     )
     .multiple()],
-    batching: Some(Batching::Pairs),
     run,
     ..Command::BLANK
 };
@@ -33,10 +30,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
         return Err(Failure::WrongArity("mset"));
     }
-    let database = call.database()?;
-    for key in (1..call.args.len()).step_by(2) {
-        database.put(call.args.at(key), call.args.at(key + 1))?;
-    }
+    let args = call.args;
+    call.keyspace.atomically(|keyspace| {
+        (1..args.len())
+            .step_by(2)
+            .try_for_each(|key| keyspace.put(args.at(key), args.at(key + 1), Expiry::Never))
+    })?;
     call.reply.ok();
     Ok(())
 }

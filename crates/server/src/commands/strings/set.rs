@@ -1,7 +1,8 @@
 //! `SET key value [NX | XX] [GET] [KEEPTTL | EX ...]`: stores a value.
 
+use crate::commands::expiration::Notation;
 use crate::commands::prelude::*;
-use mneme_log::{Decision, Updated};
+use mneme_log::{Decision, Expiry, Updated};
 
 pub(super) static SET: Command = Command {
     name: "set",
@@ -64,75 +65,85 @@ enum Condition {
 struct Options {
     condition: Condition,
     return_old: bool,
+    expiry: Lifetime,
+}
+
+/// What becomes of the key's expiry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lifetime {
+    New(Expiry),
+    Kept,
 }
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let options = options(call)?;
-    let (database, key, value) = (call.database()?, call.args.at(1), call.args.at(2));
-    if options.condition == Condition::Always && !options.return_old {
-        database.put(key, value)?;
+    let Options {
+        condition,
+        return_old,
+        expiry,
+    } = options(call)?;
+    let (key, value) = (call.args.at(1), call.args.at(2));
+    if let (Condition::Always, false, Lifetime::New(expiry)) = (condition, return_old, expiry) {
+        call.keyspace.put(key, value, expiry)?;
         call.reply.ok();
         return Ok(());
     }
     let mut old_value = None;
-    let updated = database.update(key, |old| {
-        if options.return_old {
-            old_value = old.map(<[u8]>::to_vec);
+    let updated = call.keyspace.update(key, |old| {
+        if return_old {
+            old_value = old.map(|old| old.value.to_vec());
         }
-        match (options.condition, old) {
-            (Condition::IfAbsent, Some(_)) | (Condition::IfPresent, None) => Decision::Keep,
-            _ => Decision::Replace(value.to_vec()),
+        match (condition, old, expiry) {
+            (Condition::IfAbsent, Some(_), _) | (Condition::IfPresent, None, _) => Decision::Keep,
+            (_, _, Lifetime::Kept) => Decision::Replace(value.to_vec()),
+            (_, _, Lifetime::New(expiry)) => Decision::ReplaceUntil(value.to_vec(), expiry),
         }
     })?;
-    match (options.return_old, updated) {
+    match (return_old, updated) {
         (true, _) => call.reply.value(old_value.as_deref()),
-        (false, Updated::Replaced | Updated::Inserted) => call.reply.ok(),
-        (false, _) => call.reply.null(),
+        (false, Updated::Kept | Updated::Absent) if condition != Condition::Always => {
+            call.reply.null()
+        }
+        (false, _) => call.reply.ok(),
     }
     Ok(())
 }
 
 fn options(call: &Call<'_>) -> Result<Options, Failure> {
-    let mut options = Options {
-        condition: Condition::Always,
-        return_old: false,
-    };
-    let (mut keep_ttl, mut expiry) = (false, None);
+    let mut condition = Condition::Always;
+    let (mut return_old, mut keep) = (false, false);
+    let mut expiry: Option<(Notation, usize)> = None;
     let mut index = 3;
     while index < call.args.len() {
         let is = |word| call.is(index, word);
-        let unit = ["EX", "PX", "EXAT", "PXAT"]
-            .into_iter()
-            .find(|unit| is(unit));
         // Redis allows an option twice, but not two that contradict each other.
-        if is("NX") && options.condition != Condition::IfPresent {
-            options.condition = Condition::IfAbsent;
-        } else if is("XX") && options.condition != Condition::IfAbsent {
-            options.condition = Condition::IfPresent;
+        if is("NX") && condition != Condition::IfPresent {
+            condition = Condition::IfAbsent;
+        } else if is("XX") && condition != Condition::IfAbsent {
+            condition = Condition::IfPresent;
         } else if is("GET") {
-            options.return_old = true;
+            return_old = true;
         } else if is("KEEPTTL") && expiry.is_none() {
-            // No key has a time to live yet, so there is none to lose.
-            keep_ttl = true;
-        } else if let Some(unit) = unit
-            && !keep_ttl
-            && expiry.is_none_or(|(earlier, _)| earlier == unit)
+            keep = true;
+        } else if let Some(notation) = Notation::from_word(call.args.at(index))
+            && !keep
+            && expiry.is_none_or(|(earlier, _)| earlier == notation)
             && index + 1 < call.args.len()
         {
             index += 1;
-            expiry = Some((unit, index));
+            expiry = Some((notation, index));
         } else {
             return Err(Failure::Syntax);
         }
         index += 1;
     }
-    match expiry {
-        None => Ok(options),
-        Some((_, index)) if call.integer(index)? <= 0 => {
-            Err(Failure::other("ERR invalid expire time in 'set' command"))
-        }
-        Some(_) => Err(Failure::other(
-            "ERR SET with EX, PX, EXAT or PXAT is not supported yet: keys do not expire",
-        )),
-    }
+    let expiry = match expiry {
+        Some((notation, index)) => Lifetime::New(call.expiry(index, notation, "set")?),
+        None if keep => Lifetime::Kept,
+        None => Lifetime::New(Expiry::Never),
+    };
+    Ok(Options {
+        condition,
+        return_old,
+        expiry,
+    })
 }

@@ -17,8 +17,9 @@ pub(super) static STRLEN: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let value = call.read(1)?;
-    call.reply
-        .integer(value.map_or(0, |value| value.len() as i64));
+    let len = call
+        .keyspace
+        .read(call.args.at(1), |value| value.map_or(0, <[u8]>::len))?;
+    call.reply.integer(len as i64);
     Ok(())
 }

@@ -5,157 +5,73 @@
     reason = "a test that panics fails"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod connection;
+mod generate;
+mod keys;
+mod strings;
+mod transactions;
 
 use std::net::SocketAddr;
 
 use common::{Client, Redis, Reply, encode, server, start};
+use generate::Command;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-type Command = Vec<Vec<u8>>;
-
-fn words(line: &str) -> Command {
-    line.split(' ')
-        .map(|word| word.as_bytes().to_vec())
-        .collect()
-}
-
-fn key() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
-        6 => (0..6u8).prop_map(|i| format!("k{i}").into_bytes()),
-        1 => Just(Vec::new()),
-        1 => vec(any::<u8>(), 1..5),
-    ]
-}
-
-fn value() -> impl Strategy<Value = Vec<u8>> {
-    let integer = prop_oneof![
-        any::<i64>(),
-        -3..3i64,
-        Just(i64::MAX),
-        Just(i64::MIN),
-        Just(i64::MAX - 1),
-    ];
-    prop_oneof![
-        4 => integer.prop_map(|n| n.to_string().into_bytes()),
-        2 => vec(any::<u8>(), 0..30),
-        1 => "[ +-]?0?[0-9]{1,3}[ ]?".prop_map(String::into_bytes),
-        1 => (0..30_000usize).prop_map(|len| vec![b'v'; len]),
-    ]
-}
-
-/// A command of the supported set, mostly with sensible arguments.
-fn command() -> impl Strategy<Value = Command> {
-    let name = |name: &'static str| Just(name.as_bytes().to_vec());
-    let one_key = prop_oneof![
-        name("GET"),
-        name("get"),
-        name("STRLEN"),
-        name("INCR"),
-        name("DECR"),
-        name("EXISTS"),
-        name("DEL"),
-        name("MGET"),
-        name("UNLINK"),
-    ];
-    let key_value = prop_oneof![
-        name("SET"),
-        name("SETNX"),
-        name("GETSET"),
-        name("APPEND"),
-        name("INCRBY"),
-        name("DECRBY"),
-    ];
-    let set_option = prop_oneof![
-        Just("NX"),
-        Just("XX"),
-        Just("GET"),
-        Just("KEEPTTL"),
-        Just("nx"),
-        Just("EX"),
-        Just("PX 0"),
-        Just("foo"),
-        Just("EX x"),
-        Just("EX 1000"),
-    ];
-    let many_keys = prop_oneof![name("MGET"), name("DEL"), name("EXISTS"), name("UNLINK")];
-    let fixed = prop_oneof![
-        "SELECT ([0-3]|15|16|-1|x|)",
-        "PING",
-        "PING hello",
-        "PING a b",
-        "ECHO x",
-        "ECHO",
-        "DBSIZE",
-        "FLUSHDB",
-        "FLUSHALL",
-        "FLUSHALL (SYNC|ASYNC|NOW)",
-        "GET",
-        "SET a",
-        "MSET a",
-        "MSET a b c",
-        "TIME x",
-        "SCAN x",
-        "SCAN 0 COUNT (0|x)",
-        "SCAN 0 MATCH",
-        "HELLO (2|3|4|x)",
-        "HELLO 2 AUTH default any",
-        "HELLO 2 (AUTH|SETNAME|FOO)( a)?",
-        "RESET",
-        "CLIENT GETNAME",
-        "CLIENT SETNAME (me|x\\ty)",
-        "CLIENT ID x",
-        "CLIENT FOO",
-        "CLIENT LIST (ID x|ID 99999999|TYPE foo|TYPE pubsub|x)",
-        "CONFIG GET (save|appendonly|SAVE|nothing)",
-        "CONFIG FOO",
-        "COMMAND GETKEYS (GET a|MSET a b c d|PING x|FOO a|GET a b|DEL a b)",
-        "COMMAND FOO",
-        "COMMAND INFO foo",
-        "COMMAND DOCS foo",
-        "COMMAND LIST FILTERBY (FOO a|MODULE a|x)",
-        "NOSUCH( a){0,3}",
-        "AUTH x",
-        "AUTH (default|nobody) x",
-        "AUTH a b c",
-        "[A-Z]{1,6} [a-z]{0,200}",
-        "KEYS none*",
-    ];
-    prop_oneof![
-        6 => (one_key, key()).prop_map(|(name, key)| vec![name, key]),
-        6 => (key_value, key(), value()).prop_map(|(name, key, value)| vec![name, key, value]),
-        2 => (key(), value(), vec(set_option, 0..4)).prop_map(|(key, value, options)| {
-            let options = options.into_iter().flat_map(words);
-            [b"SET".to_vec(), key, value].into_iter().chain(options).collect()
-        }),
-        2 => (many_keys, vec(key(), 1..80)).prop_map(|(name, keys)| [vec![name], keys].concat()),
-        2 => vec((key(), value()), 1..5).prop_map(|pairs| {
-            std::iter::once(b"MSET".to_vec()).chain(pairs.into_iter().flat_map(|(key, value)| [key, value])).collect()
-        }),
-        4 => fixed.prop_map(|line| words(&line)),
-    ]
-}
-
-/// What is rightly different: identities, and what Mneme says of its own limits.
+/// What is rightly different: identities, and times.
 fn normalised(command: &Command, reply: Reply) -> Reply {
     let name = command[0].to_ascii_uppercase();
+    let is_time = TIMES.contains(&name.as_slice()) || name == b"EXEC";
     match reply {
-        Reply::Map(pairs) if name == b"HELLO" => Reply::Map(
-            pairs
+        Reply::Integer(time) if is_time && time >= LEAST_TIME => Reply::Integer(LEAST_TIME),
+        reply if name == b"HELLO" => without_id(reply),
+        Reply::Array(replies) if name == b"EXEC" => Reply::Array(
+            replies
                 .into_iter()
-                .filter(|(field, _)| *field != Reply::bulk("id"))
+                .map(|reply| normalised(command, without_id(reply)))
                 .collect(),
         ),
-        Reply::Array(mut items) if name == b"HELLO" => {
-            if let Some(id) = items.iter().position(|item| *item == Reply::bulk("id")) {
-                items.drain(id..id + 2);
+        reply => reply,
+    }
+}
+
+/// The reply to `HELLO` without the client's number.
+fn without_id(reply: Reply) -> Reply {
+    let id = Reply::bulk("id");
+    match reply {
+        Reply::Map(pairs) => Reply::Map(
+            pairs
+                .into_iter()
+                .filter(|(field, _)| *field != id)
+                .collect(),
+        ),
+        Reply::Array(mut items) => {
+            if let Some(at) = items.iter().position(|item| *item == id) {
+                items.drain(at..(at + 2).min(items.len()));
             }
             Reply::Array(items)
         }
         reply => reply,
     }
+}
+
+/// Milliseconds pass between the two servers; what is to live at all is to live longer than this.
+const LEAST_TIME: i64 = 5_000;
+
+/// Commands whose replies are times.
+const TIMES: [&[u8]; 4] = [b"TTL", b"PTTL", b"EXPIRETIME", b"PEXPIRETIME"];
+
+/// A command of any family.
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        6 => strings::command(),
+        4 => keys::command(),
+        2 => connection::command(),
+        2 => transactions::command(),
+    ]
 }
 
 fn replies(address: SocketAddr, commands: &[Command], pipelined: bool) -> Vec<Reply> {
@@ -185,10 +101,10 @@ fn random_commands_have_the_same_replies() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(server());
     let config = Config {
-        cases: 300,
         source_file: Some(file!()),
         ..Config::default()
     };
+    let refused_without_cause = std::cell::Cell::new(0);
     let run = |(commands, pipelined): (Vec<Command>, bool)| {
         let ours = replies(address, &commands, pipelined);
         let theirs = replies(redis.address, &commands, pipelined);
@@ -197,16 +113,11 @@ fn random_commands_have_the_same_replies() {
                 .iter()
                 .map(|word| String::from_utf8_lossy(&word[..word.len().min(100)]))
                 .collect::<Vec<_>>();
-            // Expiry is the one option that is understood and refused.
-            let refused = matches!(&ours, Reply::Error(text) if text.contains("not supported yet"));
-            if refused {
-                prop_assert!(
-                    !matches!(theirs, Reply::Error(_)),
-                    "{:?}: {:?}",
-                    shown,
-                    theirs
-                );
-                // From here on the data differ.
+            if command[0].eq_ignore_ascii_case(b"EXEC") && ours != theirs && ours == Reply::Null {
+                // A watched key that has not changed shares its counter with one that has, or its database was empty
+                // and has been flushed: a transaction may be refused without cause, but seldom.
+                prop_assert!(matches!(theirs, Reply::Array(_)), "{:?}", theirs);
+                refused_without_cause.set(refused_without_cause.get() + 1);
                 break;
             }
             prop_assert_eq!(ours, theirs, "{:?}", shown);
@@ -216,6 +127,7 @@ fn random_commands_have_the_same_replies() {
     TestRunner::new(config)
         .run(&(vec(command(), 1..60), any::<bool>()), run)
         .unwrap();
+    assert!(refused_without_cause.get() < 10);
 }
 
 /// A reply in which the order of sets and maps does not matter, and the fields named in `left_out` are missing.

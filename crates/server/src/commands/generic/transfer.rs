@@ -1,0 +1,162 @@
+//! `RENAME`, `RENAMENX`, `COPY`, `MOVE`: a record under another key or in another database, with its expiry.
+
+use crate::commands::prelude::*;
+use crate::keyspace::Keyspace;
+
+pub(super) static RENAME: Command = Command {
+    name: "rename",
+    summary: "Renames a key; what the new name held before is gone",
+    since: "1.0.0",
+    flags: &[Flag::Write],
+    keys: &[
+        KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete]),
+        KeySpec::second(&[KeyFlag::Overwrite, KeyFlag::Update]),
+    ],
+    run: |call| {
+        rename(call, true)?;
+        call.reply.ok();
+        Ok(())
+    },
+    ..RENAMING
+};
+
+pub(super) static RENAMENX: Command = Command {
+    name: "renamenx",
+    summary: "Renames a key unless the new name is taken",
+    since: "1.0.0",
+    flags: &[Flag::Write, Flag::Fast],
+    keys: &[
+        KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete]),
+        KeySpec::second(&[KeyFlag::Overwrite, KeyFlag::Insert]),
+    ],
+    run: |call| {
+        let renamed = rename(call, false)?;
+        call.reply.integer(i64::from(renamed));
+        Ok(())
+    },
+    ..RENAMING
+};
+
+const RENAMING: Command = Command {
+    complexity: "O(N) where N is the length of the value",
+    arity: 3,
+    categories: &[Category::Keyspace],
+    arguments: &[Argument::key("key"), Argument::key_of("newkey", 1)],
+    ..Command::BLANK
+};
+
+pub(super) static COPY: Command = Command {
+    name: "copy",
+    summary: "Copies a key's value to another key",
+    since: "6.2.0",
+    complexity: "O(N) where N is the length of the value",
+    arity: -3,
+    flags: &[Flag::Write, Flag::DenyOom],
+    categories: &[Category::Keyspace],
+    keys: &[
+        KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access]),
+        KeySpec::second(&[KeyFlag::Overwrite, KeyFlag::Update]),
+    ],
+    arguments: &[
+        Argument::key("source"),
+        Argument::key_of("destination", 1),
+        Argument::new("destination-db", Kind::Integer)
+            .after("DB")
+            .optional(),
+        Argument::word("replace", "REPLACE").optional(),
+    ],
+    run: copy,
+    ..Command::BLANK
+};
+
+pub(super) static MOVE: Command = Command {
+    name: "move",
+    summary: "Moves a key to another database",
+    since: "1.0.0",
+    complexity: "O(N) where N is the length of the value",
+    arity: 3,
+    flags: &[Flag::Write, Flag::Fast],
+    categories: &[Category::Keyspace],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Update,
+    ])],
+    arguments: &[Argument::key("key"), Argument::new("db", Kind::Integer)],
+    run: move_to,
+    ..Command::BLANK
+};
+
+fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {
+    let (key, new_key) = (call.args.at(1), call.args.at(2));
+    let database = call.keyspace.number();
+    let moved = call.keyspace.atomically(|keyspace| {
+        let moved = transfer(keyspace, key, (database, new_key), replace)?;
+        if moved == Some(true) && key != new_key {
+            keyspace.remove(key)?;
+        }
+        Ok(moved)
+    })?;
+    moved.ok_or(Failure::other("ERR no such key"))
+}
+
+fn copy(call: &mut Call<'_>) -> Outcome {
+    let (key, new_key) = (call.args.at(1), call.args.at(2));
+    let (mut database, mut replace) = (call.keyspace.number(), false);
+    let mut index = 3;
+    while index < call.args.len() {
+        if call.is(index, "REPLACE") {
+            replace = true;
+        } else if call.is(index, "DB") && index + 1 < call.args.len() {
+            index += 1;
+            database = call.database(index)?;
+        } else {
+            return Err(Failure::Syntax);
+        }
+        index += 1;
+    }
+    if database == call.keyspace.number() && key == new_key {
+        return Err(Failure::SameObject);
+    }
+    let copied = call
+        .keyspace
+        .atomically(|keyspace| transfer(keyspace, key, (database, new_key), replace))?;
+    call.reply.integer(i64::from(copied == Some(true)));
+    Ok(())
+}
+
+fn move_to(call: &mut Call<'_>) -> Outcome {
+    let (key, database) = (call.args.at(1), call.database(2)?);
+    if database == call.keyspace.number() {
+        return Err(Failure::SameObject);
+    }
+    let moved = call.keyspace.atomically(|keyspace| {
+        let moved = transfer(keyspace, key, (database, key), false)?;
+        if moved == Some(true) {
+            keyspace.remove(key)?;
+        }
+        Ok(moved)
+    })?;
+    call.reply.integer(i64::from(moved == Some(true)));
+    Ok(())
+}
+
+/// Stores what is under `key` also under `to`, a database and a key there, if that is free or is to be replaced;
+/// whether it was. `None`: there is nothing under `key`.
+fn transfer(
+    keyspace: &mut Keyspace<'_>,
+    key: &[u8],
+    to: (usize, &[u8]),
+    replace: bool,
+) -> Result<Option<bool>, Failure> {
+    let Some(expiry) = keyspace.expiry(key)? else {
+        return Ok(None);
+    };
+    let value = keyspace.read(key, |value| value.unwrap_or_default().to_vec())?;
+    let mut target = keyspace.other(to.0)?;
+    if !replace && target.expiry(to.1)?.is_some() {
+        return Ok(Some(false));
+    }
+    target.put(to.1, &value, expiry)?;
+    Ok(Some(true))
+}

@@ -1,0 +1,133 @@
+//! `EXEC`: carries out what has been said since `MULTI`, at one instant for everybody, or nothing of it.
+//!
+//! Commands on keys run within a transaction of the store, which may take several attempts; those who look on, and
+//! local programs among them, see all of it or nothing, after a kill too. A transaction that also reads or changes
+//! whole databases (`SCAN`, `FLUSHDB`, ...) has the server to itself instead: other clients see all of it or nothing,
+//! local programs and whoever comes after a kill may see a part.
+
+use crate::commands::prelude::*;
+use crate::keyspace::Records;
+use crate::queue::Queue;
+
+pub(super) static EXEC: Command = Command {
+    name: "exec",
+    summary: "Carries out the transaction's commands",
+    since: "1.2.0",
+    group: Group::Transactions,
+    complexity: "What its commands cost together, or twice as much where others change their keys meanwhile",
+    arity: 1,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::SkipSlowlog,
+    ],
+    categories: &[Category::Transaction],
+    reach: Reach::Queue,
+    is_immediate: true,
+    run,
+    ..Command::BLANK
+};
+
+/// What a command without keys has done. It is carried out in the first attempt only.
+struct Done {
+    reply: Vec<u8>,
+    database: usize,
+}
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let Some(queue) = call.client.queue.take() else {
+        return Err(Failure::other("ERR EXEC without MULTI"));
+    };
+    let watch = call.client.watch.take();
+    if queue.refused {
+        return Err(Failure::Aborted);
+    }
+    let (position, database, store) = (
+        call.reply.position(),
+        call.client.database,
+        &*call.server.store,
+    );
+    let mut done: Vec<Option<Done>> = queue.commands().iter().map(|_| None).collect();
+    let mut attempt = |transaction: Option<&mut dyn Records>| {
+        call.reply.truncate(position);
+        call.client.database = database;
+        carry_out(call, &queue, &mut done, transaction)
+    };
+    let carried_out = if queue.reaches_beyond_keys() || queue.commands().is_empty() {
+        match watch {
+            Some(watch) if !watch.is_unchanged() => Ok(None),
+            _ => attempt(None).map(Some),
+        }
+    } else {
+        match watch {
+            Some(watch) => watch.transaction(|transaction| attempt(Some(transaction))),
+            None => store
+                .transaction(|transaction| attempt(Some(transaction)))
+                .map(Some),
+        }
+    };
+    match carried_out {
+        Ok(Some(())) => Ok(()),
+        Ok(None) => {
+            call.reply.truncate(position);
+            call.reply.null_array();
+            Ok(())
+        }
+        Err(failure) => {
+            call.client.database = database;
+            Err(failure)
+        }
+    }
+}
+
+/// Carries out the commands one after the other. One that fails by its own fault has that for its reply, and the next
+/// one goes on.
+fn carry_out(
+    call: &mut Call<'_>,
+    queue: &Queue,
+    done: &mut [Option<Done>],
+    mut transaction: Option<&mut dyn Records>,
+) -> Outcome {
+    call.reply.array(queue.commands().len());
+    for (queued, done) in queue.commands().iter().zip(done) {
+        if let Some(done) = done {
+            call.reply.repeat(&done.reply);
+            call.client.database = done.database;
+            continue;
+        }
+        let position = call.reply.position();
+        let within: Option<&mut dyn Records> = match &mut transaction {
+            Some(transaction) => Some(&mut **transaction),
+            None => None,
+        };
+        let mut inner = Call::new(
+            queued.args(),
+            call.reply.reborrow(),
+            call.client,
+            call.server,
+            call.counters,
+            within,
+        );
+        let outcome = (queued.command.run)(&mut inner);
+        call.reply.set_protocol(call.client.protocol);
+        match outcome {
+            Err(failure) if transaction.is_some() && failure.is_of_the_store() => {
+                return Err(failure);
+            }
+            Err(failure) => {
+                call.counters.errors.add(1);
+                call.reply.truncate(position);
+                call.reply.error(&failure);
+            }
+            Ok(()) => {}
+        }
+        if transaction.is_some() && queued.command.keys.is_empty() {
+            *done = Some(Done {
+                reply: call.reply.since(position).to_vec(),
+                database: call.client.database,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! Transactions: commands that are carried out together or not at all.
+
+mod discard;
+mod exec;
+mod multi;
+mod unwatch;
+mod watch;
+
+use super::definition::Command;
+
+/// This folder's commands.
+pub(super) const ALL: &[&Command] = &[
+    &discard::DISCARD,
+    &exec::EXEC,
+    &multi::MULTI,
+    &unwatch::UNWATCH,
+    &watch::WATCH,
+];

@@ -1,0 +1,32 @@
+//! `MULTI`: begins a transaction.
+
+use crate::commands::prelude::*;
+use crate::queue::Queue;
+
+pub(super) static MULTI: Command = Command {
+    name: "multi",
+    summary: "Begins a transaction: what follows waits for EXEC",
+    since: "1.2.0",
+    group: Group::Transactions,
+    arity: 1,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::Fast,
+        Flag::AllowBusy,
+    ],
+    categories: &[Category::Transaction],
+    is_immediate: true,
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    if call.client.queue.is_some() {
+        return Err(Failure::other("ERR MULTI calls can not be nested"));
+    }
+    call.client.queue = Some(Queue::default());
+    call.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! `WATCH key [key ...]`: lets the next transaction take place only if nobody changes these keys before.
+//!
+//! Changes by local programs that have attached the segment count too, and so do expiry, eviction and flushes. Two
+//! keys may share a counter, so that a transaction fails now and then without cause; never the other way round.
+
+use crate::commands::prelude::*;
+
+pub(super) static WATCH: Command = Command {
+    name: "watch",
+    summary: "Makes the next transaction depend on keys staying as they are",
+    since: "2.2.0",
+    group: Group::Transactions,
+    complexity: "O(1) for each key",
+    arity: -2,
+    flags: &[
+        Flag::NoScript,
+        Flag::Loading,
+        Flag::Stale,
+        Flag::Fast,
+        Flag::AllowBusy,
+    ],
+    categories: &[Category::Transaction],
+    keys: &[KeySpec::all(&[KeyFlag::ReadOnly])],
+    arguments: &[Argument::key("key").multiple()],
+    is_immediate: true,
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    if call.client.queue.is_some() {
+        return Err(Failure::other("ERR WATCH inside MULTI is not allowed"));
+    }
+    let watch = match &mut call.client.watch {
+        Some(watch) => watch,
+        none => none.insert(call.server.store.watch()?),
+    };
+    for key in call.args.from(1).iter() {
+        watch.add(call.client.database, key)?;
+    }
+    call.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! A database as a command sees it: the store's, or the same within the transaction that `EXEC` carries out.
+//!
+//! A command is written once and knows nothing of the difference. By itself each operation here is atomic; those of
+//! a closure given to [`Keyspace::atomically`] are so together, and within a transaction all of them.
+
+use mneme_log::{Decision, Expiry, LogStore, Stored, Transaction, Updated};
+
+use crate::commands::Failure;
+use crate::counters::Counters;
+
+/// One database, for one call.
+pub(crate) struct Keyspace<'a> {
+    store: &'a LogStore,
+    counters: &'a Counters,
+    database: usize,
+    /// Databases there are.
+    databases: usize,
+    transaction: Option<&'a mut (dyn Records + 'a)>,
+}
+
+/// What a transaction does to records. [`Transaction`] without its lifetimes.
+pub(crate) trait Records {
+    /// Calls `visit` once, with what is stored under `key`.
+    fn read(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), Failure>;
+    /// Stores `value` under `key` until `expiry`.
+    fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure>;
+    /// Removes `key`; whether it was there.
+    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
+}
+
+impl Records for Transaction<'_> {
+    fn read(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), Failure> {
+        Ok(self.database(database)?.read(key, visit)?)
+    }
+
+    fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure> {
+        Ok(self.database(database)?.put_until(key, value, expiry)?)
+    }
+
+    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure> {
+        Ok(self.database(database)?.remove(key)?)
+    }
+}
+
+impl<'a> Keyspace<'a> {
+    /// Database `database` of a server that has `databases`, within `transaction` if there is one.
+    pub fn new(
+        store: &'a LogStore,
+        counters: &'a Counters,
+        database: usize,
+        databases: usize,
+        transaction: Option<&'a mut (dyn Records + 'a)>,
+    ) -> Self {
+        Self {
+            store,
+            counters,
+            database,
+            databases,
+            transaction,
+        }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> usize {
+        self.database
+    }
+
+    /// Another database, within the same transaction.
+    pub fn other(&mut self, database: usize) -> Result<Keyspace<'_>, Failure> {
+        if database >= self.databases {
+            return Err(Failure::NoSuchDatabase);
+        }
+        let mut other = self.reborrow();
+        other.database = database;
+        Ok(other)
+    }
+
+    fn reborrow(&mut self) -> Keyspace<'_> {
+        Keyspace {
+            store: self.store,
+            counters: self.counters,
+            database: self.database,
+            databases: self.databases,
+            transaction: match &mut self.transaction {
+                Some(transaction) => Some(&mut **transaction),
+                None => None,
+            },
+        }
+    }
+
+    /// The database itself, for commands on a whole one. Those are never carried out within a transaction of the
+    /// store: `EXEC` has everything to itself instead (see [`Reach`](crate::commands::Reach)).
+    pub fn whole(&self) -> Result<mneme_log::Database<'a>, Failure> {
+        debug_assert!(self.transaction.is_none(), "the command's reach is wrong");
+        Ok(self.store.database(self.database)?)
+    }
+
+    /// Calls `visit` with the value of `key`, and counts a hit or a miss.
+    #[inline]
+    pub fn read<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, Failure> {
+        if let Some(transaction) = &mut self.transaction {
+            let (mut visit, mut found, mut result) = (Some(visit), false, None);
+            transaction.read(self.database, key, &mut |stored| {
+                found = stored.is_some();
+                result = visit.take().map(|visit| visit(stored.map(|s| s.value)));
+            })?;
+            self.count(found);
+            return result.ok_or_else(|| Failure::Store("a transaction has read no record".into()));
+        }
+        let value = self.store.database(self.database)?.get(key)?;
+        self.count(value.is_some());
+        Ok(visit(value.as_deref()))
+    }
+
+    /// Whether `key` is there. Counts a hit or a miss.
+    pub fn contains(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        let found = match &mut self.transaction {
+            Some(_) => self.expiry(key)?.is_some(),
+            None => self.store.database(self.database)?.contains(key)?,
+        };
+        self.count(found);
+        Ok(found)
+    }
+
+    /// When `key` expires; `None` if it is not there.
+    pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, Failure> {
+        match &mut self.transaction {
+            Some(transaction) => {
+                let mut expiry = None;
+                transaction.read(self.database, key, &mut |stored| {
+                    expiry = stored.map(|s| s.expiry)
+                })?;
+                Ok(expiry)
+            }
+            None => Ok(self.store.database(self.database)?.expiry(key)?),
+        }
+    }
+
+    /// Stores `value` under `key`, in place of an older one and its expiry. An expiry that is over makes it absent.
+    #[inline]
+    pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
+        match &mut self.transaction {
+            Some(transaction) => transaction.put(self.database, key, value, expiry),
+            None => Ok(self
+                .store
+                .database(self.database)?
+                .put_until(key, value, expiry)?),
+        }
+    }
+
+    /// Removes `key`; whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        match &mut self.transaction {
+            Some(transaction) => transaction.remove(self.database, key),
+            None => Ok(self.store.database(self.database)?.remove(key)?),
+        }
+    }
+
+    /// Changes `key` by what is stored there. `decide` may be called again, if somebody was faster: the last call
+    /// counts.
+    pub fn update(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+    ) -> Result<Updated, Failure> {
+        let Some(transaction) = &mut self.transaction else {
+            return Ok(self
+                .store
+                .database(self.database)?
+                .update_stored(key, decide)?);
+        };
+        let (mut old, mut decision) = (None, Decision::Keep);
+        transaction.read(self.database, key, &mut |stored| {
+            old = stored.map(|s| s.expiry);
+            decision = decide(stored);
+        })?;
+        let (value, expiry) = match decision {
+            Decision::Keep if old.is_some() => return Ok(Updated::Kept),
+            Decision::Keep => return Ok(Updated::Absent),
+            Decision::Remove => {
+                let removed = transaction.remove(self.database, key)?;
+                return Ok(if removed {
+                    Updated::Removed
+                } else {
+                    Updated::Absent
+                });
+            }
+            Decision::Replace(value) => (value, old.unwrap_or_default()),
+            Decision::ReplaceUntil(value, expiry) => (value, expiry),
+        };
+        transaction.put(self.database, key, &value, expiry)?;
+        Ok(if old.is_some() {
+            Updated::Replaced
+        } else {
+            Updated::Inserted
+        })
+    }
+
+    /// Sets when `key` expires by when it does now; `None` leaves it. `decide` may be called again.
+    pub fn update_expiry(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Expiry) -> Option<Expiry>,
+    ) -> Result<Updated, Failure> {
+        match &self.transaction {
+            None => Ok(self
+                .store
+                .database(self.database)?
+                .update_expiry(key, decide)?),
+            Some(_) => self.update(key, |stored| {
+                let decided = stored.and_then(|s| Some((s.value, decide(s.expiry)?)));
+                decided.map_or(Decision::Keep, |(value, expiry)| {
+                    Decision::ReplaceUntil(value.to_vec(), expiry)
+                })
+            }),
+        }
+    }
+
+    /// Runs `body` so that all that it reads and changes happens at one instant, or nothing of it. It may run
+    /// again: the last run counts.
+    pub fn atomically<R>(
+        &mut self,
+        mut body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if self.transaction.is_some() {
+            return body(&mut self.reborrow());
+        }
+        let Self {
+            store,
+            counters,
+            database,
+            databases,
+            ..
+        } = *self;
+        store.transaction(|transaction| {
+            body(&mut Keyspace::new(
+                store,
+                counters,
+                database,
+                databases,
+                Some(transaction),
+            ))
+        })
+    }
+
+    /// As [`atomically`](Self::atomically), or, where `several` is false, just once and directly: for a command that
+    /// may have a single key, whose operation is atomic by itself.
+    pub fn atomically_if<R>(
+        &mut self,
+        several: bool,
+        mut body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if several {
+            self.atomically(body)
+        } else {
+            body(&mut self.reborrow())
+        }
+    }
+
+    fn count(&self, found: bool) {
+        let count = if found {
+            &self.counters.hits
+        } else {
+            &self.counters.misses
+        };
+        count.add(1);
+    }
+}

@@ -1,0 +1,60 @@
+//! Keys, whatever their values are.
+
+use crate::generate::{Command, key, line, name, of_a_key, of_keys, words};
+use proptest::prelude::*;
+
+pub fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        4 => of_a_key(&["EXISTS", "DEL", "UNLINK", "TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME", "PERSIST"]),
+        1 => of_keys(&["DEL", "EXISTS", "UNLINK"]),
+        3 => expire(),
+        3 => (name(&["RENAME", "RENAMENX", "COPY"]), key(), key()).prop_map(|(name, from, to)| vec![name, from, to]),
+        2 => copy(),
+        2 => (key(), 0..4u8).prop_map(|(key, database)| vec![b"MOVE".to_vec(), key, database.to_string().into_bytes()]),
+        2 => line(&[
+            "DBSIZE", "FLUSHDB", "FLUSHALL", "FLUSHALL (SYNC|ASYNC|NOW)", "SCAN x", "SCAN 0 COUNT (0|x)",
+            "SCAN 0 MATCH", "KEYS none*", "MOVE a (x|-1|16|15|)", "COPY a a", "COPY a b DB", "COPY a b DB (x|99|-1)",
+            "EXPIRE a x", "EXPIRE a 9223372036854775807", "EXPIREAT a -9223372036854775808",
+        ]),
+    ]
+}
+
+fn expire() -> impl Strategy<Value = Command> {
+    let time = prop_oneof![
+        4 => 1_000_000..1_000_005i64,
+        2 => Just(99_999_999_999i64),
+        1 => -2..1i64,
+        1 => proptest::sample::select(&[i64::MAX, i64::MIN, i64::MAX / 1000, i64::MIN / 1000][..]),
+    ];
+    let options = proptest::sample::select(
+        &[
+            "", " NX", " XX", " GT", " LT", " gt XX", " NX XX", " GT LT", " foo",
+        ][..],
+    );
+    (
+        name(&["EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT"]),
+        key(),
+        time,
+        options,
+    )
+        .prop_map(|(name, key, time, options)| {
+            let rest = words(&format!("{time}{options}"));
+            [vec![name, key], rest].concat()
+        })
+}
+
+fn copy() -> impl Strategy<Value = Command> {
+    let options = proptest::sample::select(
+        &[
+            " DB 1",
+            " REPLACE",
+            " replace DB 0",
+            " DB 2 REPLACE",
+            " foo",
+        ][..],
+    );
+    (key(), key(), options).prop_map(|(from, to, options)| {
+        let rest = words(options.trim());
+        [vec![b"COPY".to_vec(), from, to], rest].concat()
+    })
+}

@@ -1,0 +1,180 @@
+//! Transactions by several clients at once: all or nothing for whoever looks, and nothing where a watched key changed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Client, Reply, server, start};
+
+const ACCOUNTS: usize = 8;
+
+fn balance(reply: &Reply) -> i64 {
+    reply.text().parse().unwrap()
+}
+
+/// Moves money between accounts, in transactions of two commands.
+fn move_money(address: SocketAddr, seed: usize, done: &AtomicBool) -> usize {
+    let mut client = Client::connect(address);
+    let mut moved = 0;
+    while !done.load(Ordering::Relaxed) {
+        let (from, to) = ((seed + moved) % ACCOUNTS, (seed + 3 * moved + 1) % ACCOUNTS);
+        client.line("MULTI");
+        client.line(&format!("DECRBY a{from} 7"));
+        client.line(&format!("INCRBY a{to} 7"));
+        assert_eq!(client.line("EXEC").items().len(), 2);
+        moved += 1;
+    }
+    moved
+}
+
+fn sum(client: &mut Client, look: &str) -> i64 {
+    let reply = client.line(look);
+    reply.items().iter().map(balance).sum()
+}
+
+#[test]
+fn whoever_looks_sees_all_of_a_transaction_or_nothing() {
+    let (_running, address) = start(server().threads(3));
+    let mut client = Client::connect(address);
+    let names: Vec<String> = (0..ACCOUNTS).map(|i| format!("a{i}")).collect();
+    for name in &names {
+        client.line(&format!("SET {name} 100"));
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|seed| {
+                scope.spawn({
+                    let done = &done;
+                    move || move_money(address, seed, done)
+                })
+            })
+            .collect();
+        for round in 0..600 {
+            // By one command, by a transaction of several, and by one that has the server to itself.
+            let total = match round % 3 {
+                0 => sum(&mut client, &format!("MGET {}", names.join(" "))),
+                1 => {
+                    client.line("MULTI");
+                    for name in &names {
+                        client.line(&format!("GET {name}"));
+                    }
+                    sum(&mut client, "EXEC")
+                }
+                _ => {
+                    client.line("MULTI");
+                    client.line(&format!("MGET {}", names.join(" ")));
+                    client.line("DBSIZE");
+                    let reply = client.line("EXEC");
+                    assert_eq!(reply.items()[1], Reply::Integer(ACCOUNTS as i64));
+                    reply.items()[0].items().iter().map(balance).sum()
+                }
+            };
+            assert_eq!(total, 100 * ACCOUNTS as i64, "round {round}");
+        }
+        done.store(true, Ordering::Relaxed);
+        for writer in writers {
+            assert!(writer.join().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn counters_that_are_watched_lose_no_increment() {
+    let (_running, address) = start(server().threads(2));
+    let increment = || {
+        let mut client = Client::connect(address);
+        let mut refused = 0;
+        for _ in 0..300 {
+            loop {
+                client.line("WATCH n");
+                let next = match client.line("GET n") {
+                    Reply::Null => 1,
+                    value => balance(&value) + 1,
+                };
+                client.line("MULTI");
+                client.line(&format!("SET n {next}"));
+                if client.line("EXEC") != Reply::Null {
+                    break;
+                }
+                refused += 1;
+            }
+        }
+        refused
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3).map(|_| scope.spawn(increment)).collect();
+        let refused: i32 = clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .sum();
+        assert!(refused > 0, "they never met");
+    });
+    assert_eq!(Client::connect(address).line("GET n").text(), "900");
+}
+
+#[test]
+fn what_happens_to_a_watched_key_is_noticed() {
+    let (_running, address) = start(server());
+    let (mut client, mut other) = (Client::connect(address), Client::connect(address));
+    let mut carried_out = |change: &str| {
+        other.line("SELECT 0");
+        other.line("SET k v");
+        client.line("WATCH k");
+        let reply = other.line(change);
+        assert!(!matches!(reply, Reply::Error(_)), "{change}: {reply:?}");
+        client.line("MULTI");
+        client.line("PING");
+        client.line("EXEC") != Reply::Null
+    };
+    for change in [
+        "SET k v",
+        "DEL k",
+        "APPEND k x",
+        "EXPIRE k 100",
+        "EXPIREAT k 1",
+        "FLUSHDB",
+        "FLUSHALL",
+        "RENAME k l",
+        "MOVE k 1",
+    ] {
+        other_database_is_empty(address);
+        assert!(!carried_out(change), "{change}");
+    }
+    for harmless in ["GET k", "SET else v", "TTL k", "PING"] {
+        assert!(carried_out(harmless), "{harmless}");
+    }
+}
+
+fn other_database_is_empty(address: SocketAddr) {
+    let mut client = Client::connect(address);
+    client.line("SELECT 1");
+    client.line("FLUSHDB");
+}
+
+#[test]
+fn a_transaction_that_finds_no_room_changes_nothing() {
+    let (_running, address) = start(server().memory(64 << 20));
+    let mut client = Client::connect(address);
+    let value = "v".repeat(1 << 20);
+    client.line("SET first before");
+    client.line("MULTI");
+    client.line("SET first after");
+    for i in 0..80 {
+        client.command(&["SET", &format!("k{i}"), &value]);
+    }
+    let reply = client.line("EXEC");
+    assert_eq!(
+        reply,
+        Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into())
+    );
+    assert_eq!(client.line("GET first").text(), "before");
+    assert_eq!(client.line("DBSIZE"), Reply::Integer(1));
+    assert_eq!(client.line("SET other v"), Reply::ok());
+}
