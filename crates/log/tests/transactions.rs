@@ -461,3 +461,17 @@ fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
     drop(kept);
     put(20_000).unwrap();
 }
+
+/// What a transaction stores with an expiry that is over is absent to itself too.
+#[test]
+fn what_it_stores_with_an_expiry_that_is_over_it_does_not_see() {
+    let store = open();
+    store.put(b"k", b"old").unwrap();
+    let removed = store.transaction(|t| {
+        t.put_until(b"k", b"new", Expiry::At(1))?;
+        assert_eq!(t.get(b"k")?, None);
+        t.remove(b"k")
+    });
+    assert!(!removed.unwrap());
+    assert!(store.get(b"k").unwrap().is_none());
+}

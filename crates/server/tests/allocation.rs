@@ -53,8 +53,7 @@ fn commands_do_not_allocate() {
         pipeline.extend(encode(&["STRLEN", "key:0"]));
         pipeline.extend(encode(&["EXISTS", "key:0"]));
         pipeline.extend(encode(&["PING"]));
-        replies +=
-            b"+OK\r\n$5\r\nvalue\r\n*1\r\n$5\r\nvalue\r\n:5\r\n:1\r\n+PONG\r\n".len();
+        replies += b"+OK\r\n$5\r\nvalue\r\n*1\r\n$5\r\nvalue\r\n:5\r\n:1\r\n+PONG\r\n".len();
     }
     let mut answer = vec![0; replies];
     let stream = client.stream.get_mut();
