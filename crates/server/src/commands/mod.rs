@@ -12,6 +12,7 @@ mod generic;
 mod help;
 mod keys;
 mod lookup;
+mod scripting;
 mod server;
 mod strings;
 mod transactions;
@@ -35,6 +36,7 @@ fn all() -> Vec<&'static Command> {
         strings::ALL,
         generic::ALL,
         connection::ALL,
+        scripting::ALL,
         server::ALL,
         transactions::ALL,
     ]
