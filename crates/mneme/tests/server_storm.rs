@@ -1,5 +1,5 @@
 //! A server is killed again and again under clients and local programs that write; each time the next one has all that
-//! was acknowledged.
+//! was acknowledged, and of each transaction all or nothing.
 //!
 //! Ten times; with `MNEME_LADDER_SECS` for as long as that, or until `MNEME_LADDER_KILLS`.
 #![allow(
@@ -17,12 +17,16 @@ use std::time::{Duration, Instant};
 
 use common::Registry;
 use common::serving::{self, Serving};
+use mneme_log::WriteError;
 use mneme_shared::SharedStore;
 
 /// Keys of each writer.
 const KEYS: u64 = 50;
 const CLIENTS: usize = 2;
+/// Clients that store under two keys at once.
+const PAIRING: usize = 2;
 const LOCALS: usize = 2;
+const WRITERS: usize = CLIENTS + PAIRING + LOCALS;
 
 /// What a writer has stored last under each of its keys, and what it is storing: nothing else may be found there.
 #[derive(Default)]
@@ -79,8 +83,31 @@ impl Ledger {
     }
 }
 
+/// How a client stores a value: what it sends, and what it expects.
+type Stores = fn(name: &str, value: &str) -> (String, &'static str);
+
+fn set(name: &str, value: &str) -> (String, &'static str) {
+    (format!("SET {name} {value}\r\n"), "+OK\r\n")
+}
+
+/// Under the name of the key's twin too, in a transaction or by one command.
+fn set_pair(name: &str, value: &str) -> (String, &'static str) {
+    let twin = twin(name);
+    if value.len().is_multiple_of(2) {
+        return (format!("MSET {name} {value} {twin} {value}\r\n"), "+OK\r\n");
+    }
+    (
+        format!("MULTI\r\nSET {name} {value}\r\nSET {twin} {value}\r\nEXEC\r\n"),
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n",
+    )
+}
+
+fn twin(name: &str) -> String {
+    format!("{name}:twin")
+}
+
 /// A client that stores one value after another, over whichever server there is.
-fn client(port: u16, writer: usize, ledger: &Ledger, stop: &AtomicBool) {
+fn client(port: u16, writer: usize, stores: Stores, ledger: &Ledger, stop: &AtomicBool) {
     let mut connection: Option<TcpStream> = None;
     let mut number = 1;
     while !stop.load(Ordering::SeqCst) {
@@ -92,13 +119,14 @@ fn client(port: u16, writer: usize, ledger: &Ledger, stop: &AtomicBool) {
         };
         let key = ledger.begin(number);
         let (name, value) = (Ledger::key(writer, key), Ledger::value(writer, key, number));
-        let mut reply = [0; 5];
+        let (request, expected) = stores(&name, &value);
+        let mut reply = vec![0; expected.len()];
         let stored = stream
-            .write_all(format!("SET {name} {value}\r\n").as_bytes())
+            .write_all(request.as_bytes())
             .and_then(|()| stream.read_exact(&mut reply));
         match stored {
             Ok(()) => {
-                assert_eq!(&reply, b"+OK\r\n");
+                assert_eq!(String::from_utf8_lossy(&reply), expected);
                 ledger.acknowledge(number);
                 number += 1;
             }
@@ -139,14 +167,15 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     let place = mneme_space::Registry::open(&registry.root).unwrap();
     let store = SharedStore::attach_writable(&place, "default").unwrap();
     let reader = SharedStore::attach(&place, "default").unwrap();
-    let ledgers: Vec<Ledger> = (0..CLIENTS + LOCALS).map(|_| Ledger::new()).collect();
+    let ledgers: Vec<Ledger> = (0..WRITERS).map(|_| Ledger::new()).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for (writer, ledger) in ledgers.iter().enumerate() {
             let (stop, store) = (&stop, &store);
-            scope.spawn(move || match writer < CLIENTS {
-                true => client(port, writer, ledger, stop),
-                false => local(store, writer, ledger, stop),
+            scope.spawn(move || match writer {
+                0..CLIENTS => client(port, writer, set, ledger, stop),
+                _ if is_pairing(writer) => client(port, writer, set_pair, ledger, stop),
+                _ => local(store, writer, ledger, stop),
             });
         }
         // Whatever fails ends the writers too.
@@ -164,6 +193,17 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
                     let acknowledged = ledger.acknowledged[key as usize].load(Ordering::SeqCst);
                     let found = reader.get(Ledger::key(writer, key).as_bytes()).unwrap();
                     ledger.check(writer, key, acknowledged, found.as_deref());
+                    if is_pairing(writer) {
+                        let name = Ledger::key(writer, key);
+                        let pair = store.transaction(|t| {
+                            Ok::<_, WriteError>([
+                                t.get(name.as_bytes())?,
+                                t.get(twin(&name).as_bytes())?,
+                            ])
+                        });
+                        let [one, other] = pair.unwrap();
+                        assert!(one == other, "half of a transaction: {name}");
+                    }
                 }
             }
         }
@@ -178,11 +218,16 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     println!("{killed} kills, {stored} values stored");
     let report = store.check().unwrap();
     assert!(report.is_sound(), "{report:?}");
-    assert_eq!(report.records, KEYS * (CLIENTS + LOCALS) as u64);
+    assert_eq!(report.records, KEYS * (WRITERS + PAIRING) as u64);
     // The server, and the two openings of this process.
     store.reap().unwrap();
     assert_eq!(store.processes().len(), 3);
     drop((store, reader));
+}
+
+/// Whether the writer of that number stores under two keys at once.
+fn is_pairing(writer: usize) -> bool {
+    (CLIENTS..CLIENTS + PAIRING).contains(&writer)
 }
 
 fn setting(name: &str) -> Option<u64> {
