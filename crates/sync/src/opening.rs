@@ -6,10 +6,10 @@ use crate::process::{self, State, Status};
 use crate::tenancy::Tenancy;
 use crate::word::Barrier;
 use crate::{AttachError, SlotError, SlotId, tenancy};
-use mneme_sys::barrier::Reach;
+use mneme_sys::barrier::{Light, Reach};
 use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::sync::atomic::{AtomicU64, compiler_fence, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
 /// The machine's barrier, as all participants of the region use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
-    fence: bool,
+    light: Light,
     reach: Reach,
 }
 
@@ -77,13 +77,8 @@ pub(crate) fn reach(region: &Region) -> Reach {
 impl Barrier for Machine {
     #[inline(always)]
     fn light(&self) {
-        if self.fence {
-            // SYNC: pairs with the fence in `heavy` of any participant.
-            fence(std::sync::atomic::Ordering::SeqCst);
-        } else {
-            // SYNC: pairs with the interrupt in `heavy` of any participant.
-            compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        }
+        // SYNC: pairs with the heavy side of any participant.
+        self.light.pass();
     }
 
     fn heavy(&self) {
@@ -205,10 +200,12 @@ impl Inner {
     }
 
     pub(crate) fn barrier(&self) -> Machine {
-        Machine {
-            fence: !self.asymmetric,
-            reach: reach(self.map.region()),
-        }
+        let reach = reach(self.map.region());
+        let light = match self.asymmetric {
+            true => Light::of(reach),
+            false => Light::fence(),
+        };
+        Machine { light, reach }
     }
 
     pub(crate) fn now(&self) -> Duration {

@@ -16,7 +16,9 @@
 //! before and has idled since does neither: it goes back to the process without a change, its flag
 //! still clear, and is interrupted by nobody until some other process has run there (seen on Linux
 //! 6.18; `tests/registration.rs` shows it). Therefore [`register`] has another process, a child
-//! that does nothing else, visit every CPU.
+//! that does nothing else, visit every CPU. Where others are at work the child waits for its turn,
+//! milliseconds a CPU; nobody waits for the child: until it is back the light side of this process is
+//! a fence, as it is where the kernel does not help.
 //!
 //! A process that cannot register (an old kernel, a sandbox) must [`register`] all the same and
 //! is told [`Mechanism::Fence`]: its light side then issues a real fence, and it **must not
@@ -47,47 +49,77 @@ pub enum Mechanism {
 
 const ASYMMETRIC: u8 = 1;
 const FENCE: u8 = 2;
+/// Registered, and not every CPU knows it: the heavy side interrupts, the light one fences.
+const BECOMING_ASYMMETRIC: u8 = 3;
 
 /// By reach. 0 (not registered) is treated as `FENCE` on the light side: safe, only slower.
 static MECHANISMS: [AtomicU8; 2] = [const { AtomicU8::new(0) }; 2];
+static FENCED: AtomicU8 = AtomicU8::new(FENCE);
+
+/// The cheap side of a barrier, looked up once for all the times that it is passed.
+#[derive(Debug, Clone, Copy)]
+pub struct Light(&'static AtomicU8);
+
+impl Light {
+    /// That of this reach.
+    #[must_use]
+    pub fn of(reach: Reach) -> Light {
+        Light(&MECHANISMS[reach as usize])
+    }
+
+    /// A fence, whatever the kernel can do: for participants some of which need one.
+    #[must_use]
+    pub fn fence() -> Light {
+        Light(&FENCED)
+    }
+
+    /// See [`light`].
+    #[inline(always)]
+    pub fn pass(self) {
+        // Relaxed: a thread that still sees an older value fences.
+        if self.0.load(Ordering::Relaxed) == ASYMMETRIC {
+            // SYNC: pairs with `heavy` in any thread that the reach names.
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            // SYNC: pairs with `heavy` in any thread.
+            fence(Ordering::SeqCst);
+        }
+    }
+}
 
 /// Registers this process with the kernel, once; later calls return the same answer.
 ///
 /// Must have returned before the first [`light`] that another thread's [`heavy`] is to reach.
-/// With [`Reach::Machine`] the first call forks a child and waits for it: 0.1 ms and what copying
-/// the page tables takes, so it is best made before much memory is in use.
+/// With [`Reach::Machine`] the first call starts a thread, which forks a child, waits for it and
+/// ends. The child copies the page tables, so the call is best made before much memory is in use.
 pub fn register(reach: Reach) -> Mechanism {
     let known = &MECHANISMS[reach as usize];
     // SYNC: pairs with the Release store below; a second caller sees the registration done.
     match known.load(Ordering::Acquire) {
-        ASYMMETRIC => return Mechanism::Asymmetric,
+        ASYMMETRIC | BECOMING_ASYMMETRIC => return Mechanism::Asymmetric,
         FENCE => return Mechanism::Fence,
         _ => {}
     }
-    let (value, mechanism) = if kernel::register(reach) {
-        (ASYMMETRIC, Mechanism::Asymmetric)
-    } else {
-        (FENCE, Mechanism::Fence)
+    let value = match (kernel::register(reach), reach) {
+        (false, _) => FENCE,
+        (true, Reach::Process) => ASYMMETRIC,
+        (true, Reach::Machine) => BECOMING_ASYMMETRIC,
     };
-    // Two first callers may disagree, if one of them could not fork. The first answer stands.
     // SYNC: pairs with the Acquire load above.
-    match known.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => mechanism,
-        Err(_) => register(reach),
+    let first = known.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire);
+    if first.is_ok() && value == BECOMING_ASYMMETRIC {
+        kernel::visit_all_cpus(|| {
+            // SYNC: pairs with the Acquire loads above and in `heavy`.
+            MECHANISMS[Reach::Machine as usize].store(ASYMMETRIC, Ordering::Release);
+        });
     }
+    register(reach)
 }
 
 /// The cheap side: a compiler fence where the kernel helps, else a real fence.
 #[inline(always)]
 pub fn light(reach: Reach) {
-    // Relaxed: the value is a constant once set; a thread that still sees the old one fences.
-    if MECHANISMS[reach as usize].load(Ordering::Relaxed) == ASYMMETRIC {
-        // SYNC: pairs with `heavy` in any thread that `reach` names.
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        // SYNC: pairs with `heavy` in any thread.
-        fence(Ordering::SeqCst);
-    }
+    Light::of(reach).pass();
 }
 
 /// The dear side: on return, all threads that `reach` names have passed a full fence.
@@ -98,7 +130,8 @@ pub fn heavy(reach: Reach) {
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
     // SYNC: pairs with the exchange in `register`.
-    if MECHANISMS[reach as usize].load(Ordering::Acquire) == ASYMMETRIC {
+    let mechanism = MECHANISMS[reach as usize].load(Ordering::Acquire);
+    if matches!(mechanism, ASYMMETRIC | BECOMING_ASYMMETRIC) {
         kernel::interrupt(reach);
     }
     // SYNC: pairs with `light`.
@@ -111,6 +144,8 @@ mod kernel {
     pub(super) fn register(_: super::Reach) -> bool {
         false
     }
+
+    pub(super) fn visit_all_cpus(_: impl FnOnce() + Send + 'static) {}
 
     pub(super) fn interrupt(_: super::Reach) {}
 }
@@ -137,10 +172,7 @@ mod kernel {
             ),
         };
         let known = membarrier(libc::MEMBARRIER_CMD_QUERY);
-        known >= 0
-            && known & i64::from(command) != 0
-            && membarrier(registration) == 0
-            && (reach == Reach::Process || visit_all_cpus())
+        known >= 0 && known & i64::from(command) != 0 && membarrier(registration) == 0
     }
 
     pub(super) fn interrupt(reach: Reach) {
@@ -158,13 +190,41 @@ mod kernel {
         }
     }
 
-    /// Has another process run on every CPU on which this one may run, and returns when it has.
-    fn visit_all_cpus() -> bool {
+    /// Has another process run on every CPU on which this one may run, and calls `visited` when it has; never, if there
+    /// can be no such process.
+    pub(super) fn visit_all_cpus(visited: impl FnOnce() + Send + 'static) {
+        let visit = move || {
+            let cpus = possible_cpus();
+            if close_all_of_this_thread() && all_were_visited(cpus) {
+                visited();
+            }
+        };
+        // Fences remain if there can be no thread. It needs little room.
+        let thread = std::thread::Builder::new().name("mneme-visit".to_owned());
+        drop(thread.stack_size(128 << 10).spawn(visit));
+    }
+
+    /// Gives the calling thread a table of files of its own, an empty one, for a child to share. Locks on files tell
+    /// others who lives: were one of ours open in a child that waits for its turn on some CPU, this process would seem
+    /// to live on until then, whenever it was killed. Linux 5.9.
+    fn close_all_of_this_thread() -> bool {
+        const CLOSE_RANGE_UNSHARE: c_long = 2;
+        // SAFETY: integers only. The files stay open in the process' other threads, and this one uses none.
+        unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                0,
+                c_long::from(u32::MAX),
+                CLOSE_RANGE_UNSHARE,
+            ) == 0
+        }
+    }
+
+    fn all_were_visited(cpus: usize) -> bool {
         // Files and directory are shared, so that nothing is opened or closed by the child; no
         // signal tells of its end, so that no handler of the program's hears of it. By the bare
         // system call: the C library's handlers of `fork` are not for this child.
         let flags = libc::CLONE_FILES | libc::CLONE_FS;
-        let cpus = possible_cpus();
         // SAFETY: without `CLONE_VM` and with no stack given this is `fork`: the child goes on with
         // a copy of this thread. The zeros stand for arguments that these flags do not use, in
         // whichever order the architecture has them.
@@ -197,6 +257,9 @@ mod kernel {
 
     /// In the child, a copy of one thread of several: system calls only.
     fn visit(cpus: usize) {
+        // It goes with the thread that waits for it.
+        // SAFETY: integers only.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         // A CPU offline, or barred to the process: refused, and the next is tried.
         for cpu in 0..cpus {
             // SAFETY: a set of CPUs is plain words, and `cpu` is below its size.
