@@ -72,7 +72,7 @@ impl Core {
     }
 
     #[inline(never)]
-    fn sample(&self, root: Root, place: Place) {
+    pub(crate) fn sample(&self, root: Root, place: Place) {
         // Whoever reads has a slot.
         if let Ok(slot) = self.participants.slot() {
             push(slot.undo(), place_word(root.space(), place));

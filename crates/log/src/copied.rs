@@ -12,7 +12,7 @@
 //! and looks again. Nor is a caller's code run under one.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
 use mneme_sync::RevocablePin;
@@ -23,8 +23,8 @@ use crate::error::{ReadError, WriteError};
 use crate::index::bucket::LockWord;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
-use crate::racing::{PIECE, Racing};
-use crate::spaces::Space;
+use crate::racing::{PIECE, Racing, Sight};
+use crate::spaces::{Space, Table};
 use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
@@ -147,13 +147,12 @@ impl Core {
         value: &mut Vec<u8>,
     ) -> Result<bool, ReadError> {
         value.clear();
-        let pin = self.participants.pin_revocable()?;
-        let seen = self.copy_at_sight(database, key, value);
-        if pin.leave().is_ok()
-            && let Some((root, place)) = seen
-        {
-            self.note_access(root, place);
-            return Ok(true);
+        // SAFETY: what is done until it is left is to load and to copy.
+        if let Some(glance) = unsafe { self.participants.glance() } {
+            let copied = self.copy_at_sight(database, key, value);
+            if glance.leave().is_ok() && copied {
+                return Ok(true);
+            }
         }
         self.get_into_slowly(database, key, value)
     }
@@ -177,20 +176,30 @@ impl Core {
         })
     }
 
-    /// Appends the value of `key`, if it is short and found at first sight; which key it was.
+    /// Appends the value of `key`; false: it is not short, or not found at first sight.
     #[inline(always)]
-    fn copy_at_sight(&self, database: u8, key: &[u8], to: &mut Vec<u8>) -> Option<(Root, Place)> {
-        let root = self.root(self.space(database)?).ok()??;
+    fn copy_at_sight(&self, database: u8, key: &[u8], to: &mut Vec<u8>) -> bool {
+        let (sight, header) = (Sight::of(&self.mem), self.tables.header());
+        let space = Table::of(header).space(database);
+        let Some(root) = space.and_then(|space| Root::at_sight(header, sight, space)) else {
+            return false;
+        };
         let place = self.place(key);
-        let segment = self.mem.index_segment(root, place).ok()??;
-        self.copy_glimpse(place, segment, key, to)
-            .then_some((root, place))
+        let Some(segment) = sight.segment_at_sight(root, place) else {
+            return false;
+        };
+        let copied = self.copy_glimpse(sight, place, segment, key, to);
+        if copied && header.samples.load(Relaxed) != 0 {
+            self.sample(root, place);
+        }
+        copied
     }
 
     /// The same of a key that belongs at `place`, which led to `segment` under the caller's pin.
     #[inline(always)]
     fn copy_glimpse(
         &self,
+        sight: Sight<'_>,
         place: Place,
         segment: SegmentRef,
         key: &[u8],
@@ -199,13 +208,12 @@ impl Core {
         if self.overwrites() {
             return false;
         }
-        let racing = Racing(&self.mem);
-        let Some(record) = racing.glimpse(segment, place.tag, key) else {
+        let Some(record) = sight.glimpse(segment, place.tag, key) else {
             return false;
         };
-        let short = record.header().value_len() <= PIECE && !self.has_passed(record.expires());
+        let short = record.header().plain_len() <= PIECE && !self.has_passed(record.expires());
         if short {
-            record.append_short_value(to);
+            record.append_plain_value(to);
         }
         short
     }
@@ -309,7 +317,7 @@ impl Core {
             let (place, segment, key) = (flight.places[i], flight.segments[i], key.as_ref());
             let begin = bytes.len();
             let there = if let Some(segment) = segment
-                && self.copy_glimpse(place, segment, key, bytes)
+                && self.copy_glimpse(Sight::of(&self.mem), place, segment, key, bytes)
             {
                 self.note_access(root, place);
                 true

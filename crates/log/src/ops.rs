@@ -164,7 +164,7 @@ impl Core {
                 {
                     // Its key is fetched, for comparison, while the new record is copied.
                     if let Some(segment) = segment {
-                        self.prefetch_record(segment, place.tag, 1)?;
+                        self.prefetch_record(segment, place.tag, 2)?;
                     }
                     self.copy_body(loc, header, expiry, key, value)?;
 

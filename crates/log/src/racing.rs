@@ -26,6 +26,83 @@ pub(crate) const PIECE: usize = 1 << 20;
 #[derive(Clone, Copy)]
 pub(crate) struct Racing<'m>(pub &'m Mem);
 
+/// The same as one short lookup sees it: where it is and how long, asked once and kept in registers. What it has grown by
+/// since, or should be extended by, is left to a second look.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight<'m> {
+    base: *const u8,
+    len: u64,
+    region: PhantomData<&'m Mem>,
+}
+
+impl<'m> Sight<'m> {
+    #[inline(always)]
+    pub fn of(mem: &'m Mem) -> Sight<'m> {
+        Sight {
+            base: mem.region().base(),
+            len: mem.region().len() as u64,
+            region: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    fn address(&self, loc: Loc, bytes: u64) -> Result<*const u8, Corrupt> {
+        // A Loc is below 2^45, and no record longer than 2^33, so that the sum cannot overflow.
+        if loc.byte() + bytes <= self.len {
+            Ok(self.base.wrapping_add(loc.byte() as usize))
+        } else {
+            Err(out_of_sight(loc))
+        }
+    }
+}
+
+#[cold]
+fn out_of_sight(loc: Loc) -> Corrupt {
+    Corrupt::at(loc.byte(), "beyond what was mapped at that moment")
+}
+
+impl Memory for Sight<'_> {
+    type Word = AtomicU64;
+    type Record<'m>
+        = RacingRecord<'m>
+    where
+        Self: 'm;
+
+    #[inline(always)]
+    fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
+        let address = self.address(loc, N as u64 * 8)?;
+        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from a
+        // page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as the `Mem`.
+        Ok(unsafe { &*address.cast::<[AtomicU64; N]>() })
+    }
+
+    #[inline(always)]
+    fn record(&self, loc: Loc) -> Result<RacingRecord<'_>, Corrupt> {
+        let header = Memory::header(self, loc)?;
+        Ok(RacingRecord {
+            header,
+            address: self.address(loc, header.size())?,
+            region: PhantomData,
+        })
+    }
+
+    #[inline(always)]
+    fn plain_record(&self, loc: Loc) -> Option<RacingRecord<'_>> {
+        let word = self.word(loc).ok()?;
+        // Half of all short records lie in two lines. The second one is on its way before the first says so.
+        mneme_sys::prefetch(std::ptr::from_ref(word).cast::<u8>().wrapping_add(63));
+        let header = Header(word.load(Relaxed));
+        let end = header.plain_end()?;
+        // The padding behind the end is of the same word.
+        let address = self.address(loc, end as u64).ok()?;
+        Some(RacingRecord {
+            header,
+            address,
+            region: PhantomData,
+        })
+    }
+}
+
 /// What looks like a record.
 #[derive(Clone, Copy)]
 pub(crate) struct RacingRecord<'m> {
@@ -52,19 +129,6 @@ impl Memory for Racing<'_> {
         Ok(RacingRecord {
             header,
             address: self.0.address(loc, header.size())?,
-            region: PhantomData,
-        })
-    }
-
-    #[inline(always)]
-    fn plain_record(&self, loc: Loc) -> Option<RacingRecord<'_>> {
-        let header = Header(self.0.word(loc).ok()?.load(Relaxed));
-        let end = header.plain_end()?;
-        // The padding behind the end is of the same word.
-        let address = self.0.address(loc, end as u64).ok()?;
-        Some(RacingRecord {
-            header,
-            address,
             region: PhantomData,
         })
     }
@@ -131,6 +195,17 @@ impl RacingRecord<'_> {
         unsafe { append(value, self.header.value_len(), to) };
     }
 
+    /// The same of a record without room.
+    #[inline(always)]
+    pub fn append_plain_value(&self, to: &mut Vec<u8>) {
+        debug_assert!(self.header.room().is_none() && self.header.plain_len() <= PIECE);
+        let value = self
+            .address
+            .wrapping_add(self.header.key_offset() + self.header.key_len());
+        // SAFETY: the value is a part of the record.
+        unsafe { append(value, self.header.plain_len(), to) };
+    }
+
     /// Appends the value, as long as `holds` says that it is one; false if it does not.
     ///
     /// A long one may take longer than a pin is waited for; and before so much memory is taken, its
@@ -165,7 +240,9 @@ impl RacingRecord<'_> {
 #[inline(always)]
 unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) {
     to.reserve(len);
-    let space: &mut [MaybeUninit<u8>] = &mut to.spare_capacity_mut()[..len];
+    let end = to.as_mut_ptr().wrapping_add(to.len());
+    // SAFETY: reserved just now, and nobody else's.
+    let space = unsafe { std::slice::from_raw_parts_mut(end.cast::<MaybeUninit<u8>>(), len) };
     if mneme_sys::fault::ENABLED {
         // With fault points compiled in the copy has a middle at which the reader can be stopped.
         let (first, second) = space.split_at_mut(len / 2);

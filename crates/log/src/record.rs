@@ -142,8 +142,9 @@ impl Header {
         plain.then_some(self.key_offset() + self.key_len() + self.plain_len())
     }
 
+    /// The value's length, if this is the header of a record without room.
     #[inline(always)]
-    fn plain_len(self) -> usize {
+    pub fn plain_len(self) -> usize {
         (self.0 >> VALUE_SHIFT & 0x7fff_ffff) as usize
     }
 

@@ -19,15 +19,15 @@
 //! A transaction must find all its databases as they are at one instant: it begins while no swap is
 //! noted, and a swap that is noted later waits for its pin.
 
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Duration;
 
 use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, SlotId, Word};
 
 use crate::core::{Core, Wait};
 use crate::error::{ReadError, WriteError};
-use crate::layout::DATABASES;
+use crate::layout::{DATABASES, LogHeader};
 
 /// How long a swap waits for those who are using the two databases. Half of what these wait for the
 /// swap, so that one that gives up fails nobody else.
@@ -129,6 +129,16 @@ impl Swap {
 pub(crate) struct Table<'t, B, W> {
     pub bytes: &'t [B],
     pub note: &'t W,
+}
+
+impl<'t> Table<'t, AtomicU8, AtomicU64> {
+    #[inline]
+    pub fn of(header: &'t LogHeader) -> Self {
+        Table {
+            bytes: &header.spaces,
+            note: &header.swapping,
+        }
+    }
 }
 
 impl<B: Byte, W: Word> Table<'_, B, W> {
@@ -235,12 +245,8 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
 
 impl Core {
     #[inline]
-    fn table(&self) -> Table<'_, AtomicU8, std::sync::atomic::AtomicU64> {
-        let header = self.tables.header();
-        Table {
-            bytes: &header.spaces,
-            note: &header.swapping,
-        }
+    fn table(&self) -> Table<'_, AtomicU8, AtomicU64> {
+        Table::of(self.tables.header())
     }
 
     /// Pins, and says which space is `database`'s until the pin is given up.

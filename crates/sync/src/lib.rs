@@ -187,7 +187,7 @@ pub use intent::{Intent, IntentLine, Lane};
 pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
 pub use lease::Lease;
 pub use participants::{ControlOptions, Participants};
-pub use pin::{Pin, RevocablePin};
+pub use pin::{Glance, Pin, RevocablePin};
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;
 pub use robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};

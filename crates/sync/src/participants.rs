@@ -4,7 +4,7 @@ use crate::layout::{COUNTERS, Geometry};
 use crate::local::{self, Local};
 use crate::opening::Inner;
 use crate::undo::UndoArea;
-use crate::{Epoch, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
+use crate::{Epoch, Glance, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
 use mneme_sys::Region;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -141,6 +141,19 @@ impl Participants {
         // SAFETY: the `Local` is this thread's and of this opening, which the result borrows.
         self.local()
             .map(|local| unsafe { RevocablePin::enter(local) })
+    }
+
+    /// Pins revocably for a few loads, as cheaply as can be. `None`: this thread is pinned already, or can have no slot;
+    /// look under [`pin_revocable`](Self::pin_revocable), which says why not.
+    ///
+    /// # Safety
+    /// Until it is left, the thread neither pins nor forks.
+    #[inline(always)]
+    pub unsafe fn glance(&self) -> Option<Glance<'_>> {
+        let local = self.local().ok()?;
+        // SAFETY: it is this thread's, not that of a forked child's parent, and of this opening, which the result
+        // borrows; the rest is the caller's promise.
+        unsafe { Glance::enter(local.as_ref()) }
     }
 
     /// The current epoch; 0 in a forked child. An epoch is *over* for everybody once

@@ -7,8 +7,10 @@
 use crate::Revoked;
 use crate::epoch::{self, Kind};
 use crate::local::Local;
+use crate::opening::Machine;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 /// A firm pin. Stays with its thread; dropping it unpins.
 ///
@@ -122,6 +124,53 @@ impl std::fmt::Debug for RevocablePin<'_> {
         f.debug_struct("RevocablePin")
             .field("valid", &self.is_valid())
             .finish()
+    }
+}
+
+/// A revocable pin for a few loads: nothing but the thread's pin word is written. What nesting needs is left out, and so
+/// is the look for a fork in between.
+///
+/// If it is dropped and not [left](Self::leave), the word stays until the thread pins again: it may be taken away.
+#[must_use = "what is read under it counts only if leaving succeeds"]
+pub struct Glance<'p> {
+    pin: &'p AtomicU64,
+    entered: u64,
+    barrier: Machine,
+    /// Neither `Send` nor `Sync`.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Glance<'_> {
+    /// `None`: the thread is pinned already.
+    ///
+    /// # Safety
+    /// `local` is one that the calling thread claimed in this process, and its opening outlives the result. Until it is
+    /// left, the thread neither pins nor forks.
+    #[inline(always)]
+    pub(crate) unsafe fn enter(local: &Local) -> Option<Self> {
+        if local.depth.get() != 0 {
+            return None;
+        }
+        // SAFETY: as the caller's.
+        let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
+        let entered = epoch::enter(region_epoch, &lines.pin, Kind::Revocable, &local.barrier);
+        Some(Glance {
+            pin: &lines.pin,
+            entered,
+            barrier: local.barrier,
+            _thread: PhantomData,
+        })
+    }
+
+    /// Ends it, and says whether it held until now.
+    ///
+    /// # Errors
+    /// [`Revoked`]: what was read is not valid.
+    #[inline(always)]
+    pub fn leave(self) -> Result<(), Revoked> {
+        let held = epoch::still_held(self.pin, self.entered, &self.barrier);
+        epoch::leave(self.pin);
+        if held { Ok(()) } else { Err(Revoked) }
     }
 }
 

@@ -52,6 +52,32 @@ fn a_revocable_pin_is_taken_away_and_says_so() {
 }
 
 #[test]
+fn a_glance_holds_up_a_reclaimer_and_says_if_it_was_taken_away() {
+    let pair = Pair::new();
+    // SAFETY: this thread neither forks nor pins before it has left, here and below.
+    let glance = || unsafe { pair.a.glance() };
+    let pin = pair.a.pin_revocable().unwrap();
+    assert!(glance().is_none(), "it does not nest");
+    drop(pin);
+    assert!(glance().unwrap().leave().is_ok());
+
+    let seen = glance().unwrap();
+    let g = pair.b.advance();
+    assert!(!pair.b.quiescent(g));
+    assert_eq!(pair.b.revoke(g), 1);
+    assert!(pair.b.quiescent(g));
+    assert!(seen.leave().is_err());
+    assert!(glance().unwrap().leave().is_ok());
+
+    // One that is not left is in the way until it is taken away or the thread pins again, and no longer.
+    let _ = glance();
+    let g = pair.b.advance();
+    assert!(!pair.b.quiescent(g));
+    drop(pair.a.pin().unwrap());
+    assert!(pair.b.quiescent(g));
+}
+
+#[test]
 fn a_firm_pin_within_a_revocable_one_cannot_be_revoked() {
     let pair = Pair::new();
     let outer = pair.a.pin_revocable().unwrap();

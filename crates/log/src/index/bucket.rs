@@ -168,6 +168,17 @@ impl<W: Tagged> BucketOf<W> {
             None
         })
     }
+
+    /// The first entry that carries `tag`.
+    #[inline(always)]
+    pub fn first_of(&self, tag: u32) -> Option<Entry> {
+        let matches = self.matches(tag);
+        if matches == 0 {
+            return None;
+        }
+        let entry = self.entry(matches.trailing_zeros() as usize);
+        (!entry.is_empty() && entry.tag() == tag).then_some(entry)
+    }
 }
 
 impl<W: Word> BucketOf<W> {

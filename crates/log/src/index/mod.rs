@@ -131,6 +131,16 @@ impl SegmentRef {
         }
     }
 
+    /// The same where it is not followed if anything is unusual.
+    #[inline(always)]
+    fn at_sight(word: u64) -> Option<SegmentRef> {
+        if sealed(word) == word && word >> 62 == PRESENT >> 62 {
+            NonZeroU64::new(word).map(SegmentRef)
+        } else {
+            None
+        }
+    }
+
     /// Where it begins.
     #[inline]
     pub fn loc(self) -> Loc {
@@ -318,14 +328,34 @@ pub(crate) trait Lookup: Memory {
     fn glimpse(&self, segment: SegmentRef, tag: u32, key: &[u8]) -> Option<Self::Record<'_>> {
         let home = self.bucket(segment, segment.home(tag)).ok()?;
         let before = home.word();
-        for (_, entry) in home.entries_of(tag) {
-            let record = self.plain_record(entry.loc())?;
-            if record.has_key(key) {
-                // As in `settled`.
-                return home.word().follows_no_transaction(before).then_some(record);
+        // Another with this tag before it is as rare as a key behind its home.
+        let record = self.plain_record(home.first_of(tag)?.loc())?;
+        // As in `settled`; what was unlocked meanwhile is looked at again, which costs little and is rare.
+        let settled = !before.in_transaction() && home.word() == before;
+        (settled && record.has_key(key)).then_some(record)
+    }
+
+    /// The index segment that `place` falls into, if there is one and nothing is unusual. `None` says nothing: look again
+    /// by [`index_segment`](Self::index_segment).
+    ///
+    /// Of what a seal covers only what is followed here is looked at: a key that is found there is the key.
+    #[inline(always)]
+    fn segment_at_sight(&self, root: Root, place: Place) -> Option<SegmentRef> {
+        // SYNC: as in `index_segment`.
+        let mut word = self
+            .word(root.partition(place.partition))
+            .ok()?
+            .load(Acquire);
+        if word & DIRECTORY != 0 {
+            if sealed(word) != word {
+                return None;
             }
+            let depth = (word >> DEPTH_SHIFT & 15) as u32;
+            let at = Loc::of_word(word).add_words(u64::from(place.tag >> (TAG_BITS - depth)));
+            // SYNC: as above.
+            word = self.word(at).ok()?.load(Acquire);
         }
-        None
+        SegmentRef::at_sight(word)
     }
 
     /// Looks for `key` from its home bucket on, without regard to locks.

@@ -17,8 +17,9 @@ use super::resize::{Change, Resized, block_of};
 use super::{Lookup, Partition, SegmentRef};
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::layout::DATABASES;
-use crate::mem::{LOC_BITS, Loc};
+use crate::layout::{DATABASES, LogHeader};
+use crate::mem::{LOC_BITS, Loc, Memory};
+use crate::racing::Sight;
 use crate::spaces::Space;
 
 /// Words before the first partition word: id, space.
@@ -41,6 +42,19 @@ impl Root {
     #[cfg(test)]
     pub fn at(loc: Loc) -> Root {
         Root::new(loc, Space::new(0)).unwrap()
+    }
+
+    /// The root of `space`, if there is one and nothing is unusual. `None` says nothing: look again by [`Core::root`].
+    #[inline(always)]
+    pub fn at_sight(header: &LogHeader, sight: Sight<'_>, space: Space) -> Option<Root> {
+        // SYNC: as in `Core::root`.
+        let loc = Loc::of_word(header.roots[space.index()].load(Acquire));
+        // At location zero is no root, but the region's magic, and behind it no space.
+        let of = sight.words::<2>(loc).ok()?[1].load(Relaxed);
+        match of == u64::from(space.number()) {
+            true => Root::new(loc, space),
+            false => None,
+        }
     }
 
     #[inline]

@@ -24,6 +24,12 @@ pub(crate) trait Tagged: Word + Sized {
 impl Tagged for AtomicU64 {
     #[inline(always)]
     fn matching(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
+        // Processors older than this one run slower for a while after any vector of 64 bytes.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if std::arch::is_x86_feature_detected!("avx512vbmi2") {
+            // SAFETY: the processor has AVX-512, and a bucket is 128 bytes.
+            return unsafe { avx512(bucket, tag) };
+        }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2, and a bucket is 128 bytes.
@@ -91,6 +97,43 @@ unsafe fn avx2(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
     }
     // The first word is the lock, not a slot.
     (a | b << 4 | c << 8 | d << 12) >> 1
+}
+
+/// Two loads of eight words each, otherwise as [`avx2`]: a third of its instructions. A vector is a whole line, and these
+/// processors read a line at once.
+///
+/// # Safety
+/// The processor has AVX-512F.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn avx512(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
+    let found: u32;
+    // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX-512F by the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "vmovd {t}, {tag:e}",
+            "vpbroadcastq {t:z}, {t}",
+            "vpsrlq {w:z}, zmmword ptr [{at}], {shift}",
+            "vpsrlq {x:z}, zmmword ptr [{at} + 64], {shift}",
+            "vpcmpeqq k1, {w:z}, {t:z}",
+            "vpcmpeqq k2, {x:z}, {t:z}",
+            "kunpckbw k1, k2, k1",
+            "kmovw {found:e}, k1",
+            "vzeroupper",
+            at = in(reg) bucket.as_ptr(),
+            tag = in(reg) tag,
+            shift = const LOC_BITS,
+            t = out(xmm_reg) _,
+            w = out(xmm_reg) _,
+            x = out(xmm_reg) _,
+            found = out(reg) found,
+            out("k1") _,
+            out("k2") _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    // The first word is the lock, not a slot.
+    found >> 1
 }
 
 #[cfg(test)]

@@ -53,22 +53,16 @@ pub unsafe fn store(src: &[u8], dst: *mut u8) {
     unsafe { copy(src.as_ptr(), dst, src.len()) }
 }
 
+/// What is short costs fewer instructions than a call, and is copied in place.
+///
 /// # Safety
 /// `n` bytes readable at `src` and writable at `dst`, which do not overlap.
-#[inline]
+#[inline(always)]
 unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: each branch touches only bytes below `n`.
     unsafe {
-        if n >= STRING && std::is_x86_feature_detected!("ermsb") {
-            // The stores of one string copy may become visible in any order, but before any
-            // later store: no more than `store` promises.
-            asm!(
-                "rep movsb",
-                inout("rcx") n => _, inout("rsi") src => _, inout("rdi") dst => _,
-                options(nostack, preserves_flags),
-            );
-        } else if n >= 16 {
-            bulk(src, dst, n);
+        if n >= 16 {
+            long(src, dst, n);
         } else if n >= 8 {
             asm!(
                 "mov {a}, qword ptr [{s}]",
@@ -107,6 +101,26 @@ unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
                 a = out(reg_byte) _,
                 options(nostack, preserves_flags),
             );
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy`], and `n >= 16`.
+#[inline(never)]
+unsafe fn long(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: both touch only bytes below `n`.
+    unsafe {
+        if n >= STRING && std::is_x86_feature_detected!("ermsb") {
+            // The stores of one string copy may become visible in any order, but before any
+            // later store: no more than `store` promises.
+            asm!(
+                "rep movsb",
+                inout("rcx") n => _, inout("rsi") src => _, inout("rdi") dst => _,
+                options(nostack, preserves_flags),
+            );
+        } else {
+            bulk(src, dst, n);
         }
     }
 }
