@@ -5,6 +5,10 @@
 //! would spend within one operation. Claims take the lowest free frames, so that what nobody has touched
 //! begins behind the highest frame that was ever claimed; the maintainer keeps a few frames from there
 //! on populated. Who is faster than it, or has no maintainer, touches for himself.
+//!
+//! Shared memory that is touched page by page stays in small pages, for every process that maps it, until somebody gathers
+//! them into a huge one. So the maintainer goes round the frames in use, in what little time it may take each time: those
+//! whose writers were faster than it, those of a store that it has just opened, and the store's own tables.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,6 +24,13 @@ const AHEAD: u32 = 16;
 /// They are at most this share of the frames, since they are resident before they are needed.
 const SHARE: u32 = 64;
 
+/// How long it may gather pages each time it looks round: a 20th of its time.
+const GATHERING_NS: u64 = 500_000;
+/// How long it rests between two rounds.
+const REST_NS: u64 = 1_000_000_000;
+/// Frames of the tables that are gathered. Those of a large store are longer than what it uses of them.
+const TABLES: u32 = 8;
+
 /// How far a node's frames have been claimed, as far as this process knows.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed(Vec<AtomicU32>);
@@ -32,6 +43,26 @@ pub(crate) struct Populated {
     start: Option<u32>,
     /// The frame behind the last that was populated.
     end: u32,
+}
+
+/// How far a maintainer has gathered the pages of its node's frames.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    node: NodeId,
+    /// The next frame of this round.
+    next: u32,
+    /// When the last round ended, and how many frames nobody had.
+    ended: Option<(u64, u32)>,
+}
+
+impl Gathered {
+    pub fn new(node: NodeId) -> Gathered {
+        Gathered {
+            node,
+            next: 0,
+            ended: None,
+        }
+    }
 }
 
 impl Claimed {
@@ -95,6 +126,37 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones, or begins another if
+    /// more frames are in use than were at the end of the last one: they may have been touched by who took them.
+    pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
+        let (stats, begin) = (self.arena.stats(), self.clock.now_ns());
+        let behind = stats.own + stats.frames;
+        if let Some((ended, free)) = gathered.ended {
+            if begin < ended.saturating_add(REST_NS) || stats.free >= free {
+                return;
+            }
+            (gathered.next, gathered.ended) = (0, None);
+        }
+        while gathered.next < behind {
+            if stopped() || self.clock.now_ns() >= begin.saturating_add(GATHERING_NS) {
+                return;
+            }
+            let frame = Frame(gathered.next);
+            gathered.next += 1;
+            let tables = frame.0 < stats.own.min(TABLES);
+            if self.arena.node_of(frame) == gathered.node
+                && (tables || self.arena.extent_of(frame).is_some())
+            {
+                let start = frame.0 as usize * FRAME_BYTES as usize;
+                // What cannot be gathered stays as it is.
+                let _ = (self.mem.region()).prefault(start..start + FRAME_BYTES as usize);
+            }
+        }
+        gathered.ended = Some((begin, stats.free));
+    }
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
@@ -126,5 +188,31 @@ mod tests {
         assert!(stocked > before + ahead && stocked <= claimed + ahead);
         core.populate(&mut Populated::new(NodeId(0)), &|| true);
         assert_eq!(resident(), stocked);
+    }
+
+    #[test]
+    fn a_round_touches_frames_in_use_and_tables_alone() {
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let resident = || core.mem.region().pages().resident_bytes as u64;
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+        }
+        let stats = core.arena.stats();
+        let mut gathered = Gathered::new(NodeId(0));
+        while gathered.ended.is_none() {
+            core.gather(&mut gathered, &|| false);
+        }
+        let in_use = stats.own.min(TABLES) + stats.frames - stats.free;
+        let others = u64::from(stats.own.saturating_sub(TABLES)) * FRAME_BYTES;
+        let used = u64::from(in_use) * FRAME_BYTES;
+        assert!((used..=used + others).contains(&resident()));
+        // It rests, and there is nothing to begin anew for.
+        core.gather(&mut gathered, &|| false);
+        assert!(gathered.ended.is_some());
+        gathered = Gathered::new(NodeId(0));
+        core.gather(&mut gathered, &|| true);
+        assert_eq!(gathered.next, 0);
     }
 }

@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evicted;
 use crate::expiry::ExpirySweep;
-use crate::fresh::Populated;
+use crate::fresh::{Gathered, Populated};
 
 /// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
 /// not run out between two looks, long enough to cost nothing when idle.
@@ -147,7 +147,7 @@ fn run(core: &Core, node: NodeId, office: &Office) {
     }
     let mut looks = 0;
     let mut sweep = ExpirySweep::default();
-    let mut populated = Populated::new(node);
+    let (mut populated, mut gathered) = (Populated::new(node), Gathered::new(node));
     let stopped = || office.is_stopped();
     while !stopped() {
         looks += 1;
@@ -160,6 +160,7 @@ fn run(core: &Core, node: NodeId, office: &Office) {
             let _ = keep_room(core, &slot, node, &stopped);
         }
         core.populate(&mut populated, &stopped);
+        core.gather(&mut gathered, &stopped);
         if !office.wait(PERIOD) {
             break;
         }

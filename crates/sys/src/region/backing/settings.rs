@@ -83,10 +83,14 @@ fn judge(name: &str, good: &[&str], wish: &str) -> Promise {
     }
 }
 
+/// From how much memory on it can be told whether it comes in huge pages. Of less, most may be tables that were touched
+/// here and there, before anybody brought them in or gathered them.
+const SEEN: usize = 8 * FRAME;
+
 /// The kind to report for memory without a pool, and the warning if it is not huge: what is
-/// found in memory, once there is a frame to look at; before that, what is promised.
+/// found in memory, once there is enough to look at; before that, what is promised.
 pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<String>) {
-    let seen = resident.total >= FRAME;
+    let seen = resident.total >= SEEN;
     let huge = if seen {
         resident.huge.saturating_mul(2) >= resident.total
     } else {
@@ -123,16 +127,21 @@ mod tests {
     #[test]
     fn what_is_in_memory_overrules_what_was_promised() {
         let half = Resident {
-            total: 4 * FRAME,
-            huge: FRAME,
+            total: SEEN,
+            huge: SEEN / 4,
         };
         let (kind, warning) = report(Promise::Huge, half);
         assert_eq!(kind, PageKind::Small);
         assert!(warning.unwrap().contains("compact_memory"));
         let all = Resident {
-            total: 4 * FRAME,
-            huge: 4 * FRAME,
+            total: SEEN,
+            huge: SEEN,
         };
+        let tables = Resident {
+            total: FRAME,
+            huge: 0,
+        };
+        assert_eq!(report(Promise::Huge, tables), (PageKind::Thp, None));
         assert_eq!(
             report(Promise::Unless("x".to_owned()), all),
             (PageKind::Thp, None)
