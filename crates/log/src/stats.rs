@@ -76,7 +76,7 @@ pub struct Stats {
 
 impl Stats {
     /// Of a store that is not mapped here.
-    fn unseen() -> Self {
+    pub(crate) fn unseen() -> Self {
         Self {
             capacity: 0,
             max_capacity: 0,
@@ -107,6 +107,13 @@ impl Stats {
 }
 
 impl Core {
+    /// Records in all databases; those of a database whose root is damaged are not counted.
+    pub(crate) fn records(&self) -> u64 {
+        Space::all()
+            .filter_map(|space| self.records_of(space).ok())
+            .sum()
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         if self.participants.is_forked() {
             return Stats::unseen();
@@ -162,9 +169,7 @@ impl Core {
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
             capacity,
-            records: Space::all()
-                .filter_map(|space| self.records_of(space).ok())
-                .sum(),
+            records: self.records(),
             live_bytes,
             stale_bytes,
             index_bytes,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{
-    Access, Clock, Liveness, PagePolicy, Region, RegionError, ScriptedLiveness, SysfsTopology,
-    SystemClock, Topology,
+    Access, Clock, Liveness, PagePolicy, PageReport, Region, RegionError, ScriptedLiveness,
+    SysfsTopology, SystemClock, Topology,
 };
 use rapidhash::v3::RapidSecrets;
 
@@ -464,6 +464,29 @@ impl LogStore {
     /// takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+
+    /// Bytes of the region, as [`Stats::capacity`], without the rest of it. Some loads.
+    pub fn capacity(&self) -> u64 {
+        match self.core.participants.is_forked() {
+            true => 0,
+            false => self.core.capacity(),
+        }
+    }
+
+    /// Records in all databases, as [`Stats::records`], without the rest of it: a look at what each thread has counted,
+    /// whatever the store's size.
+    pub fn records(&self) -> u64 {
+        self.core.records()
+    }
+
+    /// The pages behind the region in this process, as [`Stats::pages`], without the rest of it. The system counts
+    /// them: a millisecond a GiB in small pages.
+    pub fn pages(&self) -> PageReport {
+        match self.core.participants.is_forked() {
+            true => Stats::unseen().pages,
+            false => self.core.mem.region().pages(),
+        }
     }
 
     /// Whether it is this opening that maintains the store, see [`Builder::maintainer`].

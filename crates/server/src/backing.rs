@@ -81,7 +81,7 @@ impl Wanted {
         // Replies are sent from where values lie; a server that is stopped serves nobody anyway.
         let opening = self.opening.lending(true);
         let served = opening.open(&self.registry, &self.name)?;
-        let records = served.stats().records;
+        let records = served.records();
         let origin = Origin::Segment {
             name: self.name,
             registry: self.registry.root().to_owned(),

@@ -237,7 +237,7 @@ impl Server {
                 (Backing::Process(store), Origin::Process)
             }
         };
-        settings.memory = store.stats().capacity;
+        settings.memory = store.capacity();
 
         let mut polls = Vec::new();
         let mut wakers = Vec::new();
@@ -385,10 +385,10 @@ impl Running {
 
     /// The memory it has obtained.
     pub fn memory(&self) -> Memory {
-        let stats = self.shared.store.stats();
+        let store = &self.shared.store;
         Memory {
-            bytes: stats.capacity,
-            pages: stats.pages,
+            bytes: store.capacity(),
+            pages: store.pages(),
         }
     }
 

@@ -212,7 +212,7 @@ impl Opening {
             });
         }
         if let Some(asked) = self.capacity {
-            let present = store.stats().capacity;
+            let present = store.capacity();
             let rounded = asked.next_multiple_of(FRAME);
             if present > rounded {
                 return Err(ServeError::Larger {

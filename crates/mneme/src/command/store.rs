@@ -255,7 +255,7 @@ pub fn upgrade(registry: &Registry, asked: Upgrade) -> Result<(), Box<dyn Error>
     let mut options = StoreOptions::new();
     // Of one whose upgrade was broken off between two names the rest follows from what is there.
     if let Ok(present) = SharedStore::attach(registry, &name) {
-        let capacity = memory.map_or(present.stats().capacity, |size| size.0);
+        let capacity = memory.map_or(present.capacity(), |size| size.0);
         options = options
             .capacity(capacity)
             .evict(present.eviction())
