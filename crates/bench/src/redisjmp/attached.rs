@@ -84,13 +84,9 @@ impl Attached {
 impl Asks for Attached {
     #[inline]
     fn get(&mut self, id: u32) -> Result<bool, BenchError> {
-        let Some(value) = self.store.get(&key(id)).map_err(failed)? else {
-            return Ok(false);
-        };
         // A client has its value for as long as it likes.
-        self.copy.clear();
-        self.copy.extend_from_slice(&value);
-        Ok(is_value(&self.copy, id, self.value))
+        let found = self.store.get_into(&key(id), &mut self.copy);
+        Ok(found.map_err(failed)? && is_value(&self.copy, id, self.value))
     }
 
     #[inline]
@@ -112,14 +108,10 @@ impl Asks for Attached {
         if !gets.is_empty() {
             keys.clear();
             keys.extend(gets.iter().map(|&id| key(id)));
-            let visited = store.get_many(keys, |i, found| {
-                if let Some(found) = found {
-                    copy.clear();
-                    copy.extend_from_slice(found);
-                    right += usize::from(is_value(copy, gets[i], *value));
-                }
+            let copied = store.copy_many(keys, |i, found| {
+                right += usize::from(found.is_some_and(|found| is_value(found, gets[i], *value)));
             });
-            visited.map_err(failed)?;
+            copied.map_err(failed)?;
         }
         if !sets.is_empty() {
             copy.clear();

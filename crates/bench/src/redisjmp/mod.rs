@@ -13,7 +13,9 @@
 //! How to read it: thousands of requests a second of all clients together. The paper's clients were `redis-benchmark`, whose
 //! keys are all the same unless it is told otherwise, and the paper says nothing of that: *one key* is that, everything
 //! else is uniform over a million records. Batches (*x32*) are not in the paper; they show what remains of the distance
-//! where a client has many requests at once, for which a server needs one exchange of messages.
+//! where a client has many requests at once, for which a server needs one exchange of messages. The goals are of single
+//! requests; what a batch is to the same batch sent to Redis in one piece, and to requests sent to Redis one by one, stands
+//! in a table of its own.
 
 pub mod attached;
 pub mod client;
@@ -287,7 +289,12 @@ fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
 
 /// Round by round, a system's rate over that of Redis, as it is faster in that round.
 fn over_best(ledger: &Ledger, system: &str, case: &str) -> Vec<f64> {
-    let [apart, together] = [REDIS, ONE_CPU].map(|redis| ledger.values(redis, case));
+    over_best_at(ledger, system, case, case)
+}
+
+/// The same over Redis at another case.
+fn over_best_at(ledger: &Ledger, system: &str, case: &str, at: &str) -> Vec<f64> {
+    let [apart, together] = [REDIS, ONE_CPU].map(|redis| ledger.values(redis, at));
     let best = apart.iter().zip(together).map(|(a, b)| a.max(*b));
     let rates = ledger.values(system, case).iter();
     rates.zip(best).map(|(rate, best)| rate / best).collect()
@@ -357,7 +364,34 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
             }
         }
         println!("{table}");
+        print_batches(scale, ledger, bytes);
     }
+}
+
+/// Batches of the attached client beside what Redis does with the same batch, and with single requests.
+fn print_batches(scale: &Scale, ledger: &Ledger, bytes: usize) {
+    println!("batches of {BATCH}, values of {bytes} B: `{ATTACHED}` over the faster Redis");
+    let pipelined = format!("redis, pipelined by {BATCH}");
+    let mut table = Table::new(["requests", &pipelined, "redis, one by one"]);
+    for request in scale.requests(bytes) {
+        if request.batch == 1 {
+            continue;
+        }
+        for &clients in &scale.clients {
+            let case = request.case(clients);
+            let single = Request {
+                batch: 1,
+                ..request
+            };
+            let cell = |at: &str| {
+                let over = Summary::of(&over_best_at(ledger, ATTACHED, &case, at));
+                over.map_or("-".to_owned(), |over| figure(over.median))
+            };
+            let (same, single) = (cell(&case), cell(&single.case(clients)));
+            table.row([case, same, single]);
+        }
+    }
+    println!("{table}");
 }
 
 /// The paper's three parts: GET and SET by clients, and all clients by share of SETs.
