@@ -1,4 +1,4 @@
-//! Redis' own tools against the server; skipped, with a word on the terminal, where they are missing.
+//! Redis' own tools, and a client library, against the server; skipped, with a word on the terminal, where they are missing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -108,4 +108,23 @@ fn redis_benchmark_runs_through() {
         assert!(text.contains(&format!("{name}: ")), "{text}");
     }
     assert!(!text.contains("rror"), "{text}");
+}
+
+#[test]
+fn programs_with_redis_py_run() {
+    let (_running, address) = start(server());
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis_py.py");
+    // The system's Python, for which the system's packages are.
+    let python = |arguments: &[&str]| Command::new("/usr/bin/python3").args(arguments).output();
+    let there = python(&["-c", "import redis"]);
+    if !there.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no redis-py for /usr/bin/python3");
+        return;
+    }
+    let output = python(&[program, &address.port().to_string()]).unwrap();
+    let [said, failed] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(
+        output.status.success() && said == "done\n",
+        "{said}{failed}"
+    );
 }
