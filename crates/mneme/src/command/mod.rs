@@ -6,6 +6,8 @@
 mod banner;
 mod descriptors;
 mod doctor;
+mod log;
+mod manual;
 mod output;
 mod registry;
 mod segment;
@@ -15,16 +17,15 @@ mod size;
 mod space;
 mod store;
 mod successor;
+mod supervisor;
 mod unstick;
 
 use std::error::Error;
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// A memory-centric storage engine that speaks Redis' protocol.
 #[derive(Debug, Parser)]
@@ -40,6 +41,15 @@ struct Arguments {
         value_name = "FILTER"
     )]
     log: Targets,
+    /// How to write the log: as text for people, or a JSON object a line.
+    #[arg(
+        long,
+        global = true,
+        env = "MNEME_LOG_FORMAT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    log_format: log::Format,
     #[command(subcommand)]
     action: Action,
 }
@@ -59,21 +69,23 @@ enum Action {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, or write it and one for each command to a directory.
+    Man {
+        /// The directory, which must exist: `mneme man --to /usr/local/share/man/man1`.
+        #[arg(long, value_name = "DIRECTORY")]
+        to: Option<std::path::PathBuf>,
+    },
 }
 
 /// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2 when it makes no
 /// sense, 141 when nobody reads what it prints.
 pub fn run() -> ExitCode {
-    let Arguments { log, action } = Arguments::parse();
-    let to_stderr = tracing_subscriber::fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal())
-        // It would say so on standard error, which is what is closed then.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr);
-    tracing_subscriber::registry()
-        .with(to_stderr)
-        .with(log)
-        .init();
+    let Arguments {
+        log,
+        log_format,
+        action,
+    } = Arguments::parse();
+    log_format.begin(log);
     let done: Result<(), Box<dyn Error>> = match action {
         Action::Serve(arguments) => serve::run(arguments).map_err(Into::into),
         Action::Doctor(arguments) => doctor::run(&arguments),
@@ -84,6 +96,7 @@ pub fn run() -> ExitCode {
             clap_complete::generate(shell, &mut Arguments::command(), "mneme", &mut script);
             output::print(String::from_utf8_lossy(&script))
         }
+        Action::Man { to } => manual::write(Arguments::command(), to.as_deref()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,8 @@ use mneme_shared::Withdrawal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::supervisor;
+
 /// What signals stop: the server that is running now.
 #[derive(Clone, Default)]
 pub struct Stopping(Arc<Mutex<Signalled>>);
@@ -32,6 +34,7 @@ impl Stopping {
                     signal,
                     "stopping; once more to stop without waiting for clients"
                 );
+                supervisor::stopping();
                 if let Err(error) = start.withdraw() {
                     tracing::warn!(%error, "this start counts as one that failed, unless it comes to an end by itself");
                 }

@@ -14,6 +14,7 @@ use mneme_space::{Registry, Segment};
 use super::banner;
 use super::serve::Error;
 use super::signals::Stopping;
+use super::supervisor;
 
 /// What a predecessor has left: its listening sockets, and how to tell it that it is done, if it has not ended yet.
 pub type Inheritance = (Listeners, Option<Taken>);
@@ -51,6 +52,7 @@ impl Service {
                 let _ = old.serving();
             }
             banner::show(&running, self.threads, self.unix_socket.as_deref());
+            supervisor::serving();
             let Ended::Retired(sockets) = running.join()? else {
                 tracing::info!("stopped");
                 return Ok(());

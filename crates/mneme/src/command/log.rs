@@ -1,0 +1,36 @@
+//! The log on standard error: what is told, and how it is written.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// A line each, for people; coloured on a terminal.
+    Text,
+    /// A JSON object a line, for programs: `timestamp`, `level`, `target`, and `fields` with the `message` and what
+    /// belongs to it.
+    Json,
+}
+
+impl Format {
+    /// Logs, from here on, what `filter` lets through.
+    pub fn begin(self, filter: Targets) {
+        // Errors in writing would be told on standard error, which is what is closed then.
+        let lines = tracing_subscriber::fmt::layer()
+            .log_internal_errors(false)
+            .with_writer(std::io::stderr);
+        let lines = match self {
+            Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+            Format::Json => lines.json().boxed(),
+        };
+        tracing_subscriber::registry()
+            .with(lines)
+            .with(filter)
+            .init();
+    }
+}

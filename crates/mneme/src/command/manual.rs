@@ -1,0 +1,26 @@
+//! Manual pages, made from what the command line accepts.
+
+use std::error::Error;
+use std::path::Path;
+
+use super::output;
+
+/// Prints the page of the whole, or writes all pages to a directory and says how many.
+pub fn write(command: clap::Command, directory: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let Some(directory) = directory else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page)?;
+        return output::print(String::from_utf8_lossy(&page));
+    };
+    clap_mangen::generate_to(command, directory).map_err(|error| {
+        format!(
+            "cannot write manual pages to {}: {error}",
+            directory.display()
+        )
+    })?;
+    output::print(format!(
+        "{}: man --local-file {}/mneme.1\n",
+        directory.display(),
+        directory.display()
+    ))
+}

@@ -1,0 +1,86 @@
+//! What service managers and log collectors get from the server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use common::serving::{self, Serving};
+
+fn server(arguments: &[&str]) -> Command {
+    let mut command = serving::command(&["--port", "0", "--memory", "64mb", "--private"]);
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_server_serves_and_when_it_ends() {
+    let path = std::env::temp_dir().join(format!("mneme-notify-{}", std::process::id()));
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut command = server(&[]);
+    command.env("NOTIFY_SOCKET", &path);
+    let serving = Serving::start(command);
+    let told = || {
+        let mut message = [0; 4096];
+        let len = manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..len]).into_owned()
+    };
+    let ready = told();
+    assert!(ready.lines().any(|line| line == "READY=1"), "{ready}");
+    let pid = format!("MAINPID={}", serving.process.id());
+    assert!(ready.lines().any(|line| line == pid), "{ready}");
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+    let stopping = told();
+    assert!(
+        stopping.lines().any(|line| line == "STOPPING=1"),
+        "{stopping}"
+    );
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_log_for_programs_is_an_object_a_line() {
+    let serving = Serving::start(server(&["--log-format", "json", "--log", "debug"]));
+    serving.signal("-TERM");
+    let (_, log) = serving.end();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["fields"]["message"] == "stopped" && line["level"] == "INFO"),
+        "{log}"
+    );
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    let mneme = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_mneme"))
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let page = String::from_utf8(mneme(&["man"]).stdout).unwrap();
+    assert!(
+        page.starts_with(".ie") && page.contains(".TH mneme 1"),
+        "{page}"
+    );
+    let directory = std::env::temp_dir().join(format!("mneme-man-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let written = mneme(&["man", "--to", directory.to_str().unwrap()]);
+    assert!(written.status.success());
+    let serve = std::fs::read_to_string(directory.join("mneme-serve.1")).unwrap();
+    assert!(serve.contains("\\-\\-memory"), "{serve}");
+    std::fs::remove_dir_all(directory).unwrap();
+    let refused = mneme(&["man", "--to", "/nowhere"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("/nowhere"));
+}
