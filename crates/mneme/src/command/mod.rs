@@ -15,6 +15,7 @@ mod serve;
 mod signals;
 mod size;
 mod space;
+mod stat;
 mod store;
 mod successor;
 mod supervisor;
@@ -58,6 +59,8 @@ struct Arguments {
 enum Action {
     /// Serve Redis clients from memory until SIGTERM or Ctrl-C.
     Serve(serve::Arguments),
+    /// Show what a running server does and holds, once or live.
+    Stat(stat::Arguments),
     /// Look for what about this machine costs memory, speed or data, and say what to do about it.
     Doctor(doctor::Arguments),
     /// Make, look at, change and remove named segments of memory.
@@ -88,6 +91,7 @@ pub fn run() -> ExitCode {
     log_format.begin(log);
     let done: Result<(), Box<dyn Error>> = match action {
         Action::Serve(arguments) => serve::run(arguments).map_err(Into::into),
+        Action::Stat(arguments) => stat::run(&arguments),
         Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Segment(arguments) => segment::run(arguments),
         Action::Space(arguments) => space::run(arguments),

@@ -1,0 +1,321 @@
+//! What `mneme stat` shows of the answers to `INFO`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use super::client::{Info, part};
+use crate::command::size;
+
+/// An answer, and when it came.
+pub struct Look {
+    pub at: Instant,
+    pub info: Info,
+}
+
+/// Commands shown, those first that have cost most.
+const COMMANDS: usize = 12;
+
+/// Characters of the bar that shows how memory is used.
+const BAR: usize = 60;
+
+/// What memory is used for: the field, the word, and its character in the bar.
+const USES: [(&str, &str, char); 6] = [
+    ("used_memory_dataset", "records", '#'),
+    ("mneme_index_bytes", "index", '='),
+    ("mneme_head_bytes", "heads", '+'),
+    ("mneme_table_bytes", "tables", '+'),
+    ("mneme_stale_bytes", "stale", '-'),
+    ("mneme_free_bytes", "free", '.'),
+];
+
+/// How much a counter grows in a second: since the look before, or over the server's life.
+fn rate(name: &str, now: &Look, before: Option<&Look>) -> f64 {
+    let count = now.info.number(name);
+    let (more, seconds) = match before {
+        Some(before) => (
+            // A counter that was reset begins anew.
+            count.checked_sub(before.info.number(name)).unwrap_or(count),
+            now.at.duration_since(before.at).as_secs_f64(),
+        ),
+        None => (count, now.info.number("uptime_in_seconds") as f64),
+    };
+    more as f64 / seconds.max(0.001)
+}
+
+/// A page for people.
+pub fn page(place: &str, now: &Look, before: Option<&Look>) -> String {
+    let Look { info, .. } = now;
+    let mut page = String::new();
+    let version = match info.text("mneme_version") {
+        "" => format!("Redis {}", info.text("redis_version")),
+        version => format!("Mneme {version}"),
+    };
+    let segment = match info.text("mneme_segment") {
+        "" | "none" => "memory of its own".to_owned(),
+        name => format!(
+            "segment `{name}`, attached by {} more",
+            info.number("mneme_attached_processes")
+        ),
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        page,
+        "{version} at {place}, up {}, process {}; {segment}\n",
+        span(Duration::from_secs(info.number("uptime_in_seconds"))),
+        info.text("process_id"),
+    );
+    let since = if before.is_some() {
+        "now"
+    } else {
+        "on average"
+    };
+    let (hits, misses) = (
+        rate("keyspace_hits", now, before),
+        rate("keyspace_misses", now, before),
+    );
+    let _ = writeln!(
+        page,
+        "operations  {} a second {since}, {} in all; {} of the keys read were there",
+        count(rate("total_commands_processed", now, before)),
+        count(info.number("total_commands_processed") as f64),
+        percentage(hits, hits + misses),
+    );
+    let _ = writeln!(
+        page,
+        "network     {} in, {} out; {} clients of {}, {} refused",
+        per_second(rate("total_net_input_bytes", now, before)),
+        per_second(rate("total_net_output_bytes", now, before)),
+        info.number("connected_clients"),
+        info.number("maxclients"),
+        info.number("rejected_connections"),
+    );
+    let keys: Vec<String> = info
+        .beginning("db")
+        .filter(|(_, list)| list.starts_with("keys="))
+        .map(|(number, list)| {
+            format!(
+                "{} in database {number}",
+                count(part(list, "keys").parse().unwrap_or(0.0))
+            )
+        })
+        .collect();
+    let keys = if keys.is_empty() {
+        "none".to_owned()
+    } else {
+        keys.join(", ")
+    };
+    let _ = writeln!(
+        page,
+        "keys        {keys}; {} evicted",
+        count(info.number("evicted_keys") as f64)
+    );
+    memory(&mut page, now, before);
+    commands(&mut page, info);
+    page
+}
+
+fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
+    let Look { info, .. } = now;
+    let capacity = info.number("maxmemory");
+    let _ = writeln!(
+        page,
+        "memory      {} used of {}, {} resident ({} in huge pages); {}",
+        size::show(info.number("used_memory")),
+        size::show(capacity),
+        size::show(info.number("used_memory_rss")),
+        percentage(
+            info.number("mneme_huge_page_bytes") as f64,
+            info.number("used_memory_rss") as f64
+        ),
+        match info.text("maxmemory_policy") {
+            "" | "noeviction" => "refuses writes when full",
+            policy => policy,
+        },
+    );
+    if USES.iter().all(|(field, ..)| info.text(field).is_empty()) {
+        return;
+    }
+    let parts = USES.map(|(field, word, mark)| (word, info.number(field), mark));
+    let all: u64 = parts.iter().map(|part| part.1).sum();
+    let bar: String = (0..BAR as u64)
+        .map(|place| {
+            // What lies at the middle of this place.
+            let mut rest = (2 * place + 1) * all / (2 * BAR as u64);
+            let found = parts.iter().find(|part| match rest.checked_sub(part.1) {
+                Some(behind) => {
+                    rest = behind;
+                    false
+                }
+                None => true,
+            });
+            found.map_or(' ', |part| part.2)
+        })
+        .collect();
+    let legend = parts.map(|(word, bytes, mark)| format!("{mark} {word} {}", size::show(bytes)));
+    let _ = writeln!(
+        page,
+        "            [{bar}]\n            {}",
+        legend.join("  ")
+    );
+    let _ = writeln!(
+        page,
+        "compaction  {} moved, {} in all",
+        per_second(rate("mneme_moved_bytes", now, before)),
+        size::show(info.number("mneme_moved_bytes")),
+    );
+}
+
+fn commands(page: &mut String, info: &Info) {
+    let mut costs: Vec<(&str, &str, u64)> = info
+        .beginning("cmdstat_")
+        .map(|(name, list)| (name, list, part(list, "usec").parse().unwrap_or(0)))
+        .collect();
+    if costs.is_empty() {
+        return;
+    }
+    costs.sort_by_key(|(name, _, usec)| (std::cmp::Reverse(*usec), *name));
+    let all: u64 = costs.iter().map(|cost| cost.2).sum();
+    let _ = writeln!(
+        page,
+        "\n{:<20}{:>12}{:>8}{:>10}{:>10}{:>10}{:>10}",
+        "command", "calls", "time", "mean us", "p50", "p99", "p99.9"
+    );
+    for (name, list, usec) in costs.into_iter().take(COMMANDS) {
+        let times = info.text(&format!("latency_percentiles_usec_{name}"));
+        let _ = writeln!(
+            page,
+            "{name:<20}{:>12}{:>8}{:>10}{:>10}{:>10}{:>10}",
+            count(part(list, "calls").parse().unwrap_or(0.0)),
+            percentage(usec as f64, all as f64),
+            part(list, "usec_per_call"),
+            part(times, "p50"),
+            part(times, "p99"),
+            part(times, "p99.9"),
+        );
+    }
+}
+
+/// Above the lines.
+pub const HEADINGS: &str =
+    "   ops/s     in/s    out/s  clients       keys       used       free    moved/s   hits";
+
+/// Lines after which the headings are repeated.
+pub const LINES: usize = 20;
+
+/// One look in one line.
+pub fn line(now: &Look, before: Option<&Look>) -> String {
+    let Look { info, .. } = now;
+    let keys: f64 = info
+        .beginning("db")
+        .map(|(_, list)| part(list, "keys").parse().unwrap_or(0.0))
+        .sum();
+    let (hits, misses) = (
+        rate("keyspace_hits", now, before),
+        rate("keyspace_misses", now, before),
+    );
+    format!(
+        "{:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6}",
+        count(rate("total_commands_processed", now, before)),
+        bytes(rate("total_net_input_bytes", now, before)),
+        bytes(rate("total_net_output_bytes", now, before)),
+        info.number("connected_clients"),
+        count(keys),
+        bytes(info.number("used_memory") as f64),
+        bytes(info.number("mneme_free_bytes") as f64),
+        bytes(rate("mneme_moved_bytes", now, before)),
+        percentage(hits, hits + misses),
+    )
+}
+
+/// Bytes a second, for people.
+fn per_second(bytes: f64) -> String {
+    size::show(bytes as u64) + " a second"
+}
+
+/// A number in three digits and a letter.
+fn count(number: f64) -> String {
+    short(number, 1000.0)
+}
+
+/// Bytes, by 1024.
+fn bytes(number: f64) -> String {
+    short(number, 1024.0) + "B"
+}
+
+fn short(number: f64, step: f64) -> String {
+    let mut rest = number;
+    for unit in ["", "k", "M", "G", "T"] {
+        if rest < 999.5 {
+            let digits = if unit.is_empty() || rest >= 99.95 {
+                0
+            } else {
+                1
+            };
+            return format!("{rest:.digits$}{unit}");
+        }
+        rest /= step;
+    }
+    format!("{rest:.0}P")
+}
+
+fn percentage(part: f64, whole: f64) -> String {
+    if whole > 0.0 {
+        format!("{:.0} %", 100.0 * part / whole)
+    } else {
+        "-".to_owned()
+    }
+}
+
+/// A span of time in its two largest units.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [0.0, 7.0, 999.0, 1_234.0, 99_960.0, 12_345_678.0].map(count),
+            ["0", "7", "999", "1.2k", "100k", "12.3M"]
+        );
+        assert_eq!(bytes(1536.0), "1.5kB");
+        assert_eq!(
+            [5, 65, 3_661, 90_000].map(|s| span(Duration::from_secs(s))),
+            ["5 s", "1 min 5 s", "1 h 1 min", "1 d 1 h"]
+        );
+        assert_eq!(
+            (percentage(1.0, 4.0), percentage(0.0, 0.0)),
+            ("25 %".into(), "-".into())
+        );
+    }
+
+    #[test]
+    fn rates_are_those_since_the_look_before() {
+        let begin = Instant::now();
+        let look = |seconds: u64, commands: u64| Look {
+            at: begin + Duration::from_secs(seconds),
+            info: Info(
+                [
+                    ("total_commands_processed", commands),
+                    ("uptime_in_seconds", 10),
+                ]
+                .map(|(n, v)| (n.to_owned(), v.to_string()))
+                .into(),
+            ),
+        };
+        let (first, second, reset) = (look(0, 1_000), look(2, 1_500), look(4, 30));
+        let of = |now, before| rate("total_commands_processed", now, before);
+        assert_eq!(of(&first, None), 100.0);
+        assert_eq!(of(&second, Some(&first)), 250.0);
+        assert_eq!(of(&reset, Some(&second)), 15.0);
+    }
+}
