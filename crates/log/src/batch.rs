@@ -236,6 +236,7 @@ impl Core {
                 key: pairs[i].0.as_ref(),
                 new: Some((locs[i], headers[i].size())),
                 expiring: false,
+                evicting: false,
                 expect: Expect::Anything,
             };
             let published = self.publish(&slot, &pin, &change);

@@ -10,6 +10,7 @@ use mneme_sys::{Clock, NodeId, RegionError, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::compact::Candidates;
+use crate::effects::Area;
 use crate::error::{Corrupt, WriteError};
 use crate::fresh::Claimed;
 use crate::index::bucket::LockWord;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub secrets: RapidSecrets,
     /// Victims that this process has in view, by node.
     pub candidates: Vec<Mutex<Candidates>>,
+    /// What others are told of changes.
+    pub effects: Area,
     /// How far the frames have been claimed.
     pub claimed: Claimed,
     /// A reader that copies and holds something up, and since when it was seen to.

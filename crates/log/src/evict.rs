@@ -319,6 +319,7 @@ impl Core {
         let pin = slot.pin();
         let change = Change {
             expect: Expect::At(entry.loc()),
+            evicting: true,
             ..Change::removal(root, place, record.key())
         };
         mneme_sys::fault!("evict.chosen");

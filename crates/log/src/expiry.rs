@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use mneme_sync::Slot;
 
 use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
@@ -205,6 +206,7 @@ impl Core {
         };
         mneme_sys::fault!("log.expiry.set");
         if set {
+            self.tell(slot, root.space(), Kind::Retimed, key);
             held.unlock();
         } else {
             held.unlock_unchanged();

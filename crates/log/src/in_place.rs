@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use mneme_sync::{DeadSlot, Slot, UndoArea};
 
 use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::bucket::{Entry, Held, HomeWord};
@@ -155,6 +156,8 @@ impl Core {
             set_length(length, value.len());
             mneme_sys::fault!("log.overwrite.length");
             record.set_expires(expiry.word());
+            mneme_sys::fault!("log.overwrite.done");
+            self.tell(slot, root.space(), Kind::Stored, change.key);
         }
         if published.is_some() {
             held.unlock();

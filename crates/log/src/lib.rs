@@ -47,6 +47,7 @@ mod check;
 mod compact;
 mod copied;
 mod core;
+mod effects;
 mod error;
 mod evict;
 mod expiry;
@@ -81,6 +82,7 @@ mod value;
 mod watch;
 
 pub use check::Report;
+pub use effects::{Effect, Effects, KeyOf, Told, What};
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use evict::Evict;
 pub use expiry::{Expiry, Stored};

@@ -6,6 +6,7 @@
 use mneme_sync::{Holding, Pin, Slot};
 
 use crate::core::{Core, Wait};
+use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::root::Root;
@@ -176,6 +177,7 @@ impl Core {
                         key,
                         new,
                         expiring: expiry != Expiry::Never,
+                        evicting: false,
                         expect: Expect::Anything,
                     };
                     if self.publish(&slot, &pin, &change)? != Published::NoRoom {
@@ -210,7 +212,8 @@ impl Core {
         loop {
             {
                 let (_pin, space) = self.enter(&slot, database)?;
-                if self.drop_root(&slot, space)? {
+                let cut_off = || self.drop_root(&slot, space);
+                if self.announce_and_tell(&slot, Kind::Cleared, [database; 2], cut_off)? {
                     return Ok(());
                 }
             }
@@ -317,6 +320,7 @@ impl Core {
             key,
             new: None,
             expiring: expiry != Expiry::Never,
+            evicting: false,
             expect,
         };
         if self.overwrites()

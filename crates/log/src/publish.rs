@@ -7,6 +7,7 @@
 //!    if anybody watches, note the change (see [`crate::watch`]);
 //! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
 //! 4. count: the database's records in the thread's own slot, the old record's bytes as dead;
+//!    if anybody follows, tell him (see [`crate::effects`]);
 //! 5. unlock; strike the intent out; unpin.
 //!
 //! Up to 3 nothing is visible; from 3 on everything is. A writer that dies between 3 and 5 leaves a
@@ -16,6 +17,7 @@
 use mneme_sync::{DeadSlot, Pin, Slot};
 
 use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::in_place::OVERWRITE;
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
@@ -61,6 +63,8 @@ pub(crate) struct Change<'k> {
     pub new: Option<(Loc, u64)>,
     /// Whether that record has an expiry.
     pub expiring: bool,
+    /// Whether it is removed to make room.
+    pub evicting: bool,
     pub expect: Expect<'k>,
 }
 
@@ -74,6 +78,7 @@ impl<'k> Change<'k> {
             key,
             new: None,
             expiring: false,
+            evicting: false,
             expect: Expect::Anything,
         }
     }
@@ -388,6 +393,13 @@ impl Core {
             slot.count(root.space().index(), id, delta);
         }
         mneme_sys::fault!("log.counted");
+        let kind = match change.new {
+            Some(_) => Kind::Stored,
+            None if !was_there => Kind::Expired,
+            None if change.evicting => Kind::Evicted,
+            None => Kind::Removed,
+        };
+        self.tell(slot, root.space(), kind, change.key);
         held.unlock();
         mneme_sys::fault!("log.bucket.unlocked");
         Ok(outcome)

@@ -16,6 +16,7 @@ impl Core {
     /// Repairs what the dead left and frees their slots; how many slots there were.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
+        self.end_dead_following();
         match reaped {
             Ok(reaped) => Ok(reaped.slots as usize),
             Err(ReapError::Repair { source, .. }) => Err(source),
@@ -39,6 +40,7 @@ impl Core {
         mneme_sys::fault!("log.reap.index");
         self.repair_operation(dead)?;
         self.repair_transaction(dead)?;
+        self.lose_effects_of(dead);
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         // Before the slot is given back: a reaper that dies here is followed by another.

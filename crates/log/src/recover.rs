@@ -28,6 +28,8 @@ impl Core {
             return Err(OpenError::NotClean(what));
         }
         mneme_sys::fault!("log.recover.begin");
+        // Of what was entered before the reboot nobody is told any more.
+        self.effects.clear();
         self.arena
             .recover_around(|| self.settle_all().map_err(unrecovered))
     }

@@ -3,6 +3,8 @@
 //! It is a [lease](mneme_sync::Lease) of the store's control region, which the kernel takes from the
 //! dead; the maintainer's is another, see [`crate::maintainer`].
 
+use std::sync::Arc;
+
 use mneme_sync::{Lease, LeaseError};
 use thiserror::Error;
 
@@ -15,10 +17,18 @@ pub(crate) const SERVER: usize = 1;
 ///
 /// Dropping it gives it back, at once, and so does the death of the process; until then the opening
 /// stays attached. `Send` and `Sync`. A forked child does not have it.
-#[derive(Debug)]
+///
+/// Its holder may [follow](Self::follow) what the others change.
 #[must_use = "dropping it gives the role back at once"]
 pub struct ServerRole {
-    _lease: Lease,
+    lease: Lease,
+    pub(crate) core: Arc<Core>,
+}
+
+impl std::fmt::Debug for ServerRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ServerRole").field(&self.lease).finish()
+    }
 }
 
 /// Why an opening does not serve its store.
@@ -36,12 +46,13 @@ pub enum RoleError {
 }
 
 impl Core {
-    pub(crate) fn take_server_role(&self) -> Result<ServerRole, RoleError> {
+    pub(crate) fn take_server_role(self: &Arc<Self>) -> Result<ServerRole, RoleError> {
         let participants = &self.participants;
         // Whoever had it may give it back before it is named.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(SERVER)? {
-                return Ok(ServerRole { _lease: lease });
+                let core = Arc::clone(self);
+                return Ok(ServerRole { lease, core });
             }
             if let Some(pid) = participants.lease_holder(SERVER)? {
                 return Err(RoleError::Taken { pid });

@@ -26,6 +26,7 @@ use std::time::Duration;
 use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, SlotId, Word};
 
 use crate::core::{Core, Wait};
+use crate::effects::Kind;
 use crate::error::{ReadError, WriteError};
 use crate::layout::{DATABASES, LogHeader};
 
@@ -367,10 +368,13 @@ impl Core {
             return Err(error);
         }
         mneme_sys::fault!("log.swap.alone");
-        // SYNC: pairs with the Acquire loads in `watch`: who finds the new spaces finds them counted.
-        self.tables.header().swaps.fetch_add(1, Release);
-        table.exchange(swap);
-        Ok(())
+        self.announce_and_tell(&slot, Kind::Swapped, [a, b], || {
+            // SYNC: pairs with the Acquire loads in `watch`: who finds the new spaces finds them counted.
+            self.tables.header().swaps.fetch_add(1, Release);
+            table.exchange(swap);
+            Ok(true)
+        })
+        .map(|_| ())
     }
 
     /// Waits until all pins from before `epoch` are gone; those of the dead are reaped, and of readers

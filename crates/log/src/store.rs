@@ -12,6 +12,7 @@ use rapidhash::v3::RapidSecrets;
 
 use crate::check::Report;
 use crate::core::Core;
+use crate::effects::{self, Area};
 use crate::error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 use crate::evict::Evict;
 use crate::expiry::{Expiry, Stored};
@@ -229,6 +230,8 @@ impl Builder {
         let uuid = self.identity.unwrap_or(std::array::from_fn(|i| random[i]));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
         let participants = Participants::create(control, ControlOptions::new(uuid), liveness)?;
+        // Whatever the control region held before.
+        Area::of(&participants)?.clear();
         let data = Arc::new(data);
         let options = ArenaOptions {
             uuid,
@@ -284,7 +287,7 @@ impl Builder {
                 let tables = open_tables(&data, &arena)?;
                 let mem = Mem::new(Arc::clone(&data));
                 let topology = Arc::clone(&topology);
-                let core = self.core(mem, tables, arena, alone.clone(), topology);
+                let core = self.core(mem, tables, arena, alone.clone(), topology)?;
                 core.recover()
             }),
             Access::ReadOnly => {
@@ -316,7 +319,7 @@ impl Builder {
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
-        let core = Arc::new(self.core(mem, tables, arena, participants, topology));
+        let core = Arc::new(self.core(mem, tables, arena, participants, topology)?);
         let maintainer = match self.maintainer && !core.read_only {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
             false => None,
@@ -331,8 +334,9 @@ impl Builder {
         arena: Arena,
         participants: Participants,
         topology: Arc<dyn Topology>,
-    ) -> Core {
-        Core {
+    ) -> Result<Core, OpenError> {
+        Ok(Core {
+            effects: Area::of(&participants)?,
             secrets: RapidSecrets::seed(tables.seed),
             read_only: mem.region().access() == Access::ReadOnly,
             lends: self.lending && tables.policy == UpdatePolicy::Append,
@@ -345,7 +349,7 @@ impl Builder {
             participants,
             topology,
             still: Mutex::default(),
-        }
+        })
     }
 }
 
@@ -375,7 +379,7 @@ fn whole_frames(bytes: u64) -> u64 {
 
 /// Bytes that a store's control region needs.
 pub fn control_bytes() -> usize {
-    ControlOptions::new([0; 16]).region_len()
+    ControlOptions::new([0; 16]).region_len() + effects::BYTES
 }
 
 /// A concurrent log-structured key-value store.

@@ -629,8 +629,9 @@ fn finish(memory: &Memory, model: &Model, context: &str) {
 }
 
 /// Where reapers die.
-const REPAIRS: [&str; 10] = [
+const REPAIRS: [&str; 11] = [
     "log.reap.begin",
+    "log.reap.released",
     "log.reap.swap",
     "log.reap.index",
     "txn.repair.settled",
@@ -701,7 +702,11 @@ fn somebody_dies_at_every_name() {
         .map(str::to_owned)
         .collect();
     // Every death that those tests ask for is one that they insist on.
-    let deaths = [include_str!("deaths.rs"), include_str!("reboot.rs")];
+    let deaths = [
+        include_str!("deaths.rs"),
+        include_str!("reboot.rs"),
+        include_str!("effects/deaths.rs"),
+    ];
     let deaths = deaths.into_iter().flat_map(str::lines);
     let deaths = deaths.filter(|line| !line.contains("Stopped::"));
     let quoted = deaths.flat_map(|line| line.split('"').skip(1).step_by(2));

@@ -51,11 +51,11 @@
 //! the default features off.
 
 pub use mneme_log::{
-    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Evict, Expiry, GrowError,
-    Life, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError, PageKind, PagePolicy, PageReport,
-    Process, ProcessPin, ProcessState, ReadError, Report, RoleError, ServerRole, SlotError,
-    Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work,
-    WriteError,
+    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Effect, Effects, Evict,
+    Expiry, GrowError, KeyOf, Life, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError,
+    PageKind, PagePolicy, PageReport, Process, ProcessPin, ProcessState, ReadError, Report,
+    RoleError, ServerRole, SlotError, Stalled, Stats, Stored, Told, Transaction, TransactionOn,
+    UpdatePolicy, Updated, Value, Watch, What, Work, WriteError,
 };
 
 pub use mneme_shared::{

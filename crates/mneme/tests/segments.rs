@@ -105,6 +105,8 @@ fn local_programs_and_clients_have_the_same_records() {
         "mneme_attached_processes:2",
         "mneme_stopped_processes:0",
         "mneme_maintains:1",
+        "mneme_local_stored:1",
+        "mneme_local_effects_lost:0",
     ] {
         assert!(info.contains(field), "{field} is not in {info}");
     }

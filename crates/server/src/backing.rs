@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mneme_log::LogStore;
+use mneme_log::{LogStore, SlotError, Told};
 use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 
 use crate::server::StartError;
@@ -23,6 +23,18 @@ impl Backing {
         match self {
             Backing::Process(_) => None,
             Backing::Segment(served) => Some(served.segment().name().as_str()),
+        }
+    }
+
+    /// See [`Served::drain_effects`]; nothing, of a store that no local program can attach.
+    pub fn drain_effects(
+        &self,
+        most: usize,
+        told: impl FnMut(Told<'_>),
+    ) -> Result<usize, SlotError> {
+        match self {
+            Backing::Process(_) => Ok(0),
+            Backing::Segment(served) => served.drain_effects(most, told),
         }
     }
 

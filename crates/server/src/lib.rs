@@ -26,6 +26,7 @@ mod client;
 mod commands;
 mod connection;
 mod counters;
+mod effects;
 mod event_loop;
 mod execute;
 mod glob;

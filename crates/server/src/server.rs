@@ -255,6 +255,8 @@ impl Server {
         let shared = Arc::new(Shared::new(
             store, settings, wakers, addresses, run_id, clock, listeners,
         ));
+        // What local programs do is heard from before the first client's request on.
+        shared.listen_to_locals();
         let mut running = Running {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
@@ -271,6 +273,18 @@ impl Server {
                 .spawn(move || {
                     let _others = StopAll(stopper);
                     event_loop.run()
+                })
+                .map_err(refused("a thread"))?;
+            running.threads.push(thread);
+        }
+        if running.shared.store.segment().is_some() {
+            let stopper = running.stopper();
+            let thread = std::thread::Builder::new()
+                .name("mneme-effects".to_owned())
+                .spawn(move || {
+                    let _others = StopAll(stopper);
+                    shared.keep_listening();
+                    Ok(())
                 })
                 .map_err(refused("a thread"))?;
             running.threads.push(thread);

@@ -12,6 +12,7 @@ use mneme_sys::Clock;
 use crate::backing::Backing;
 use crate::client::Clients;
 use crate::counters::{Counters, Totals};
+use crate::effects::Heard;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
 use crate::settings::Settings;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
     forgotten: Mutex<Totals>,
+    /// What local programs have done.
+    pub heard: Mutex<Heard>,
 }
 
 /// An I/O thread as the others see it.
@@ -98,6 +101,7 @@ impl Shared {
             retired: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
             forgotten: Mutex::default(),
+            heard: Mutex::default(),
         }
     }
 
@@ -153,6 +157,7 @@ impl Shared {
             .forgotten
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = self.all_time();
+        self.forget_heard();
     }
 
     fn all_time(&self) -> Totals {

@@ -38,7 +38,38 @@
 //!
 //! # The serving process
 //! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged store set aside,
-//! never deleted.
+//! never deleted. It may [hear](Served::drain_effects) what the others change. So may any program that takes the server's
+//! place, without a server:
+//!
+//! ```
+//! use mneme_shared::{Access, Registry, StoreOptions, Told, What};
+//!
+//! # let root = format!("/dev/shm/mneme-shared-effects-{}", std::process::id());
+//! let registry = Registry::open(&root)?;
+//! let options = StoreOptions::new().capacity(64 << 20);
+//! let store = options.create(&registry, "sessions")?;
+//! let mut effects = store.take_server_role()?.follow();
+//!
+//! // In another process.
+//! let writer = options.attach(&registry, "sessions", Access::ReadWrite)?;
+//! writer.put(b"ada", b"logged in")?;
+//!
+//! // From time to time.
+//! let mut changed = Vec::new();
+//! effects.drain(1000, |told| match told {
+//!     Told::Lost => {} // Look at all keys that matter: at the beginning, and whenever too much was changed at once.
+//!     Told::Effect(effect) => {
+//!         if let What::Stored(key) = effect.what {
+//!             changed.extend(key.whole().map(<[u8]>::to_vec));
+//!         }
+//!     }
+//! })?;
+//! assert_eq!(changed, [b"ada"]);
+//! # drop((effects, store, writer));
+//! # registry.remove_segment("sessions")?;
+//! # std::fs::remove_dir_all(&root)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod error;
 mod options;
@@ -54,5 +85,7 @@ pub use starts::Withdrawal;
 pub use store::{CONTENTS, SharedStore};
 pub use upgrade::{UpgradeError, Upgraded};
 
-pub use mneme_log::{Evict, LogStore, MIN_CAPACITY, UpdatePolicy};
+pub use mneme_log::{
+    Effect, Effects, Evict, KeyOf, LogStore, MIN_CAPACITY, ServerRole, Told, UpdatePolicy, What,
+};
 pub use mneme_space::{Access, Backing, Registry, Segment};

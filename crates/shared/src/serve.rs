@@ -11,10 +11,10 @@
 //! begins to, touches neither.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{GrowError, RoleError, ServerRole, UpdatePolicy};
+use mneme_log::{Effects, GrowError, RoleError, ServerRole, SlotError, Told, UpdatePolicy};
 use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
 use mneme_sys::{Clock, SystemClock};
 
@@ -52,11 +52,19 @@ pub enum Found {
 /// A store that this process serves, the only one to do so. Dereferences to the store.
 pub struct Served {
     // Given back before the store is.
-    _role: ServerRole,
+    role: Mutex<Role>,
     store: SharedStore,
     starts: Arc<Starts>,
     withdrawal: Withdrawal,
     found: Found,
+}
+
+/// The server's place, and what is heard there.
+enum Role {
+    Quiet(ServerRole),
+    Following(Effects),
+    /// Between the two.
+    Neither,
 }
 
 impl Opening {
@@ -181,7 +189,7 @@ impl Opening {
     ) -> Result<Served, Box<(Arc<Starts>, ServeError)>> {
         match self.role(&store) {
             Ok(role) => Ok(Served {
-                _role: role,
+                role: Mutex::new(Role::Quiet(role)),
                 store,
                 starts,
                 withdrawal: self.withdrawal.clone(),
@@ -318,6 +326,30 @@ impl Served {
     pub fn settle(&self) -> Result<(), ServeError> {
         self.withdrawal.over();
         Ok(self.starts.note(0)?)
+    }
+
+    /// Calls `told` with what local programs have changed since the last time, `most` effects at most; how many there
+    /// were. Follows them from the first call on: see [`ServerRole::follow`] and [`Effects::drain`]. Of several threads
+    /// that call it one is served after the other.
+    ///
+    /// # Errors
+    /// This is a forked child.
+    pub fn drain_effects(
+        &self,
+        most: usize,
+        told: impl FnMut(Told<'_>),
+    ) -> Result<usize, SlotError> {
+        // After a panic of another's `told` all goes on behind what he was told.
+        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*role, Role::Quiet(_))
+            && let Role::Quiet(quiet) = std::mem::replace(&mut *role, Role::Neither)
+        {
+            *role = Role::Following(quiet.follow());
+        }
+        match &mut *role {
+            Role::Following(effects) => effects.drain(most, told),
+            Role::Quiet(_) | Role::Neither => Ok(0),
+        }
     }
 }
 

@@ -123,6 +123,13 @@ pub(crate) fn clear<W: Word>(head: &W) {
     head.store(sequence(head.load(Relaxed)), Release);
 }
 
+/// Any thread: which intent stands there, if one does. One that is over, or another in its place, is not the same.
+pub(crate) fn standing<W: Word>(head: &W) -> Option<u64> {
+    // SYNC: pairs with the Release stores in `begin` and `clear`: what was announced before is done.
+    let seen = head.load(Acquire);
+    (seen >> SEQUENCE_BITS != 0).then_some(seen)
+}
+
 /// Any thread: the intent, if one stands there. May be called while the writer lives; then a
 /// changing line reads as none.
 pub(crate) fn read<W: Word>(head: &W, line: &[W; INTENT_WORDS]) -> Option<Intent> {

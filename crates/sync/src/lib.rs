@@ -140,6 +140,7 @@
 )]
 
 mod alone;
+mod announced;
 mod attached;
 mod big_reader;
 mod counters;
@@ -175,6 +176,7 @@ mod undo;
 mod vigil;
 mod word;
 
+pub use announced::Announced;
 pub use attached::{Attached, AttachedThread, Life, ThreadPin};
 pub use big_reader::{BigReader, Exclusive, GateError, OpPin};
 pub use epoch::Epoch;

@@ -10,6 +10,7 @@
 //! (`tests/litmus.rs`). A death is a thread that stops in the middle and sets a flag that it is
 //! dead, as the kernel drops its liveness lock.
 
+mod announced;
 mod epochs;
 mod fenced;
 mod gates;

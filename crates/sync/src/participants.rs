@@ -226,6 +226,13 @@ impl Participants {
             .map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
     }
 
+    /// Where in the control region that ends which is this crate's, a multiple of 128: what lies behind is its creator's
+    /// own, and never touched here.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.inner.map().geometry().end() as u64
+    }
+
     /// The control region.
     #[must_use]
     pub fn region(&self) -> &Region {

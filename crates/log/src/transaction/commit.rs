@@ -10,7 +10,7 @@
 //! 4. Insertions and replacements are published. If some find no slot, all are taken back, their
 //!    segments grow, and it begins anew at 1.
 //! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Removals are carried out, records counted, and the
-//!    homes unlocked.
+//!    homes unlocked; before that, whoever follows is told.
 //!
 //! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
 //! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
@@ -18,6 +18,7 @@
 use std::collections::HashSet;
 
 use crate::core::{Core, Wait};
+use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
 use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
@@ -456,6 +457,14 @@ impl Transaction<'_> {
             let delta = deltas[root.space().index()];
             self.slot.count(root.space().index(), id, delta);
             mneme_sys::fault!("txn.counted");
+        }
+        for (write, note) in self.writes.iter().zip(&noted) {
+            let kind = match write.new {
+                Some(_) => Kind::Stored,
+                None if note.old.is_empty() => continue,
+                None => Kind::Removed,
+            };
+            (self.core).tell(self.slot, write.root.space(), kind, &write.key);
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
             if let Ok(old) = self.core.mem.record(note.old.loc()) {

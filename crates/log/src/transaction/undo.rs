@@ -278,6 +278,7 @@ impl Core {
             }
             mneme_sys::fault!("txn.repair.unlocked");
         }
+        self.lose_effects_of(dead);
         // The arena takes the notes back next: a later reaper must not read them.
         dead.clear_intent(LANE);
         Ok(())

@@ -26,7 +26,11 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
 /// the reason, or where it is died at.
-const SPARED: [(&str, &str); 17] = [
+const SPARED: [(&str, &str); 18] = [
+    (
+        "log.effects.",
+        "nobody follows the store here; `effects::deaths`",
+    ),
     ("log.recover.", "only after a reboot; `reboot`"),
     ("arena.recover.", "only after a reboot; `arena::deaths`"),
     (

@@ -138,6 +138,19 @@ fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
         others.filter(|process| process.is_stopped()).count(),
     );
     fields.add("mneme_maintains", u8::from(server.store.maintains()));
+    if server.store.segment().is_some() {
+        let heard = server.heard_of_locals();
+        for (name, count) in [
+            ("mneme_local_stored", heard.stored),
+            ("mneme_local_removed", heard.removed),
+            ("mneme_local_expired", heard.expired),
+            ("mneme_local_evicted", heard.evicted),
+            ("mneme_local_database_changes", heard.databases),
+            ("mneme_local_effects_lost", heard.lost),
+        ] {
+            fields.add(name, count);
+        }
+    }
     Ok(())
 }
 

@@ -1,0 +1,126 @@
+//! Where the effects' ring lies: in the control region, behind what `mneme-sync` has laid out there.
+//!
+//! ```text
+//! 0      word   number of the following that is under way; 0: nobody follows
+//! 8      word   the last number given out; numbers are never used again
+//! 128    word   head: the first position that may be free
+//! 256    word   losses
+//! 384    word   how far the last follower has come
+//! 512    slots x 4,096, of 128 bytes: the state, and 15 words of content
+//! ```
+//!
+//! All zero is a ring in which nothing was ever entered, that nobody follows.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_sync::Participants;
+use mneme_sys::{RegionError, Shared};
+
+use super::ring::Ring;
+
+/// Effects that the ring holds.
+pub(crate) const SLOTS: usize = 4096;
+/// Words of an effect, at most.
+pub(crate) const CONTENT: usize = 15;
+/// Words of a slot: two cache lines.
+const STRIDE: usize = CONTENT + 1;
+
+/// Bytes of the control region that the effects take.
+pub(crate) const BYTES: usize = size_of::<Layout>();
+
+/// A word with two cache lines of its own.
+#[repr(C)]
+struct Lone {
+    word: AtomicU64,
+    spare: [AtomicU64; 15],
+}
+
+#[repr(C)]
+struct Layout {
+    followed: AtomicU64,
+    number: AtomicU64,
+    spare: [AtomicU64; 14],
+    head: Lone,
+    losses: Lone,
+    come: Lone,
+    slots: [AtomicU64; SLOTS * STRIDE],
+}
+
+const _: () = {
+    assert!(std::mem::offset_of!(Layout, slots) == 512);
+    assert!(BYTES == 512 + SLOTS * 128);
+};
+// SAFETY: repr(C), atomics alone, no padding (the assertions above count the words), no drop.
+unsafe impl Shared for Layout {}
+
+/// The effects' part of an opening's control region.
+pub(crate) struct Area {
+    layout: NonNull<Layout>,
+    /// The number of the following by this opening itself; 0: it does not follow.
+    pub own: AtomicU64,
+    /// This process, as others are told.
+    pub pid: u32,
+    /// Keeps the memory.
+    _participants: Participants,
+}
+
+// SAFETY: the pointer leads into the control region, which the participants own, and to atomics only.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// # Errors
+    /// The control region is too small for it.
+    pub fn of(participants: &Participants) -> Result<Area, RegionError> {
+        let layout = participants.region().at::<Layout>(participants.end())?;
+        Ok(Area {
+            layout: NonNull::from(layout),
+            own: AtomicU64::new(0),
+            pid: std::process::id(),
+            _participants: participants.clone(),
+        })
+    }
+
+    #[inline(always)]
+    fn layout(&self) -> &Layout {
+        // SAFETY: checked in `of`; regions never shrink, and this one is kept.
+        unsafe { self.layout.as_ref() }
+    }
+
+    /// The number of the following that is under way.
+    #[inline(always)]
+    pub fn followed(&self) -> &AtomicU64 {
+        &self.layout().followed
+    }
+
+    /// The last number given out.
+    pub fn number(&self) -> &AtomicU64 {
+        &self.layout().number
+    }
+
+    /// How far the last follower has come.
+    pub fn come(&self) -> &AtomicU64 {
+        &self.layout().come.word
+    }
+
+    pub fn ring(&self) -> Ring<'_, AtomicU64> {
+        let layout = self.layout();
+        Ring {
+            head: &layout.head.word,
+            losses: &layout.losses.word,
+            words: &layout.slots,
+            stride: STRIDE,
+        }
+    }
+
+    /// Makes it that of a store that nobody has followed. Nobody else has the store open.
+    pub fn clear(&self) {
+        self.ring().clear();
+        for word in [self.followed(), self.number(), self.come()] {
+            word.store(0, Relaxed);
+        }
+    }
+}

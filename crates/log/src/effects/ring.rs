@@ -1,0 +1,297 @@
+//! A ring with many producers and one consumer: **what is entered comes out once and whole, in an order in which what one
+//! thread entered before another began to enter stands before it; nobody waits for anybody, whoever stops or dies where.
+//! What does not come out has been counted as lost.**
+//!
+//! Positions count up for ever; position `p` is in slot `p mod n`, in lap `p / n`. A slot's state says of which lap it is
+//! and what goes on there, so that zeroed memory is an empty ring:
+//!
+//! | state | meaning | who goes on |
+//! |---|---|---|
+//! | free | nobody has it in this lap | a producer: busy |
+//! | busy | its producer writes the content | the producer: done. The consumer that has waited long enough: left. A reaper: gone |
+//! | done | the content is whole | the consumer: free in the next lap |
+//! | left | passed over, while the producer may still write | the producer, or its reaper: gone |
+//! | gone | passed over, and nobody writes any more | the consumer, when it comes by: free in the next lap |
+//!
+//! A position is taken by one exchange, of free for busy; `head`, where producers begin to look, is a hint that only
+//! goes up, past positions that are taken or passed over. A producer that meets a slot of the lap before, not yet
+//! consumed, has met a full ring: it enters nothing, and counts a loss. So does one that was left.
+//!
+//! A slot that was left is not used again while its producer may write there: else what two wrote would be mixed. All
+//! pass over it until it is gone. Whoever dies in the middle leaves it busy or left; who repairs what it has left says
+//! `gone`, and counts a loss, see [`crate::effects`].
+//!
+//! Tried in [`crate::models`].
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use mneme_sync::{SlotId, Word};
+
+/// A ring in a region, or in a model.
+pub(crate) struct Ring<'r, W> {
+    /// The first position that may be free.
+    pub head: &'r W,
+    /// How often something was lost.
+    pub losses: &'r W,
+    /// The slots, each a state and its content.
+    pub words: &'r [W],
+    /// Words of a slot.
+    pub stride: usize,
+}
+
+/// What goes on in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tag {
+    Free,
+    Busy,
+    Done,
+    Left,
+    Gone,
+}
+
+/// A slot's state: a tag in three bits, who has it in sixteen, the lap in the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State(u64);
+
+const OWNER_SHIFT: u32 = 3;
+const LAP_SHIFT: u32 = OWNER_SHIFT + 16;
+const LAPS: u64 = u64::MAX >> LAP_SHIFT;
+
+impl State {
+    fn new(tag: Tag, owner: SlotId, lap: u64) -> State {
+        State(lap << LAP_SHIFT | u64::from(owner.0) << OWNER_SHIFT | tag as u64)
+    }
+
+    fn free(lap: u64) -> State {
+        State::new(Tag::Free, SlotId::NONE, lap & LAPS)
+    }
+
+    /// Anything that is no tag, which only damage writes, is passed over, and used again.
+    fn tag(self) -> Tag {
+        match self.0 & 7 {
+            0 => Tag::Free,
+            1 => Tag::Busy,
+            2 => Tag::Done,
+            3 => Tag::Left,
+            _ => Tag::Gone,
+        }
+    }
+
+    fn owner(self) -> SlotId {
+        SlotId((self.0 >> OWNER_SHIFT) as u16)
+    }
+
+    fn lap(self) -> u64 {
+        self.0 >> LAP_SHIFT
+    }
+
+    #[cfg(test)]
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub fn free_in(lap: u64) -> State {
+        State::free(lap)
+    }
+
+    #[cfg(test)]
+    pub fn busy(owner: SlotId, lap: u64) -> State {
+        State::new(Tag::Busy, owner, lap)
+    }
+
+    fn with(self, tag: Tag) -> State {
+        State::new(tag, self.owner(), self.lap())
+    }
+}
+
+/// What the consumer finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Nothing more.
+    Nothing,
+    /// This was entered, and is taken out.
+    Entered,
+    /// Somebody is entering something.
+    Busy(State),
+    /// Who was entering something was left.
+    Left,
+}
+
+/// To the next position. Only damage brings one near the end.
+fn step(at: &mut u64) {
+    *at = at.wrapping_add(1);
+}
+
+impl<W: Word> Ring<'_, W> {
+    /// How many slots there are.
+    pub fn slots(&self) -> u64 {
+        (self.words.len() / self.stride) as u64
+    }
+
+    /// The state and the content of a position, and its lap.
+    fn slot(&self, at: u64) -> (&W, &[W], u64) {
+        let n = self.slots();
+        let first = (at % n) as usize * self.stride;
+        let (state, content) = self.words[first..first + self.stride].split_at(1);
+        (&state[0], content, (at / n) & LAPS)
+    }
+
+    /// Enters `content`, in the name of the thread `me`. False: it could not, or was left meanwhile; then the caller counts
+    /// a [loss](Self::lose).
+    pub fn enter(&self, me: SlotId, content: &[u64]) -> bool {
+        // Relaxed: a hint. What the slots say decides, and those behind what this thread has seen it sees as well.
+        let mut at = self.head.load(Relaxed);
+        // In a sound ring fewer are passed over than there are slots.
+        for _ in 0..2 * self.slots() {
+            let (state, room, lap) = self.slot(at);
+            // SYNC: pairs with the Release stores and exchanges of states.
+            let now = State(state.load(Acquire));
+            match now.tag() {
+                Tag::Left | Tag::Gone => {}
+                _ if now.lap() > lap => {}
+                Tag::Free if now.lap() == lap => {
+                    let busy = State::new(Tag::Busy, me, lap);
+                    // SYNC: Acquire pairs with the consumer's Release in `next`: who had the slot before writes, and the
+                    // consumer reads, no more.
+                    if state
+                        .compare_exchange(now.0, busy.0, AcqRel, Relaxed)
+                        .is_err()
+                    {
+                        continue;
+                    }
+                    // Before anybody can come who must stand behind this.
+                    self.head.fetch_max(at.wrapping_add(1), Relaxed);
+                    mneme_sys::fault!("log.effects.reserved");
+                    for (word, value) in room.iter().zip(content) {
+                        // Relaxed: published by the state.
+                        word.store(*value, Relaxed);
+                    }
+                    mneme_sys::fault!("log.effects.written");
+                    return self.complete(state, busy);
+                }
+                Tag::Busy | Tag::Done if now.lap() == lap => {}
+                _ => return false,
+            }
+            let next = at.wrapping_add(1);
+            at = self.head.fetch_max(next, Relaxed).max(next);
+        }
+        false
+    }
+
+    fn complete(&self, state: &W, busy: State) -> bool {
+        let done = busy.with(Tag::Done);
+        // SYNC: pairs with the Acquire load in `next`: the content is whole.
+        let completed = state.compare_exchange(busy.0, done.0, Release, Relaxed);
+        mneme_sys::fault!("log.effects.entered");
+        if completed.is_err() {
+            // SYNC: pairs with the Acquire load in `next`: nothing more is written there.
+            state.store(busy.with(Tag::Gone).0, Release);
+            mneme_sys::fault!("log.effects.gone");
+        }
+        completed.is_ok()
+    }
+
+    /// Counts a loss. What was lost is visible to whoever sees it counted.
+    pub fn lose(&self) {
+        // SYNC: pairs with the Acquire load in `losses`.
+        self.losses.fetch_add(1, Release);
+    }
+
+    /// How often something was lost.
+    pub fn losses(&self) -> u64 {
+        // SYNC: pairs with the Release in `lose`.
+        self.losses.load(Acquire)
+    }
+
+    /// The consumer's next step, from position `at` on: what was entered there is copied to `content`. A slot that is as
+    /// `leave` says is left.
+    pub fn next(&self, at: &mut u64, leave: Option<State>, content: &mut [u64]) -> Next {
+        // Each round but those that an exchange with a producer costs goes on by a position.
+        for _ in 0..4 * self.slots() {
+            let (state, room, lap) = self.slot(*at);
+            // SYNC: pairs with the Release exchanges in `complete`, `release` and below.
+            let now = State(state.load(Acquire));
+            match now.tag() {
+                Tag::Left => step(at),
+                Tag::Gone => {
+                    self.free(state, now, lap + 1);
+                    step(at);
+                }
+                // An earlier consumer was here, and did not come to say so.
+                _ if now.lap() > lap => step(at),
+                Tag::Done if now.lap() == lap => {
+                    for (value, word) in content.iter_mut().zip(room) {
+                        // Relaxed: the state was loaded with Acquire.
+                        *value = word.load(Relaxed);
+                    }
+                    mneme_sys::fault!("log.effects.copied");
+                    // SYNC: pairs with the Acquire exchange in `enter`: the content was read.
+                    state.store(State::free(lap + 1).0, Release);
+                    mneme_sys::fault!("log.effects.taken");
+                    step(at);
+                    return Next::Entered;
+                }
+                Tag::Busy if now.lap() == lap => {
+                    if leave != Some(now) {
+                        return Next::Busy(now);
+                    }
+                    let left = now.with(Tag::Left);
+                    // Fails where its producer was quicker. SYNC: Release passes on what `enter` acquires.
+                    if state
+                        .compare_exchange(now.0, left.0, AcqRel, Relaxed)
+                        .is_ok()
+                    {
+                        mneme_sys::fault!("log.effects.left");
+                        step(at);
+                        return Next::Left;
+                    }
+                }
+                // Producers have passed over it while it was left, a lap ahead of this.
+                Tag::Free if now.lap() == lap && self.head.load(Relaxed) > *at => {
+                    self.free(state, now, lap + 1);
+                }
+                Tag::Free if now.lap() == lap => return Next::Nothing,
+                // Only damage leaves a slot behind the consumer.
+                _ => self.free(state, now, lap),
+            }
+        }
+        Next::Nothing
+    }
+
+    fn free(&self, state: &W, now: State, lap: u64) {
+        // Fails where a producer was quicker: the caller looks again.
+        // SYNC: pairs with the Acquire exchange in `enter`.
+        let _ = state.compare_exchange(now.0, State::free(lap).0, AcqRel, Relaxed);
+    }
+
+    /// By whoever repairs what the thread `dead` has left: nobody writes to its slot any more.
+    pub fn release(&self, dead: SlotId) {
+        for slot in self.words.chunks_exact(self.stride) {
+            loop {
+                // SYNC: as in `next`.
+                let now = State(slot[0].load(Acquire));
+                if now.owner() != dead || !matches!(now.tag(), Tag::Busy | Tag::Left) {
+                    break;
+                }
+                let gone = now.with(Tag::Gone);
+                // Fails where the consumer has just left it.
+                // SYNC: pairs with the Acquire load in `next`.
+                let released = slot[0].compare_exchange(now.0, gone.0, AcqRel, Relaxed);
+                if released.is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Of a ring that nobody uses: as if nothing had ever been entered.
+    pub fn clear(&self) {
+        for word in [self.head, self.losses].into_iter().chain(self.words) {
+            // Only what is not zero is written: fresh memory stays unallocated.
+            if word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
+        }
+    }
+}

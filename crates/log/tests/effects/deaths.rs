@@ -1,0 +1,276 @@
+//! Writers and followers that stop, or die, at any place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_sys::fault::{self, Action, Outcome};
+
+use super::memory::stopped::Stopped;
+use super::mirror::{Heard, Mirror};
+use super::{POLICIES, key, names, two};
+
+/// A change, of a store that holds some keys.
+type Work = (&'static str, fn(&LogStore));
+
+/// One of each kind.
+const WORKS: [Work; 7] = [
+    ("put", |s| s.put(b"new", b"value").unwrap()),
+    ("put again", |s| s.put(&key(3), b"other").unwrap()),
+    ("remove", |s| assert!(s.remove(&key(3)).unwrap())),
+    ("retime", |s| {
+        assert!(s.set_expiry(b"timed", Expiry::At(u64::MAX >> 2)).unwrap());
+    }),
+    ("transaction", |s| {
+        s.transaction(|t| {
+            t.put(&key(3), b"three")?;
+            t.put(b"new", b"value")?;
+            t.remove(&key(5))?;
+            Ok::<_, WriteError>(())
+        })
+        .unwrap();
+    }),
+    ("clear", |s| s.clear().unwrap()),
+    ("swap", |s| s.swap_databases(0, 5).unwrap()),
+];
+
+fn fill(store: &LogStore) {
+    for i in 0..20 {
+        store.put(&key(i), b"value").unwrap();
+    }
+    let timed = Expiry::At(u64::MAX >> 1);
+    store.put_until(b"timed", b"v", timed).unwrap();
+    let other = store.database(5).unwrap();
+    other.put(b"elsewhere", b"v").unwrap();
+}
+
+/// The places of this crate that `work` leads through, with a follower.
+fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
+    let (_memory, ours, theirs, _) = two(policy);
+    fill(&ours);
+    let _mirror = Mirror::follow(&ours);
+    let passed = move || {
+        work(&theirs);
+        fault::passed()
+    };
+    let passed = std::thread::spawn(passed).join().unwrap();
+    let ours = |name: &&str| {
+        ["log.", "txn.", "index."]
+            .iter()
+            .any(|s| name.starts_with(s))
+    };
+    passed
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(ours)
+        .collect()
+}
+
+/// Wherever a writer dies: once somebody has repaired what it left, its follower has been told of all that it changed, or
+/// that something was lost; and is told of what others do as ever.
+#[test]
+fn a_writer_that_dies_leaves_nothing_untold() {
+    let mut died = BTreeMap::new();
+    for policy in POLICIES {
+        for (what, work) in WORKS {
+            for name in places(policy, work) {
+                let (memory, ours, theirs, _) = two(policy);
+                fill(&ours);
+                let mut mirror = Mirror::follow(&ours);
+                mirror.drain();
+                let outcome = fault::run(name, Action::Abandon, 1, move || work(&theirs));
+                assert_eq!(outcome, Outcome::Abandoned, "{what} at {name}");
+                let context = format!("{policy:?}: {what}, dead at {name}");
+                memory.script.kill(2);
+                // What is heard before the repair is not yet all.
+                let mut heard = mirror.drain();
+                ours.reap().unwrap();
+                heard.extend(mirror.drain());
+                mirror.shows_the_store(&context);
+                if name.starts_with("log.effects.") {
+                    assert!(heard.contains(&Heard::Lost), "{context}");
+                    *died.entry(name).or_insert(0) += 1;
+                }
+                let third = memory.open(3);
+                for i in 0..3 {
+                    third.put(&key(i), b"later").unwrap();
+                }
+                let later = ["0 stored key-0", "0 stored key-1", "0 stored key-2"];
+                assert_eq!(names(&mirror.drain()), later, "{context}");
+            }
+        }
+    }
+    let all = [
+        "log.effects.announced",
+        "log.effects.entered",
+        "log.effects.reserved",
+        "log.effects.told",
+        "log.effects.written",
+    ];
+    assert!(died.keys().eq(&all), "{died:?}");
+}
+
+/// Whoever repairs dies too, before he has said that something was lost.
+#[test]
+fn a_reaper_that_dies_does_not_keep_it_to_himself() {
+    for (what, work) in WORKS {
+        for name in [
+            "log.reap.swap",
+            "txn.repair.settled",
+            "txn.repair.unlocked",
+            "log.reap.released",
+            "log.reap.operation",
+        ] {
+            let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
+            fill(&ours);
+            let mut mirror = Mirror::follow(&ours);
+            mirror.drain();
+            let at = "log.effects.written";
+            let outcome = fault::run(at, Action::Abandon, 1, move || work(&theirs));
+            assert_eq!(outcome, Outcome::Abandoned, "{what}");
+            memory.script.kill(2);
+            let reaper = memory.open(3);
+            let outcome = fault::run(name, Action::Abandon, 1, move || reaper.reap().unwrap());
+            if outcome == Outcome::Abandoned {
+                memory.script.kill(3);
+            } else {
+                assert!(name.starts_with("txn.") && what != "transaction");
+            }
+            mirror.drain();
+            ours.reap().unwrap();
+            mirror.drain();
+            mirror.shows_the_store(&format!("{what}, the reaper dead at {name}"));
+        }
+    }
+}
+
+/// A writer that stands still while it enters an effect holds up those behind it for 100 ms, and nobody after that. What
+/// it does when it goes on is lost, and told to be.
+#[test]
+fn a_writer_that_stands_still_is_passed_over() {
+    for name in ["log.effects.reserved", "log.effects.written"] {
+        let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+        let mut mirror = Mirror::follow(&ours);
+        mirror.drain();
+        let stopped = Stopped::at(name, 1, move || theirs.put(b"slow", b"v").unwrap());
+        let third = memory.open(3);
+        third.put(b"quick", b"v").unwrap();
+        for _ in 0..3 {
+            assert_eq!(names(&mirror.drain()), [""; 0], "it is waited for");
+        }
+        clock.advance_ms(100);
+        assert_eq!(names(&mirror.drain()), ["lost", "0 stored quick"]);
+        mirror.shows_the_store("passed over");
+        // Its slot is not used again meanwhile, lap after lap.
+        let laps = |mirror: &mut Mirror<'_>| {
+            for lap in 0..3u8 {
+                (0..4_000).for_each(|_| third.put(b"quick", &[lap]).unwrap());
+                let heard = mirror.drain();
+                assert_eq!(heard.len(), 4_000, "lap {lap}");
+                assert!(!heard.contains(&Heard::Lost), "lap {lap}");
+            }
+        };
+        laps(&mut mirror);
+        stopped.finish();
+        assert_eq!(names(&mirror.drain()), ["lost"]);
+        laps(&mut mirror);
+        mirror.shows_the_store("and goes on");
+    }
+}
+
+/// One that was passed over dies: at once, or when it has noticed.
+#[test]
+fn one_that_was_passed_over_may_die_as_well() {
+    for name in [
+        "log.effects.entered",
+        "log.effects.gone",
+        "log.effects.told",
+    ] {
+        let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+        let mut mirror = Mirror::follow(&ours);
+        mirror.drain();
+        let (arrived, at_place) = std::sync::mpsc::channel();
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let told = std::sync::Mutex::new(told);
+        let stand = move || {
+            arrived.send(()).unwrap();
+            told.lock().unwrap().recv().unwrap();
+        };
+        let writer = std::thread::spawn(move || {
+            fault::run("none", Action::Abandon, 1, move || {
+                let stand = Action::Call(std::sync::Arc::new(stand));
+                fault::arm("log.effects.written", stand, 1);
+                fault::arm(name, Action::Abandon, 1);
+                theirs.put(b"slow", b"v").unwrap();
+            })
+        });
+        at_place.recv().unwrap();
+        assert_eq!(names(&mirror.drain()), [""; 0]);
+        clock.advance_ms(100);
+        assert_eq!(names(&mirror.drain()), ["lost"], "it is left");
+        go_on.send(()).unwrap();
+        assert_eq!(writer.join().unwrap(), Outcome::Abandoned, "{name}");
+        mirror.drain();
+        memory.script.kill(2);
+        ours.reap().unwrap();
+        assert_eq!(names(&mirror.drain()), ["lost"], "{name}");
+        mirror.shows_the_store(name);
+        let third = memory.open(3);
+        for i in 0..10_000 {
+            third.put(&key(i % 3_000), b"v").unwrap();
+            if i % 3_000 == 0 {
+                assert!(!mirror.drain().contains(&Heard::Lost), "{name}");
+            }
+        }
+    }
+}
+
+/// Wherever a follower dies, the next one follows from where it begins.
+#[test]
+fn a_follower_that_dies_is_followed_by_another() {
+    let begins = ["log.effects.followed", "log.effects.dropped"];
+    let drains = ["log.effects.copied", "log.effects.taken"];
+    for name in begins.into_iter().chain(drains) {
+        let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
+        fill(&theirs);
+        let (first, other) = (memory.open(4), memory.open(5));
+        let outcome = fault::run(name, Action::Abandon, 1, move || {
+            let mut effects = first.take_server_role().unwrap().follow();
+            other.put(b"while it follows", b"v").unwrap();
+            effects.drain(10, |_| {}).unwrap();
+        });
+        assert_eq!(outcome, Outcome::Abandoned, "{name}");
+        memory.script.kill(4);
+        // For the dead, until somebody has reaped it.
+        theirs.put(b"for the dead", b"v").unwrap();
+        let mut mirror = Mirror::follow(&ours);
+        theirs.put(b"new", b"v").unwrap();
+        assert_eq!(names(&mirror.drain()), ["lost", "0 stored new"], "{name}");
+        ours.reap().unwrap();
+        theirs.put(b"newer", b"v").unwrap();
+        assert_eq!(names(&mirror.drain()), ["0 stored newer"], "{name}");
+        mirror.shows_the_store(name);
+    }
+}
+
+/// A follower that dies when it has just passed somebody over.
+#[test]
+fn a_follower_that_dies_leaving_somebody_is_followed_by_another() {
+    let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+    let first = memory.open(4);
+    let mut effects = first.take_server_role().unwrap().follow();
+    let slow = move || theirs.put(b"slow", b"v").unwrap();
+    let stopped = Stopped::at("log.effects.written", 1, slow);
+    effects.drain(10, |_| {}).unwrap();
+    clock.advance_ms(100);
+    let outcome = fault::run("log.effects.left", Action::Abandon, 1, move || {
+        effects.drain(10, |_| {}).unwrap();
+        drop(first);
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    memory.script.kill(4);
+    let mut mirror = Mirror::follow(&ours);
+    assert_eq!(names(&mirror.drain()), ["lost"]);
+    stopped.finish();
+    assert_eq!(names(&mirror.drain()), ["lost"], "what it was told is lost");
+    mirror.shows_the_store("followed by another");
+}

@@ -1,0 +1,282 @@
+//! Who follows a store is told what others change in it, or that he was not told all: a mirror that is brought up to date
+//! only where it is told to be shows what the store holds.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[cfg(feature = "fault")]
+mod deaths;
+#[path = "../memory/mod.rs"]
+mod memory;
+mod mirror;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use memory::Memory;
+use mirror::{Heard, Mirror};
+use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_sys::ManualClock;
+
+const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
+
+/// Wall-clock milliseconds at which the tests begin.
+const NOW: u64 = 1_000_000;
+
+/// Effects that the store holds for whoever follows.
+const ROOM: usize = 4096;
+
+/// Two openings of one store, as two processes have it. Time stands still.
+fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(1_000, NOW));
+    let builder = LogStore::builder()
+        .update_policy(policy)
+        .clock(clock.clone())
+        .entropy([7; 24]);
+    let (memory, one) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    let other = memory.open(2);
+    (memory, one, other, clock)
+}
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key-{i}").into_bytes()
+}
+
+fn names(heard: &[Heard]) -> Vec<String> {
+    heard.iter().map(Heard::name).collect()
+}
+
+#[test]
+fn every_kind_of_change_is_told() {
+    for policy in POLICIES {
+        let (_memory, ours, theirs, clock) = two(policy);
+        ours.put(b"there", b"already").unwrap();
+        let mut mirror = Mirror::follow(&ours);
+        assert_eq!(names(&mirror.drain()), ["lost"], "first of all, always");
+        assert_eq!(names(&mirror.drain()), [""; 0]);
+        let mut check = |what: &str, work: &dyn Fn(&LogStore), expected: &[&str]| {
+            work(&theirs);
+            assert_eq!(names(&mirror.drain()), expected, "{policy:?}: {what}");
+            mirror.shows_the_store(what);
+        };
+        check("put", &|s| s.put(b"k", b"v").unwrap(), &["0 stored k"]);
+        check(
+            "put again",
+            &|s| s.put(b"k", b"w").unwrap(),
+            &["0 stored k"],
+        );
+        let longer = |s: &LogStore| s.put(b"k", &[7; 6000]).unwrap();
+        check("put longer", &longer, &["0 stored k"]);
+        let update = |s: &LogStore| {
+            let new = Decision::Replace(b"u".to_vec());
+            s.update(b"k", |_| new.clone()).map(drop).unwrap();
+            s.update(b"k", |_| Decision::Keep).map(drop).unwrap();
+        };
+        check("update", &update, &["0 stored k"]);
+        let at = Expiry::At(NOW + 50);
+        let until = |s: &LogStore| s.put_until(b"k", b"v", at).unwrap();
+        check("put until", &until, &["0 stored k"]);
+        let later = Expiry::At(NOW + 60);
+        let retime = |s: &LogStore| assert!(s.set_expiry(b"k", later).unwrap());
+        check("retime", &retime, &["0 retimed k"]);
+        let remove = |s: &LogStore| {
+            assert!(s.remove(b"k").unwrap());
+            assert!(!s.remove(b"k").unwrap());
+        };
+        check("remove", &remove, &["0 removed k"]);
+        let soon = |s: &LogStore| s.put_until(b"t", b"v", Expiry::At(NOW + 5)).unwrap();
+        check("put for a while", &soon, &["0 stored t"]);
+        clock.advance_ms(10);
+        let sweep = |s: &LogStore| assert_eq!(s.remove_expired().unwrap(), 1);
+        check("expire", &sweep, &["0 expired t"]);
+        let pairs = [(b"a", b"1"), (b"b", b"2")];
+        let many = |s: &LogStore| s.put_many(&pairs).unwrap();
+        check("batch", &many, &["0 stored a", "0 stored b"]);
+        let gone = |s: &LogStore| assert_eq!(s.remove_many(&[b"a", b"x"]).unwrap(), 1);
+        check("batch of removals", &gone, &["0 removed a"]);
+        let transaction = |s: &LogStore| {
+            s.transaction(|t| {
+                t.put(b"c", b"3")?;
+                t.remove(b"b")?;
+                t.remove(b"x")?;
+                t.database(5)?.put(b"d", b"4")?;
+                Ok::<_, WriteError>(())
+            })
+            .unwrap()
+        };
+        let all = ["0 removed b", "0 stored c", "5 stored d"];
+        theirs_sorted(&mut mirror, &theirs, &transaction, &all);
+        let mut check = |what: &str, work: &dyn Fn(&LogStore), expected: &[&str]| {
+            work(&theirs);
+            assert_eq!(names(&mirror.drain()), expected, "{policy:?}: {what}");
+            mirror.shows_the_store(what);
+        };
+        let swap = |s: &LogStore| s.swap_databases(0, 5).unwrap();
+        check("swap", &swap, &["0 swapped 5"]);
+        // In the space that was the other's.
+        let put = |s: &LogStore| s.put(b"e", b"5").unwrap();
+        check("put after the swap", &put, &["0 stored e"]);
+        let clear = |s: &LogStore| s.database(5).unwrap().clear().unwrap();
+        check("clear", &clear, &["5 cleared"]);
+        check("nothing", &|_| {}, &[]);
+        let whole = "w".repeat(112);
+        let put = |s: &LogStore| s.put(whole.as_bytes(), b"v").unwrap();
+        check("a long key", &put, &[&format!("0 stored {whole}")]);
+        let longer = "h".repeat(113);
+        let hash = mirror.hash_of(longer.as_bytes());
+        theirs.put(longer.as_bytes(), b"v").unwrap();
+        assert_eq!(names(&mirror.drain()), [format!("0 stored #{hash:x}")]);
+        // Who follows knows what he does himself.
+        ours.put(b"own", b"v").unwrap();
+        ours.database(5).unwrap().clear().unwrap();
+        ours.swap_databases(0, 7).unwrap();
+        assert_eq!(names(&mirror.drain()), [""; 0]);
+    }
+}
+
+/// A transaction's effects come in the order of its keys, which is nobody's business.
+fn theirs_sorted(
+    mirror: &mut Mirror<'_>,
+    theirs: &LogStore,
+    work: &dyn Fn(&LogStore),
+    expected: &[&str],
+) {
+    work(theirs);
+    let mut heard = names(&mirror.drain());
+    heard.sort();
+    assert_eq!(heard, expected);
+    mirror.shows_the_store("transaction");
+}
+
+#[test]
+fn what_is_forgotten_is_told_as_such() {
+    let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
+    ours.set_eviction(Evict::Random).unwrap();
+    let mut mirror = Mirror::follow(&ours);
+    mirror.drain();
+    let mut evicted = 0;
+    for i in 0..4000 {
+        theirs.put(&key(i), &[1; 30_000]).unwrap();
+        let heard = mirror.drain();
+        let forgotten = |heard: &&Heard| heard.name().contains("evicted");
+        evicted += heard.iter().filter(forgotten).count();
+        assert!(heard.iter().all(|heard| *heard != Heard::Lost));
+    }
+    assert_eq!(ours.stats().evicted, evicted as u64);
+    assert!(evicted > 0);
+    mirror.shows_the_store("forgotten");
+}
+
+#[test]
+fn who_is_too_slow_is_told_that_he_was() {
+    let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
+    let mut mirror = Mirror::follow(&ours);
+    mirror.drain();
+    for round in 0..3 {
+        for i in 0..ROOM + 500 {
+            theirs.put(&key(i), &[round; 9]).unwrap();
+        }
+        let heard = mirror.drain();
+        assert_eq!(heard[0], Heard::Lost);
+        assert_eq!(heard.len(), ROOM + 1, "what the ring holds is told");
+        mirror.shows_the_store("after an overflow");
+        theirs.put(b"next", &[round]).unwrap();
+        assert_eq!(names(&mirror.drain()), ["0 stored next"]);
+    }
+}
+
+#[test]
+fn nothing_is_entered_for_nobody_nor_by_who_may_only_read() {
+    let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
+    let reader = memory.open_to_read(3);
+    let mut mirror = Mirror::follow(&ours);
+    mirror.drain();
+    assert!(matches!(reader.put(b"k", b"v"), Err(WriteError::ReadOnly)));
+    assert!(matches!(reader.clear(), Err(WriteError::ReadOnly)));
+    assert!(reader.swap_databases(0, 1).is_err());
+    assert!(reader.get(b"k").unwrap().is_none());
+    assert_eq!(names(&mirror.drain()), [""; 0]);
+    let role = mirror.stop();
+    theirs.put(b"unseen", b"v").unwrap();
+    let mut mirror = Mirror::of(&ours, role.follow());
+    assert_eq!(names(&mirror.drain()), ["lost"], "and nothing of before");
+    mirror.shows_the_store("followed again");
+}
+
+/// Whoever takes the role next begins at once, with all that he has to know; what was entered for the one before is
+/// dropped.
+#[test]
+fn another_follows_where_one_has_died() {
+    let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
+    let mut mirror = Mirror::follow(&ours);
+    mirror.drain();
+    for i in 0..10 {
+        theirs.put(&key(i), b"v").unwrap();
+    }
+    memory.script.kill(1);
+    let second = memory.open(3);
+    let mut next = Mirror::follow(&second);
+    theirs.put(b"new", b"v").unwrap();
+    assert_eq!(names(&next.drain()), ["lost", "0 stored new"]);
+    next.shows_the_store("followed by another");
+    // What the dead would hear is none of its business, nor does it take anything from the other.
+    second.reap().unwrap();
+    theirs.put(b"newer", b"v").unwrap();
+    assert_eq!(names(&next.drain()), ["0 stored newer"]);
+    assert_eq!(next.stop().follow().drain(10, |_| {}).unwrap(), 0);
+}
+
+#[test]
+fn two_writers_beside_one_who_follows() {
+    const EACH: usize = 20_000;
+    for policy in POLICIES {
+        let (memory, ours, first, _) = two(policy);
+        let second = memory.open(3);
+        let mut mirror = Mirror::follow(&ours);
+        assert_eq!(names(&mirror.drain()), ["lost"]);
+        // So that the ring never overflows, and every single one is to be told.
+        let heard = AtomicUsize::new(0);
+        let made = AtomicUsize::new(0);
+        let write = |store: &LogStore, seed: usize| {
+            for i in 0..EACH {
+                while made.load(Acquire) > heard.load(Acquire) + ROOM / 2 {
+                    std::thread::yield_now();
+                }
+                // Both write the same keys.
+                let key = key((i * 7 + seed) % 50);
+                match (i + seed) % 5 {
+                    0 => {
+                        let there = store.remove(&key).unwrap();
+                        made.fetch_add(usize::from(there), Release);
+                    }
+                    1 => {
+                        let new = Decision::Replace(vec![i as u8; i % 40]);
+                        store.update(&key, |_| new.clone()).unwrap();
+                        made.fetch_add(1, Release);
+                    }
+                    _ => {
+                        store.put(&key, &vec![i as u8; i % 90]).unwrap();
+                        made.fetch_add(1, Release);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let writers = [
+                scope.spawn(|| write(&first, 1)),
+                scope.spawn(|| write(&second, 3)),
+            ];
+            loop {
+                let over = writers.iter().all(|writer| writer.is_finished());
+                let some = mirror.drain();
+                assert!(!some.contains(&Heard::Lost), "{policy:?}");
+                heard.fetch_add(some.len(), Release);
+                if over && some.is_empty() {
+                    break;
+                }
+            }
+        });
+        assert_eq!(made.load(Acquire), heard.load(Acquire), "{policy:?}");
+        mirror.shows_the_store("at rest");
+    }
+}

@@ -1,0 +1,152 @@
+//! What a follower knows of a store.
+
+use std::collections::BTreeMap;
+
+use mneme_log::{Cursor, Effects, Expiry, KeyOf, LogStore, ServerRole, Told, What};
+
+/// The databases that the tests use.
+const DATABASES: [usize; 3] = [0, 5, 7];
+
+/// Something that was told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    Lost,
+    /// A key, and what became of it.
+    Key(usize, &'static str, Vec<u8>),
+    /// One by its hash.
+    Hash(usize, &'static str, u64),
+    Cleared(usize),
+    Swapped(usize, usize),
+}
+
+impl Heard {
+    fn of(told: Told<'_>) -> Heard {
+        let effect = match told {
+            Told::Lost => return Heard::Lost,
+            Told::Effect(effect) => effect,
+        };
+        assert_eq!(effect.process, std::process::id());
+        let (kind, key) = match effect.what {
+            What::Stored(key) => ("stored", key),
+            What::Retimed(key) => ("retimed", key),
+            What::Removed(key) => ("removed", key),
+            What::Expired(key) => ("expired", key),
+            What::Evicted(key) => ("evicted", key),
+            What::Cleared => return Heard::Cleared(effect.database),
+            What::Swapped(with) => return Heard::Swapped(effect.database, with),
+            other => panic!("{other:?}"),
+        };
+        match key {
+            KeyOf::Whole(key) => Heard::Key(effect.database, kind, key.to_vec()),
+            KeyOf::Hash(hash) => Heard::Hash(effect.database, kind, hash),
+        }
+    }
+
+    pub fn name(&self) -> String {
+        match self {
+            Heard::Lost => "lost".to_owned(),
+            Heard::Key(db, kind, key) => format!("{db} {kind} {}", key.escape_ascii()),
+            Heard::Hash(db, kind, hash) => format!("{db} {kind} #{hash:x}"),
+            Heard::Cleared(db) => format!("{db} cleared"),
+            Heard::Swapped(db, with) => format!("{db} swapped {with}"),
+        }
+    }
+}
+
+type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
+
+/// A copy of a store that is brought up to date where its follower is told that something has changed, and nowhere else.
+pub struct Mirror<'s> {
+    store: &'s LogStore,
+    effects: Effects,
+    content: BTreeMap<usize, Content>,
+}
+
+impl<'s> Mirror<'s> {
+    pub fn follow(store: &'s LogStore) -> Mirror<'s> {
+        Mirror::of(store, store.take_server_role().unwrap().follow())
+    }
+
+    pub fn of(store: &'s LogStore, effects: Effects) -> Mirror<'s> {
+        Mirror {
+            store,
+            effects,
+            content: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in all that there is to hear.
+    pub fn drain(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        while self
+            .effects
+            .drain(100, |told| heard.push(Heard::of(told)))
+            .unwrap()
+            == 100
+        {}
+        for told in &heard {
+            self.take_in(told);
+        }
+        heard
+    }
+
+    fn take_in(&mut self, told: &Heard) {
+        match told {
+            Heard::Lost => DATABASES.iter().for_each(|db| self.look_at(*db)),
+            Heard::Hash(..) => {}
+            Heard::Key(db, _, key) => {
+                let now = entry(self.store, *db, key);
+                let content = self.content.entry(*db).or_default();
+                match now {
+                    Some(entry) => drop(content.insert(key.clone(), entry)),
+                    None => drop(content.remove(key)),
+                }
+            }
+            Heard::Cleared(db) => self.look_at(*db),
+            Heard::Swapped(one, other) => [one, other].into_iter().for_each(|db| self.look_at(*db)),
+        }
+    }
+
+    fn look_at(&mut self, db: usize) {
+        self.content.insert(db, content(self.store, db));
+    }
+
+    pub fn shows_the_store(&self, context: &str) {
+        for db in DATABASES {
+            let shown = self.content.get(&db).cloned().unwrap_or_default();
+            assert!(
+                shown == content(self.store, db),
+                "{context}: database {db} is not as it was told"
+            );
+        }
+    }
+
+    pub fn hash_of(&self, key: &[u8]) -> u64 {
+        self.effects.hash_of(key)
+    }
+
+    pub fn stop(self) -> ServerRole {
+        self.effects.stop()
+    }
+}
+
+fn entry(store: &LogStore, db: usize, key: &[u8]) -> Option<(Vec<u8>, Expiry)> {
+    let db = store.database(db).unwrap();
+    let value = db.get(key).unwrap()?.to_vec();
+    Some((value, db.expiry(key).unwrap()?))
+}
+
+fn content(store: &LogStore, db: usize) -> Content {
+    let database = store.database(db).unwrap();
+    let (mut keys, mut cursor) = (Vec::new(), Cursor::START);
+    while cursor != Cursor::END {
+        cursor = database
+            .scan(cursor, 64, |key, _| keys.push(key.to_vec()))
+            .unwrap();
+    }
+    let found = keys
+        .into_iter()
+        .map(|key| (entry(store, db, &key), key))
+        .filter_map(|(entry, key)| Some((key, entry?)));
+    found.collect()
+}

@@ -1,0 +1,207 @@
+//! Real processes write, and are killed at any instant: whoever serves the store has been told of all that they changed, or
+//! that something was lost, once somebody has repaired what they left.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, reason = "a test that panics fails")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mneme_shared::{
+    Access, Effect, KeyOf, LogStore, Opening, Registry, Served, StoreOptions, Told, What,
+};
+
+const PLACE: &str = "MNEME_SHARED_EFFECTS";
+const NAME: &str = "followed";
+const KEYS: u32 = 200;
+
+/// A registry of a test, gone with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Place {
+        let name = format!("/dev/shm/mneme-shared-{test}-{}", std::process::id());
+        Place(name.into())
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::open(&self.0).unwrap()
+    }
+
+    /// A process that does `work` until it is killed, and has begun.
+    fn start(&self, work: &str) -> Ended {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([work, "--exact", "--nocapture", "--test-threads=1"])
+            .env(PLACE, &self.0)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let begun = lines.map_while(Result::ok).any(|line| line == "begun");
+        assert!(begun, "{work} did not begin");
+        Ended(child)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.registry().remove_segment(NAME);
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that is killed at the end.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20).maintainer(false)
+}
+
+fn opening() -> Opening {
+    Opening {
+        options: options(),
+        ..Opening::default()
+    }
+}
+
+/// Where a process of this test finds the store; `None`: it is the test itself.
+fn place() -> Option<Registry> {
+    Some(Registry::open(std::env::var_os(PLACE)?).unwrap())
+}
+
+fn begun() {
+    println!("\nbegun");
+}
+
+/// Writes until it is killed; a test that does nothing unless it was started as such.
+#[test]
+fn writer() {
+    let Some(registry) = place() else { return };
+    let store = options()
+        .attach(&registry, NAME, Access::ReadWrite)
+        .unwrap();
+    let me = std::process::id();
+    begun();
+    for i in 0u32.. {
+        let key = |n: u32| ((i.wrapping_mul(7) ^ n) % KEYS).to_le_bytes();
+        let value = [me.to_le_bytes(), i.to_le_bytes()].concat();
+        match i % 6 {
+            0 => drop(store.remove(&key(me)).unwrap()),
+            1 => store
+                .transaction(|t| {
+                    t.put(&key(1), &value)?;
+                    t.put(&key(2), &value)?;
+                    t.remove(&key(3)).map(drop)
+                })
+                .unwrap(),
+            2 if i % 600 == 2 => store.clear().unwrap(),
+            _ => store.put(&key(me), &value).unwrap(),
+        }
+    }
+}
+
+/// Follows until it is killed.
+#[test]
+fn follower() {
+    let Some(registry) = place() else { return };
+    let served = opening().open(&registry, NAME).unwrap();
+    served.settle().unwrap();
+    served.drain_effects(100, |_| {}).unwrap();
+    begun();
+    loop {
+        served.drain_effects(100, |_| {}).unwrap();
+    }
+}
+
+type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn content(store: &LogStore) -> Content {
+    let keys = (0..KEYS).map(u32::to_le_bytes);
+    let found = keys.filter_map(|key| Some((key.to_vec(), store.get(&key).unwrap()?.to_vec())));
+    found.collect()
+}
+
+/// Brings a copy of the store up to date, where it is told to; how many effects there were.
+fn drain(served: &Served, mirror: &mut Content) -> usize {
+    let mut changed = Vec::new();
+    let (mut all, mut count) = (false, 0);
+    loop {
+        let told = |told: Told<'_>| match told {
+            Told::Effect(Effect {
+                what: What::Stored(KeyOf::Whole(key)) | What::Removed(KeyOf::Whole(key)),
+                ..
+            }) => changed.push(key.to_vec()),
+            _ => all = true,
+        };
+        let some = served.drain_effects(1_000, told).unwrap();
+        count += some;
+        if some < 1_000 {
+            break;
+        }
+    }
+    if all {
+        *mirror = content(served);
+    }
+    for key in changed {
+        let now = served.get(&key).unwrap().map(|value| value.to_vec());
+        match now {
+            Some(value) => drop(mirror.insert(key, value)),
+            None => drop(mirror.remove(&key)),
+        }
+    }
+    count
+}
+
+#[test]
+fn what_killed_writers_have_changed_is_told() {
+    let place = Place::new("effects");
+    let served = opening().open(&place.registry(), NAME).unwrap();
+    let mut mirror = Content::new();
+    drain(&served, &mut mirror);
+    let mut told = 0;
+    for round in 0..8 {
+        let writers = [place.start("writer"), place.start("writer")];
+        for _ in 0..10 + round {
+            told += drain(&served, &mut mirror);
+            std::thread::sleep(Duration::from_micros(700));
+        }
+        drop(writers);
+        served.reap().unwrap();
+        // A slot that one of them had in hand is free now.
+        told += drain(&served, &mut mirror);
+        assert_eq!(mirror, content(&served), "round {round}");
+    }
+    assert!(told > 0);
+    assert_eq!(served.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_follower_is_followed_by_another() {
+    let place = Place::new("followers");
+    drop(options().create(&place.registry(), NAME).unwrap());
+    let mut mirror = Content::new();
+    for round in 0..3 {
+        let follower = place.start("follower");
+        let writer = place.start("writer");
+        std::thread::sleep(Duration::from_millis(3));
+        drop(follower);
+        let served = opening().open(&place.registry(), NAME).unwrap();
+        served.settle().unwrap();
+        // The first thing that is heard is that all is to be looked at.
+        mirror.clear();
+        drain(&served, &mut mirror);
+        drop(writer);
+        served.reap().unwrap();
+        drain(&served, &mut mirror);
+        assert_eq!(mirror, content(&served), "round {round}");
+    }
+}

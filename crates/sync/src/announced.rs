@@ -1,0 +1,73 @@
+//! Announcements: **whoever asks a question of all others, and then looks for what they have announced, finds those who
+//! may not have heard it.**
+//!
+//! A thread announces what it is about to do by an intent, passes the light barrier, and then loads a word that says
+//! what others want of it. Who wants something stores that word, and then takes note of all intents, behind the heavy
+//! barrier: a thread whose intent is not among them finds the word. Those that are may have loaded it before. They are
+//! not waited for: one of them may be stopped. When an intent is gone, what it announced is done, or undone, and visible.
+
+use crate::participants::Participants;
+use crate::word::Barrier;
+use crate::{Lane, SlotId, intent};
+
+/// Intents that stood somewhere at one time, and that are not known to be over.
+#[derive(Clone, Debug, Default)]
+pub struct Announced {
+    intents: Vec<(SlotId, Lane, u64)>,
+}
+
+impl Announced {
+    /// Whether all of them are over.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.intents.is_empty()
+    }
+}
+
+impl Participants {
+    /// To be passed between the announcement by an intent and the load of a word that is stored before
+    /// [`announced`](Self::announced). [`is_watched`](Self::is_watched) passes it too.
+    #[inline(always)]
+    pub fn pass_barrier(&self) {
+        // SYNC: pairs with the heavy barrier in `announced`.
+        self.inner().barrier().light();
+    }
+
+    /// All intents of those lanes that stand anywhere: a barrier between processes, 2 to 10 us, and a look at each slot
+    /// in use. Nothing in a forked child.
+    #[must_use]
+    pub fn announced(&self, lanes: &[Lane]) -> Announced {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return Announced::default();
+        }
+        // SYNC: pairs with the light barrier in `pass_barrier` and `is_watched`: of what the caller has stored and an
+        // intent, its thread has found the one or the other is found here.
+        inner.barrier().heavy();
+        let lines = inner.map().slots().flat_map(|(slot, lines)| {
+            lanes.iter().filter_map(move |&lane| {
+                let standing = intent::standing(&lines.intents[lane as usize].head)?;
+                Some((slot, lane, standing))
+            })
+        });
+        Announced {
+            intents: lines.collect(),
+        }
+    }
+
+    /// Takes out those that are over; how many. What they announced is visible to the caller.
+    pub fn settle(&self, announced: &mut Announced) -> usize {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return 0;
+        }
+        let before = announced.intents.len();
+        announced.intents.retain(|(slot, lane, standing)| {
+            let lines = inner.map().slot(*slot);
+            lines.is_some_and(|lines| {
+                intent::standing(&lines.intents[*lane as usize].head) == Some(*standing)
+            })
+        });
+        before - announced.intents.len()
+    }
+}

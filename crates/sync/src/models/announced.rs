@@ -1,0 +1,148 @@
+//! Who stores what he wants of others, and then looks for what they have announced, is heard by all that he does not find.
+
+use super::{Fences, Model, Useless, fails, holds};
+use crate::intent;
+use crate::layout::INTENT_WORDS;
+use crate::word::{Barrier, Word};
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+struct Shared {
+    /// What is wanted of others: to be told.
+    wanted: Model,
+    head: Model,
+    words: [Model; INTENT_WORDS],
+    value: Model,
+    told: Model,
+    fences: Model,
+}
+
+type Write = fn(&Shared);
+/// The announcement that is found, and the value.
+type Want = fn(&Shared) -> (Option<u64>, u64);
+
+/// One that changes the value and tells, if it is wanted; and one that begins to want it, and then looks at the value.
+fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Arc::new(Shared {
+            wanted: Model::new(0),
+            head: Model::new(0),
+            words: std::array::from_fn(|_| Model::new(0)),
+            value: Model::new(0),
+            told: Model::new(0),
+            fences: Model::new(0),
+        });
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || write(&shared))
+        };
+        let (standing, mut seen) = want(&shared);
+        // One look at what was announced, whenever it comes.
+        if standing.is_some() && intent::standing(&shared.head) != standing {
+            seen = shared.value.load(Acquire);
+            writer.join().unwrap();
+            assert_eq!(seen, 1, "it was over, and is not visible");
+            return;
+        }
+        writer.join().unwrap();
+        let over = standing.is_some();
+        let told = shared.told.load(Acquire) == 1;
+        assert!(seen == 1 || told || over, "a change was missed");
+    }
+}
+
+fn announce(shared: &Shared) {
+    intent::begin(&shared.head, &shared.words, 1, &[0; INTENT_WORDS]);
+}
+
+/// As `pass_barrier`, the load, and the telling.
+fn tell(shared: &Shared, barrier: &impl Barrier) {
+    barrier.light();
+    if shared.wanted.load(Relaxed) != 0 {
+        shared.told.store(1, Release);
+    }
+}
+
+fn write(shared: &Shared) {
+    announce(shared);
+    shared.value.store(1, Release);
+    tell(shared, &Fences(&shared.fences));
+    intent::clear(&shared.head);
+}
+
+fn begin(shared: &Shared) -> (Option<u64>, u64) {
+    shared.wanted.store(1, Release);
+    Fences(&shared.fences).heavy();
+    let standing = intent::standing(&shared.head);
+    (standing, shared.value.load(Acquire))
+}
+
+#[test]
+fn no_change_is_missed() {
+    holds(want(write, begin));
+    // It may be asked before the change as well.
+    holds(want(
+        |shared| {
+            announce(shared);
+            Fences(&shared.fences).light();
+            let wanted = shared.wanted.load(Relaxed) != 0;
+            shared.value.store(1, Release);
+            if wanted {
+                shared.told.store(1, Release);
+            }
+            intent::clear(&shared.head);
+        },
+        begin,
+    ));
+}
+
+#[test]
+fn who_asks_before_he_announces_is_missed() {
+    fails(want(
+        |shared| {
+            Fences(&shared.fences).light();
+            let wanted = shared.wanted.load(Relaxed) != 0;
+            announce(shared);
+            shared.value.store(1, Release);
+            if wanted {
+                shared.told.store(1, Release);
+            }
+            intent::clear(&shared.head);
+        },
+        begin,
+    ));
+}
+
+#[test]
+fn who_looks_before_he_stores_what_he_wants_misses_it() {
+    fails(want(write, |shared| {
+        let standing = intent::standing(&shared.head);
+        let seen = shared.value.load(Acquire);
+        shared.wanted.store(1, Release);
+        Fences(&shared.fences).heavy();
+        (standing, seen)
+    }));
+}
+
+#[test]
+fn without_the_barrier_neither_hears_the_other() {
+    fails(want(
+        |shared| {
+            announce(shared);
+            Useless.light();
+            let wanted = shared.wanted.load(Relaxed) != 0;
+            shared.value.store(1, Release);
+            if wanted {
+                shared.told.store(1, Release);
+            }
+            intent::clear(&shared.head);
+        },
+        |shared| {
+            shared.wanted.store(1, Release);
+            Useless.heavy();
+            let standing = intent::standing(&shared.head);
+            (standing, shared.value.load(Acquire))
+        },
+    ));
+}
