@@ -6,7 +6,8 @@
 //!    one, so no two transactions wait for each other. A change of the index' shape gives up its
 //!    locks when it cannot have all of them.
 //! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict. So it is if
-//!    what is watched has changed, whose homes are locked too: then the transaction does not happen.
+//!    what is watched has changed, whose homes are locked too: then the transaction does not happen. One that
+//!    only reads locks nothing, see `Transaction::settle_reads`.
 //! 4. Insertions and replacements are published. If some find no slot, all are taken back, their
 //!    segments grow, and it begins anew at 1.
 //! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Removals are carried out, records counted, and the
@@ -154,8 +155,13 @@ const LOOKS: usize = 64;
 impl Transaction<'_> {
     /// Makes it happen, if what it read is still so.
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
-        if self.writes.is_empty() && self.watch.is_none_or(Watch::is_empty) {
-            return self.settle_reads();
+        if self.writes.is_empty() {
+            // A change is counted before it can be seen: had a watched key changed before all of this was as it was read,
+            // the watch would say so now.
+            return Ok(match self.settle_reads()? {
+                Outcome::Committed if !self.is_as_watched() => Outcome::Changed,
+                other => other,
+            });
         }
         let outcome = self.commit_writes();
         if outcome.as_ref().is_ok_and(|o| *o == Outcome::Committed) {
@@ -168,8 +174,13 @@ impl Transaction<'_> {
         outcome
     }
 
-    /// Without writes nothing is locked: if all is as it was when the last key was read, the body saw
-    /// it all at that time.
+    /// Whether all that is watched, if anything is, is as it was. The transaction is pinned.
+    fn is_as_watched(&self) -> bool {
+        self.watch.is_none_or(Watch::is_as_noted)
+    }
+
+    /// Without writes nothing is locked, so that openings which may only read do this too: if all is as it
+    /// was when the last key was read, the body saw it all at that time.
     ///
     /// A record is never seen at its place again once it was replaced, but what is absent may have
     /// been there meanwhile. So everything is looked at until the homes of what is absent are found

@@ -1,0 +1,191 @@
+//! Whoever has attached a store for reading watches its keys as those do who write it: he is told of every change that the
+//! server and the other processes make, and touches nothing himself.
+#![cfg(not(miri))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use mneme_log::{Decision, Expiry, UpdatePolicy, Watch, WriteError};
+use mneme_shared::{Access, Opening, Registry, SharedStore, StoreOptions};
+use mneme_space::RegistryOptions;
+
+/// A registry with its data beside it, gone with the test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let root = format!("/dev/shm/mneme-watching-{test}-{}", std::process::id());
+        Self(root.into())
+    }
+
+    fn registry(&self) -> Registry {
+        registry(&self.0)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn registry(root: &Path) -> Registry {
+    let memory = root.join("memory");
+    std::fs::create_dir_all(&memory).unwrap();
+    let options = RegistryOptions {
+        shared_directory: Some(memory),
+        ..RegistryOptions::default()
+    };
+    Registry::open_with(root.join("registry"), &options).unwrap()
+}
+
+const NAME: &str = "s";
+const CHILD: &str = "MNEME_SHARED_WATCHED";
+const KEY: &[u8] = b"watched";
+/// Far away.
+const LATE: Expiry = Expiry::At(1 << 50);
+
+type Change = (&'static str, fn(&SharedStore) -> Result<(), WriteError>);
+
+/// All that can happen to a key which is there, and to one that is not.
+const CHANGES: [Change; 9] = [
+    ("put", |store| store.put(KEY, b"as long")),
+    ("longer", |store| store.put(KEY, &[7; 5000])),
+    ("update", |store| {
+        let longer = |old: Option<&[u8]>| Decision::Replace(old.unwrap_or(b"").to_vec());
+        store.update(KEY, longer).map(drop)
+    }),
+    ("expire", |store| store.put_until(KEY, b"v", LATE)),
+    ("transaction", |store| {
+        store.transaction(|t| t.put(KEY, b"in a transaction"))
+    }),
+    ("batch", |store| {
+        let pairs = [(b"another".as_slice(), b"v"), (KEY, b"w")];
+        store.put_many(&pairs).map_err(|error| error.source)
+    }),
+    ("swap", |store| store.swap_databases(0, 1)),
+    ("back", |store| store.swap_databases(0, 1)),
+    ("remove", |store| store.remove(KEY).map(drop)),
+];
+
+/// Another process, which changes the store as it is told to.
+struct Other(Child, BufReader<std::process::ChildStdout>);
+
+impl Other {
+    fn start(part: &str, place: &Place) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "another_process", "--nocapture"]);
+        command.env(CHILD, format!("{part} {}", place.0.display()));
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let says = BufReader::new(process.stdout.take().unwrap());
+        let mut other = Self(process, says);
+        other.answers();
+        other
+    }
+
+    fn does(&mut self, change: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{change}").unwrap();
+        self.answers();
+    }
+
+    fn answers(&mut self) {
+        let mut line = String::new();
+        while line != "done\n" {
+            line.clear();
+            assert!(self.1.read_line(&mut line).unwrap() > 0, "it has ended");
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does nothing unless it was started as another process.
+#[test]
+fn another_process() {
+    let Ok(order) = std::env::var(CHILD) else {
+        return;
+    };
+    let (part, root) = order.split_once(' ').unwrap();
+    let registry = registry(Path::new(root));
+    let (served, attached);
+    let store: &SharedStore = match part {
+        "server" => {
+            served = Opening::default().open(&registry, NAME).unwrap();
+            &served
+        }
+        _ => {
+            attached = SharedStore::attach_writable(&registry, NAME).unwrap();
+            &attached
+        }
+    };
+    println!("\ndone");
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (_, change) = CHANGES.iter().find(|(name, _)| *name == line).unwrap();
+        change(store).unwrap();
+        println!("\ndone");
+    }
+}
+
+fn watch(store: &SharedStore, key: &[u8]) -> Watch {
+    let mut watch = store.watch().unwrap();
+    watch.add(0, key).unwrap();
+    watch
+}
+
+/// What the watch guards, by somebody who only looks: the value of the key, unless something has changed.
+fn read(watch: &Watch) -> Option<Option<Vec<u8>>> {
+    watch.transaction(|t| t.get(KEY)).unwrap()
+}
+
+#[test]
+fn a_reader_is_told_of_every_change_by_the_server_and_by_other_writers() {
+    for (policy, test) in [
+        (UpdatePolicy::Append, "append"),
+        (UpdatePolicy::InPlace, "in-place"),
+    ] {
+        let place = Place::new(test);
+        let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
+        let options = options.update_policy(policy);
+        let store = options.create(&place.registry(), NAME).unwrap();
+        store.put(KEY, b"at first").unwrap();
+        drop(store);
+        let others = ["server", "writer"].map(|part| Other::start(part, &place));
+        let reader = options
+            .attach(&place.registry(), NAME, Access::ReadOnly)
+            .unwrap();
+        for mut other in others {
+            for (change, _) in CHANGES {
+                let before = reader.get(KEY).unwrap().map(|value| value.to_vec());
+                let (watch, bystander) = (watch(&reader, KEY), watch(&reader, b"not there"));
+                assert!(watch.is_unchanged(), "{policy:?}: before {change}");
+                assert_eq!(read(&watch), Some(before), "{policy:?}: before {change}");
+                assert!(bystander.is_unchanged());
+                other.does(change);
+                assert!(!watch.is_unchanged(), "{policy:?}: {change}");
+                assert_eq!(read(&watch), None, "{policy:?}: {change}");
+                let refused = watch.transaction(|t| t.put(KEY, b"reader"));
+                assert!(
+                    matches!(refused, Ok(None) | Err(WriteError::ReadOnly)),
+                    "{refused:?}"
+                );
+            }
+        }
+        let unchanged = watch(&reader, KEY);
+        let refused = unchanged.transaction(|t| t.put(KEY, b"reader"));
+        assert!(matches!(refused, Err(WriteError::ReadOnly)), "{refused:?}");
+        assert!(unchanged.is_unchanged());
+    }
+}
