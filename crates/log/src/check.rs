@@ -82,6 +82,22 @@ impl Core {
         let mut report = Report::default();
         self.check_segments(slot, &mut report);
         self.check_heads(slot, &mut report);
+        report.add(self.check_index(slot)?);
+        match self.arena.check() {
+            Ok(problems) => report
+                .problems
+                .extend(problems.iter().map(ToString::to_string)),
+            Err(error) => report.problem(error.to_string()),
+        }
+        report
+            .problems
+            .extend(self.participants.check().into_iter().map(|p| p.to_string()));
+        Ok(report)
+    }
+
+    /// The part of it that needs no look at the log but where the index leads there.
+    pub(crate) fn check_index(&self, slot: &Slot<'_>) -> Result<Report, WriteError> {
+        let mut report = Report::default();
         if let Some(what) = self.check_spaces(slot)? {
             report.problem(what);
         }
@@ -97,15 +113,6 @@ impl Core {
                 report.damage(checked)?;
             }
         }
-        match self.arena.check() {
-            Ok(problems) => report
-                .problems
-                .extend(problems.iter().map(ToString::to_string)),
-            Err(error) => report.problem(error.to_string()),
-        }
-        report
-            .problems
-            .extend(self.participants.check().into_iter().map(|p| p.to_string()));
         Ok(report)
     }
 

@@ -437,6 +437,11 @@ impl Tables {
         (roots..self.at + Geometry::HEADS_AT).contains(&loc.byte())
     }
 
+    /// The byte at which the header says which space is each database's.
+    pub fn spaces_at(&self) -> u64 {
+        self.at + std::mem::offset_of!(LogHeader, spaces) as u64
+    }
+
     #[inline]
     pub fn header(&self) -> &LogHeader {
         self.get(0)

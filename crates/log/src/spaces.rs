@@ -20,7 +20,7 @@
 //! noted, and a swap that is noted later waits for its pin.
 
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 use std::time::Duration;
 
 use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, SlotId, Word};
@@ -401,19 +401,37 @@ impl Core {
     /// What is wrong with the table, once no swap is under way.
     pub(crate) fn check_spaces(&self, slot: &Slot<'_>) -> Result<Option<String>, WriteError> {
         let _held = self.settle_swap(self.tables.header().swap.lock(slot)?);
+        let bytes = &self.tables.header().spaces;
+        let without = bytes.iter().position(|byte| byte.load(Relaxed) > SPACE);
+        Ok(match without {
+            Some(database) => Some(format!("database {database} has no space")),
+            None => self.shared_space(),
+        })
+    }
+
+    /// Two databases that have one space, if it can be seen that nobody swaps databases meanwhile. Takes no lock.
+    pub(crate) fn settled_shared_space(&self) -> Option<String> {
+        let standing = || {
+            // SYNC: pairs with the Release in `swap_databases`.
+            let swaps = self.tables.header().swaps.load(Acquire);
+            self.table().is_settled().then_some(swaps)
+        };
+        let before = standing()?;
+        let shared = self.shared_space()?;
+        fence(Acquire);
+        (standing() == Some(before)).then_some(shared)
+    }
+
+    fn shared_space(&self) -> Option<String> {
         let mut databases = [None; DATABASES];
         for database in 0..DATABASES as u8 {
-            let byte = self.tables.header().spaces[usize::from(database)].load(Relaxed);
-            let space = Space::of_byte(byte, database);
-            if byte > SPACE {
-                return Ok(Some(format!("database {database} has no space")));
-            }
+            let space = self.table().space_as_pinned(database);
             if let Some(other) = databases[space.index()].replace(database) {
-                return Ok(Some(format!(
+                return Some(format!(
                     "databases {other} and {database} both have space {space}"
-                )));
+                ));
             }
         }
-        Ok(None)
+        None
     }
 }

@@ -320,6 +320,7 @@ impl Builder {
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
         let core = Arc::new(self.core(mem, tables, arena, participants, topology)?);
+        core.look_at_roots()?;
         let maintainer = match self.maintainer && !core.read_only {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
             false => None,
@@ -531,6 +532,17 @@ impl LogStore {
     pub fn check(&self) -> Result<Report, WriteError> {
         let slot = self.core.writer()?;
         self.core.check(&slot)
+    }
+
+    /// [`check`](Self::check) of the index alone: that what it refers to is there, that all its memory is referred to, and that
+    /// each database holds as many records as it counts. Costs next to nothing where there are no records, however full
+    /// the log may be of what was removed.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_index(&self) -> Result<Report, WriteError> {
+        let slot = self.core.writer()?;
+        self.core.check_index(&slot)
     }
 
     /// Repairs what participants left that were killed, and takes their slots back; how many slots.

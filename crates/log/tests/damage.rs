@@ -21,7 +21,7 @@ use image::{
     Area, Change, DATABASES, Damage, FRAME, Image, KEYS, Memory, NOBODYS_LOCK, Op, Places,
     contents, inflict, key, operate, survive, value,
 };
-use mneme_log::{Decision, Expiry, LogStore, OpenError, WriteError};
+use mneme_log::{Decision, Expiry, LogStore, OpenError, ReadError, WriteError};
 
 /// A copy of the store, open.
 fn scene() -> (Memory, LogStore, &'static Places) {
@@ -336,6 +336,47 @@ fn a_header_with_another_geometry_or_seed_is_refused() {
         memory.set(at, old);
     }
     memory.open(2).unwrap();
+}
+
+/// Nothing is as bad as a damaged store that is taken for an empty one.
+#[test]
+fn a_store_whose_index_is_not_there_is_refused_and_reads_as_damaged_not_as_empty() {
+    let (memory, store, places) = scene();
+    let roots = places.roots();
+    let whole = memory.word(roots);
+    let nowhere = whole + FRAME / 8 * 20;
+    let spaces = places.spaces();
+    for (at, wrong) in [
+        // Memory that nobody wrote, a place outside of the region, another database's index.
+        (roots, nowhere),
+        (roots, 1 << 40),
+        (roots, memory.word(roots + 1)),
+        // Two databases with one space: database 1 has that of database 0.
+        (spaces, memory.word(spaces) ^ 0x100),
+    ] {
+        let right = memory.word(at);
+        memory.set(at, wrong);
+        let refused = memory.open(2).map(drop);
+        assert!(
+            matches!(refused, Err(OpenError::Corrupt(_))),
+            "word {at:#x} = {wrong:#x}: {refused:?}"
+        );
+        if at == roots {
+            let read = store.get(&key(1)).map(|value| value.is_some());
+            assert!(
+                matches!(read, Err(ReadError::Corrupt(_))),
+                "{wrong:#x}: {read:?}"
+            );
+        }
+        memory.set(at, right);
+        drop(memory.open(2).unwrap());
+    }
+    // A store may be without an index: it has none before the first record. Its memory tells.
+    memory.set(roots, 0);
+    let found = memory.open(2).unwrap().check_index().unwrap();
+    assert!(!found.is_sound());
+    memory.set(roots, whole);
+    assert_eq!(store.check_index().unwrap().problems, Vec::<String>::new());
 }
 
 #[test]

@@ -24,6 +24,8 @@ use crate::spaces::Space;
 
 /// Words before the first partition word: id, space.
 const ROOT_WORDS: u64 = 8;
+/// Looks at a root before damage is believed.
+const LOOKS: u32 = 3;
 /// The shard whose lock guards the roots.
 const ROOT_SHARD: u64 = 0;
 
@@ -108,8 +110,11 @@ impl Core {
 
     #[inline(always)]
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
-        let space = self.mem.words::<2>(loc)?[1].load(Relaxed);
-        if space < DATABASES as u64
+        let words = self.mem.words::<2>(loc)?;
+        let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
+        // Memory that nobody ever wrote is no index, though it would pass for an empty one.
+        if id != 0
+            && space < DATABASES as u64
             && let Some(root) = Root::new(loc, Space::new(space as u8))
         {
             Ok(root)
@@ -136,6 +141,33 @@ impl Core {
         Block {
             loc: root.loc(),
             units: self.root_units(),
+        }
+    }
+
+    /// That there is an index wherever the header names one, and that every database has a space of its own: a store
+    /// that is opened must not pass for one that holds less. Beside writers; costs a line for each index, and no place of
+    /// a thread.
+    pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
+        let header = self.tables.header();
+        for space in Space::all() {
+            let word = &header.roots[space.index()];
+            let mut looks = 0;
+            loop {
+                let before = word.load(Acquire);
+                let Err(corrupt) = self.root(space) else {
+                    break;
+                };
+                looks += 1;
+                // Without a pin it may have been dropped and freed in between, or the next one be there by now.
+                if word.load(Acquire) == before && looks >= LOOKS {
+                    return Err(corrupt);
+                }
+            }
+        }
+        let mut shared = (0..LOOKS).map_while(|_| self.settled_shared_space());
+        match shared.nth(LOOKS as usize - 1) {
+            Some(what) => Err(Corrupt::at(self.tables.spaces_at(), what)),
+            None => Ok(()),
         }
     }
 

@@ -263,7 +263,7 @@ impl Places {
         self.header + 13
     }
 
-    fn spaces(&self) -> usize {
+    pub fn spaces(&self) -> usize {
         self.roots() - 8
     }
 
