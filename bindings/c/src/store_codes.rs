@@ -107,6 +107,7 @@ impl Coded for AttachError {
 impl Coded for CreateError {
     fn code(&self) -> Code {
         match self {
+            Self::Halfway { .. } => Code::Busy,
             Self::Segment(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::Attach(error) => error.code(),

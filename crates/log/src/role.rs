@@ -35,14 +35,22 @@ impl std::fmt::Debug for ServerRole {
 #[derive(Debug, Error)]
 pub enum RoleError {
     /// Another opening does, perhaps of this process.
-    #[error("the store is being served by process {pid}; stop that server, or be a client of it")]
+    #[error("the store is being served by {}; stop that server, or be a client of it", named(*pid))]
     Taken {
-        /// Its process; 0 if that has begun or ended this very moment.
+        /// Its process; 0 if it begins or ends this very moment, or is not to be seen from here.
         pid: u32,
     },
     /// It cannot be found out.
     #[error(transparent)]
     Lease(#[from] LeaseError),
+}
+
+fn named(pid: u32) -> String {
+    match pid {
+        0 => "a process that begins or ends this very moment, or is not to be seen from here"
+            .to_owned(),
+        pid => format!("process {pid}"),
+    }
 }
 
 impl Core {

@@ -58,6 +58,15 @@ pub enum CreateError {
     /// The segment could not be made, or the name is taken.
     #[error(transparent)]
     Segment(mneme_space::CreateError),
+    /// A store of that name is being laid out anew, or its upgrade has been broken off, between two names.
+    #[error(
+        "the store `{name}` has two other names at the moment, `{name}.old` and, laid out anew, `{name}.upgrade`; if its upgrade \
+         was broken off, `mneme segment upgrade {name}` completes it"
+    )]
+    Halfway {
+        /// The name.
+        name: String,
+    },
     /// The store in it could not be.
     #[error("the store cannot be laid out: {0}")]
     Store(OpenError),
@@ -152,9 +161,32 @@ pub enum ServeError {
         /// What was asked for.
         asked: UpdatePolicy,
     },
+    /// It is another user's, who alone can serve it: a server keeps account of its starts beside it, and lets its
+    /// successor in there.
+    #[error(
+        "segment `{name}` belongs to user {owner}, who alone can serve it: start the server as that user, attach the segment \
+         as a local program, which its permissions may allow, or serve another segment"
+    )]
+    NotOwner {
+        /// The segment's name.
+        name: String,
+        /// Its owner.
+        owner: u32,
+    },
     /// The note of failed starts cannot be kept.
     #[error("the note of failed starts cannot be kept: {0}")]
     Note(#[from] NoteError),
+    /// It opens and counts no records, and is not just empty.
+    #[error(
+        "segment `{name}` counts no records, and is damaged: {problem}; `mneme segment check {name}` says more. After three \
+         such starts it is set aside under another name, and an empty one served"
+    )]
+    Damaged {
+        /// The segment's name.
+        name: String,
+        /// What is wrong with it first.
+        problem: String,
+    },
     /// The damaged store could not be set aside.
     #[error("the damaged segment `{name}` cannot be set aside: {source}")]
     Quarantine {

@@ -8,6 +8,7 @@ use mneme_sys::{Clock, Topology};
 
 use crate::error::{AttachError, CreateError};
 use crate::store::{CONTENTS, SharedStore};
+use crate::upgrade::is_halfway;
 
 /// Options of a store in a segment. What concerns its making is without effect where there is one already: the segment's
 /// own header rules then.
@@ -135,6 +136,11 @@ impl StoreOptions {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn make(&self, registry: &Registry, name: &str) -> Result<Segment, CreateError> {
+        if is_halfway(registry, name) {
+            return Err(CreateError::Halfway {
+                name: name.to_owned(),
+            });
+        }
         let four_times = self.capacity.saturating_mul(4);
         let max = self
             .max_capacity

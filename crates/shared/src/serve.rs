@@ -14,7 +14,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{Effects, GrowError, RoleError, ServerRole, SlotError, Told, UpdatePolicy};
+use mneme_log::{
+    DATABASES, Effects, GrowError, RoleError, ServerRole, SlotError, Told, UpdatePolicy,
+};
 use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
 use mneme_sys::{Clock, SystemClock};
 
@@ -126,7 +128,8 @@ impl Opening {
         let starts = turn(registry, name)?;
         let failed = starts.failed()?;
         mneme_sys::fault!("shared.serve.begun");
-        starts.begin(&self.withdrawal, failed)?;
+        let begun = starts.begin(&self.withdrawal, failed);
+        begun.map_err(|refused| not_noted(name, refused))?;
         mneme_sys::fault!("shared.serve.noted");
         // Those who were to check it did not live to say so.
         if failed >= GIVEN_UP_AFTER {
@@ -148,6 +151,10 @@ impl Opening {
             }
         };
         if failed < CHECKED_AFTER {
+            if let Some(problem) = lost(&store) {
+                let name = name.to_owned();
+                return Err(ServeError::Damaged { name, problem });
+            }
             return match self.serve(store, starts, Found::Attached) {
                 Ok(served) => Ok(Attached::Served(Box::new(served))),
                 Err(refused) => {
@@ -243,6 +250,19 @@ impl Opening {
     }
 }
 
+/// What is wrong with the index of a store that counts no record: it may be empty, or what leads to its records is lost.
+fn lost(store: &SharedStore) -> Option<String> {
+    let holds = |number| {
+        let database = store.database(number);
+        database.and_then(|database| database.try_len()).ok() != Some(0)
+    };
+    if (0..DATABASES).any(holds) {
+        return None;
+    }
+    // Whoever stands still in a store keeps nobody from serving it.
+    store.check_index().ok()?.problems.into_iter().next()
+}
+
 /// Whether the segment of that name, which does not open, is kept in memory.
 fn is_memory(registry: &Registry, name: &str) -> bool {
     Segment::described(registry, name).is_ok_and(|segment| segment.is_volatile())
@@ -250,19 +270,25 @@ fn is_memory(registry: &Registry, name: &str) -> bool {
 
 /// Takes the count of starts, before the store is touched.
 fn turn(registry: &Registry, name: &str) -> Result<Arc<Starts>, ServeError> {
-    let taken = patiently(|| Ok::<_, NoteError>(Starts::take(registry, name)?.ok_or(())))?;
-    taken.map(Arc::new).map_err(|()| {
-        // Who it is can be seen once it serves.
-        let store = SharedStore::attach(registry, name).ok();
-        let processes = store.map_or_else(Vec::new, |store| store.processes());
-        let server = processes.iter().find(|process| process.serves);
-        ServeError::Role {
-            name: name.to_owned(),
-            source: RoleError::Taken {
-                pid: server.map_or(0, |process| process.pid),
-            },
-        }
+    let taken = patiently(|| Ok::<_, NoteError>(Starts::take(registry, name)?.ok_or(())));
+    let taken = taken.map_err(|refused| not_noted(name, refused))?;
+    taken.map(Arc::new).map_err(|()| ServeError::Role {
+        name: name.to_owned(),
+        source: RoleError::Taken {
+            pid: Starts::holder(registry, name).unwrap_or(0),
+        },
     })
+}
+
+/// Why a start cannot be noted.
+fn not_noted(name: &str, refused: NoteError) -> ServeError {
+    match refused {
+        NoteError::NotOwner { owner } => ServeError::NotOwner {
+            name: name.to_owned(),
+            owner,
+        },
+        other => other.into(),
+    }
 }
 
 /// Asks until it is given, for a second at most: a server that has just been killed may take a moment to be gone.

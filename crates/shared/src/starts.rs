@@ -78,6 +78,11 @@ impl Starts {
         }))
     }
 
+    /// The process that has the note, or had it last.
+    pub(crate) fn holder(registry: &Registry, segment: &str) -> Option<u32> {
+        registry.note_holder(segment, NOTE)
+    }
+
     /// Starts that failed in a row. What cannot be read as a number counts as none.
     pub(crate) fn failed(&self) -> Result<u32, NoteError> {
         let text = match self.registry.note(&self.segment, NOTE) {

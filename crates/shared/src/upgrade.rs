@@ -86,7 +86,7 @@ impl StoreOptions {
     /// # Errors
     /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as `NAME.upgrade`.
     pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
-        let (new, old) = (format!("{name}.upgrade"), format!("{name}.old"));
+        let (new, old) = (new_of(name), old_of(name));
         // The longer of the two. One that is too long by itself is told so below.
         if let (Ok(_), Err(NameError::TooLong { len, max })) = (Name::new(name), Name::new(&new)) {
             return Err(UpgradeError::NameTooLong {
@@ -146,19 +146,31 @@ fn complete(
     new: &str,
     old: &str,
 ) -> Result<Option<Upgraded>, UpgradeError> {
-    let is_there = |name: &str| {
-        !matches!(
-            Segment::open(registry, name),
-            Err(OpenError::NotFound { .. })
-        )
-    };
-    if is_there(name) || !is_there(new) || !is_there(old) {
+    if !is_halfway(registry, name) {
         return Ok(None);
     }
     registry.rename_segment(new, name)?;
     let records = count(&SharedStore::attach(registry, name)?)?;
     let old = old.to_owned();
     Ok(Some(Upgraded { records, old }))
+}
+
+/// Whether a store has lost its name to an upgrade, which has not given it to the new one yet. Nobody else must take it.
+pub(crate) fn is_halfway(registry: &Registry, name: &str) -> bool {
+    let is_there = |name: &str| {
+        let opened = Segment::open(registry, name);
+        !matches!(opened, Err(OpenError::NotFound { .. }))
+    };
+    // In the order in which names come and go, or one that is changed meanwhile might be missed.
+    !is_there(name) && is_there(&new_of(name)) && is_there(&old_of(name))
+}
+
+fn new_of(name: &str) -> String {
+    format!("{name}.upgrade")
+}
+
+fn old_of(name: &str) -> String {
+    format!("{name}.old")
 }
 
 /// Records in all databases.

@@ -1,9 +1,11 @@
 //! Whoever writes beside an upgrade is not forgotten, and of two who begin to serve one does.
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
+use std::fs::File;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
-use mneme_shared::{Found, Opening, Registry, ServeError, StoreOptions};
+use mneme_shared::{CreateError, Found, Opening, Registry, ServeError, SharedStore, StoreOptions};
 
 const NAME: &str = "beside";
 
@@ -78,6 +80,86 @@ fn of_many_that_begin_at_once_one_serves_and_none_has_failed() {
 }
 
 #[test]
+fn who_comes_while_another_begins_is_told_its_process() {
+    let place = Place::new("begins");
+    let registry = place.registry();
+    // What a start holds before it has opened the store.
+    let hold = registry.hold_note(NAME, "starts").unwrap();
+    let refused = opening().open(&registry, NAME).map(drop).unwrap_err();
+    let words = format!("by process {};", std::process::id());
+    let told = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(told.contains(&words), "{told}");
+    drop(hold);
+    opening().open(&registry, NAME).map(drop).unwrap();
+    // Nobody else could hold it.
+    let lock = format!("segments/{NAME}/starts.lock");
+    let mode = place.0.join(lock).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// The old store has its other name already, the new one not yet the store's.
+#[test]
+fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
+    let place = Place::new("halfway");
+    let registry = place.registry();
+    drop(options().create(&registry, &format!("{NAME}.upgrade")));
+    registry
+        .rename_segment(NAME, &format!("{NAME}.old"))
+        .unwrap();
+    let refused = opening().open(&registry, NAME).map(drop);
+    assert!(
+        matches!(
+            refused,
+            Err(ServeError::Create(CreateError::Halfway { .. }))
+        ),
+        "{refused:?}"
+    );
+    let refused = options().open_or_create(&registry, NAME).map(drop);
+    assert!(
+        matches!(refused, Err(CreateError::Halfway { .. })),
+        "{refused:?}"
+    );
+    options().upgrade(&registry, NAME).unwrap();
+    let served = opening().open(&registry, NAME).unwrap();
+    assert_eq!(served.found(), &Found::Attached);
+}
+
+/// Records that nothing leads to are not served as none.
+#[test]
+fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
+    let place = Place::new("lost");
+    let registry = place.registry();
+    let store = SharedStore::attach(&registry, NAME).unwrap();
+    let data = store.segment().directory().join("data");
+    drop(store);
+    let mut bytes = vec![0; 1 << 20];
+    let file = File::options().read(true).write(true).open(data).unwrap();
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
+    // The word that says where database 0 has its index.
+    file.write_all_at(&[0; 8], header.unwrap() as u64 + 512)
+        .unwrap();
+    for _ in 0..3 {
+        let refused = opening().open(&registry, NAME).map(drop);
+        assert!(
+            matches!(refused, Err(ServeError::Damaged { .. })),
+            "{refused:?}"
+        );
+    }
+    let served = opening().open(&registry, NAME).unwrap();
+    let aside = format!("{NAME}.quarantine-1");
+    assert_eq!(served.found(), &Found::Replaced(aside));
+    served.put(b"k", b"v").unwrap();
+    drop(served);
+    // One that somebody has emptied is empty.
+    let served = opening().open(&registry, NAME).unwrap();
+    served.clear().unwrap();
+    drop(served);
+    let served = opening().open(&registry, NAME).unwrap();
+    assert_eq!(served.found(), &Found::Attached);
+}
+
+#[test]
 fn a_start_that_is_told_to_end_is_none_that_failed() {
     let place = Place::new("withdrawn");
     let registry = place.registry();
@@ -105,7 +187,7 @@ fn a_start_that_is_told_to_end_is_none_that_failed() {
 #[cfg(feature = "fault")]
 #[test]
 fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
-    use mneme_shared::{SharedStore, UpgradeError};
+    use mneme_shared::UpgradeError;
     use mneme_sys::fault::{self, Action};
 
     for point in ["made", "copied", "looked"] {

@@ -1,8 +1,12 @@
 //! Notes in a segment's directory: what those who use it want to find again beside it, for instance how often it made a
 //! server fail. They go with the segment when it is renamed or removed, and do not come along when it is cloned.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use mneme_sys::files;
 
 use crate::registry::lock::Lock;
 use crate::{FileError, Name, NameError, Registry, RegistryError};
@@ -16,6 +20,12 @@ pub enum NoteError {
     /// The file system refused something; there may be no such segment.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The segment is another user's, and notes are its owner's.
+    #[error("the segment belongs to user {owner}, who alone may keep notes beside it")]
+    NotOwner {
+        /// The owner.
+        owner: u32,
+    },
     /// It cannot be found out whether another has the note for itself.
     #[error(transparent)]
     Hold(#[from] RegistryError),
@@ -29,6 +39,22 @@ pub enum NoteError {
 pub struct NoteHold {
     _lock: Lock,
 }
+
+/// Why the file system refused something about a note at `path`: that of another user's segment says so.
+fn not_owned(path: &Path, refused: FileError) -> NoteError {
+    let owner = path.parent().and_then(|of| fs::metadata(of).ok());
+    match owner.map(|found| found.uid()) {
+        Some(owner)
+            if refused.source.kind() == ErrorKind::PermissionDenied && owner != files::user() =>
+        {
+            NoteError::NotOwner { owner }
+        }
+        _ => refused.into(),
+    }
+}
+
+/// Digits of a number of 32 bits.
+const LONGEST_PID: u64 = 10;
 
 impl std::fmt::Debug for NoteHold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,13 +85,14 @@ impl Registry {
         let Some(text) = text else {
             return match fs::remove_file(&path) {
                 Err(e) if e.kind() != ErrorKind::NotFound => {
-                    Err(FileError::at("remove", &path)(e).into())
+                    Err(not_owned(&path, FileError::at("remove", &path)(e)))
                 }
                 _ => Ok(()),
             };
         };
         let aside = path.with_extension("new");
-        fs::write(&aside, text).map_err(FileError::at("write", &aside))?;
+        let written = fs::write(&aside, text).map_err(FileError::at("write", &aside));
+        written.map_err(|refused| not_owned(&path, refused))?;
         fs::rename(&aside, &path).map_err(FileError::at("replace", &path))?;
         Ok(())
     }
@@ -76,11 +103,32 @@ impl Registry {
     /// There is no such segment, or it is another user's.
     pub fn hold_note(&self, segment: &str, note: &str) -> Result<Option<NoteHold>, NoteError> {
         let path = self.note_path(segment, note)?.with_extension("lock");
-        let lock = Lock::create(&path)?;
-        Ok(lock.map(|_lock| NoteHold { _lock }))
+        let mut options = File::options();
+        // Who may write the file may hold it.
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let mut file = files::open_plain(&path, options)
+            .map_err(|refused| not_owned(&path, FileError::at("create", &path)(refused)))?;
+        let Some(lock) = Lock::attempt(&path)? else {
+            return Ok(None);
+        };
+        // For those who are refused. Without it they are told less.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| write!(file, "{}", std::process::id()));
+        Ok(Some(NoteHold { _lock: lock }))
     }
 
-    fn note_path(&self, segment: &str, note: &str) -> Result<std::path::PathBuf, NameError> {
+    /// The process that has that note for itself, or had it last.
+    #[must_use]
+    pub fn note_holder(&self, segment: &str, note: &str) -> Option<u32> {
+        let path = self.note_path(segment, note).ok()?.with_extension("lock");
+        let file = files::open_plain(&path, File::options().read(true)).ok()?;
+        let mut text = String::new();
+        file.take(LONGEST_PID).read_to_string(&mut text).ok()?;
+        text.parse().ok()
+    }
+
+    fn note_path(&self, segment: &str, note: &str) -> Result<PathBuf, NameError> {
         let (segment, note) = (Name::new(segment)?, Name::new(note)?);
         let directory = self.segment_directory(&segment);
         Ok(directory.join(format!("{note}.note")))

@@ -1,0 +1,358 @@
+//! What the processes of a store are told where there is no more of something: memory, places, rights. Each is a typed
+//! error, nobody dies of it, and it passes when what is wanted is there again.
+#![cfg(all(target_os = "linux", not(miri)))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mneme_log::{OpenError, ReadError, SlotError, WriteError};
+use mneme_shared::{Access, AttachError, Opening, Registry, ServeError, SharedStore, StoreOptions};
+use mneme_space::RegistryOptions;
+
+/// A registry with its data beside it, gone with the test.
+struct Place {
+    root: PathBuf,
+    mounted: bool,
+}
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let root = format!("/dev/shm/mneme-edges-{test}-{}", std::process::id());
+        std::fs::create_dir(&root).unwrap();
+        let root = root.into();
+        let mounted = false;
+        Self { root, mounted }
+    }
+
+    /// The same on a tmpfs of so many MiB; `None` where none may be mounted.
+    fn of(test: &str, mib: usize) -> Option<Self> {
+        let mut place = Self::new(test);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]);
+        let status = mount.arg(&place.root).status();
+        place.mounted = status.is_ok_and(|status| status.success());
+        place.mounted.then_some(place)
+    }
+
+    fn registry(&self) -> Registry {
+        registry(&self.root)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.root).status();
+        }
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+fn registry(root: &Path) -> Registry {
+    let memory = root.join("memory");
+    std::fs::create_dir_all(&memory).unwrap();
+    let options = RegistryOptions {
+        shared_directory: Some(memory),
+        ..RegistryOptions::default()
+    };
+    Registry::open_with(root.join("registry"), &options).unwrap()
+}
+
+const NAME: &str = "s";
+const CHILD: &str = "MNEME_SHARED_EDGE";
+
+/// Another process, which does what it is for when it is told to, and says so.
+struct Other {
+    process: Child,
+    told: ChildStdin,
+    says: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(part: &str, place: &Place) -> Self {
+        let mut process = command(part, place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let told = process.stdin.take().unwrap();
+        let says = BufReader::new(process.stdout.take().unwrap());
+        Self {
+            process,
+            told,
+            says,
+        }
+    }
+
+    /// Waits for that word.
+    fn says(&mut self, word: &str) {
+        let mut line = String::new();
+        while line.trim_end() != word {
+            line.clear();
+            let read = self.says.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended before it said {word}");
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.told.write_all(b"\n").unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.told);
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+fn command(part: &str, place: &Place) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "another_process", "--nocapture"]);
+    command.env(CHILD, format!("{part} {}", place.root.display()));
+    command
+}
+
+fn say(word: &str) {
+    println!("\n{word}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn wait_to_go_on() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// Does nothing unless it was started as another process.
+#[test]
+fn another_process() {
+    let Ok(order) = std::env::var(CHILD) else {
+        return;
+    };
+    let (part, root) = order.split_once(' ').unwrap();
+    let registry = registry(Path::new(root));
+    let options = StoreOptions::new();
+    match part {
+        "fill" => {
+            let store = options.attach(&registry, NAME, Access::ReadWrite).unwrap();
+            fill_and_go_on(&store, std::process::id(), || {
+                say("full");
+                wait_to_go_on();
+            });
+        }
+        "stay" => {
+            let _store = SharedStore::attach_writable(&registry, NAME).unwrap();
+            say("here");
+            wait_to_go_on();
+        }
+        "serve" => {
+            let refused = Opening::default().open(&registry, NAME).map(drop);
+            assert!(
+                matches!(&refused, Err(ServeError::NotOwner { owner: 0, .. })),
+                "{refused:?}"
+            );
+            let store = SharedStore::attach(&registry, NAME).unwrap();
+            assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+            let refused = SharedStore::attach_writable(&registry, NAME).map(drop);
+            assert!(matches!(refused, Err(AttachError::Map(_))), "{refused:?}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Stores until there is no memory, and when `full` returns removes a half and stores a quarter.
+fn fill_and_go_on(store: &SharedStore, who: u32, full: impl FnOnce()) {
+    let key = |i: u32| [who.to_le_bytes(), i.to_le_bytes()].concat();
+    let value = [7; 10_000];
+    let mut stored = 0;
+    let refused = loop {
+        match store.put(&key(stored), &value) {
+            Ok(()) => stored += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(
+        matches!(refused, WriteError::OutOfMemory { .. }),
+        "{refused}"
+    );
+    full();
+    for i in 0..stored {
+        assert_eq!(store.get(&key(i)).unwrap().unwrap(), value);
+    }
+    for i in 0..stored / 2 {
+        assert!(store.remove(&key(i)).unwrap());
+    }
+    for i in 0..stored / 4 {
+        store.put(&key(i), &value).unwrap();
+    }
+}
+
+#[test]
+fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_who_write() {
+    let Some(place) = Place::of("full", 56) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let registry = place.registry();
+    // Many times what there is: only what is used is taken.
+    let opening = Opening {
+        options: StoreOptions::new().capacity(256 << 20),
+        ..Opening::default()
+    };
+    let served = opening.open(&registry, NAME).unwrap();
+    let mut others: Vec<Other> = (0..3).map(|_| Other::start("fill", &place)).collect();
+    fill_and_go_on(&served, 0, || {
+        others.iter_mut().for_each(|other| other.says("full"));
+        others.iter_mut().for_each(Other::go_on);
+    });
+    others.into_iter().for_each(Other::end);
+    assert!(served.stats().records > 1000);
+    let report = served.check().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+/// A small store that a test's own process has made.
+fn small(place: &Place) -> SharedStore {
+    let store = options().create(&place.registry(), NAME).unwrap();
+    store.put(b"k", b"v").unwrap();
+    store
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20).maintainer(false)
+}
+
+#[test]
+fn one_process_too_many_is_told_so_and_has_the_place_of_one_that_was_killed() {
+    const MOST: usize = 64;
+    let place = Place::new("processes");
+    let registry = place.registry();
+    let attach = |access| options().attach(&registry, NAME, access);
+    let mut here = vec![small(&place)];
+    let mut other = Other::start("stay", &place);
+    other.says("here");
+    here.extend((2..MOST).map(|_| attach(Access::ReadOnly).unwrap()));
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let refused = attach(access).map(drop);
+        assert!(
+            matches!(
+                refused,
+                Err(AttachError::Store(OpenError::Control(
+                    mneme_sync::OpenError::Attach(mneme_sync::AttachError::Full { max: 64 })
+                )))
+            ),
+            "{refused:?}"
+        );
+    }
+    // Nobody has suffered from it.
+    here[0].put(b"more", b"v").unwrap();
+    other.process.kill().unwrap();
+    other.process.wait().unwrap();
+    here.push(attach(Access::ReadWrite).unwrap());
+    assert_eq!(here[MOST - 1].get(b"k").unwrap().unwrap(), b"v");
+    here.truncate(1);
+    let again: Vec<_> = (1..MOST)
+        .map(|_| attach(Access::ReadOnly).unwrap())
+        .collect();
+    assert!(attach(Access::ReadOnly).is_err());
+    drop(again);
+    assert!(here[0].check().unwrap().is_sound());
+}
+
+#[test]
+fn one_thread_too_many_is_told_so_and_places_come_back() {
+    // Of 1,024 places four are kept for whoever repairs what the dead have left.
+    const MOST: usize = 1020;
+    let place = Place::new("threads");
+    let store = small(&place);
+    let reader = options()
+        .attach(&place.registry(), NAME, Access::ReadOnly)
+        .unwrap();
+    // Twice: what the first ones had is given back when they end. The main thread has a place since it has stored.
+    for round in 0..2 {
+        let (taken, done) = (Barrier::new(MOST), Barrier::new(MOST));
+        let refused = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for i in 1..MOST {
+                let (store, reader) = (&store, &reader);
+                let (taken, done, refused) = (&taken, &done, &refused);
+                let visit = move || {
+                    let store = if i % 2 == 0 { store } else { reader };
+                    let got = store.get(b"k");
+                    refused.fetch_add(usize::from(got.is_err()), Ordering::Relaxed);
+                    taken.wait();
+                    done.wait();
+                };
+                let thread = std::thread::Builder::new().stack_size(128 << 10);
+                thread.spawn_scoped(scope, visit).unwrap();
+            }
+            taken.wait();
+            let one_more = scope.spawn(|| (reader.get(b"k").map(drop), store.put(b"k", b"w")));
+            let (read, written) = one_more.join().unwrap();
+            assert!(
+                matches!(
+                    read,
+                    Err(ReadError::Slot(SlotError::TooManyThreads { max: 1024 }))
+                ),
+                "{read:?}"
+            );
+            assert!(
+                matches!(
+                    written,
+                    Err(WriteError::Slot(SlotError::TooManyThreads { .. }))
+                ),
+                "{written:?}"
+            );
+            // Who has a place goes on.
+            assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
+            done.wait();
+        });
+        assert_eq!(refused.into_inner(), 0, "round {round}");
+    }
+    assert!(store.check().unwrap().is_sound());
+}
+
+#[test]
+fn a_store_is_served_by_its_owner_alone_and_others_are_told() {
+    const NOBODY: u32 = 65_534;
+    if mneme_sys::files::user() != 0 {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let place = Place::new("owner");
+    drop(
+        options()
+            .mode(0o644)
+            .create(&place.registry(), NAME)
+            .map(|store| {
+                store.put(b"k", b"v").unwrap();
+            }),
+    );
+    let seen = |path: &str, mode| {
+        let path = place.root.join(path);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for directory in ["", "memory", "registry", "registry/segments"] {
+        seen(directory, 0o755);
+    }
+    seen("registry/registry", 0o644);
+    let mut command = command("serve", &place);
+    let output = match command.uid(NOBODY).gid(NOBODY).current_dir("/").output() {
+        Ok(output) => output,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            eprintln!("skipped: another user cannot run this test's binary");
+            return;
+        }
+        Err(other) => panic!("{other}"),
+    };
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+}
