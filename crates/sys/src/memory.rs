@@ -29,19 +29,38 @@ fn line_of(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Bytes that the control group allows, of either version; `None`: it does not limit memory.
+/// Where the groups of a version are, by which controller `/proc/self/cgroup` names this process' own, and which file of
+/// a group has its limit.
+const GROUPS: [(&str, &str, &str); 2] = [
+    ("sys/fs/cgroup", "", "memory.max"),
+    ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes"),
+];
+
+/// Bytes that the control group of this process allows, of either version, or one above it, whichever is least; `None`:
+/// none limits memory.
 #[must_use]
 pub fn memory_limit(root: &Path) -> Option<u64> {
-    let groups = [
-        "sys/fs/cgroup/memory.max",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ];
-    groups.iter().find_map(|path| {
-        fs::read_to_string(root.join(path))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+    let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let limits = GROUPS.iter().flat_map(|(mount, controller, file)| {
+        // A container that sees no groups but its own has its limit at their root, whatever its group is called outside.
+        let group = Path::new(group_of(&own, controller).unwrap_or_default());
+        let groups = group
+            .ancestors()
+            .map(move |group| root.join(mount).join(group));
+        groups.filter_map(move |group| fs::read_to_string(group.join(file)).ok())
+    });
+    limits.filter_map(|limit| limit.trim().parse().ok()).min()
+}
+
+/// The group that has this controller, relative to the root of all.
+fn group_of<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        controllers
+            .split(',')
+            .any(|one| one == controller)
+            .then(|| group.trim_start_matches('/'))
     })
 }
 
@@ -68,6 +87,7 @@ fn chosen(setting: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -78,6 +98,75 @@ mod tests {
         assert_eq!(line_of(text, "Mem"), None);
         assert_eq!(line_of("MemTotal: lots\n", "MemTotal"), None);
         assert!(total_memory() > 1 << 20);
+    }
+
+    /// A machine with these files, whose limit is to be this.
+    fn limited(test: &str, files: &[(&str, &str)], limit: Option<u64>) {
+        let root = format!("mneme-groups-{test}-{}", std::process::id());
+        let root = std::env::temp_dir().join(root);
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let found = memory_limit(&root);
+        let _ = fs::remove_dir_all(&root);
+        assert_eq!(found, limit, "{test}");
+    }
+
+    #[test]
+    fn the_least_limit_of_the_groups_that_one_is_in_counts() {
+        let own = ("proc/self/cgroup", "0::/system.slice/mneme.service\n");
+        let (above, service, other) = (
+            "sys/fs/cgroup/system.slice/memory.max",
+            "sys/fs/cgroup/system.slice/mneme.service/memory.max",
+            "sys/fs/cgroup/user.slice/memory.max",
+        );
+        limited("none", &[], None);
+        limited("free", &[own, (above, "max\n")], None);
+        limited(
+            "service",
+            &[own, (above, "900\n"), (service, "800\n"), (other, "1\n")],
+            Some(800),
+        );
+        limited(
+            "slice",
+            &[own, (above, "700\n"), (service, "max\n")],
+            Some(700),
+        );
+        let first = "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n";
+        limited(
+            "container of version 1",
+            &[
+                ("proc/self/cgroup", first),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "600\n"),
+            ],
+            Some(600),
+        );
+        limited(
+            "version 1",
+            &[
+                ("proc/self/cgroup", first),
+                (
+                    "sys/fs/cgroup/memory/memory.limit_in_bytes",
+                    "9223372036854771712\n",
+                ),
+                (
+                    "sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes",
+                    "500\n",
+                ),
+            ],
+            Some(500),
+        );
+        // What a container of version 2 sees.
+        limited(
+            "container",
+            &[
+                ("proc/self/cgroup", "0::/\n"),
+                ("sys/fs/cgroup/memory.max", "400\n"),
+            ],
+            Some(400),
+        );
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub enum Error {
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
     #[error("{0}")]
-    Registry(Box<dyn std::error::Error>),
+    Registry(#[source] Box<dyn std::error::Error>),
     #[error("the server of the segment was not taken over, and goes on: {0}")]
     Attach(#[from] AttachError),
     #[error("{0}")]
@@ -148,6 +148,15 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         true => None,
         false => segment(arguments.place, &arguments.segment, asked, memory)?,
     };
+    let there = mneme_sys::total_memory();
+    if place.is_some() && memory > there {
+        tracing::warn!(
+            "{} is more than the {} that this machine, or its control group, has: the kernel ends the server before the \
+             store is that full, and again whenever it stores more then",
+            size::show(memory),
+            size::show(there)
+        );
+    }
     let withdrawal = Withdrawal::default();
     let registry = place.as_ref().map(|(registry, _)| registry.clone());
     server = match place {
