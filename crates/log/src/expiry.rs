@@ -8,7 +8,7 @@
 //! A record has a word for its expiry if it was stored with one, or if its value is long: setting the
 //! expiry of such a record is one store under its bucket's lock, of another one a copy.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::Slot;
 
@@ -229,7 +229,12 @@ impl Core {
             new: None,
             ..change
         };
-        Ok(self.publish(slot, &pin, &change)? == Published::Absent)
+        let removed = self.publish(slot, &pin, &change)? == Published::Absent;
+        if removed {
+            // SYNC: pairs with nothing; a statistic.
+            self.tables.header().expired.fetch_add(1, Relaxed);
+        }
+        Ok(removed)
     }
 
     /// One round of the sweep; how many records it removed. If it meets damage it says so in the end:

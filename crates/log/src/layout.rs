@@ -83,7 +83,9 @@ pub(crate) struct LogHeader {
     pub swapping: AtomicU64,
     /// How often two databases were swapped.
     pub swaps: AtomicU64,
-    spare: [AtomicU64; 28],
+    /// Records that were removed because they had expired.
+    pub expired: AtomicU64,
+    spare: [AtomicU64; 27],
     /// Which space is each database's.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.

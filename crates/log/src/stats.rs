@@ -70,6 +70,9 @@ pub struct Stats {
     pub evicted: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
+    /// Records that the sweep or compaction removed because they had expired, since its creation. One whose key is stored
+    /// anew or removed before that is not among them.
+    pub expired: u64,
     /// The pages behind the region.
     pub pages: PageReport,
 }
@@ -95,6 +98,7 @@ impl Stats {
             condemned: 0,
             evicted: 0,
             evicted_bytes: 0,
+            expired: 0,
             pages: PageReport {
                 policy: PagePolicy::Small,
                 kind: PageKind::Small,
@@ -185,6 +189,7 @@ impl Core {
             condemned,
             evicted: self.tables.header().evicted.load(Relaxed),
             evicted_bytes: self.tables.header().evicted_bytes.load(Relaxed),
+            expired: self.tables.header().expired.load(Relaxed),
             pages: self.mem.region().pages(),
         }
     }

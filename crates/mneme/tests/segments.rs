@@ -14,11 +14,12 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::Registry;
 use common::serving::{self, Serving};
-use mneme_shared::SharedStore;
+use mneme_log::Expiry;
+use mneme_shared::{Evict, SharedStore, StoreOptions};
 
 const SMALL: [&str; 4] = ["--port", "0", "--memory", "64mb"];
 
@@ -111,6 +112,58 @@ fn local_programs_and_clients_have_the_same_records() {
         assert!(info.contains(field), "{field} is not in {info}");
     }
     drop((reader, writer));
+}
+
+/// A server that nobody asks anything maintains the store, and what it says of it holds for what others do.
+#[test]
+fn what_a_store_forgets_is_told_by_a_server_that_had_no_part_in_it() {
+    const EXPIRING: u32 = 1000;
+    let registry = Registry::new("segment", "forgets");
+    let place = mneme_space::Registry::open(&registry.root).unwrap();
+    let options = StoreOptions::new().capacity(64 << 20).maintainer(false);
+    let writer = options.create(&place, "default").unwrap();
+    let serving = Serving::start(serve(&registry, &[]));
+    let info = |field: &str| {
+        let mut client = serving.client();
+        client
+            .write_all(b"INFO memory stats keyspace\r\nQUIT\r\n")
+            .unwrap();
+        let mut info = String::new();
+        client.read_to_string(&mut info).unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix(field));
+        line.map(str::to_owned)
+    };
+    assert_eq!(info("maxmemory_policy:").unwrap(), "noeviction");
+    let soon = SystemTime::now() + Duration::from_millis(500);
+    let soon = soon.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    for i in 0..EXPIRING {
+        let expiry = Expiry::At(soon);
+        writer.put_until(&i.to_le_bytes(), b"v", expiry).unwrap();
+    }
+    wait_until("what has expired is swept", || writer.is_empty());
+    assert_eq!(info("expired_keys:").unwrap(), EXPIRING.to_string());
+    assert_eq!(info("db0:"), None);
+
+    writer.set_eviction(Evict::Lru).unwrap();
+    assert_eq!(info("maxmemory_policy:").unwrap(), "allkeys-lru");
+    for i in 0..100_000_u32 {
+        writer.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+    }
+    // The maintainer may be at it still.
+    let told = || {
+        let number = |field: &str| {
+            let value = info(field).unwrap();
+            let digits = value.split(',').next().unwrap();
+            digits.parse::<u64>().unwrap()
+        };
+        (number("evicted_keys:"), number("db0:keys="))
+    };
+    wait_until("the two numbers agree", || {
+        let (evicted, keys) = told();
+        evicted > 0 && evicted + keys == 100_000
+    });
+    asked(&serving, "CONFIG RESETSTAT\r\n", 5);
+    assert!(told().0 < 100_000 - told().1);
 }
 
 #[test]

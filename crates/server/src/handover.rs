@@ -69,7 +69,7 @@ pub enum HandoverError {
         source: io::Error,
     },
     /// The connection to it ended, or it did not answer in time.
-    #[error("the server did not hand over: {0}")]
+    #[error("the server did not hand over: {}", in_words(.0))]
     Broken(#[from] io::Error),
     /// It speaks otherwise.
     #[error("the server's answer makes no sense: {0:?}; is it of another version?")]
@@ -80,8 +80,7 @@ impl HandoverError {
     /// Whether the other side is there and has just not said its next word in time.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        let late = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
-        matches!(self, Self::Broken(error) if late.contains(&error.kind()))
+        matches!(self, Self::Broken(error) if is_late(error))
     }
 
     /// Whether the other side has ended the connection, as a process that ends does.
@@ -92,6 +91,18 @@ impl HandoverError {
             ErrorKind::ConnectionReset,
         ];
         matches!(self, Self::Broken(error) if gone.contains(&error.kind()))
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
+}
+
+/// What the system says, but for what it says of a wait that was long enough.
+fn in_words(error: &io::Error) -> String {
+    match is_late(error) {
+        true => "it did not say its next word in time; is it stopped, or busy with others who take over?".to_owned(),
+        false => error.to_string(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mio::Waker;
+use mneme_log::LogStore;
 use mneme_sys::Clock;
 
 use crate::backing::Backing;
@@ -44,9 +45,29 @@ pub(crate) struct Shared {
     /// Whether the start counts as one that has not failed.
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
-    forgotten: Mutex<Totals>,
+    reset: Mutex<(Totals, Forgotten)>,
     /// What local programs have done.
     pub heard: Mutex<Heard>,
+}
+
+/// Records that the store has let go of without being told to, whichever process did it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Forgotten {
+    /// For want of room.
+    pub evicted: u64,
+    /// For they had expired.
+    pub expired: u64,
+}
+
+impl Forgotten {
+    /// Since the store was made.
+    fn of(store: &LogStore) -> Self {
+        let stats = store.stats();
+        Self {
+            evicted: stats.evicted,
+            expired: stats.expired,
+        }
+    }
 }
 
 /// An I/O thread as the others see it.
@@ -86,6 +107,7 @@ impl Shared {
         };
         // Only a store in a segment has its starts counted.
         let settled = store.segment().is_none();
+        let before = Forgotten::of(&store);
         Self {
             store,
             settings,
@@ -100,7 +122,7 @@ impl Shared {
             listeners: Mutex::new(listeners),
             retired: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
-            forgotten: Mutex::default(),
+            reset: Mutex::new((Totals::default(), before)),
             heard: Mutex::default(),
         }
     }
@@ -143,21 +165,26 @@ impl Shared {
 
     /// What all threads have done since the start or the last `CONFIG RESETSTAT`.
     pub fn totals(&self) -> Totals {
-        self.all_time().since(
-            &self
-                .forgotten
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        self.all_time().since(&self.lock_reset().0)
+    }
+
+    /// What the store has forgotten since then.
+    pub fn forgotten(&self) -> Forgotten {
+        let (now, before) = (Forgotten::of(&self.store), self.lock_reset().1);
+        Forgotten {
+            evicted: now.evicted.saturating_sub(before.evicted),
+            expired: now.expired.saturating_sub(before.expired),
+        }
     }
 
     /// Begins the statistics anew.
     pub fn reset_totals(&self) {
-        *self
-            .forgotten
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = self.all_time();
+        *self.lock_reset() = (self.all_time(), Forgotten::of(&self.store));
         self.forget_heard();
+    }
+
+    fn lock_reset(&self) -> MutexGuard<'_, (Totals, Forgotten)> {
+        self.reset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all_time(&self) -> Totals {

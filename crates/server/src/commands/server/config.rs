@@ -3,7 +3,10 @@
 use crate::commands::help;
 use crate::commands::prelude::*;
 use crate::glob;
-use crate::settings::{self, Settings};
+use crate::settings;
+use crate::shared::Shared;
+
+use super::eviction;
 
 pub(super) static CONFIG: Command = Command {
     name: "config",
@@ -54,43 +57,49 @@ static HELP: Command = Command {
 };
 
 /// A parameter's name and its value.
-type Parameter = (&'static str, fn(&Settings) -> String);
+type Parameter = (&'static str, fn(&Shared) -> String);
 
 /// What can be asked for. Parameters of Redis that Mneme has no use for, but clients ask for, say so truthfully.
 const PARAMETERS: &[Parameter] = &[
     ("appendonly", |_| "no".into()),
     ("bind", |s| {
-        s.bind
+        s.settings
+            .bind
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>()
             .join(" ")
     }),
     ("client-output-buffer-limit", |s| {
-        format!("normal {} 0 0", s.output_limit)
+        format!("normal {} 0 0", s.settings.output_limit)
     }),
-    ("client-query-buffer-limit", |s| s.query_buffer.to_string()),
-    ("databases", |s| s.databases.to_string()),
-    ("io-threads", |s| s.threads.to_string()),
-    ("maxclients", |s| s.max_clients.to_string()),
-    ("maxmemory", |s| s.memory.to_string()),
-    ("maxmemory-policy", |_| "noeviction".into()),
-    ("port", |s| s.port.to_string()),
-    ("proto-max-bulk-len", |s| s.limits.bulk.to_string()),
+    ("client-query-buffer-limit", |s| {
+        s.settings.query_buffer.to_string()
+    }),
+    ("databases", |s| s.settings.databases.to_string()),
+    ("io-threads", |s| s.settings.threads.to_string()),
+    ("maxclients", |s| s.settings.max_clients.to_string()),
+    ("maxmemory", |s| s.store.stats().capacity.to_string()),
+    ("maxmemory-policy", |s| eviction(s).into()),
+    ("port", |s| s.settings.port.to_string()),
+    ("proto-max-bulk-len", |s| s.settings.limits.bulk.to_string()),
     ("protected-mode", |s| {
-        if s.protected_mode {
+        if s.settings.protected_mode {
             "yes".into()
         } else {
             "no".into()
         }
     }),
-    ("requirepass", |s| s.password.clone().unwrap_or_default()),
+    ("requirepass", |s| {
+        s.settings.password.clone().unwrap_or_default()
+    }),
     ("save", |_| String::new()),
     ("tcp-backlog", |_| settings::BACKLOG.to_string()),
     ("tcp-keepalive", |_| settings::KEEPALIVE_S.to_string()),
     ("timeout", |_| "0".into()),
     ("unixsocket", |s| {
-        s.unix_socket
+        s.settings
+            .unix_socket
             .as_ref()
             .map_or(String::new(), |p| p.display().to_string())
     }),
@@ -116,7 +125,7 @@ fn get(call: &mut Call<'_>) -> Outcome {
     call.reply.map(found.len());
     for (name, (_, value)) in found {
         call.reply.bulk(name);
-        call.reply.bulk(value(&call.server.settings).as_bytes());
+        call.reply.bulk(value(call.server).as_bytes());
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ use crate::commands::prelude::*;
 use crate::shared::Shared;
 use crate::version;
 
+use super::eviction;
+
 pub(super) static INFO: Command = Command {
     name: "info",
     summary: "Tells about the server and what it has done",
@@ -119,7 +121,7 @@ fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
         fields.add(name, bytes);
         fields.add(&format!("{name}_human"), human(bytes));
     }
-    fields.add("maxmemory_policy", "noeviction");
+    fields.add("maxmemory_policy", eviction(server));
     fields.add("mneme_index_bytes", stats.index_bytes);
     fields.add("mneme_stale_bytes", stats.stale_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
@@ -173,8 +175,9 @@ fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("total_net_input_bytes", totals.input);
     fields.add("total_net_output_bytes", totals.output);
     fields.add("rejected_connections", totals.rejected);
-    fields.add("expired_keys", 0);
-    fields.add("evicted_keys", 0);
+    let forgotten = server.forgotten();
+    fields.add("expired_keys", forgotten.expired);
+    fields.add("evicted_keys", forgotten.evicted);
     fields.add("keyspace_hits", totals.hits);
     fields.add("keyspace_misses", totals.misses);
     fields.add("total_error_replies", totals.errors);
