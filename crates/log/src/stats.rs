@@ -118,6 +118,15 @@ impl Core {
             .sum()
     }
 
+    /// Records that were evicted, and that had expired.
+    pub(crate) fn forgotten(&self) -> (u64, u64) {
+        if self.participants.is_forked() {
+            return (0, 0);
+        }
+        let header = self.tables.header();
+        (header.evicted.load(Relaxed), header.expired.load(Relaxed))
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         if self.participants.is_forked() {
             return Stats::unseen();

@@ -485,6 +485,16 @@ impl LogStore {
         self.core.records()
     }
 
+    /// Records that were forgotten for want of room, as [`Stats::evicted`], without the rest of it.
+    pub fn evicted(&self) -> u64 {
+        self.core.forgotten().0
+    }
+
+    /// Records that were removed because they had expired, as [`Stats::expired`], without the rest of it.
+    pub fn expired(&self) -> u64 {
+        self.core.forgotten().1
+    }
+
     /// The pages behind the region in this process, as [`Stats::pages`], without the rest of it. The system counts
     /// them: a millisecond a GiB in small pages.
     pub fn pages(&self) -> PageReport {

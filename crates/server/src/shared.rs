@@ -62,10 +62,9 @@ pub(crate) struct Forgotten {
 impl Forgotten {
     /// Since the store was made.
     fn of(store: &LogStore) -> Self {
-        let stats = store.stats();
         Self {
-            evicted: stats.evicted,
-            expired: stats.expired,
+            evicted: store.evicted(),
+            expired: store.expired(),
         }
     }
 }

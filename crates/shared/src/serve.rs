@@ -14,9 +14,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{
-    DATABASES, Effects, GrowError, RoleError, ServerRole, SlotError, Told, UpdatePolicy,
-};
+use mneme_log::{Effects, GrowError, RoleError, ServerRole, SlotError, Told, UpdatePolicy};
 use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
 use mneme_sys::{Clock, SystemClock};
 
@@ -252,11 +250,7 @@ impl Opening {
 
 /// What is wrong with the index of a store that counts no record: it may be empty, or what leads to its records is lost.
 fn lost(store: &SharedStore) -> Option<String> {
-    let holds = |number| {
-        let database = store.database(number);
-        database.and_then(|database| database.try_len()).ok() != Some(0)
-    };
-    if (0..DATABASES).any(holds) {
+    if store.records() > 0 {
         return None;
     }
     // Whoever stands still in a store keeps nobody from serving it.

@@ -79,7 +79,7 @@ const PARAMETERS: &[Parameter] = &[
     ("databases", |s| s.settings.databases.to_string()),
     ("io-threads", |s| s.settings.threads.to_string()),
     ("maxclients", |s| s.settings.max_clients.to_string()),
-    ("maxmemory", |s| s.store.stats().capacity.to_string()),
+    ("maxmemory", |s| s.store.capacity().to_string()),
     ("maxmemory-policy", |s| eviction(s).into()),
     ("port", |s| s.settings.port.to_string()),
     ("proto-max-bulk-len", |s| s.settings.limits.bulk.to_string()),
