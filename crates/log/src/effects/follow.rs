@@ -34,7 +34,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// #     Region::map(fd, Access::ReadWrite, r.max(), small).unwrap()
 /// # };
 /// # let open = || (again(&data), again(&control));
-/// # let alive = || Arc::new(OfdLiveness::new(control.duplicate_fd().expect("a memfd").unwrap()).unwrap());
+/// # let alive = || {
+/// #     let fd = control.duplicate_fd().expect("a memfd").unwrap();
+/// #     Arc::new(OfdLiveness::reopen(std::os::fd::AsFd::as_fd(&fd), 0).unwrap())
+/// # };
 /// # let builder = || LogStore::builder().maintainer(false);
 /// # let (d, c) = open();
 /// # let ours = builder().create_in(d, c, alive())?;
