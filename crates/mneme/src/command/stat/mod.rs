@@ -8,7 +8,9 @@ mod view;
 
 use std::error::Error;
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use mneme_sys::{Clock, SystemClock};
 
 use super::output;
 use client::Where;
@@ -39,11 +41,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// Asks and shows.
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut client = arguments.server.connect()?;
+    let clock = SystemClock;
     let is_drawn = std::io::stdout().is_terminal();
     let mut before: Option<Look> = None;
     for count in 0.. {
         let look = Look {
-            at: Instant::now(),
+            at_ns: clock.now_ns(),
             info: client.info()?,
         };
         if arguments.json {

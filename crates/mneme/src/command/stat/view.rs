@@ -1,14 +1,15 @@
 //! What `mneme stat` shows of the answers to `INFO`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::client::{Info, part};
 use crate::command::size;
 
 /// An answer, and when it came.
 pub struct Look {
-    pub at: Instant,
+    /// By a clock that never goes back.
+    pub at_ns: u64,
     pub info: Info,
 }
 
@@ -35,7 +36,7 @@ fn rate(name: &str, now: &Look, before: Option<&Look>) -> f64 {
         Some(before) => (
             // A counter that was reset begins anew.
             count.checked_sub(before.info.number(name)).unwrap_or(count),
-            now.at.duration_since(before.at).as_secs_f64(),
+            Duration::from_nanos(now.at_ns.saturating_sub(before.at_ns)).as_secs_f64(),
         ),
         None => (count, now.info.number("uptime_in_seconds") as f64),
     };
@@ -300,9 +301,8 @@ mod tests {
 
     #[test]
     fn rates_are_those_since_the_look_before() {
-        let begin = Instant::now();
         let look = |seconds: u64, commands: u64| Look {
-            at: begin + Duration::from_secs(seconds),
+            at_ns: seconds * 1_000_000_000,
             info: Info(
                 [
                     ("total_commands_processed", commands),
