@@ -283,7 +283,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    fn count(&self, found: bool) {
+    /// Counts a hit or a miss, for a command that reads by [`update`](Self::update).
+    pub fn count(&self, found: bool) {
         let count = if found {
             &self.counters.hits
         } else {

@@ -33,6 +33,7 @@ mod glob;
 mod handover;
 mod keyspace;
 mod listen;
+mod long_double;
 mod protection;
 mod queue;
 pub mod resp;

@@ -7,7 +7,7 @@ use crate::counters::Counters;
 use crate::keyspace::{Keyspace, Records};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::shared::Shared;
-use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
+use mneme_log::{BatchError, Decision, MAX_KEY, ReadError, Stored, WriteError};
 
 /// What a command's `run` gets.
 pub(crate) struct Call<'a> {
@@ -69,6 +69,25 @@ impl<'a> Call<'a> {
             .ok_or(Failure::NoSuchDatabase)
     }
 
+    /// Changes the key that is argument 1 by what is stored there, and replies with the value it had, or null. `decide`
+    /// may be called again, as in [`Keyspace::update`]. Counts a hit or a miss; whether it was a hit.
+    pub fn update_returning(
+        &mut self,
+        mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+    ) -> Result<bool, Failure> {
+        let (key, reply) = (self.args.at(1), &mut self.reply);
+        let position = reply.position();
+        let mut found = false;
+        self.keyspace.update(key, |old| {
+            found = old.is_some();
+            reply.truncate(position);
+            reply.value(old.map(|old| old.value));
+            decide(old)
+        })?;
+        self.keyspace.count(found);
+        Ok(found)
+    }
+
     /// Whether argument `index` is `word`, in any case.
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.args.at(index).eq_ignore_ascii_case(word.as_bytes())
@@ -82,6 +101,8 @@ pub(crate) enum Failure {
     Syntax,
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
+    #[error("ERR value is not a valid float")]
+    NotAFloat,
     #[error("ERR increment or decrement would overflow")]
     Overflow,
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]

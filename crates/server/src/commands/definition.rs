@@ -270,6 +270,8 @@ pub(crate) struct Argument {
     pub since: Option<&'static str>,
     pub optional: bool,
     pub multiple: bool,
+    /// Whether its token is repeated with it.
+    pub multiple_token: bool,
     /// Which of the command's key specifications finds it, if it is a key.
     pub key_spec: usize,
     pub arguments: &'static [Argument],
@@ -285,6 +287,7 @@ impl Argument {
             since: None,
             optional: false,
             multiple: false,
+            multiple_token: false,
             key_spec: 0,
             arguments: &[],
         }
@@ -353,6 +356,14 @@ impl Argument {
         Self {
             multiple: true,
             ..self
+        }
+    }
+
+    /// May be repeated, the token in front of it too.
+    pub const fn multiple_with_token(self) -> Self {
+        Self {
+            multiple_token: true,
+            ..self.multiple()
         }
     }
 }

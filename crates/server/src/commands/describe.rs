@@ -113,6 +113,7 @@ fn arguments(reply: &mut Reply<'_>, all: &[Argument]) {
         let flags = [
             (argument.optional, "optional"),
             (argument.multiple, "multiple"),
+            (argument.multiple_token, "multiple_token"),
         ];
         let flags = || {
             flags

@@ -82,9 +82,22 @@ impl KeySpec {
         }
     }
 
+    /// The first two arguments are keys.
+    pub const fn first_two(flags: &'static [KeyFlag]) -> Self {
+        Self::range(flags, 1, 1)
+    }
+
     /// All arguments are keys.
     pub const fn all(flags: &'static [KeyFlag]) -> Self {
         Self::range(flags, -1, 1)
+    }
+
+    /// All arguments from `index` on are keys.
+    pub const fn all_from(index: usize, flags: &'static [KeyFlag]) -> Self {
+        Self {
+            begin: Begin::Index(index),
+            ..Self::all(flags)
+        }
     }
 
     /// Every second argument is a key, beginning with the first.
@@ -120,7 +133,7 @@ impl KeySpec {
         let first = specs.next().unwrap_or_default();
         // Rules for neighbours make one range.
         specs.fold(first, |(first, last, step), next| {
-            if next == (last + 1, last + 1, 1) {
+            if next.0 == last + 1 && next.2 == 1 {
                 (first, next.1, step)
             } else {
                 (first, last, step)

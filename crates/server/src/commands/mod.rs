@@ -3,15 +3,18 @@
 //! To add one, copy a neighbour (`strings/get.rs` is the shortest), change what it says, and name it in its
 //! folder's `mod.rs`. There is no other place to register it.
 
+mod bits;
 mod call;
 mod connection;
 mod definition;
 mod describe;
 mod expiration;
+mod extend;
 mod generic;
 mod help;
 mod keys;
 mod lookup;
+mod range;
 mod scripting;
 mod server;
 mod strings;
@@ -34,6 +37,7 @@ pub(crate) mod prelude {
 fn all() -> Vec<&'static Command> {
     let mut commands = [
         strings::ALL,
+        bits::ALL,
         generic::ALL,
         connection::ALL,
         scripting::ALL,

@@ -38,6 +38,16 @@ pub fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// A place in a value, often near one of its ends; seldom none at all.
+pub fn position() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => (-40..40i64).prop_map(|n| n.to_string().into_bytes()),
+        3 => (-40_000..40_000i64).prop_map(|n| n.to_string().into_bytes()),
+        1 => proptest::sample::select(&["9223372036854775807", "-9223372036854775808", "-0", "x", ""][..])
+            .prop_map(|text| text.into()),
+    ]
+}
+
 /// One of `names`.
 pub fn name(names: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     proptest::sample::select(names).prop_map(|name| name.as_bytes().to_vec())

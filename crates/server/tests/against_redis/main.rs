@@ -5,6 +5,7 @@
     reason = "a test that panics fails"
 )]
 
+mod bits;
 #[path = "../common/mod.rs"]
 mod common;
 mod connection;
@@ -68,6 +69,7 @@ const TIMES: [&[u8]; 4] = [b"TTL", b"PTTL", b"EXPIRETIME", b"PEXPIRETIME"];
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => strings::command(),
+        4 => bits::command(),
         4 => keys::command(),
         2 => connection::command(),
         2 => transactions::command(),

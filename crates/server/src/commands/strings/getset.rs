@@ -23,11 +23,6 @@ pub(super) static GETSET: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let value = call.args.at(2);
-    let mut old_value = None;
-    call.keyspace.update(call.args.at(1), |old| {
-        old_value = old.map(|old| old.value.to_vec());
-        Decision::ReplaceUntil(value.to_vec(), Expiry::Never)
-    })?;
-    call.reply.value(old_value.as_deref());
+    call.update_returning(|_| Decision::ReplaceUntil(value.to_vec(), Expiry::Never))?;
     Ok(())
 }

@@ -1,41 +1,77 @@
-//! `MSET key value [key value ...]`: stores several values at one instant.
+//! `MSET`, `MSETNX key value [key value ...]`: store several values at one instant.
 
 use crate::commands::prelude::*;
+use crate::keyspace::Keyspace;
+use crate::resp::Arguments;
 use mneme_log::Expiry;
 
 pub(super) static MSET: Command = Command {
     name: "mset",
     summary: "Sets several keys to several values",
+    tips: &[
+        "request_policy:multi_shard",
+        "response_policy:all_succeeded",
+    ],
+    keys: &[KeySpec::pairs(&[KeyFlag::Overwrite, KeyFlag::Update])],
+    run: |call| {
+        let pairs = pairs(call, "mset")?;
+        call.keyspace
+            .atomically(|keyspace| put_all(keyspace, pairs))?;
+        call.reply.ok();
+        Ok(())
+    },
+    ..BOTH
+};
+
+pub(super) static MSETNX: Command = Command {
+    name: "msetnx",
+    summary: "Sets several keys to several values unless one of them has a value",
+    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
+    keys: &[KeySpec::pairs(&[KeyFlag::Overwrite, KeyFlag::Insert])],
+    run: |call| {
+        let pairs = pairs(call, "msetnx")?;
+        let stored = call.keyspace.atomically(|keyspace| {
+            for key in pairs.iter().step_by(2) {
+                if keyspace.expiry(key)?.is_some() {
+                    return Ok(false);
+                }
+            }
+            put_all(keyspace, pairs)?;
+            Ok(true)
+        })?;
+        call.reply.integer(i64::from(stored));
+        Ok(())
+    },
+    ..BOTH
+};
+
+const BOTH: Command = Command {
     since: "1.0.1",
     group: Group::String,
     complexity: "O(N) where N is the number of keys",
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom],
     categories: &[Category::String],
-    tips: &[
-        "request_policy:multi_shard",
-        "response_policy:all_succeeded",
-    ],
-    keys: &[KeySpec::pairs(&[KeyFlag::Overwrite, KeyFlag::Update])],
     arguments: &[Argument::block(
         "key_value",
         &[Argument::key("key"), Argument::new("value", Kind::String)],
     )
     .multiple()],
-    run,
     ..Command::BLANK
 };
 
-fn run(call: &mut Call<'_>) -> Outcome {
-    if call.args.len().is_multiple_of(2) {
-        return Err(Failure::WrongArity("mset"));
+/// The arguments, which are keys and values in turn.
+fn pairs<'a>(call: &Call<'a>, name: &'static str) -> Result<Arguments<'a>, Failure> {
+    let pairs = call.args.from(1);
+    if pairs.len().is_multiple_of(2) {
+        Ok(pairs)
+    } else {
+        Err(Failure::WrongArity(name))
     }
-    let args = call.args;
-    call.keyspace.atomically(|keyspace| {
-        (1..args.len())
-            .step_by(2)
-            .try_for_each(|key| keyspace.put(args.at(key), args.at(key + 1), Expiry::Never))
-    })?;
-    call.reply.ok();
-    Ok(())
+}
+
+fn put_all(keyspace: &mut Keyspace<'_>, pairs: Arguments<'_>) -> Outcome {
+    (0..pairs.len())
+        .step_by(2)
+        .try_for_each(|key| keyspace.put(pairs.at(key), pairs.at(key + 1), Expiry::Never))
 }

@@ -2,7 +2,7 @@
 
 use crate::commands::expiration::Notation;
 use crate::commands::prelude::*;
-use mneme_log::{Decision, Expiry, Updated};
+use mneme_log::{Decision, Expiry, Stored, Updated};
 
 pub(super) static SET: Command = Command {
     name: "set",
@@ -87,23 +87,18 @@ fn run(call: &mut Call<'_>) -> Outcome {
         call.reply.ok();
         return Ok(());
     }
-    let mut old_value = None;
-    let updated = call.keyspace.update(key, |old| {
-        if return_old {
-            old_value = old.map(|old| old.value.to_vec());
-        }
-        match (condition, old, expiry) {
-            (Condition::IfAbsent, Some(_), _) | (Condition::IfPresent, None, _) => Decision::Keep,
-            (_, _, Lifetime::Kept) => Decision::Replace(value.to_vec()),
-            (_, _, Lifetime::New(expiry)) => Decision::ReplaceUntil(value.to_vec(), expiry),
-        }
-    })?;
-    match (return_old, updated) {
-        (true, _) => call.reply.value(old_value.as_deref()),
-        (false, Updated::Kept | Updated::Absent) if condition != Condition::Always => {
-            call.reply.null()
-        }
-        (false, _) => call.reply.ok(),
+    let decide = |old: Option<Stored<'_>>| match (condition, old, expiry) {
+        (Condition::IfAbsent, Some(_), _) | (Condition::IfPresent, None, _) => Decision::Keep,
+        (_, _, Lifetime::Kept) => Decision::Replace(value.to_vec()),
+        (_, _, Lifetime::New(expiry)) => Decision::ReplaceUntil(value.to_vec(), expiry),
+    };
+    if return_old {
+        call.update_returning(decide)?;
+        return Ok(());
+    }
+    match call.keyspace.update(key, decide)? {
+        Updated::Kept | Updated::Absent if condition != Condition::Always => call.reply.null(),
+        _ => call.reply.ok(),
     }
     Ok(())
 }

@@ -1,0 +1,76 @@
+//! `BITPOS key bit [start [end [BYTE | BIT]]]`: where the first 0, or 1, is.
+
+use super::span::{UNIT, Unit, find};
+use crate::commands::prelude::*;
+use crate::commands::range::Ends;
+
+pub(super) static BITPOS: Command = Command {
+    name: "bitpos",
+    summary: "Finds the first bit that is 0, or 1, in the value of a key",
+    since: "2.8.7",
+    group: Group::Bitmap,
+    complexity: "O(N) where N is the length of the range",
+    arity: -3,
+    flags: &[Flag::Readonly],
+    categories: &[Category::Bitmap],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("bit", Kind::Integer),
+        Argument::block(
+            "index",
+            &[
+                Argument::new("start", Kind::Integer),
+                Argument::block("end_index", &[Argument::new("end", Kind::Integer), UNIT])
+                    .optional(),
+            ],
+        )
+        .optional(),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let bit = match call.integer(2)? {
+        0 => false,
+        1 => true,
+        _ => return Err(Failure::other("ERR The bit argument must be 1 or 0.")),
+    };
+    let range = range(call);
+    // Zeros follow a value, unless it has been said where the range ends.
+    let is_open = call.args.len() < 5;
+    let position = call.keyspace.read(call.args.at(1), |value| {
+        // Where there is no key, it does not matter what the range is.
+        let Some(value) = value else {
+            return Ok((!bit).then_some(0));
+        };
+        let (ends, unit) = range?;
+        let Some(bits) = unit.bits(ends, value.len()) else {
+            return Ok(None);
+        };
+        let behind = bits.end;
+        Ok::<_, Failure>(find(value, bits, bit).or((is_open && !bit).then_some(behind)))
+    })??;
+    call.reply
+        .integer(position.map_or(-1, |position| position as i64));
+    Ok(())
+}
+
+fn range(call: &Call<'_>) -> Result<(Ends, Unit), Failure> {
+    let arguments = call.args.len();
+    if arguments > 6 {
+        return Err(Failure::Syntax);
+    }
+    let (mut ends, mut unit) = (Ends::ALL, Unit::Byte);
+    if arguments > 3 {
+        ends.start = call.integer(3)?;
+    }
+    if arguments > 5 {
+        unit = Unit::parse(call, 5)?;
+    }
+    if arguments > 4 {
+        ends.end = call.integer(4)?;
+    }
+    Ok((ends, unit))
+}

@@ -1,0 +1,32 @@
+//! `GETBIT key offset`: one bit of a value.
+
+use crate::commands::prelude::*;
+
+pub(super) static GETBIT: Command = Command {
+    name: "getbit",
+    summary: "Returns a bit of the value of a key; those behind its end are 0",
+    since: "2.2.0",
+    group: Group::Bitmap,
+    arity: 3,
+    flags: &[Flag::Readonly, Flag::Fast],
+    categories: &[Category::Bitmap],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[Argument::key("key"), Argument::new("offset", Kind::Integer)],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let offset = call.bit_offset(2)?;
+    let bit = call.keyspace.read(call.args.at(1), |value| {
+        let byte = value.unwrap_or_default().get(offset / 8);
+        byte.is_some_and(|byte| byte & mask(offset) != 0)
+    })?;
+    call.reply.integer(i64::from(bit));
+    Ok(())
+}
+
+/// The bit at `offset` in its byte.
+pub(super) fn mask(offset: usize) -> u8 {
+    0x80 >> (offset % 8)
+}

@@ -1,0 +1,23 @@
+//! Offsets of bits, as commands are told them.
+
+use crate::commands::prelude::*;
+use crate::resp::parse_i64;
+
+impl Call<'_> {
+    /// Argument `index` as the offset of a bit: within the longest value that there may be.
+    pub(super) fn bit_offset(&self, index: usize) -> Result<usize, Failure> {
+        self.scaled_bit_offset(self.args.at(index), 1)
+    }
+
+    /// The offset that `text` says, in units of `width` bits.
+    pub(super) fn scaled_bit_offset(&self, text: &[u8], width: u32) -> Result<usize, Failure> {
+        let longest = self.server.settings.limits.bulk as usize;
+        parse_i64(text)
+            .and_then(|offset| offset.checked_mul(i64::from(width)))
+            .and_then(|offset| usize::try_from(offset).ok())
+            .filter(|offset| offset / 8 < longest)
+            .ok_or(Failure::other(
+                "ERR bit offset is not an integer or out of range",
+            ))
+    }
+}

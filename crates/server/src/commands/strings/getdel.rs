@@ -1,0 +1,27 @@
+//! `GETDEL key`: returns a value and removes it.
+
+use crate::commands::prelude::*;
+use mneme_log::Decision;
+
+pub(super) static GETDEL: Command = Command {
+    name: "getdel",
+    summary: "Returns the value of a key and removes the key",
+    since: "6.2.0",
+    group: Group::String,
+    arity: 2,
+    flags: &[Flag::Write, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Delete,
+    ])],
+    arguments: &[Argument::key("key")],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    call.update_returning(|_| Decision::Remove)?;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! `GETEX key [PERSIST | EX ...]`: returns a value and sets when it expires.
+
+use crate::commands::expiration::Notation;
+use crate::commands::prelude::*;
+use mneme_log::{Decision, Expiry};
+
+pub(super) static GETEX: Command = Command {
+    name: "getex",
+    summary: "Returns the value of a key and sets when it expires",
+    since: "6.2.0",
+    group: Group::String,
+    complexity: "O(1) without an option; with one O(N) where N is the length of the value, which is stored anew",
+    arity: -2,
+    flags: &[Flag::Write, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[
+        KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
+            .with_notes("RW and UPDATE because it changes the TTL"),
+    ],
+    arguments: &[
+        Argument::key("key"),
+        Argument::one_of(
+            "expiration",
+            &[
+                Argument::new("seconds", Kind::Integer).after("EX"),
+                Argument::new("milliseconds", Kind::Integer).after("PX"),
+                Argument::new("unix-time-seconds", Kind::UnixTime).after("EXAT"),
+                Argument::new("unix-time-milliseconds", Kind::UnixTime).after("PXAT"),
+                Argument::word("persist", "PERSIST"),
+            ],
+        )
+        .optional(),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+/// What becomes of the key's expiry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lifetime {
+    Kept,
+    Persistent,
+    /// As the argument at this position says.
+    Until(Notation, usize),
+}
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let expiry = match lifetime(call)? {
+        Lifetime::Kept => {
+            let (key, reply) = (call.args.at(1), &mut call.reply);
+            return call.keyspace.read(key, |value| reply.value(value));
+        }
+        Lifetime::Persistent => Ok(Expiry::Never),
+        Lifetime::Until(notation, index) => call.expiry(index, notation, "getex"),
+    };
+    let now_ms = call.server.wall_ms();
+    let found = call.update_returning(|old| match (old, &expiry) {
+        (Some(old), Ok(expiry)) if old.expiry != *expiry => match expiry {
+            Expiry::At(ms) if *ms <= now_ms => Decision::Remove,
+            expiry => Decision::ReplaceUntil(old.value.to_vec(), *expiry),
+        },
+        _ => Decision::Keep,
+    })?;
+    match expiry {
+        Err(failure) if found => Err(failure),
+        // Where there is no key, it does not matter that the time is none.
+        _ => Ok(()),
+    }
+}
+
+fn lifetime(call: &Call<'_>) -> Result<Lifetime, Failure> {
+    let mut lifetime = Lifetime::Kept;
+    let mut index = 2;
+    while index < call.args.len() {
+        // Redis allows an option twice, but not two that contradict each other.
+        if call.is(index, "PERSIST") && !matches!(lifetime, Lifetime::Until(..)) {
+            lifetime = Lifetime::Persistent;
+        } else if let Some(notation) = Notation::from_word(call.args.at(index))
+            && (lifetime == Lifetime::Kept
+                || matches!(lifetime, Lifetime::Until(earlier, _) if earlier == notation))
+            && index + 1 < call.args.len()
+        {
+            index += 1;
+            lifetime = Lifetime::Until(notation, index);
+        } else {
+            return Err(Failure::Syntax);
+        }
+        index += 1;
+    }
+    Ok(lifetime)
+}

@@ -1,0 +1,47 @@
+//! `INCRBYFLOAT key increment`: adds to a number that need not be whole.
+
+use crate::commands::prelude::*;
+use crate::long_double::{LongDouble, parse};
+use mneme_log::Decision;
+
+pub(super) static INCRBYFLOAT: Command = Command {
+    name: "incrbyfloat",
+    summary: "Adds to the floating-point number in a key, which is 0 if it is not there",
+    since: "2.6.0",
+    group: Group::String,
+    arity: 3,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Update,
+    ])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("increment", Kind::Double),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let increment = parse(call.args.at(2)).ok_or(Failure::NotAFloat)?;
+    let mut sum = Err(Failure::NotAFloat);
+    call.keyspace.update(call.args.at(1), |old| {
+        let value = old.map_or(Some(LongDouble::ZERO), |old| parse(old.value));
+        sum = match value.map(|value| value.plus(increment)) {
+            None => Err(Failure::NotAFloat),
+            Some(None) => Err(Failure::other(
+                "ERR increment would produce NaN or Infinity",
+            )),
+            Some(Some(sum)) => Ok(sum.to_text()),
+        };
+        match &sum {
+            Ok(sum) => Decision::Replace(sum.as_bytes().to_vec()),
+            Err(_) => Decision::Keep,
+        }
+    })?;
+    call.reply.bulk(sum?.as_bytes());
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]`: the longest common subsequence of two values.
+
+use super::subsequence::{Match, Subsequence};
+use crate::commands::prelude::*;
+
+pub(super) static LCS: Command = Command {
+    name: "lcs",
+    summary: "Finds the longest common subsequence of the values of two keys",
+    since: "7.0.0",
+    group: Group::String,
+    complexity: "O(N*M/64) where N and M are the lengths of the values",
+    arity: -3,
+    flags: &[Flag::Readonly],
+    categories: &[Category::String],
+    keys: &[KeySpec::first_two(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[
+        Argument::key("key1"),
+        Argument::key("key2"),
+        Argument::word("len", "LEN").optional(),
+        Argument::word("idx", "IDX").optional(),
+        Argument::new("len", Kind::Integer)
+            .after("MINMATCHLEN")
+            .optional(),
+        Argument::word("withmatchlen", "WITHMATCHLEN").optional(),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+#[derive(Default)]
+struct Options {
+    /// Reply with the length alone.
+    length: bool,
+    /// Reply with where the values match.
+    places: bool,
+    /// Matches shorter than this are left out.
+    shortest: i64,
+    with_lengths: bool,
+}
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let options = options(call)?;
+    let (first, second) = (call.args.at(1), call.args.at(2));
+    let (a, b) = call.keyspace.atomically(|keyspace| {
+        let mut copy = |key| keyspace.read(key, |value| value.unwrap_or_default().to_vec());
+        Ok((copy(first)?, copy(second)?))
+    })?;
+    // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is refused all the same.
+    let table = (a.len() as u128 + 1) * (b.len() as u128 + 1) * 4;
+    if table > u128::from(call.server.settings.limits.bulk) {
+        return Err(Failure::other(
+            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        ));
+    }
+    let found = Subsequence::find(&a, &b);
+    if options.places {
+        let mut matches: Vec<Match> = found.matches().collect();
+        matches.retain(|found| found.len as i64 >= options.shortest);
+        call.reply.map(2);
+        call.reply.bulk(b"matches");
+        call.reply.array(matches.len());
+        for found in matches {
+            call.reply.array(2 + usize::from(options.with_lengths));
+            for start in [found.in_a, found.in_b] {
+                call.reply.array(2);
+                call.reply.integer(start as i64);
+                call.reply.integer((start + found.len - 1) as i64);
+            }
+            if options.with_lengths {
+                call.reply.integer(found.len as i64);
+            }
+        }
+        call.reply.bulk(b"len");
+        call.reply.integer(found.len() as i64);
+    } else if options.length {
+        call.reply.integer(found.len() as i64);
+    } else {
+        call.reply.bulk(&found.bytes());
+    }
+    Ok(())
+}
+
+fn options(call: &Call<'_>) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    let mut index = 3;
+    while index < call.args.len() {
+        if call.is(index, "LEN") {
+            options.length = true;
+        } else if call.is(index, "IDX") {
+            options.places = true;
+        } else if call.is(index, "WITHMATCHLEN") {
+            options.with_lengths = true;
+        } else if call.is(index, "MINMATCHLEN") && index + 1 < call.args.len() {
+            index += 1;
+            options.shortest = call.integer(index)?;
+        } else {
+            return Err(Failure::Syntax);
+        }
+        index += 1;
+    }
+    if options.length && options.places {
+        return Err(Failure::other(
+            "ERR If you want both the length and indexes, please just use IDX.",
+        ));
+    }
+    Ok(options)
+}

@@ -1,0 +1,49 @@
+//! `SETRANGE key offset value`: overwrites a part of a value, with zeros in between where it is shorter.
+
+use crate::commands::extend::extended;
+use crate::commands::prelude::*;
+use mneme_log::Decision;
+
+pub(super) static SETRANGE: Command = Command {
+    name: "setrange",
+    summary: "Overwrites a part of the value of a key, creating the key if it is not there",
+    since: "2.2.0",
+    group: Group::String,
+    complexity: "O(N) where N is the length of the new value: a value is stored in one piece",
+    arity: 4,
+    flags: &[Flag::Write, Flag::DenyOom],
+    categories: &[Category::String],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("offset", Kind::Integer),
+        Argument::new("value", Kind::String),
+    ],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let offset = usize::try_from(call.integer(2)?)
+        .map_err(|_| Failure::other("ERR offset is out of range"))?;
+    let part = call.args.at(3);
+    let end = offset.saturating_add(part.len());
+    let too_long = !part.is_empty() && end > call.server.settings.limits.bulk as usize;
+    let mut len = 0;
+    call.keyspace.update(call.args.at(1), |old| {
+        let old = old.map_or(&b""[..], |old| old.value);
+        len = old.len();
+        if part.is_empty() || too_long {
+            return Decision::Keep;
+        }
+        let mut value = extended(old, end);
+        value[offset..end].copy_from_slice(part);
+        len = value.len();
+        Decision::Replace(value)
+    })?;
+    if too_long {
+        return Err(Failure::TooLong);
+    }
+    call.reply.integer(len as i64);
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The longest common subsequence of two byte strings: of those that are equally long, the one that Redis finds.
+//!
+//! The classic table of lengths is kept as bits, 64 cells a word: a row says where the length grows from one column to
+//! the next, and a row follows from the one above by a few operations on whole words. Hyyrö, "Bit-parallel
+//! LCS-length computation revisited" (2004). The way back through the table needs no more than these bits: where two
+//! bytes differ it goes up if the length grows there, for then it has come from above, and to the left otherwise.
+
+/// What two strings have in common.
+pub(super) struct Subsequence<'a> {
+    a: &'a [u8],
+    b: &'a [u8],
+    /// Words in a row.
+    width: usize,
+    /// A row for each byte of `a`. Bit `j` is 0 where the subsequence of `a` up to that byte and of `b` up to and with
+    /// byte `j` is longer than without that.
+    rows: Vec<u64>,
+    len: usize,
+}
+
+/// Bytes that follow each other in both strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Match {
+    /// Where they begin.
+    pub in_a: usize,
+    pub in_b: usize,
+    pub len: usize,
+}
+
+impl<'a> Subsequence<'a> {
+    /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step, and a word, for each
+    /// byte of `a`.
+    pub fn find(a: &'a [u8], b: &'a [u8]) -> Self {
+        let width = b.len().div_ceil(64);
+        let mut rows = Vec::with_capacity(a.len() * width);
+        let mut above = vec![u64::MAX; width];
+        // For each byte that `a` has: where in `b` it is.
+        let mut places: [Option<Box<[u64]>>; 256] = [const { None }; 256];
+        for &byte in a {
+            let places = places[usize::from(byte)].get_or_insert_with(|| places_of(byte, b));
+            let mut carry = false;
+            for (above, places) in above.iter_mut().zip(places) {
+                let both = *above & *places;
+                let (sum, first) = above.overflowing_add(both);
+                let (sum, second) = sum.overflowing_add(u64::from(carry));
+                carry = first || second;
+                *above = sum | (*above & !*places);
+            }
+            rows.extend_from_slice(&above);
+        }
+        let len = above.iter().map(|word| word.count_zeros() as usize).sum();
+        Self {
+            a,
+            b,
+            width,
+            rows,
+            len,
+        }
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len);
+        let mut pairs = self.matches().collect::<Vec<_>>();
+        pairs.reverse();
+        for found in pairs {
+            bytes.extend_from_slice(&self.a[found.in_a..][..found.len]);
+        }
+        bytes
+    }
+
+    /// Its parts that lie together in both strings, the last one first.
+    pub fn matches(&self) -> impl Iterator<Item = Match> {
+        let (mut i, mut j) = (self.a.len(), self.b.len());
+        std::iter::from_fn(move || {
+            let mut len = 0;
+            while i > 0 && j > 0 {
+                if self.a[i - 1] == self.b[j - 1] {
+                    (i, j, len) = (i - 1, j - 1, len + 1);
+                    continue;
+                }
+                let is_end = len > 0;
+                let found = Match {
+                    in_a: i,
+                    in_b: j,
+                    len,
+                };
+                if self.grows(i - 1, j - 1) {
+                    i -= 1;
+                } else {
+                    j -= 1;
+                }
+                if is_end {
+                    return Some(found);
+                }
+            }
+            (len > 0).then_some(Match {
+                in_a: i,
+                in_b: j,
+                len,
+            })
+        })
+    }
+
+    fn grows(&self, i: usize, j: usize) -> bool {
+        self.rows[i * self.width + j / 64] >> (j % 64) & 1 == 0
+    }
+}
+
+/// A bit for each byte of `b`: whether it is `byte`.
+fn places_of(byte: u8, b: &[u8]) -> Box<[u64]> {
+    b.chunks(64)
+        .map(|chunk| {
+            let bits = chunk.iter().enumerate();
+            bits.fold(0, |word, (at, other)| {
+                word | u64::from(*other == byte) << at
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// The way the table is usually built and followed.
+    fn by_table(a: &[u8], b: &[u8]) -> Vec<u8> {
+        let mut lengths = vec![vec![0; b.len() + 1]; a.len() + 1];
+        for i in 1..=a.len() {
+            for j in 1..=b.len() {
+                lengths[i][j] = if a[i - 1] == b[j - 1] {
+                    lengths[i - 1][j - 1] + 1
+                } else {
+                    lengths[i - 1][j].max(lengths[i][j - 1])
+                };
+            }
+        }
+        let (mut i, mut j, mut found) = (a.len(), b.len(), Vec::new());
+        while i > 0 && j > 0 {
+            if a[i - 1] == b[j - 1] {
+                (i, j) = (i - 1, j - 1);
+                found.push(a[i]);
+            } else if lengths[i - 1][j] > lengths[i][j - 1] {
+                i -= 1;
+            } else {
+                j -= 1;
+            }
+        }
+        found.reverse();
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_one_that_a_table_of_lengths_leads_to(
+            a in vec(0..4u8, 0..200),
+            b in vec(0..4u8, 0..200),
+        ) {
+            let (found, expected) = (Subsequence::find(&a, &b), by_table(&a, &b));
+            prop_assert_eq!(found.len(), expected.len());
+            prop_assert_eq!(found.bytes(), expected);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! C's `long double` as x86-64 has it, bit for bit: Redis computes and writes its floats in it, and 0.1 + 0.2 is to be
+//! 0.3 here as well.
+//!
+//! A significand of 64 bits, an exponent of 15, rounding to the nearest and to the even one of two; numbers are read
+//! as C's `strtold` reads them and written as its `printf` writes `%.17Lf`, less the zeros at the end. On aarch64
+//! Redis' own is another type with longer significands; there its last digits differ from these.
+
+mod natural;
+mod parse;
+
+use natural::Natural;
+pub(crate) use parse::parse;
+
+/// A number that is not NaN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LongDouble {
+    Finite(Finite),
+    /// Of either sign.
+    Infinite,
+}
+
+/// `significand` times 2^`exponent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Finite {
+    is_negative: bool,
+    /// Its highest bit is set, unless the number is zero or too small for that.
+    significand: u64,
+    exponent: i32,
+}
+
+/// Exponents of a significand of 64 bits.
+const LEAST_EXPONENT: i32 = -16_445;
+const GREATEST_EXPONENT: i32 = 16_320;
+
+/// Digits behind the point.
+const DECIMALS: u32 = 17;
+
+impl LongDouble {
+    pub const ZERO: Self = Self::Finite(Finite::ZERO);
+
+    /// The number next to `magnitude` times 2^`exponent`; `more`: plus something less than the magnitude's last bit.
+    fn rounded(is_negative: bool, magnitude: u128, exponent: i32, more: bool) -> Self {
+        let bits = 128 - magnitude.leading_zeros() as i32;
+        let mut rounded_exponent = (exponent + bits - 64).max(LEAST_EXPONENT);
+        let significand = match rounded_exponent - exponent {
+            // There is room for more bits than there are: what lies below the last one decides nothing.
+            left @ ..=0 => magnitude << left.unsigned_abs(),
+            right => round_half_even(magnitude, right.unsigned_abs(), more),
+        };
+        let significand = u64::try_from(significand).unwrap_or_else(|_| {
+            rounded_exponent += 1;
+            1 << 63
+        });
+        if significand == 0 {
+            rounded_exponent = LEAST_EXPONENT;
+        }
+        if rounded_exponent > GREATEST_EXPONENT {
+            return Self::Infinite;
+        }
+        Self::Finite(Finite {
+            is_negative,
+            significand,
+            exponent: rounded_exponent,
+        })
+    }
+
+    /// The sum, or `None` if it is not finite.
+    pub fn plus(self, other: Self) -> Option<Finite> {
+        let (Self::Finite(a), Self::Finite(b)) = (self, other) else {
+            return None;
+        };
+        match a.plus(b) {
+            Self::Finite(sum) => Some(sum),
+            Self::Infinite => None,
+        }
+    }
+}
+
+impl Finite {
+    const ZERO: Self = Self {
+        is_negative: false,
+        significand: 0,
+        exponent: LEAST_EXPONENT,
+    };
+
+    fn plus(self, other: Self) -> LongDouble {
+        // Significands of the same length have the order of the exponents; a shorter one has the least exponent.
+        let (a, b) = if (self.exponent, self.significand) >= (other.exponent, other.significand) {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        // Two bits of room above for the sum. Where the smaller number reaches further down than the magnitudes, it is
+        // shorter than the other by so much that it decides no more than the direction of rounding: its last bit there
+        // stands for all below.
+        const ROOM: u32 = 62;
+        let distance = (a.exponent - b.exponent).unsigned_abs();
+        let (larger, smaller) = (
+            u128::from(a.significand) << ROOM,
+            u128::from(b.significand) << ROOM,
+        );
+        let below = distance > ROOM
+            && (distance >= 128 && smaller != 0
+                || distance < 128 && smaller & ((1 << distance) - 1) != 0);
+        let smaller = smaller.checked_shr(distance).unwrap_or(0) | u128::from(below);
+        let magnitude = if a.is_negative == b.is_negative {
+            larger + smaller
+        } else {
+            larger - smaller
+        };
+        LongDouble::rounded(
+            a.is_negative && magnitude != 0,
+            magnitude,
+            a.exponent - ROOM as i32,
+            false,
+        )
+    }
+
+    /// As Redis writes it for people: no exponent, at most 17 decimals, no zeros at their end.
+    pub fn to_text(self) -> String {
+        let mut text = if self.exponent >= 0 {
+            Natural::from(self.significand)
+                .times_power_of_two(self.exponent.unsigned_abs())
+                .to_decimal()
+        } else {
+            // Less than 2^121, so that what is shifted further is nearer to 0 than to the last decimal.
+            const SCALE: u128 = 10u128.pow(DECIMALS);
+            let scaled = u128::from(self.significand) * SCALE;
+            let scaled = round_half_even(scaled, self.exponent.unsigned_abs(), false);
+            let (whole, decimals) = (scaled / SCALE, scaled % SCALE);
+            let text = format!("{whole}.{decimals:017}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        if self.is_negative && text != "0" {
+            text.insert(0, '-');
+        }
+        text
+    }
+}
+
+/// `magnitude`, and something less than 1 if there is `more`, divided by 2^`shift`, which is not 1.
+fn round_half_even(magnitude: u128, shift: u32, more: bool) -> u128 {
+    let Some(half) = 1u128.checked_shl(shift - 1) else {
+        return 0;
+    };
+    let whole = magnitude.checked_shr(shift).unwrap_or(0);
+    let rest = magnitude - whole.checked_shl(shift).unwrap_or(0);
+    let is_up = rest > half || rest == half && (more || whole & 1 == 1);
+    whole + u128::from(is_up)
+}
