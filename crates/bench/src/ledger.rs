@@ -42,6 +42,8 @@ pub enum Metric {
     Bandwidth,
     /// Nanoseconds an operation.
     Latency,
+    /// Nanoseconds of CPU time an operation.
+    Cpu,
     /// Bytes a record.
     Footprint,
     /// Seconds a GiB.
@@ -63,6 +65,7 @@ impl Metric {
             Metric::Throughput => "throughput",
             Metric::Bandwidth => "bandwidth",
             Metric::Latency => "latency",
+            Metric::Cpu => "CPU time",
             Metric::Footprint => "footprint",
             Metric::FirstTouch => "first touch",
             Metric::Overhead => "memory over data",
@@ -77,7 +80,7 @@ impl Metric {
         match self {
             Metric::Throughput => "Mops/s",
             Metric::Bandwidth => "GB/s",
-            Metric::Latency => "ns",
+            Metric::Latency | Metric::Cpu => "ns",
             Metric::Footprint => "B/record",
             Metric::FirstTouch => "s/GiB",
             Metric::Overhead => "B/B of data",

@@ -34,6 +34,7 @@ mod rounds;
 mod samtools;
 mod scratch;
 mod served;
+mod server;
 mod switch;
 mod systems;
 mod table;
@@ -103,6 +104,10 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
             prepare(common)?;
             (common, restart::run(common)?)
         }
+        Workload::Server(common) => {
+            prepare(common)?;
+            (common, server::run(common)?)
+        }
         Workload::Compaction(common) => {
             prepare(common)?;
             (common, compaction::run(common)?)
@@ -115,6 +120,7 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Attach(options) => return restart::attach_here(options),
         Workload::Client(options) => return redisjmp::client::live_here(options),
         Workload::Served(options) => return served::serve_here(options),
+        Workload::ServedMemory(options) => return served::serve_memory_here(options),
         Workload::Reside(options) => return reside::live_here(options),
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),

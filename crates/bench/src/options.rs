@@ -38,6 +38,8 @@ pub enum Workload {
     Switch(Common),
     /// Clients that attach a store, against clients of Redis and of our server on unix sockets: GET, SET and mixes.
     Redisjmp(Common),
+    /// Our server beside Redis and memcached: throughput, CPU time, latencies under load, memory, fragmentation.
+    Server(Common),
     /// From a server's start to its first reply, by the data there is, against Redis; what a crash costs, and attaching.
     Restart(Common),
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
@@ -54,6 +56,9 @@ pub enum Workload {
     /// Attaches a store once and says what that took (used by `restart`, in a process of its own).
     #[command(hide = true)]
     Attach(Attach),
+    /// Serves its own memory on a unix socket (used by `server`, in a process of its own).
+    #[command(hide = true)]
+    ServedMemory(ServedMemory),
     /// Serves a segment on a unix socket (used by `redisjmp` and `restart`, in a process of its own).
     #[command(hide = true)]
     Served(Served),
@@ -145,6 +150,17 @@ pub struct Served {
     pub segment: String,
     /// The socket.
     pub socket: PathBuf,
+}
+
+/// What memory is served where.
+#[derive(Debug, Clone, Args)]
+pub struct ServedMemory {
+    /// The socket.
+    pub socket: PathBuf,
+    /// I/O threads.
+    pub threads: usize,
+    /// Bytes for the data and everything about it.
+    pub memory: u64,
 }
 
 /// What `frag` understands besides.

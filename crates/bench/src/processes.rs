@@ -6,6 +6,7 @@
 use crate::error::BenchError;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::ops::RangeInclusive;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -116,13 +117,42 @@ impl Helper {
     }
 }
 
+/// Whether a program is on the PATH.
+pub fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 /// Keeps a process and its threads on the first CPU.
 ///
 /// # Errors
-/// The system's program for that is missing, or refuses.
+/// As [`keep_on`].
 pub fn keep_on_first_cpu(id: u32) -> Result<(), BenchError> {
+    keep_on(id, 0..=0)
+}
+
+/// Keeps a process and its threads on these CPUs.
+///
+/// # Errors
+/// The system's program for that is missing, or refuses.
+pub fn keep_on(id: u32, cpus: RangeInclusive<usize>) -> Result<(), BenchError> {
+    let cpus = format!("{}-{}", cpus.start(), cpus.end());
+    taskset(&["-a", "-c", "-p", &cpus, &id.to_string()])
+}
+
+/// Keeps the calling thread on this CPU, whatever its process' others do.
+///
+/// # Errors
+/// As [`keep_on`].
+pub fn keep_this_thread_on(cpu: usize) -> Result<(), BenchError> {
+    let this = std::fs::read_link("/proc/thread-self").map_err(failed)?;
+    let this = this.file_name().unwrap_or_default().to_string_lossy();
+    taskset(&["-c", "-p", &cpu.to_string(), &this])
+}
+
+fn taskset(words: &[&str]) -> Result<(), BenchError> {
     let mut command = Command::new("taskset");
-    command.args(["-a", "-c", "-p", "0", &id.to_string()]);
+    command.args(words);
     let output = command.output().map_err(failed)?;
     match output.status.success() {
         true => Ok(()),

@@ -4,6 +4,7 @@ use crate::error::BenchError;
 use mneme_space::{Registry, RegistryOptions, Segment, Space};
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where memory's files are.
 const MEMORY: &str = "/dev/shm";
@@ -87,6 +88,37 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// A directory for files of a run, such as sockets; removed when dropped.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// Makes one that nobody else has.
+    ///
+    /// # Errors
+    /// [`BenchError::File`].
+    pub fn new(name: &str) -> Result<Self, BenchError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mneme-bench-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(Self(path)),
+            Err(source) => Err(BenchError::File { path, source }),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Our server on a segment, in a process of its own, as `mneme serve` runs it.
+//! Our server in a process of its own, on a segment as `mneme serve` runs it, or on its own memory as `--private` does.
 
 use crate::error::BenchError;
 use crate::options;
 use crate::processes::Helper;
-use crate::scratch::space;
+use crate::scratch::{Directory, space};
 use mneme_server::{Opening, Registry, Server};
 use mneme_sys::{SysfsTopology, Topology};
 use signal_hook::consts::SIGTERM;
@@ -23,12 +23,29 @@ fn failed(what: impl ToString) -> BenchError {
 /// The segment cannot be served.
 pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
     let registry = Registry::open(&options.registry).map_err(space)?;
-    let mut signals = Signals::new([SIGTERM]).map_err(failed)?;
     let server = Server::builder()
         .bind([])
         .unix_socket(&options.socket)
         .threads(SysfsTopology::detect().cpus())
         .segment(registry, &options.segment, Opening::default());
+    serve(server)
+}
+
+/// Serves memory of this process, until the same.
+///
+/// # Errors
+/// There is not enough of it.
+pub fn serve_memory_here(options: &options::ServedMemory) -> Result<(), BenchError> {
+    let server = Server::builder()
+        .bind([])
+        .unix_socket(&options.socket)
+        .threads(options.threads)
+        .memory(options.memory);
+    serve(server)
+}
+
+fn serve(server: Server) -> Result<(), BenchError> {
+    let mut signals = Signals::new([SIGTERM]).map_err(failed)?;
     let running = server.start().map_err(failed)?;
     let stopper = running.stopper();
     std::thread::spawn(move || {
@@ -43,6 +60,42 @@ pub fn serve_here(options: &options::Served) -> Result<(), BenchError> {
         stopper.stop();
     });
     running.join().map(|_| ()).map_err(failed)
+}
+
+/// A server of ours on its own memory; killed when this is dropped.
+pub struct ServedMemory {
+    process: Helper,
+    directory: Directory,
+}
+
+impl ServedMemory {
+    /// Starts one with so many threads and bytes. It may not answer yet when this returns.
+    ///
+    /// # Errors
+    /// [`BenchError::Process`].
+    pub fn start(threads: usize, memory: u64) -> Result<Self, BenchError> {
+        let directory = Directory::new("served")?;
+        let (threads, memory) = (threads.to_string(), memory.to_string());
+        let socket = directory.path().join("socket");
+        let words = [
+            "served-memory".as_ref(),
+            socket.as_os_str(),
+            threads.as_ref(),
+            memory.as_ref(),
+        ];
+        let process = Helper::start(&words)?;
+        Ok(Self { process, directory })
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
 }
 
 /// A server of ours; killed when this is dropped.

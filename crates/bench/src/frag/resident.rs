@@ -8,6 +8,7 @@ use super::store::{Ours, Refusal};
 use crate::error::BenchError;
 use crate::machine::resident_bytes;
 use crate::options::Resident;
+use crate::systems::pipeline::Pipeline;
 use crate::systems::{Hash, hasher, redis::Redis};
 use crate::ycsb::footprint::told_by;
 use dashmap::DashMap;
@@ -145,34 +146,48 @@ impl Target for Map {
 /// # Errors
 /// [`BenchError::Server`].
 pub fn redis(churn: &Churn) -> Result<Residence, BenchError> {
-    let redis = Redis::start()?;
+    let mut redis = Redis::start()?;
     let before = redis.resident();
-    let longest = churn.pattern.first.max(churn.pattern.second);
-    let mut server = Server(redis, vec![0x5A; longest]);
-    let data = churn.run(&mut server)?;
+    let data = by_wire(churn, redis.pipeline())?;
     Ok(Residence {
-        resident: server.0.resident().saturating_sub(before),
+        resident: redis.resident().saturating_sub(before),
         data,
     })
 }
 
-struct Server(Redis, Vec<u8>);
+/// Runs the pattern on a server; bytes of keys and values that are there in the end.
+///
+/// # Errors
+/// [`BenchError::Server`].
+pub fn by_wire(churn: &Churn, pipeline: &mut Pipeline) -> Result<u64, BenchError> {
+    let longest = churn.pattern.first.max(churn.pattern.second);
+    churn.run(&mut Wire {
+        pipeline,
+        value: vec![0x5A; longest],
+    })
+}
 
-impl Target for Server {
+struct Wire<'a> {
+    pipeline: &'a mut Pipeline,
+    value: Vec<u8>,
+}
+
+impl Target for Wire<'_> {
     type Error = BenchError;
 
     fn put(&mut self, ids: &[u64], bytes: usize) -> Result<(), BenchError> {
         for &id in ids {
-            self.0.queue(&[b"SET", &key(id), &self.1[..bytes]]);
+            self.pipeline
+                .queue(&[b"SET", &key(id), &self.value[..bytes]]);
         }
-        self.0.flush(|_| {})
+        self.pipeline.flush(|_| {})
     }
 
     fn remove(&mut self, ids: &[u64]) -> Result<(), BenchError> {
         for &id in ids {
-            self.0.queue(&[b"DEL", &key(id)]);
+            self.pipeline.queue(&[b"DEL", &key(id)]);
         }
-        self.0.flush(|_| {})
+        self.pipeline.flush(|_| {})
     }
 }
 

@@ -6,9 +6,11 @@
 
 pub mod bare;
 mod dashmap;
+pub mod memcached;
 pub mod mneme;
 mod moka;
 mod papaya;
+pub mod pipeline;
 pub mod redis;
 mod scc;
 pub mod strings;

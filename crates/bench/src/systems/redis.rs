@@ -1,11 +1,12 @@
 //! A Redis server of our own: found on the PATH, on a socket in a directory of its own, stopped when dropped.
 
+use super::pipeline::Pipeline;
 use crate::error::BenchError;
-use std::io::{BufRead, BufReader, Write};
+use crate::processes::is_on_path;
+use crate::scratch::Directory;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The program.
@@ -20,16 +21,13 @@ const START: Duration = Duration::from_secs(10);
 /// A running server and a connection to it.
 pub struct Redis {
     server: Child,
-    directory: PathBuf,
-    connection: BufReader<UnixStream>,
-    request: Vec<u8>,
-    awaited: usize,
+    directory: Directory,
+    pipeline: Pipeline,
 }
 
 /// Whether the program is on the PATH.
 pub fn is_there() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(PROGRAM).is_file())
+    is_on_path(PROGRAM)
 }
 
 fn failed(what: impl ToString) -> BenchError {
@@ -45,38 +43,26 @@ impl Redis {
     /// # Errors
     /// [`BenchError::Server`].
     pub fn start() -> Result<Self, BenchError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mneme-bench-redis-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).map_err(failed)?;
-        let socket = directory.join(SOCKET);
+        let directory = Directory::new("redis")?;
+        let socket = directory.path().join(SOCKET);
         let server = Command::new(PROGRAM)
             .args(["--port", "0", "--save", "", "--appendonly", "no"])
             .arg("--unixsocket")
             .arg(&socket)
             .arg("--dir")
-            .arg(&directory)
+            .arg(directory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        let mut server = match server {
-            Ok(server) => server,
-            Err(error) => {
-                let _ = std::fs::remove_dir_all(&directory);
-                return Err(failed(error));
-            }
-        };
+        let mut server = server.map_err(failed)?;
         match connect(&socket, &mut server) {
             Ok(connection) => Ok(Self {
                 server,
                 directory,
-                connection: BufReader::new(connection),
-                request: Vec::new(),
-                awaited: 0,
+                pipeline: Pipeline::new(connection),
             }),
             Err(error) => {
-                stop(&mut server, &directory);
+                stop(&mut server);
                 Err(error)
             }
         }
@@ -89,40 +75,25 @@ impl Redis {
 
     /// Where it listens.
     pub fn socket(&self) -> PathBuf {
-        self.directory.join(SOCKET)
+        self.directory.path().join(SOCKET)
     }
 
-    /// Queues a command.
+    /// The connection to it.
+    pub fn pipeline(&mut self) -> &mut Pipeline {
+        &mut self.pipeline
+    }
+
+    /// Queues a command; see [`Pipeline::queue`].
     pub fn queue(&mut self, words: &[&[u8]]) {
-        // Writing to a vector does not fail.
-        let _ = write!(self.request, "*{}\r\n", words.len());
-        for word in words {
-            let _ = write!(self.request, "${}\r\n", word.len());
-            self.request.extend_from_slice(word);
-            self.request.extend_from_slice(b"\r\n");
-        }
-        self.awaited += 1;
+        self.pipeline.queue(words);
     }
 
-    /// Sends what is queued and reads as many replies; `each` gets every reply's first line, without its end.
+    /// Sends what is queued and reads as many replies; see [`Pipeline::flush`].
     ///
     /// # Errors
     /// [`BenchError::Server`], also for an error reply.
-    pub fn flush(&mut self, mut each: impl FnMut(&str)) -> Result<(), BenchError> {
-        let sent = self.connection.get_mut().write_all(&self.request);
-        sent.map_err(failed)?;
-        self.request.clear();
-        let mut line = String::new();
-        for _ in 0..std::mem::take(&mut self.awaited) {
-            line.clear();
-            self.connection.read_line(&mut line).map_err(failed)?;
-            let reply = line.trim_end();
-            if reply.is_empty() || reply.starts_with('-') {
-                return Err(failed(format!("it replied `{reply}`")));
-            }
-            each(reply);
-        }
-        Ok(())
+    pub fn flush(&mut self, each: impl FnMut(&str)) -> Result<(), BenchError> {
+        self.pipeline.flush(each)
     }
 
     /// Resident bytes of its process.
@@ -145,16 +116,15 @@ fn connect(socket: &Path, server: &mut Child) -> Result<UnixStream, BenchError> 
     }
 }
 
-fn stop(server: &mut Child, directory: &Path) {
+fn stop(server: &mut Child) {
     // Nothing of it is wanted any more, and nobody could act on a failure.
     let _ = server.kill();
     let _ = server.wait();
-    let _ = std::fs::remove_dir_all(directory);
 }
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        stop(&mut self.server, &self.directory);
+        stop(&mut self.server);
     }
 }
 
@@ -176,7 +146,7 @@ mod tests {
         assert!(redis.resident() > 1 << 20);
         redis.queue(&[b"NONSENSE"]);
         assert!(redis.flush(|_| {}).is_err());
-        let directory = redis.directory.clone();
+        let directory = redis.directory.path().to_owned();
         drop(redis);
         assert!(!directory.exists());
     }

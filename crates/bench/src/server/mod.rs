@@ -1,0 +1,460 @@
+//! `server`: ours beside Redis and memcached, over unix sockets: throughput and what it costs in CPU time, latencies
+//! while something goes on, memory, and what fragmentation leaves.
+//!
+//! All servers keep their data in memory of their own and write nothing to disk; ours serves as `mneme serve --private`
+//! does. Keys have 16 bytes. The load is one thread of this program, kept on the last CPU; servers are kept on the first,
+//! or the first two with a thread more (Redis executes on one thread anyway). What is missing is said to be.
+//!
+//! - *throughput* (see `throughput.rs`): GET and SET of 100 B values, uniform over all records, by 32 connections with one
+//!   request under way each (*plain*) or 32 (*pipelined*). Read *server CPU* first: nanoseconds of CPU time an operation
+//!   costs the server, which is what a server on its own CPU is bounded by. The rate is bounded by the load as well, whose
+//!   CPU time stands beside it: where that is the larger one, the rates say how fast the load is. With two CPUs of a
+//!   machine that has two, server and load share them; the goal for two CPUs is therefore judged by CPU time, as what the
+//!   server would do with both.
+//! - *latencies* (see `tails.rs`): nanoseconds from when a request was due until its reply was read, at half of what the
+//!   slower server does at most, while the data set rests, is filled, expires, is overwritten in a full store. *Load away*
+//!   is the longest that the load itself did not run: a maximum of no more than that is the machine's.
+//! - *memory* (see `memory.rs`): bytes resident a record, by size of its value; and over keys and values after the patterns of
+//!   `frag`. A sensible operator gives a store what its data need at 0.85 live, and so do we: record and index entry take 40 B
+//!   beside key and value; for the patterns it has 1.5 times their keys and values. Redis and memcached have no bound that
+//!   matters.
+//!
+//! `go-ycsb` is another's load with the same peers; this program says whether it is there and leaves it to you.
+
+mod generator;
+mod memory;
+mod protocol;
+mod servers;
+mod tails;
+mod throughput;
+
+use crate::error::BenchError;
+use crate::figure::Bars;
+use crate::frag::pattern::{PATTERNS, Pattern};
+use crate::goals::Goal;
+use crate::latency::{PERCENTILES, percentile_case};
+use crate::ledger::{Ledger, Metric, Summary};
+use crate::machine::Machine;
+use crate::options::Common;
+use crate::processes::{is_on_path, keep_this_thread_on};
+use crate::progress;
+use crate::report::Report;
+use crate::rounds::Span;
+use crate::table::{Table, figure};
+use mneme_log::MIN_CAPACITY;
+use mneme_sys::{SysfsTopology, Topology};
+use serde_json::{Map, json};
+use servers::{MEMCACHED, OURS, REDIS, SYSTEMS, present};
+use std::path::Path;
+use std::time::Duration;
+use tails::{WEATHERS, Weather};
+use throughput::{CONNECTIONS, Case, DEPTH, VALUE};
+
+/// Bytes that a record takes beside key and value, its index entry included.
+const RECORD: u64 = 40;
+
+/// Memory for so many records of ours, as a sensible operator would give it: 0.85 of it live.
+fn memory_for(records: u64, value: u64) -> u64 {
+    let each = protocol::KEY_BYTES as u64 + value + RECORD;
+    (records * each * 100 / 85).max(MIN_CAPACITY)
+}
+
+struct Scale {
+    throughput: throughput::Scale,
+    tails: tails::Scale,
+    /// Records by size of their values.
+    records: fn(usize) -> u32,
+    patterns: &'static [Pattern],
+    /// Bytes of keys and values of a pattern.
+    data: fn(&Pattern) -> u64,
+    rounds: usize,
+}
+
+impl Scale {
+    fn of(options: &Common) -> Self {
+        let quick = options.quick;
+        let milliseconds =
+            |quick_one, full| Duration::from_millis(if quick { quick_one } else { full });
+        Self {
+            throughput: throughput::Scale {
+                records: if quick { 200_000 } else { 1_000_000 },
+                span: Span {
+                    warm_up: milliseconds(5, 100),
+                    timed: milliseconds(20, 500),
+                },
+                cpus: cpus().min(2),
+            },
+            tails: tails::Scale {
+                // Fewer would not fill the smallest store.
+                records: if quick { 400_000 } else { 1_000_000 },
+                span: milliseconds(60, 4000),
+            },
+            records: match quick {
+                true => |value| {
+                    if value == VALUE { 1_000_000 } else { 100_000 }
+                },
+                false => |value| {
+                    if value == VALUE {
+                        20_000_000
+                    } else {
+                        2_000_000
+                    }
+                },
+            },
+            patterns: &PATTERNS,
+            data: match quick {
+                true => |pattern| match pattern.first {
+                    ..100_000 => 48 << 20,
+                    // Of less, log segments would leave too much unused.
+                    _ => 1 << 30,
+                },
+                false => |pattern| {
+                    if pattern.first < 100 {
+                        256 << 20
+                    } else {
+                        1 << 30
+                    }
+                },
+            },
+            rounds: options.rounds,
+        }
+    }
+
+    /// What a progress bar counts.
+    fn steps(&self) -> usize {
+        let rounds = self.rounds * (1 + WEATHERS.len());
+        rounds + memory::VALUES.len() + self.patterns.len()
+    }
+}
+
+/// CPUs there are.
+fn cpus() -> usize {
+    SysfsTopology::detect().cpus()
+}
+
+/// Has a thread that is kept on the last CPU do something.
+fn on_load_cpu<T: Send>(
+    work: impl FnOnce() -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            keep_this_thread_on(cpus() - 1)?;
+            work()
+        });
+        match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// A server that does not start, refuses, or mixes up records; a file that cannot be written.
+pub fn run(options: &Common) -> Result<Report, BenchError> {
+    let machine = Machine::here();
+    println!("{machine}\n");
+    run_at(&Scale::of(options), options, machine)
+}
+
+fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, BenchError> {
+    let mut ledger = Ledger::default();
+    let bar = progress::bar(scale.steps());
+    let (rounds, seed) = (scale.rounds, options.seed);
+    throughput::run(&scale.throughput, rounds, seed, &bar, &mut ledger)?;
+    let rate = half_load(&ledger);
+    tails::run(&scale.tails, rate, rounds, seed, &bar, &mut ledger)?;
+    memory::sizes(scale.records, &bar, &mut ledger)?;
+    let mut notes = notes();
+    notes.extend(memory::patterns(
+        scale.patterns,
+        scale.data,
+        seed,
+        &bar,
+        &mut ledger,
+    )?);
+    bar.finish_and_clear();
+    print_throughput(scale, &ledger);
+    print_tails(&ledger, rate);
+    print_memory(scale, &ledger);
+    if let Some(directory) = &options.svg {
+        draw(scale, &ledger, directory)?;
+    }
+    let params = Map::from_iter([
+        ("quick".to_owned(), json!(options.quick)),
+        ("key_bytes".to_owned(), json!(protocol::KEY_BYTES)),
+        ("value_bytes".to_owned(), json!(VALUE)),
+        ("connections".to_owned(), json!(CONNECTIONS)),
+        ("pipeline".to_owned(), json!(DEPTH)),
+        ("records".to_owned(), json!(scale.throughput.records)),
+        ("half_load".to_owned(), json!(rate)),
+        ("memory_records".to_owned(), json!((scale.records)(VALUE))),
+        ("seed".to_owned(), json!(seed)),
+    ]);
+    Ok(Report {
+        bench: "server",
+        machine,
+        params,
+        goals: goals(scale, &ledger),
+        ledger,
+        notes,
+    })
+}
+
+fn notes() -> Vec<String> {
+    let here = present();
+    let missing = [(REDIS, "redis-server"), (MEMCACHED, "memcached")];
+    let missing = missing
+        .into_iter()
+        .filter(|(system, _)| !here.contains(system));
+    let mut notes: Vec<_> = missing
+        .map(|(system, program)| format!("{system} is missing: no {program} on the PATH"))
+        .collect();
+    if cpus() < 3 {
+        notes.push(
+            "with so few CPUs the load takes part of the server's where that has two".to_owned(),
+        );
+    }
+    notes.push(match is_on_path("go-ycsb") {
+        true => "go-ycsb is there; it is not run from here".to_owned(),
+        false => "go-ycsb is missing (go install github.com/pingcap/go-ycsb/cmd/go-ycsb@v1.0.1)"
+            .to_owned(),
+    });
+    notes
+}
+
+/// Half of what the slower of ours and Redis does at most, plain, on one CPU, in requests a second.
+fn half_load(ledger: &Ledger) -> f64 {
+    let mut slowest = f64::INFINITY;
+    for system in [OURS, REDIS] {
+        for case in Case::all(1).filter(|case| case.depth == 1) {
+            if let Some(rate) = Summary::of(ledger.values(system, &case.to_string())) {
+                slowest = slowest.min(rate.median);
+            }
+        }
+    }
+    slowest * 1e6 / 2.0
+}
+
+fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for case in Case::all(1) {
+        let cpu = case.server();
+        if case.depth == 1 {
+            let ratios = ledger.ratios((OURS, &cpu), (REDIS, &cpu));
+            let text = format!("{case}: server CPU an operation / redis");
+            goals.push(Goal::at_most(text, 1.0, ratios));
+            continue;
+        }
+        for peer in [REDIS, MEMCACHED] {
+            let ratios = ledger.ratios((peer, &cpu), (OURS, &cpu));
+            let text = format!("{case}: operations a CPU second of the server / {peer}");
+            goals.push(Goal::at_least(text, 2.0, ratios));
+            let name = case.to_string();
+            let ratios = ledger.ratios((OURS, &name), (peer, &name));
+            goals.push(Goal::at_least(
+                format!("{case}: throughput / {peer}"),
+                2.0,
+                ratios,
+            ));
+        }
+    }
+    for one in Case::all(1).filter(|case| case.depth > 1) {
+        let two = Case { cpus: 2, ..one };
+        let ratios = ledger.ratios((OURS, &one.server()), (OURS, &two.server()));
+        let text = format!("{two}: twice the operations a CPU second / one CPU");
+        let ratios = ratios.into_iter().map(|ratio| 2.0 * ratio).collect();
+        goals.push(Goal::at_least(text, 1.7, ratios));
+    }
+    let idle = percentile_case(Weather::Idle.name(), "p99.9");
+    for weather in WEATHERS {
+        let case = percentile_case(weather.name(), "p99.9");
+        let ratios = ledger.ratios((OURS, &case), (REDIS, &idle));
+        let text = format!("{case} at half load / idle redis'");
+        goals.push(Goal::at_most(text, 1.5, ratios));
+    }
+    for weather in WEATHERS {
+        let case = percentile_case(weather.name(), "max");
+        let longest = ledger.values(OURS, &case).iter().map(|max| max / 1e6);
+        goals.push(Goal::at_most(format!("{case}, ms"), 5.0, longest.collect()));
+    }
+    for value in memory::VALUES {
+        let case = memory::size(value);
+        let ratios = ledger.ratios((OURS, &case), (REDIS, &case));
+        goals.push(Goal::at_most(
+            format!("{case}: resident / redis"),
+            0.75,
+            ratios,
+        ));
+    }
+    goals.push(Goal::at_most(
+        "resident after a pattern / redis, on redis' worst",
+        0.5,
+        on_worst(scale, ledger),
+    ));
+    goals
+}
+
+/// Our memory over Redis' after the pattern that leaves Redis the most.
+fn on_worst(scale: &Scale, ledger: &Ledger) -> Vec<f64> {
+    let cases = scale.patterns.iter().map(memory::left);
+    let left = |case: &String| ledger.values(REDIS, case).first().copied().unwrap_or(0.0);
+    let worst = cases.max_by(|a, b| left(a).total_cmp(&left(b)));
+    worst.map_or_else(Vec::new, |case| {
+        ledger.ratios((OURS, &case), (REDIS, &case))
+    })
+}
+
+/// The median of a case, and in brackets ours over a peer's.
+fn cell(ledger: &Ledger, system: &str, case: &str, unit: f64) -> String {
+    let Some(value) = Summary::of(ledger.values(system, case)) else {
+        return "-".to_owned();
+    };
+    let value = figure(value.median / unit);
+    match Summary::of(&ledger.ratios((OURS, case), (system, case))) {
+        Some(ratio) if system != OURS => format!("{value} ({})", figure(ratio.median)),
+        _ => value,
+    }
+}
+
+fn print_throughput(scale: &Scale, ledger: &Ledger) {
+    let print = |what: &str, unit: f64, case: &dyn Fn(Case) -> String| {
+        println!("{what}; in brackets ours over theirs");
+        let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
+        for of in Case::all(scale.throughput.cpus) {
+            let cells = SYSTEMS.map(|system| cell(ledger, system, &case(of), unit));
+            table.row([of.to_string()].into_iter().chain(cells));
+        }
+        println!("{table}");
+    };
+    print("thousand operations a second", 1e-3, &|case| {
+        case.to_string()
+    });
+    print("server CPU, ns an operation", 1.0, &Case::server);
+    print("client CPU, ns an operation", 1.0, &Case::client);
+}
+
+fn print_tails(ledger: &Ledger, rate: f64) {
+    let rate = figure(rate / 1e3);
+    println!("microseconds at {rate} thousand requests a second; in brackets ours over theirs");
+    let head = PERCENTILES.map(|(name, _)| name);
+    let head = ["system", "while"]
+        .into_iter()
+        .chain(head)
+        .chain(["load away"]);
+    let mut table = Table::new(head);
+    for weather in WEATHERS {
+        for system in [OURS, REDIS] {
+            let cases = PERCENTILES.map(|(name, _)| percentile_case(weather.name(), name));
+            let cases = cases.into_iter().chain([weather.away()]);
+            let cells = cases.map(|case| cell(ledger, system, &case, 1e3));
+            let names = [system, weather.name()].map(str::to_owned);
+            table.row(names.into_iter().chain(cells));
+        }
+    }
+    println!("{table}");
+}
+
+fn print_memory(scale: &Scale, ledger: &Ledger) {
+    println!("bytes resident a record of 16 B keys; in brackets ours over theirs");
+    let mut table = Table::new(["values"].into_iter().chain(SYSTEMS));
+    for value in memory::VALUES {
+        let cells = SYSTEMS.map(|system| cell(ledger, system, &memory::size(value), 1.0));
+        let name = format!("{value} B, {} records", (scale.records)(value));
+        table.row([name].into_iter().chain(cells));
+    }
+    println!("{table}");
+    println!(
+        "bytes resident over keys and values after each pattern; in brackets ours over theirs"
+    );
+    let mut table = Table::new(["pattern", OURS, REDIS]);
+    for pattern in scale.patterns {
+        let cells = [OURS, REDIS].map(|system| cell(ledger, system, &memory::left(pattern), 1.0));
+        table.row([pattern.name.to_owned()].into_iter().chain(cells));
+    }
+    println!("{table}");
+}
+
+fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
+    let bars = |title: &str, metric: Metric, cases: Vec<(String, String)>| Bars {
+        title: title.to_owned(),
+        unit: metric.unit().to_owned(),
+        systems: SYSTEMS.map(str::to_owned).to_vec(),
+        groups: cases
+            .into_iter()
+            .map(|(name, case)| {
+                let bars = SYSTEMS.map(|system| Summary::of(ledger.values(system, &case)));
+                (name, bars.to_vec())
+            })
+            .collect(),
+    };
+    let cases = Case::all(scale.throughput.cpus);
+    let costs = cases
+        .map(|case| (case.to_string(), case.server()))
+        .collect();
+    bars("CPU time of the server an operation", Metric::Cpu, costs)
+        .write(&directory.join("server-cpu.svg"))?;
+    let sizes = memory::VALUES.map(|value| (format!("{value} B"), memory::size(value)));
+    bars("Resident bytes a record", Metric::Footprint, sizes.to_vec())
+        .write(&directory.join("server-memory.svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::common;
+    use crate::report::tests::assert_well_formed;
+
+    #[test]
+    fn a_tiny_run_measures_everything() {
+        let scale = Scale {
+            throughput: throughput::Scale {
+                records: 2000,
+                span: Span {
+                    warm_up: Duration::ZERO,
+                    timed: Duration::from_millis(2),
+                },
+                cpus: cpus().min(2),
+            },
+            tails: tails::Scale {
+                records: 2000,
+                span: Duration::from_millis(5),
+            },
+            records: |_| 2000,
+            patterns: &PATTERNS[..2],
+            data: |_| 4 << 20,
+            rounds: 2,
+        };
+        let report = run_at(&scale, &common(), Machine::here()).unwrap();
+        let sizes = memory::VALUES.map(memory::size);
+        let sizes: Vec<_> = sizes.iter().map(String::as_str).collect();
+        assert_well_formed(&report, &sizes);
+        let ledger = &report.ledger;
+        for system in present() {
+            for case in Case::all(scale.throughput.cpus) {
+                let rates = ledger.values(system, &case.to_string());
+                assert!(rates.len() == 2 && rates[0] > 0.0, "{system}, {case}");
+                assert!(
+                    ledger.values(system, &case.server())[0] > 0.0,
+                    "{system}, {case}"
+                );
+            }
+            assert!(
+                ledger.values(system, &memory::size(1000))[0] > 1000.0,
+                "{system}"
+            );
+            if system != MEMCACHED {
+                for weather in WEATHERS {
+                    let case = percentile_case(weather.name(), "p99.9");
+                    assert_eq!(ledger.values(system, &case).len(), 2, "{system}, {case}");
+                }
+            }
+        }
+        if present() == SYSTEMS {
+            let unmeasured = report.goals.iter().filter(|goal| goal.met().is_none());
+            let unmeasured: Vec<_> = unmeasured.map(|goal| &goal.text).collect();
+            assert!(unmeasured.is_empty() || cpus() < 2, "{unmeasured:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The servers that are compared: started on a unix socket each, kept on some CPUs, their CPU time and memory read.
+
+use super::generator::Generator;
+use super::protocol::{Dialect, Protocol};
+use crate::error::BenchError;
+use crate::machine::resident_bytes_of;
+use crate::processes::keep_on;
+use crate::served::ServedMemory;
+use crate::systems::memcached::{self, Memcached};
+use crate::systems::redis::{self, Redis};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Ours, in tables.
+pub const OURS: &str = "mneme";
+/// Redis, in tables.
+pub const REDIS: &str = "redis";
+/// memcached, in tables.
+pub const MEMCACHED: &str = "memcached";
+/// All, ours first.
+pub const SYSTEMS: [&str; 3] = [OURS, REDIS, MEMCACHED];
+
+/// A running server; ended when this is dropped.
+pub enum Server {
+    /// Ours, on memory of its process.
+    Ours(ServedMemory),
+    /// Redis.
+    Redis(Redis),
+    /// memcached.
+    Memcached(Memcached),
+}
+
+/// Those of all that are on this machine.
+pub fn present() -> Vec<&'static str> {
+    let is_there = |system: &&str| match *system {
+        REDIS => redis::is_there(),
+        MEMCACHED => memcached::is_there(),
+        _ => true,
+    };
+    SYSTEMS.into_iter().filter(is_there).collect()
+}
+
+impl Server {
+    /// Starts one. `threads` are those of ours and memcached; Redis has one for commands. `memory` is what ours may take;
+    /// the others are not bounded by it.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(system: &str, threads: usize, memory: u64) -> Result<Self, BenchError> {
+        Ok(match system {
+            REDIS => Self::Redis(Redis::start()?),
+            MEMCACHED => Self::Memcached(Memcached::start(threads, 2 * memory)?),
+            _ => Self::Ours(ServedMemory::start(threads, memory)?),
+        })
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        match self {
+            Self::Ours(server) => server.id(),
+            Self::Redis(server) => server.id(),
+            Self::Memcached(server) => server.id(),
+        }
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        match self {
+            Self::Ours(server) => server.socket(),
+            Self::Redis(server) => server.socket(),
+            Self::Memcached(server) => server.socket(),
+        }
+    }
+
+    /// Connections to it, for values of `value` bytes.
+    ///
+    /// # Errors
+    /// It does not listen for long.
+    pub fn connect(&self, value: usize, connections: usize) -> Result<Generator, BenchError> {
+        let protocol = match self {
+            Self::Memcached(_) => Protocol::Memcached,
+            Self::Ours(_) | Self::Redis(_) => Protocol::Resp,
+        };
+        Generator::connect(&self.socket(), Dialect::new(protocol, value), connections)
+    }
+
+    /// Keeps all its threads on the first `cpus` CPUs.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn keep_on(&self, cpus: usize) -> Result<(), BenchError> {
+        keep_on(self.id(), 0..=cpus - 1)
+    }
+
+    /// CPU time of all its threads until now.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn cpu(&self) -> Result<Duration, BenchError> {
+        let tasks = format!("/proc/{}/task", self.id());
+        let mut sum = Duration::ZERO;
+        for task in std::fs::read_dir(&tasks).map_err(untold)? {
+            // A thread that has just ended has no file any more.
+            if let Ok(text) =
+                std::fs::read_to_string(task.map_err(untold)?.path().join("schedstat"))
+            {
+                sum += first_number(&text)?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Bytes of memory that it has in use, shared memory included.
+    pub fn resident(&self) -> u64 {
+        resident_bytes_of(&self.id().to_string())
+    }
+}
+
+/// CPU time of the calling thread until now.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn cpu_of_this_thread() -> Result<Duration, BenchError> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").map_err(untold)?;
+    first_number(&text)
+}
+
+fn untold(error: impl ToString) -> BenchError {
+    BenchError::Process(format!("its CPU time: {}", error.to_string()))
+}
+
+/// Nanoseconds on a CPU, the first of a file's numbers.
+fn first_number(text: &str) -> Result<Duration, BenchError> {
+    let number = text.split_whitespace().next().unwrap_or_default();
+    number.parse().map(Duration::from_nanos).map_err(untold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::{Kind, Request};
+    use super::*;
+
+    #[test]
+    fn every_server_answers_and_its_cpu_time_and_memory_are_known() {
+        for system in present() {
+            let server = Server::start(system, 1, 64 << 20).unwrap();
+            let mut generator = server.connect(100, 2).unwrap();
+            server.keep_on(1).unwrap();
+            let requests =
+                [Kind::Set, Kind::Get].map(|kind| (0..500).map(move |id| Request { id, kind }));
+            for mut requests in requests {
+                let done = generator.closed(32, || requests.next()).unwrap();
+                assert_eq!(done.operations, 500, "{system}");
+            }
+            assert!(server.cpu().unwrap() > Duration::ZERO, "{system}");
+            assert!(server.resident() > 1 << 20, "{system}");
+            let socket = server.socket();
+            drop((generator, server));
+            assert!(!socket.exists(), "{system}");
+        }
+    }
+
+    #[test]
+    fn this_thread_has_taken_time() {
+        let before = cpu_of_this_thread().unwrap();
+        let mut number = 1_u64;
+        while cpu_of_this_thread().unwrap() == before {
+            number = std::hint::black_box(number.wrapping_mul(3));
+        }
+        assert_ne!(number, 0);
+    }
+}

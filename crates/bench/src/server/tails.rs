@@ -1,0 +1,174 @@
+//! Latencies at half load, while something goes on that could stall everybody.
+//!
+//! The load is open: half of what the slower of ours and Redis does at most, the same for both, on connections that each
+//! have one request under way as long as the server keeps up. Half of the requests are GETs of records that stay.
+//! The other half make the weather:
+//! - *idle*: GETs as well; nothing else goes on.
+//! - *filled*: SETs of new records.
+//! - *expiring*: SETs of new records that live for a moment, so that as many expire as come.
+//! - *compacted*: SETs of records that are there, in a store that is full of records that were there before.
+
+use super::generator::Generator;
+use super::protocol::{Kind, Request};
+use super::servers::{OURS, REDIS, Server, present};
+use super::throughput::{CONNECTIONS, DEPTH, VALUE, fill};
+use super::{memory_for, on_load_cpu};
+use crate::error::BenchError;
+use crate::generate::random::Random;
+use crate::ledger::{Ledger, Metric};
+use indicatif::ProgressBar;
+use std::time::Duration;
+
+/// How long a record lives that expires.
+const BRIEF_MS: u32 = 100;
+
+/// What goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    Idle,
+    Filled,
+    Expiring,
+    Compacted,
+}
+
+/// All.
+pub const WEATHERS: [Weather; 4] = [
+    Weather::Idle,
+    Weather::Filled,
+    Weather::Expiring,
+    Weather::Compacted,
+];
+
+impl Weather {
+    /// Its name, the case's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Filled => "filled",
+            Self::Expiring => "expiring",
+            Self::Compacted => "compacted",
+        }
+    }
+
+    /// The case of the longest that the load itself was away.
+    pub fn away(self) -> String {
+        format!("{}, load away", self.name())
+    }
+}
+
+/// How much is done.
+pub struct Scale {
+    /// Records that stay.
+    pub records: u32,
+    /// How long each case takes in a round.
+    pub span: Duration,
+}
+
+struct Subject {
+    system: &'static str,
+    // Before the server: connections end first.
+    load: Generator,
+    _server: Server,
+    /// The first record that was never stored.
+    fresh: u32,
+    random: Random,
+}
+
+impl Subject {
+    fn new(
+        system: &'static str,
+        weather: Weather,
+        scale: &Scale,
+        new: u64,
+        seed: u64,
+    ) -> Result<Self, BenchError> {
+        let live = u64::from(scale.records) + if weather == Weather::Filled { new } else { 0 };
+        let server = Server::start(system, 1, memory_for(live, VALUE as u64))?;
+        let mut load = server.connect(VALUE, CONNECTIONS)?;
+        server.keep_on(1)?;
+        fill(&mut load, 0..scale.records)?;
+        let mut random = Random::new(seed);
+        if weather == Weather::Compacted {
+            // Until it has no room left but what it wins, from log segments of which some is dead everywhere.
+            let all = u64::from(scale.records);
+            let kind = Kind::Set;
+            let mut ids = (0..2 * all).map(|_| random.below(all) as u32);
+            load.closed(DEPTH, || ids.next().map(|id| Request { id, kind }))?;
+        }
+        Ok(Self {
+            system,
+            load,
+            _server: server,
+            fresh: scale.records,
+            random,
+        })
+    }
+
+    fn request(random: &mut Random, fresh: &mut u32, weather: Weather, records: u32) -> Request {
+        let id = random.below(u64::from(records)) as u32;
+        let kind = match weather {
+            _ if random.next().is_multiple_of(2) => Kind::Get,
+            Weather::Idle => Kind::Get,
+            Weather::Compacted => Kind::Set,
+            Weather::Filled => Kind::Set,
+            Weather::Expiring => Kind::SetFor(BRIEF_MS),
+        };
+        let is_new = kind != Kind::Get && weather != Weather::Compacted;
+        let new = *fresh;
+        *fresh += u32::from(is_new);
+        Request {
+            id: if is_new { new } else { id },
+            kind,
+        }
+    }
+}
+
+/// Measures all, round by round, at `rate` requests a second.
+///
+/// # Errors
+/// A server does not start, or answers wrongly.
+pub fn run(
+    scale: &Scale,
+    rate: f64,
+    rounds: usize,
+    seed: u64,
+    bar: &ProgressBar,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let systems = present()
+        .into_iter()
+        .filter(|system| [OURS, REDIS].contains(system));
+    let systems: Vec<_> = systems.collect();
+    // Half of the requests, and some more.
+    let new = (rate * scale.span.as_secs_f64() * 0.6) as u64 * rounds as u64;
+    for weather in WEATHERS {
+        let mut subjects = Vec::new();
+        for system in &systems {
+            bar.set_message(format!("loading {system}, {}", weather.name()));
+            subjects.push(Subject::new(system, weather, scale, new, seed)?);
+        }
+        for _ in 0..rounds {
+            for subject in &mut subjects {
+                let Subject {
+                    system,
+                    load,
+                    fresh,
+                    random,
+                    ..
+                } = subject;
+                bar.set_message(format!("{system} {}", weather.name()));
+                let offered = on_load_cpu(|| {
+                    load.open(rate, scale.span, || {
+                        Subject::request(random, fresh, weather, scale.records)
+                    })
+                })?;
+                offered.latencies.report(ledger, system, weather.name());
+                let away = offered.away.as_nanos() as f64;
+                ledger.add(system, &weather.away(), Metric::Latency, away);
+            }
+            subjects.reverse();
+            bar.inc(1);
+        }
+    }
+    Ok(())
+}

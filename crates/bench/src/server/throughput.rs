@@ -1,0 +1,197 @@
+//! GET and SET as fast as each server can, plain and pipelined, on one CPU and on two: operations a second, and what
+//! they cost the server and its clients in CPU time.
+//!
+//! CPU time is the scheduler's count for all threads of the server (maintainer and all), and for the one thread of the
+//! load. Both begin and end with nothing under way.
+
+use super::generator::Generator;
+use super::protocol::{Kind, Request};
+use super::servers::{Server, cpu_of_this_thread, present};
+use super::{memory_for, on_load_cpu};
+use crate::error::BenchError;
+use crate::generate::random::Random;
+use crate::ledger::{Ledger, Metric};
+use crate::rounds::Span;
+use indicatif::ProgressBar;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Connections of every load.
+pub const CONNECTIONS: usize = 32;
+
+/// Requests on each of them at once, where they are pipelined.
+pub const DEPTH: usize = 32;
+
+/// Bytes of a value.
+pub const VALUE: usize = 100;
+
+/// What is asked for, on how many CPUs of the server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// GET or SET.
+    pub kind: Kind,
+    /// Requests at once on a connection.
+    pub depth: usize,
+    /// CPUs, and threads, of the server.
+    pub cpus: usize,
+}
+
+impl Case {
+    /// All of them with so many CPUs at most.
+    pub fn all(most: usize) -> impl Iterator<Item = Self> {
+        (1..=most).flat_map(|cpus| {
+            [1, DEPTH].into_iter().flat_map(move |depth| {
+                [Kind::Get, Kind::Set].map(|kind| Self { kind, depth, cpus })
+            })
+        })
+    }
+
+    /// The case of the server's CPU time.
+    pub fn server(self) -> String {
+        format!("{self}, server CPU")
+    }
+
+    /// The case of the load's CPU time.
+    pub fn client(self) -> String {
+        format!("{self}, client CPU")
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.kind == Kind::Get { "GET" } else { "SET" };
+        let shape = if self.depth == 1 {
+            "plain"
+        } else {
+            "pipelined"
+        };
+        write!(f, "{verb} {shape}, {} CPU(s)", self.cpus)
+    }
+}
+
+/// How much is done.
+pub struct Scale {
+    /// Records of each server.
+    pub records: u32,
+    /// How long each case takes in a round.
+    pub span: Span,
+    /// CPUs of servers, at most.
+    pub cpus: usize,
+}
+
+/// A loaded server, and the load on it.
+struct Subject {
+    system: &'static str,
+    cpus: usize,
+    // Before the server: connections end first.
+    load: Generator,
+    server: Server,
+}
+
+impl Subject {
+    fn new(system: &'static str, cpus: usize, scale: &Scale) -> Result<Self, BenchError> {
+        // As much again for what is overwritten.
+        let memory = 2 * memory_for(u64::from(scale.records), VALUE as u64);
+        let server = Server::start(system, cpus, memory)?;
+        let mut load = server.connect(VALUE, CONNECTIONS)?;
+        server.keep_on(cpus)?;
+        fill(&mut load, 0..scale.records)?;
+        Ok(Self {
+            system,
+            cpus,
+            load,
+            server,
+        })
+    }
+
+    fn measure(&mut self, case: Case, scale: &Scale, seed: u64) -> Result<Measured, BenchError> {
+        let Self { load, server, .. } = self;
+        let mut random = Random::new(seed);
+        let mut run = |span: Duration| {
+            let until = Instant::now() + span;
+            let (mut drawn, mut over) = (0_u32, false);
+            load.closed(case.depth, || {
+                // The clock is looked at now and then; once the time is over, it is for all connections.
+                over |= drawn.is_multiple_of(32) && Instant::now() > until;
+                drawn = drawn.wrapping_add(1);
+                let id = random.below(u64::from(scale.records)) as u32;
+                let kind = case.kind;
+                (!over).then_some(Request { id, kind })
+            })
+        };
+        run(scale.span.warm_up)?;
+        let mut measured = Measured::default();
+        // The kernel counts now and then: a span may be too short for it.
+        while measured.server.is_zero() || measured.client.is_zero() {
+            let before = (server.cpu()?, cpu_of_this_thread()?);
+            let done = run(scale.span.timed)?;
+            let after = (server.cpu()?, cpu_of_this_thread()?);
+            measured.operations += done.operations;
+            measured.took += done.took;
+            measured.server += after.0.saturating_sub(before.0);
+            measured.client += after.1.saturating_sub(before.1);
+        }
+        Ok(measured)
+    }
+}
+
+#[derive(Default)]
+struct Measured {
+    operations: u64,
+    took: Duration,
+    server: Duration,
+    client: Duration,
+}
+
+/// Stores these records.
+///
+/// # Errors
+/// One is refused.
+pub fn fill(load: &mut Generator, ids: std::ops::Range<u32>) -> Result<(), BenchError> {
+    let kind = Kind::Set;
+    let mut requests = ids.map(|id| Request { id, kind });
+    load.closed(DEPTH, || requests.next()).map(|_| ())
+}
+
+/// Measures all cases, round by round.
+///
+/// # Errors
+/// A server does not start, or answers wrongly.
+pub fn run(
+    scale: &Scale,
+    rounds: usize,
+    seed: u64,
+    bar: &ProgressBar,
+    ledger: &mut Ledger,
+) -> Result<(), BenchError> {
+    let mut subjects = Vec::new();
+    for cpus in 1..=scale.cpus {
+        for system in present() {
+            bar.set_message(format!("loading {system}"));
+            subjects.push(Subject::new(system, cpus, scale)?);
+        }
+    }
+    for round in 0..rounds {
+        for case in Case::all(scale.cpus) {
+            for subject in subjects
+                .iter_mut()
+                .filter(|subject| subject.cpus == case.cpus)
+            {
+                let system = subject.system;
+                bar.set_message(format!("{system} {case}"));
+                let seed = seed ^ (round as u64) << 32;
+                let measured = on_load_cpu(|| subject.measure(case, scale, seed))?;
+                let operations = measured.operations as f64;
+                let rate = operations / measured.took.as_secs_f64() / 1e6;
+                ledger.add(system, &case.to_string(), Metric::Throughput, rate);
+                let each = |time: Duration| time.as_nanos() as f64 / operations;
+                ledger.add(system, &case.server(), Metric::Cpu, each(measured.server));
+                ledger.add(system, &case.client(), Metric::Cpu, each(measured.client));
+            }
+        }
+        // So that nobody always follows the same one.
+        subjects.reverse();
+        bar.inc(1);
+    }
+    Ok(())
+}
