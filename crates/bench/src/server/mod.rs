@@ -77,7 +77,7 @@ impl Scale {
             |quick_one, full| Duration::from_millis(if quick { quick_one } else { full });
         Self {
             throughput: throughput::Scale {
-                records: if quick { 200_000 } else { 1_000_000 },
+                records: if quick { 100_000 } else { 1_000_000 },
                 span: Span {
                     warm_up: milliseconds(5, 100),
                     timed: milliseconds(20, 500),
@@ -104,7 +104,7 @@ impl Scale {
             patterns: &PATTERNS,
             data: match quick {
                 true => |pattern| match pattern.first {
-                    ..100_000 => 48 << 20,
+                    ..100_000 => 64 << 20,
                     // Of less, log segments would leave too much unused.
                     _ => 1 << 30,
                 },

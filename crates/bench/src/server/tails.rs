@@ -58,10 +58,19 @@ impl Weather {
 
 /// How much is done.
 pub struct Scale {
-    /// Records that stay.
+    /// Records that stay, where the store is to be full of them; elsewhere a quarter.
     pub records: u32,
     /// How long each case takes in a round.
     pub span: Duration,
+}
+
+impl Scale {
+    fn stay(&self, weather: Weather) -> u32 {
+        match weather {
+            Weather::Compacted => self.records,
+            _ => self.records / 4,
+        }
+    }
 }
 
 struct Subject {
@@ -82,15 +91,16 @@ impl Subject {
         new: u64,
         seed: u64,
     ) -> Result<Self, BenchError> {
-        let live = u64::from(scale.records) + if weather == Weather::Filled { new } else { 0 };
+        let stay = scale.stay(weather);
+        let live = u64::from(stay) + if weather == Weather::Filled { new } else { 0 };
         let server = Server::start(system, 1, memory_for(live, VALUE as u64))?;
         let mut load = server.connect(VALUE, CONNECTIONS)?;
         server.keep_on(1)?;
-        fill(&mut load, 0..scale.records)?;
+        fill(&mut load, 0..stay)?;
         let mut random = Random::new(seed);
         if weather == Weather::Compacted {
             // Until it has no room left but what it wins, from log segments of which some is dead everywhere.
-            let all = u64::from(scale.records);
+            let all = u64::from(stay);
             let kind = Kind::Set;
             let mut ids = (0..2 * all).map(|_| random.below(all) as u32);
             load.closed(DEPTH, || ids.next().map(|id| Request { id, kind }))?;
@@ -99,7 +109,7 @@ impl Subject {
             system,
             load,
             _server: server,
-            fresh: scale.records,
+            fresh: stay,
             random,
         })
     }
@@ -159,7 +169,7 @@ pub fn run(
                 bar.set_message(format!("{system} {}", weather.name()));
                 let offered = on_load_cpu(|| {
                     load.open(rate, scale.span, || {
-                        Subject::request(random, fresh, weather, scale.records)
+                        Subject::request(random, fresh, weather, scale.stay(weather))
                     })
                 })?;
                 offered.latencies.report(ledger, system, weather.name());
