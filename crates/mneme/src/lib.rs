@@ -96,6 +96,7 @@ pub mod server {
     pub use mneme_server::{
         Ended, Found, Handover, HandoverError, HandoverSocket, Listeners, Memory, Opening, Origin,
         Request, Running, ServeError, Server, StartError, Stopper, StoreOptions, Taken, resp,
+        settings,
     };
 }
 

@@ -79,7 +79,7 @@ fn there_is_a_manual_page_for_each_command() {
     let written = mneme(&["man", "--to", directory.to_str().unwrap()]);
     assert!(written.status.success());
     let serve = std::fs::read_to_string(directory.join("mneme-serve.1")).unwrap();
-    assert!(serve.contains("\\-\\-memory"), "{serve}");
+    assert!(serve.contains("\\-\\-maxmemory"), "{serve}");
     std::fs::remove_dir_all(directory).unwrap();
     let refused = mneme(&["man", "--to", "/nowhere"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("/nowhere"));

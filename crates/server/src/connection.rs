@@ -2,7 +2,7 @@
 //!
 //! An idle connection holds no buffers: it borrows its thread's for the length of a turn, and keeps one only while a
 //! command is incomplete or replies are unsent. A client that does not read its replies is no longer listened to
-//! once they exceed a bound ([`Settings::output_pause`](crate::settings::Settings)), so that it feels the pressure
+//! once they exceed a bound ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that it feels the pressure
 //! in its own socket.
 
 use std::io::{self, Read, Write};
@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::execute::Executor;
 use crate::listen::Stream;
 use crate::resp::{Batch, Parser, Reply, Stop};
+use crate::settings::Key;
 use crate::shared::Shared;
 
 /// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes fit the cache.
@@ -109,8 +110,9 @@ impl Output {
 
 impl Connection {
     pub fn new(stream: Stream, client: Client, shared: &Shared) -> Self {
-        let mut parser = Parser::new(shared.settings.limits);
+        let mut parser = Parser::new(shared.settings.limits());
         parser.set_trusted(client.authenticated);
+        let pause = shared.settings.count(Key::OutputPause);
         Self {
             stream,
             client,
@@ -121,8 +123,8 @@ impl Connection {
             ended: false,
             writable: true,
             backlog: false,
-            pause: shared.settings.output_pause,
-            patience: shared.settings.output_pause,
+            pause,
+            patience: pause,
             stuck: (0, 0),
             queued: false,
         }
@@ -176,7 +178,7 @@ impl Connection {
                 }
             }
             self.execute(shared, counters, batch);
-            if self.output.len() > shared.settings.output_limit {
+            if self.output.len() > shared.settings.output_limit() {
                 tracing::warn!(
                     client = self.client.entry.id,
                     "a client does not read its replies; cutting it off"
@@ -190,7 +192,7 @@ impl Connection {
     /// Reads once. Returns whether anything came; at the end of the stream the client is closed, its replies first.
     fn receive(&mut self, shared: &Shared, counters: &Counters) -> Result<bool, Broken> {
         let Input { bytes, filled } = &mut self.input;
-        if *filled > shared.settings.query_buffer {
+        if *filled > shared.settings.count(Key::QueryBuffer) {
             tracing::warn!(
                 client = self.client.entry.id,
                 "a command exceeds the query buffer; cutting its client off"
@@ -258,9 +260,9 @@ impl Connection {
                 }
                 Stop::Full => {}
                 Stop::Broken(error) => {
-                    counters.errors.add(1);
-                    Reply::new(&mut self.output.bytes, self.client.protocol)
-                        .error(&format_args!("ERR {error}"));
+                    let failure = format!("ERR {error}");
+                    shared.count_error(self.client.thread, &failure);
+                    Reply::new(&mut self.output.bytes, self.client.protocol).error(&failure);
                     tracing::debug!(
                         client = self.client.entry.id,
                         "closing a connection: {error}"

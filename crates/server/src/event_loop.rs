@@ -16,6 +16,7 @@ use crate::connection::{After, Connection, Scratch};
 use crate::counters::Counters;
 use crate::listen::{Accepted, Listener};
 use crate::protection;
+use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 
 /// Events fetched from the kernel at once.
@@ -140,9 +141,10 @@ impl EventLoop {
 
     /// Accepts what waits at the listeners, and gives each connection to the thread that has the fewest.
     fn accept(&mut self) {
+        let keepalive_s = self.shared.settings.count(Key::Keepalive) as u64;
         for number in 0..self.listeners.len() {
             loop {
-                match self.listeners[number].accept() {
+                match self.listeners[number].accept(keepalive_s) {
                     Ok(accepted) => self.admit(accepted),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if is_transient(&error) => {}
@@ -214,7 +216,7 @@ impl EventLoop {
             self.shared
                 .clients
                 .enter(peer, local, stream.descriptor(), self.shared.now_ms());
-        let client = Client::new(entry, self.index, settings.password.is_none());
+        let client = Client::new(entry, self.index, !settings.is(Key::Password));
         let mut connection = Connection::new(stream, client, &self.shared);
         let vacant = self.connections.vacant_entry();
         let key = vacant.key();

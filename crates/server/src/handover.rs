@@ -38,6 +38,7 @@ use mneme_sys::descriptors;
 
 use crate::listen::Listener;
 use crate::server::Stopper;
+use crate::settings::{Key, Settings};
 
 /// The socket's name in the segment's directory.
 const SOCKET: &str = "server.sock";
@@ -136,7 +137,10 @@ impl Listeners {
     /// The same after the server has ended, which removes the files of its unix sockets: they are made anew.
     fn restored(self) -> io::Result<Self> {
         let restored = self.0.into_iter().map(|listener| match listener {
-            Listener::Unix(_, path) if !path.try_exists()? => Listener::unix(&path),
+            Listener::Unix(_, path) if !path.try_exists()? => {
+                let backlog = Settings::default().number(Key::Backlog) as i32;
+                Listener::unix(&path, backlog)
+            }
             present => Ok(present),
         });
         Ok(Self(restored.collect::<io::Result<_>>()?))

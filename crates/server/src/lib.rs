@@ -24,10 +24,12 @@
 mod backing;
 mod client;
 mod commands;
+mod configure;
 mod connection;
 mod counters;
 mod effects;
 mod event_loop;
+mod eviction;
 mod execute;
 mod glob;
 mod handover;
@@ -38,8 +40,9 @@ mod protection;
 mod queue;
 pub mod resp;
 mod server;
-mod settings;
+pub mod settings;
 mod shared;
+mod statistics;
 mod turns;
 mod version;
 

@@ -17,8 +17,6 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::settings::{BACKLOG, KEEPALIVE_S};
-
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
@@ -47,7 +45,7 @@ pub(crate) struct Accepted {
 
 impl Listener {
     /// Listens on a TCP address.
-    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+    pub fn tcp(address: SocketAddr, backlog: i32) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         // A port whose last server has just ended can be taken at once; one with a living server cannot.
         socket.set_reuse_address(true)?;
@@ -56,13 +54,13 @@ impl Listener {
         }
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
+        socket.listen(backlog)?;
         Ok(Listener::Tcp(TcpListener::from_std(socket.into())))
     }
 
     /// Listens on a unix socket. One that a dead server has left behind is replaced; one that answers, or a file of
     /// another kind, is not.
-    pub fn unix(path: &Path) -> io::Result<Self> {
+    pub fn unix(path: &Path, backlog: i32) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         let address = SockAddr::unix(path)?;
@@ -75,7 +73,7 @@ impl Listener {
             }
             bound => bound?,
         }
-        socket.listen(BACKLOG)?;
+        socket.listen(backlog)?;
         Ok(Listener::Unix(
             UnixListener::from_std(OwnedFd::from(socket).into()),
             path.to_owned(),
@@ -128,13 +126,15 @@ impl Listener {
         listeners.iter().map(Self::share).collect()
     }
 
-    /// Takes the next connection.
-    pub fn accept(&self) -> io::Result<Accepted> {
+    /// Takes the next connection. Its peer is asked after `keepalive_s` seconds of silence whether it is alive; 0 is
+    /// never.
+    pub fn accept(&self, keepalive_s: u64) -> io::Result<Accepted> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
                 // A connection that cannot even be configured has ended already.
-                let local = configure(&stream).map_err(|_| io::ErrorKind::ConnectionAborted)?;
+                let local = configure(&stream, keepalive_s)
+                    .map_err(|_| io::ErrorKind::ConnectionAborted)?;
                 let is_local = peer.ip().to_canonical().is_loopback();
                 Ok(Accepted {
                     stream: Stream::Tcp(stream),
@@ -175,17 +175,19 @@ impl Listener {
 }
 
 /// Sets up an accepted connection; returns its address on this side.
-fn configure(stream: &TcpStream) -> io::Result<SocketAddr> {
+fn configure(stream: &TcpStream, keepalive_s: u64) -> io::Result<SocketAddr> {
     let socket = SockRef::from(stream);
     // Replies are written in one piece: waiting for more of them only adds latency.
     socket.set_tcp_nodelay(true)?;
-    let keepalive = Duration::from_secs(KEEPALIVE_S);
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(keepalive)
-            .with_interval(keepalive / 3)
-            .with_retries(3),
-    )?;
+    if keepalive_s > 0 {
+        let keepalive = Duration::from_secs(keepalive_s);
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(keepalive)
+                .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))
+                .with_retries(3),
+        )?;
+    }
     stream.local_addr()
 }
 

@@ -1,12 +1,12 @@
 //! Whom the server does not talk to.
 
-use crate::settings::Settings;
+use crate::settings::{Key, Settings};
 
 const OUTSIDER: &str = "-DENIED Mneme is running in protected mode because protected mode is enabled and no password \
 is set. In this mode connections are only accepted from the loopback interface. If you want to connect from other \
 computers you may adopt one of the following solutions: 1) Set a password with '--requirepass' or \
-MNEME_REQUIREPASS and restart the server. 2) If nobody but you can reach the server, restart it with \
-'--protected-mode no'. 3) Use a tunnel that ends on the server's own machine. NOTE: You only need to do one of the \
+MNEME_REQUIREPASS and restart the server, or with CONFIG SET requirepass. 2) If nobody but you can reach the server, \
+restart it with '--protected-mode no'. 3) Use a tunnel that ends on the server's own machine. NOTE: You only need to do one of the \
 above things in order for the server to start accepting connections from the outside.\r\n";
 
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
@@ -17,9 +17,9 @@ pub(crate) fn refusal(
     is_local: bool,
     connected: usize,
 ) -> Option<&'static str> {
-    if connected >= settings.max_clients {
+    if connected >= settings.count(Key::MaxClients) {
         Some(TOO_MANY)
-    } else if settings.protected_mode && settings.password.is_none() && !is_local {
+    } else if settings.is(Key::ProtectedMode) && !settings.is(Key::Password) && !is_local {
         Some(OUTSIDER)
     } else {
         None
@@ -29,22 +29,25 @@ pub(crate) fn refusal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Source;
 
     #[test]
     fn outsiders_need_a_password_or_an_unprotected_server() {
         let protected = Settings::default();
-        let open = Settings {
-            protected_mode: false,
-            ..Settings::default()
+        let with = |key: Key, text| {
+            let settings = Settings::default();
+            settings.say(key, text, Source::Said).unwrap();
+            settings
         };
-        let with_password = Settings {
-            password: Some("secret".into()),
-            ..Settings::default()
-        };
+        let open = with(Key::ProtectedMode, "no");
+        let with_password = with(Key::Password, "secret");
         assert!(refusal(&protected, false, 0).is_some_and(|text| text.starts_with("-DENIED ")));
         assert_eq!(refusal(&protected, true, 0), None);
         assert_eq!(refusal(&open, false, 0), None);
         assert_eq!(refusal(&with_password, false, 0), None);
-        assert_eq!(refusal(&open, true, open.max_clients), Some(TOO_MANY));
+        assert_eq!(
+            refusal(&open, true, open.count(Key::MaxClients)),
+            Some(TOO_MANY)
+        );
     }
 }

@@ -7,15 +7,16 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use mio::{Poll, Waker};
-use mneme_sys::{Clock, SystemClock};
+use mneme_sys::{Clock, SysfsTopology, SystemClock, Topology};
 
 use crate::backing::{Backing, Origin, Wanted};
 use crate::event_loop::{EventLoop, WAKER};
+use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::Listener;
-use crate::settings::{MOST_THREADS, Settings};
+use crate::settings::{Key, MOST_THREADS, Refused, Settings, Source, Value};
 use crate::shared::Shared;
-use mneme_log::{DATABASES, LogStore, OpenError, PageReport, UpdatePolicy};
+use mneme_log::{DATABASES, Evict, LogStore, OpenError, PageReport, UpdatePolicy, WriteError};
 use mneme_shared::{Opening, Registry, ServeError as SegmentError};
 
 /// A server that has not been started. Everything has a default; see each method.
@@ -70,6 +71,9 @@ pub enum StartError {
         /// Why not.
         source: OpenError,
     },
+    /// The store does not take what it is to forget.
+    #[error("cannot set what the store forgets when it is full: {0}")]
+    Eviction(WriteError),
     /// The segment could not be opened for serving.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -86,8 +90,11 @@ pub enum StartError {
 impl Server {
     /// A server on 127.0.0.1:6379 with one thread, 16 databases and 256 MiB of memory.
     pub fn builder() -> Self {
+        let settings = Settings::default();
+        settings.put(Key::Threads, Value::number(1));
+        settings.put(Key::MaxMemory, Value::number(256 << 20));
         Self {
-            settings: Settings::default(),
+            settings,
             store: None,
             segment: None,
             listeners: None,
@@ -95,73 +102,94 @@ impl Server {
         }
     }
 
-    /// The addresses to listen on, all at the same port. None is allowed if there is a unix socket.
-    pub fn bind(mut self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        self.settings.bind = addresses.into_iter().collect();
+    /// All settings at once, in place of those made before. What only the `mneme` command heeds (the segment's name and
+    /// registry, `private`) is without effect.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
         self
+    }
+
+    /// A setting by its text, as a flag says it.
+    ///
+    /// # Errors
+    /// The text is no value of this setting.
+    pub fn set(self, key: Key, text: &str) -> Result<Self, Refused> {
+        self.settings.say(key, text, Source::Said)?;
+        Ok(self)
+    }
+
+    fn with(self, key: Key, value: Value) -> Self {
+        self.settings.put(key, value);
+        self
+    }
+
+    /// The addresses to listen on, all at the same port. None is allowed if there is a unix socket.
+    pub fn bind(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let addresses: Vec<_> = addresses.into_iter().map(|ip| ip.to_string()).collect();
+        self.with(Key::Bind, Value::text(addresses.join(" ")))
     }
 
     /// The TCP port; 0 lets the system choose one (see [`Running::addresses`]).
-    pub fn port(mut self, port: u16) -> Self {
-        self.settings.port = port;
-        self
+    pub fn port(self, port: u16) -> Self {
+        self.with(Key::Port, Value::number(port.into()))
     }
 
     /// A unix socket to listen on as well. One left behind by a dead server is replaced.
-    pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
-        self.settings.unix_socket = Some(path.into());
-        self
+    pub fn unix_socket(self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into().to_string_lossy().into_owned();
+        self.with(Key::UnixSocket, Value::text(path))
     }
 
-    /// I/O threads. Each serves its own connections and executes their commands; one a core is right.
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.settings.threads = threads;
-        self
+    /// I/O threads. Each serves its own connections and executes their commands; one a core is right, and what 0 stands
+    /// for.
+    pub fn threads(self, threads: usize) -> Self {
+        self.with(Key::Threads, number(threads))
     }
 
-    /// Bytes of memory for the data and everything about it. Without effect if [`store`](Self::store) or
+    /// Bytes of memory for the data and everything about it; 0 is half of what the machine, or the control group, has.
+    /// Without effect if [`store`](Self::store) or
     /// [`segment`](Self::segment) is given.
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.settings.memory = bytes;
-        self
+    pub fn memory(self, bytes: u64) -> Self {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.with(Key::MaxMemory, Value::number(bytes))
     }
 
     /// How records are updated. Without effect if [`store`](Self::store) or [`segment`](Self::segment) is given.
-    pub fn update_policy(mut self, policy: UpdatePolicy) -> Self {
-        self.settings.policy = policy;
-        self
+    pub fn update_policy(self, policy: UpdatePolicy) -> Self {
+        let number = i64::from(policy == UpdatePolicy::InPlace);
+        self.with(Key::UpdatePolicy, Value::number(number))
+    }
+
+    /// Which records are forgotten when the store is full, whatever it was told before.
+    pub fn eviction(self, evict: Evict) -> Self {
+        self.with(Key::MaxMemoryPolicy, Value::number(eviction::number(evict)))
     }
 
     /// How many databases clients may `SELECT`; 1 to 64.
-    pub fn databases(mut self, databases: usize) -> Self {
-        self.settings.databases = databases;
-        self
+    pub fn databases(self, databases: usize) -> Self {
+        self.with(Key::Databases, number(databases))
     }
 
     /// Connections beyond which further ones are refused.
-    pub fn max_clients(mut self, clients: usize) -> Self {
-        self.settings.max_clients = clients;
-        self
+    pub fn max_clients(self, clients: usize) -> Self {
+        self.with(Key::MaxClients, number(clients))
     }
 
     /// The password that clients must give (`AUTH`, `HELLO`) before anything else.
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.settings.password = Some(password.into());
-        self
+    pub fn password(self, password: impl Into<String>) -> Self {
+        self.with(Key::Password, Value::text(password.into()))
     }
 
     /// Whether connections from other machines are refused while there is no password. They are by default.
-    pub fn protected_mode(mut self, on: bool) -> Self {
-        self.settings.protected_mode = on;
-        self
+    pub fn protected_mode(self, on: bool) -> Self {
+        self.with(Key::ProtectedMode, Value::number(on.into()))
     }
 
     /// Bytes of unsent replies beyond which a client is not listened to until it has read (64 MiB), and beyond which
     /// it is cut off (1 GiB).
-    pub fn output_bounds(mut self, pause: usize, limit: usize) -> Self {
-        self.settings.output_pause = pause;
-        self.settings.output_limit = limit;
-        self
+    pub fn output_bounds(self, pause: usize, limit: usize) -> Self {
+        self.with(Key::OutputPause, number(pause))
+            .with(Key::OutputLimit, number(limit))
     }
 
     /// The store to serve, which the embedding program may use beside the clients. Otherwise a private one is opened.
@@ -201,23 +229,30 @@ impl Server {
     /// Opens the store, listens, and serves until told to stop. When it returns, clients can connect.
     pub fn start(self) -> Result<Running, StartError> {
         let Self {
-            mut settings,
+            settings,
             store,
             segment,
             listeners,
             clock,
         } = self;
-        if !(1..=MOST_THREADS).contains(&settings.threads) {
-            return Err(StartError::Threads(settings.threads));
+        let threads = match settings.count(Key::Threads) {
+            0 => SysfsTopology::detect().cpus().clamp(1, MOST_THREADS),
+            threads => threads,
+        };
+        if threads > MOST_THREADS {
+            return Err(StartError::Threads(threads));
         }
-        if !(1..=DATABASES).contains(&settings.databases) {
-            return Err(StartError::Databases(settings.databases));
+        let databases = settings.count(Key::Databases);
+        if !(1..=DATABASES).contains(&databases) {
+            return Err(StartError::Databases(databases));
         }
         let refused = |what| move |source| StartError::System { what, source };
         let (listeners, addresses) = match listeners {
             None => listen(&settings)?,
             Some(listeners) => {
-                settings.unix_socket = listeners.0.iter().find_map(Listener::path);
+                let path = listeners.0.iter().find_map(Listener::path);
+                let path = path.map_or(String::new(), |path| path.to_string_lossy().into_owned());
+                settings.put(Key::UnixSocket, Value::text(path));
                 let addresses = listeners
                     .0
                     .iter()
@@ -228,27 +263,32 @@ impl Server {
                 (shared, addresses.map_err(refused("an address"))?)
             }
         };
-        settings.port = addresses.first().map_or(settings.port, SocketAddr::port);
+        if let Some(address) = addresses.first() {
+            settings.put(Key::Port, Value::number(address.port().into()));
+        }
         let (store, origin) = match (store, segment) {
             (Some(store), _) => (Backing::Process(store), Origin::Process),
             (None, Some(wanted)) => wanted.open()?,
             (None, None) => {
-                let store = Arc::new(open(settings.memory, settings.policy)?);
+                let store = Arc::new(open(&settings)?);
                 (Backing::Process(store), Origin::Process)
             }
         };
-        settings.memory = store.capacity();
+        if settings.is_given(Key::MaxMemoryPolicy) {
+            let evict = eviction::policy(settings.number(Key::MaxMemoryPolicy));
+            store.set_eviction(evict).map_err(StartError::Eviction)?;
+        }
 
         let mut polls = Vec::new();
         let mut wakers = Vec::new();
-        for _ in 0..settings.threads {
+        for _ in 0..threads {
             let poll = Poll::new().map_err(refused("an event queue"))?;
             wakers.push(Waker::new(poll.registry(), WAKER).map_err(refused("an event"))?);
             polls.push(poll);
         }
         let run_id = run_id().map_err(refused("randomness"))?;
-        let unix_socket = settings.unix_socket.clone();
-        let shares: Vec<Vec<Listener>> = (0..settings.threads)
+        let unix_socket = settings.unix_socket();
+        let shares: Vec<Vec<Listener>> = (0..threads)
             .map(|_| Listener::share_all(&listeners))
             .collect::<io::Result<_>>()
             .map_err(refused("a file descriptor"))?;
@@ -293,10 +333,22 @@ impl Server {
     }
 }
 
-fn open(bytes: u64, policy: UpdatePolicy) -> Result<LogStore, StartError> {
+fn number(count: usize) -> Value {
+    Value::number(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+fn open(settings: &Settings) -> Result<LogStore, StartError> {
+    let machine = mneme_sys::total_memory();
+    let bytes = match settings.count(Key::MaxMemory) as u64 {
+        0 => machine / 2,
+        bytes => bytes,
+    };
+    // As far as `CONFIG SET maxmemory` may make it grow: as a store in a segment.
+    let most = bytes.saturating_mul(4).min(machine).max(bytes);
     LogStore::builder()
         .capacity(bytes)
-        .update_policy(policy)
+        .max_capacity(most)
+        .update_policy(settings.update_policy())
         .maintainer(true)
         .open_private()
         .map_err(|source| StartError::Store { bytes, source })
@@ -306,10 +358,12 @@ fn listen(settings: &Settings) -> Result<(Vec<Listener>, Vec<SocketAddr>), Start
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     // If the system chooses the port, it chooses it for the first address, and the others take the same.
-    let mut port = settings.port;
-    for &ip in &settings.bind {
+    let mut port = settings.number(Key::Port) as u16;
+    let backlog = settings.number(Key::Backlog) as i32;
+    for ip in settings.addresses() {
         let address = SocketAddr::new(ip, port);
-        let bound = Listener::tcp(address).and_then(|listener| Ok((listener.address()?, listener)));
+        let bound = Listener::tcp(address, backlog)
+            .and_then(|listener| Ok((listener.address()?, listener)));
         let (actual, listener) = bound.map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
             _ => StartError::Bind { address, source },
@@ -319,12 +373,12 @@ fn listen(settings: &Settings) -> Result<(Vec<Listener>, Vec<SocketAddr>), Start
         listeners.push(listener);
         addresses.push(actual);
     }
-    if let Some(path) = &settings.unix_socket {
+    if let Some(path) = &settings.unix_socket() {
         let unix = |source| StartError::UnixSocket {
             path: path.clone(),
             source,
         };
-        listeners.push(Listener::unix(path).map_err(unix)?);
+        listeners.push(Listener::unix(path, backlog).map_err(unix)?);
     }
     if listeners.is_empty() {
         return Err(StartError::NothingToListenOn);
@@ -395,6 +449,11 @@ impl Running {
     /// Where its records are.
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Its I/O threads.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
     }
 
     /// The memory it has obtained.

@@ -14,9 +14,11 @@ use crate::backing::Backing;
 use crate::client::Clients;
 use crate::counters::{Counters, Totals};
 use crate::effects::Heard;
+use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
-use crate::settings::Settings;
+use crate::settings::{Key, Settings};
+use crate::statistics::{Latency, Rate, Slowlog, Statistics};
 use crate::turns::Turns;
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
@@ -29,6 +31,12 @@ pub(crate) struct Shared {
     pub settings: Settings,
     pub clients: Clients,
     pub turns: Turns,
+    /// Commands that took long.
+    pub slowlog: Slowlog,
+    /// Events that took long.
+    pub latency: Latency,
+    /// How fast it has been lately.
+    pub rate: Rate,
     /// The I/O threads, as the others see them.
     pub threads: Vec<ThreadSide>,
     /// Where it listens.
@@ -73,6 +81,8 @@ impl Forgotten {
 pub(crate) struct ThreadSide {
     /// What it has done.
     pub counters: Counters,
+    /// The same, by command.
+    pub statistics: Statistics,
     /// Connections it serves or is about to.
     pub load: AtomicUsize,
     /// Connections that another thread has accepted for it.
@@ -100,6 +110,7 @@ impl Shared {
     ) -> Self {
         let thread = |waker| ThreadSide {
             counters: Counters::default(),
+            statistics: Statistics::default(),
             load: AtomicUsize::new(0),
             mailbox: Mutex::default(),
             waker,
@@ -111,6 +122,9 @@ impl Shared {
             store,
             settings,
             clients: Clients::default(),
+            slowlog: Slowlog::default(),
+            latency: Latency::default(),
+            rate: Rate::default(),
             turns: Turns::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             addresses,
@@ -124,6 +138,22 @@ impl Shared {
             reset: Mutex::new((Totals::default(), before)),
             heard: Mutex::default(),
         }
+    }
+
+    /// A setting as `CONFIG GET` shows it. What is the store's own is asked of the store.
+    pub fn shown(&self, key: Key) -> String {
+        match key {
+            Key::MaxMemory => self.store.capacity().to_string(),
+            Key::MaxMemoryPolicy => eviction::name(self.store.eviction()).to_owned(),
+            Key::Threads => self.threads.len().to_string(),
+            key => self.settings.show(key),
+        }
+    }
+
+    /// Nanoseconds of the same.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
     }
 
     /// Milliseconds of a clock that never goes back.
@@ -176,10 +206,23 @@ impl Shared {
         }
     }
 
-    /// Begins the statistics anew.
+    /// Begins the statistics anew. The caller has the server to itself.
     pub fn reset_totals(&self) {
         *self.lock_reset() = (self.all_time(), Forgotten::of(&self.store));
         self.forget_heard();
+        self.statistics().for_each(Statistics::reset);
+    }
+
+    /// All threads' statistics by command.
+    pub fn statistics(&self) -> impl Iterator<Item = &Statistics> {
+        self.threads.iter().map(|thread| &thread.statistics)
+    }
+
+    /// Counts an error reply of thread `thread`.
+    pub fn count_error(&self, thread: usize, error: &dyn std::fmt::Display) {
+        let thread = &self.threads[thread];
+        thread.counters.errors.add(1);
+        thread.statistics.error(&error.to_string());
     }
 
     fn lock_reset(&self) -> MutexGuard<'_, (Totals, Forgotten)> {

@@ -336,7 +336,10 @@ fn a_server_that_cannot_start_says_why() {
     let error = |server: Server| server.start().err().expect("it must not start");
     let in_use = error(server().port(address.port()));
     assert!(matches!(in_use, StartError::AddressInUse { address: taken } if taken == address));
-    assert!(matches!(error(server().threads(0)), StartError::Threads(0)));
+    assert!(matches!(
+        error(server().threads(1000)),
+        StartError::Threads(1000)
+    ));
     assert!(matches!(
         error(server().databases(65)),
         StartError::Databases(65)

@@ -6,6 +6,7 @@
 mod banner;
 mod descriptors;
 mod doctor;
+mod flags;
 mod log;
 mod manual;
 mod output;
@@ -90,7 +91,7 @@ pub fn run() -> ExitCode {
     } = Arguments::parse();
     log_format.begin(log);
     let done: Result<(), Box<dyn Error>> = match action {
-        Action::Serve(arguments) => serve::run(arguments).map_err(Into::into),
+        Action::Serve(arguments) => serve::run(arguments),
         Action::Stat(arguments) => stat::run(&arguments),
         Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Segment(arguments) => segment::run(arguments),

@@ -16,6 +16,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// The registry of this directory; the default one, if none is named.
+    pub fn at(registry: Option<PathBuf>) -> Self {
+        Self { registry }
+    }
+
     /// Opens it, and makes it if there is none.
     pub fn open(self) -> Result<Registry, Box<dyn Error>> {
         Ok(match self.registry {

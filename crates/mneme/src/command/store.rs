@@ -48,6 +48,15 @@ pub fn as_json(store: &SharedStore) -> Value {
     })
 }
 
+/// Reads an update policy.
+fn read_policy(text: &str) -> Result<UpdatePolicy, String> {
+    match text {
+        "append" => Ok(UpdatePolicy::Append),
+        "in-place" => Ok(UpdatePolicy::InPlace),
+        _ => Err("say append or in-place".to_owned()),
+    }
+}
+
 fn policy(policy: UpdatePolicy) -> &'static str {
     match policy {
         UpdatePolicy::InPlace => "in-place",
@@ -240,7 +249,7 @@ pub struct Upgrade {
     max_memory: Option<size::Size>,
 
     /// How it updates records; as the present one unless said otherwise.
-    #[arg(long, value_name = "append|in-place", value_parser = super::serve::policy)]
+    #[arg(long, value_name = "append|in-place", value_parser = read_policy)]
     update_policy: Option<UpdatePolicy>,
 }
 

@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::counters::Counters;
 use crate::keyspace::{Keyspace, Records};
 use crate::resp::{Arguments, Reply, parse_i64};
+use crate::settings::Key;
 use crate::shared::Shared;
 use mneme_log::{BatchError, Decision, MAX_KEY, ReadError, Stored, WriteError};
 
@@ -38,7 +39,7 @@ impl<'a> Call<'a> {
         counters: &'a Counters,
         transaction: Option<&'a mut (dyn Records + 'a)>,
     ) -> Self {
-        let databases = server.settings.databases;
+        let databases = server.settings.count(Key::Databases);
         Self {
             keyspace: Keyspace::new(
                 &server.store,
@@ -65,7 +66,7 @@ impl<'a> Call<'a> {
         let number = i32::try_from(self.integer(index)?).map_err(|_| Failure::NotAnInteger)?;
         usize::try_from(number)
             .ok()
-            .filter(|number| *number < self.server.settings.databases)
+            .filter(|number| *number < self.server.settings.count(Key::Databases))
             .ok_or(Failure::NoSuchDatabase)
     }
 

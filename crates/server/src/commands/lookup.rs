@@ -11,6 +11,9 @@ pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(super::al
 pub(crate) struct Table {
     commands: Vec<&'static Command>,
     slots: Box<[Option<Entry>]>,
+    /// From a definition's address to its place.
+    places: Box<[Option<(usize, usize)>]>,
+    count: usize,
 }
 
 struct Entry {
@@ -37,7 +40,26 @@ impl Table {
                 command,
             });
         }
-        Self { commands, slots }
+        let with_subcommands = || {
+            commands.iter().flat_map(|&command| {
+                std::iter::once(command).chain(command.subcommands.iter().copied())
+            })
+        };
+        let count = with_subcommands().count();
+        let mut places: Box<[_]> = (0..(count * 4).next_power_of_two()).map(|_| None).collect();
+        for (place, command) in with_subcommands().enumerate() {
+            let mut slot = first_place(command) & (places.len() - 1);
+            while places[slot].is_some() {
+                slot = (slot + 1) & (places.len() - 1);
+            }
+            places[slot] = Some((std::ptr::from_ref(command).addr(), place));
+        }
+        Self {
+            commands,
+            slots,
+            places,
+            count,
+        }
     }
 
     /// The command called `name`, in any case.
@@ -56,10 +78,37 @@ impl Table {
         }
     }
 
+    /// The place of a command or subcommand among all: below [`places`](Self::places), and different for each.
+    #[inline]
+    pub fn place(&self, command: &'static Command) -> usize {
+        let address = std::ptr::from_ref(command).addr();
+        let mut slot = first_place(command) & (self.places.len() - 1);
+        loop {
+            match self.places[slot] {
+                Some((known, place)) if known == address => return place,
+                Some(_) => slot = (slot + 1) & (self.places.len() - 1),
+                // Of a definition that is in no folder's list, which nobody can call.
+                None => return self.count,
+            }
+        }
+    }
+
+    /// How many commands and subcommands there are.
+    pub fn places(&self) -> usize {
+        self.count
+    }
+
     /// All commands, in alphabetical order.
     pub fn commands(&self) -> &[&'static Command] {
         &self.commands
     }
+}
+
+/// Where the search for a definition's place begins.
+#[inline]
+fn first_place(command: &'static Command) -> usize {
+    let address = std::ptr::from_ref(command).addr() as u64;
+    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
 /// A name's length, first eight and last eight bytes, each with the bit set in which the cases of a letter differ.

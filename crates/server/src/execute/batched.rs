@@ -14,15 +14,18 @@ impl Executor<'_> {
     /// Returns how many.
     pub(super) fn reads(&mut self, batch: &Batch, input: &[u8], from: usize) -> usize {
         let mut keys = [&b""[..]; KEYS];
-        let mut filled = 0;
+        let (mut filled, mut first) = (0, None);
         while filled < KEYS
             && let Some((command, args)) = self.next(batch, input, from + filled, Batching::is_read)
         {
-            self.client.last_command = command.name;
+            first.get_or_insert((command, args));
             keys[filled] = args.at(1);
             filled += 1;
         }
-        self.get_many(&keys[..filled])
+        let errors = self.counters.errors.get();
+        let done = self.get_many(&keys[..filled]);
+        self.noted(first, done, errors);
+        done
     }
 
     /// Writes the values of `keys`, a reply each, until `out` is full. Returns how many.
@@ -55,17 +58,33 @@ impl Executor<'_> {
     /// Executes the plain writes from `from` on, up to the first command of another kind. Returns how many.
     pub(super) fn writes(&mut self, batch: &Batch, input: &[u8], from: usize) -> usize {
         let mut pairs = [(&b""[..], &b""[..]); KEYS];
-        let mut filled = 0;
+        let (mut filled, mut first) = (0, None);
         while filled < KEYS
             && let Some((command, args)) =
                 self.next(batch, input, from + filled, Batching::is_write)
         {
-            self.client.last_command = command.name;
+            first.get_or_insert((command, args));
             pairs[filled] = (args.at(1), args.at(2));
             filled += 1;
         }
+        let errors = self.counters.errors.get();
         self.put_many(&pairs[..filled]);
+        self.noted(first, filled, errors);
         filled
+    }
+
+    /// Counts `calls` calls, the first of which is this; there were so many errors before.
+    fn noted(
+        &mut self,
+        first: Option<(&'static Command, Arguments<'_>)>,
+        calls: usize,
+        errors: u64,
+    ) {
+        if let Some((command, args)) = first {
+            self.client.last_command = command.name;
+            let failed = self.counters.errors.get().wrapping_sub(errors);
+            self.note(command, args, calls as u64, failed);
+        }
     }
 
     /// Stores `pairs` in order, with a reply for each. One that cannot be stored has the reason for its reply.

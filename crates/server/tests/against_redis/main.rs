@@ -16,7 +16,7 @@ mod transactions;
 
 use std::net::SocketAddr;
 
-use common::{Client, Redis, Reply, encode, server, start};
+use common::{Client, Redis, Reply, debugged, encode, server, start};
 use generate::Command;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ fn replies(address: SocketAddr, commands: &[Command], pipelined: bool) -> Vec<Re
 #[test]
 fn random_commands_have_the_same_replies() {
     let Some(redis) = Redis::start() else { return };
-    let (_running, address) = start(server());
+    let (_running, address) = start(debugged());
     let config = Config {
         source_file: Some(file!()),
         ..Config::default()
@@ -180,6 +180,23 @@ fn commands_are_described_as_redis_describes_them() {
         "client|setname",
         "client|info",
         "config|get",
+        "config|resetstat",
+        "config|rewrite",
+        "config|set",
+        "latency|doctor",
+        "latency|graph",
+        "latency|histogram",
+        "latency|history",
+        "latency|latest",
+        "latency|reset",
+        "memory|doctor",
+        "memory|malloc-stats",
+        "memory|purge",
+        "memory|stats",
+        "memory|usage",
+        "slowlog|get",
+        "slowlog|len",
+        "slowlog|reset",
         "command|info",
         "command|list",
     ] {

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use mneme_server::settings::Key;
 use mneme_server::{Running, Server};
 
 /// A reply of either protocol.
@@ -163,6 +164,11 @@ pub fn server() -> Server {
     Server::builder().port(0).threads(2).memory(64 << 20)
 }
 
+/// The same for tests that need `DEBUG`.
+pub fn debugged() -> Server {
+    server().set(Key::EnableDebug, "yes").unwrap()
+}
+
 pub fn start(server: Server) -> (Running, SocketAddr) {
     let running = server.start().expect("a free port and a little memory");
     let address = running.addresses()[0];
@@ -206,6 +212,8 @@ impl Redis {
                     "",
                     "--appendonly",
                     "no",
+                    "--enable-debug-command",
+                    "yes",
                 ])
                 .args(["--dir", &std::env::temp_dir().display().to_string()])
                 .stdout(Stdio::null())

@@ -2,6 +2,7 @@
 
 use crate::commands::prelude::*;
 use crate::resp::parse_i64;
+use crate::settings::Key;
 
 impl Call<'_> {
     /// Argument `index` as the offset of a bit: within the longest value that there may be.
@@ -11,7 +12,7 @@ impl Call<'_> {
 
     /// The offset that `text` says, in units of `width` bits.
     pub(super) fn scaled_bit_offset(&self, text: &[u8], width: u32) -> Result<usize, Failure> {
-        let longest = self.server.settings.limits.bulk as usize;
+        let longest = self.server.settings.count(Key::BulkLength);
         parse_i64(text)
             .and_then(|offset| offset.checked_mul(i64::from(width)))
             .and_then(|offset| usize::try_from(offset).ok())

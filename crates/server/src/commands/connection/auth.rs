@@ -1,6 +1,7 @@
 //! `AUTH [username] password`: who the client is.
 
 use crate::commands::prelude::*;
+use crate::settings::Key;
 
 pub(super) static AUTH: Command = Command {
     name: "auth",
@@ -30,7 +31,7 @@ pub(super) static AUTH: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     match call.args.len() {
-        2 if call.server.settings.password.is_none() => {
+        2 if !call.server.settings.is(Key::Password) => {
             return Err(Failure::other(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
@@ -47,10 +48,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
 /// Lets the client in if there is such a user with this password. The only user is `default`;
 /// without a password of its own it takes any.
 pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
-    let right = match &call.server.settings.password {
-        Some(expected) => equal(password, expected.as_bytes()),
-        None => true,
-    };
+    let expected = call.server.settings.text(Key::Password);
+    let right = expected.is_empty() || equal(password, expected.as_bytes());
     if user != b"default" || !right {
         return Err(Failure::WrongPassword);
     }

@@ -1,6 +1,7 @@
 //! `RESET`: as if the connection had just been opened.
 
 use crate::commands::prelude::*;
+use crate::settings::Key;
 
 pub(super) static RESET: Command = Command {
     name: "reset",
@@ -24,7 +25,7 @@ pub(super) static RESET: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     call.client.reset();
-    call.client.authenticated = call.server.settings.password.is_none();
+    call.client.authenticated = !call.server.settings.is(Key::Password);
     call.reply.set_protocol(call.client.protocol);
     call.reply.simple("RESET");
     Ok(())

@@ -2,11 +2,9 @@
 
 use crate::commands::help;
 use crate::commands::prelude::*;
+use crate::configure::{self, Change};
 use crate::glob;
-use crate::settings;
-use crate::shared::Shared;
-
-use super::eviction;
+use crate::settings::{SETTINGS, Setting};
 
 pub(super) static CONFIG: Command = Command {
     name: "config",
@@ -15,7 +13,7 @@ pub(super) static CONFIG: Command = Command {
     group: Group::Server,
     complexity: "Depends on subcommand.",
     arity: -2,
-    subcommands: &[&GET, &HELP, &RESETSTAT],
+    subcommands: &[&GET, &HELP, &RESETSTAT, &REWRITE, &SET],
     run: help::run,
     ..Command::BLANK
 };
@@ -44,7 +42,36 @@ static RESETSTAT: Command = Command {
     name: "config|resetstat",
     summary: "Begins the statistics of INFO anew",
     arity: 2,
+    // Nobody counts meanwhile.
+    reach: Reach::Alone,
     run: resetstat,
+    ..PLAIN
+};
+
+static SET: Command = Command {
+    name: "config|set",
+    summary: "Changes parameters while the server runs, all of them or none",
+    complexity: "O(N) where N is the number of parameters",
+    arity: -4,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    arguments: &[Argument::block(
+        "parameter_value",
+        &[
+            Argument::new("parameter", Kind::String),
+            Argument::new("value", Kind::String),
+        ],
+    )
+    .multiple()],
+    run: set,
+    ..PLAIN
+};
+
+static REWRITE: Command = Command {
+    name: "config|rewrite",
+    summary: "Makes the configuration file say what is set; its comments are kept",
+    since: "2.8.0",
+    arity: 2,
+    run: rewrite,
     ..PLAIN
 };
 
@@ -56,77 +83,46 @@ static HELP: Command = Command {
     ..help::HELP
 };
 
-/// A parameter's name and its value.
-type Parameter = (&'static str, fn(&Shared) -> String);
-
-/// What can be asked for. Parameters of Redis that Mneme has no use for, but clients ask for, say so truthfully.
-const PARAMETERS: &[Parameter] = &[
-    ("appendonly", |_| "no".into()),
-    ("bind", |s| {
-        s.settings
-            .bind
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
-    }),
-    ("client-output-buffer-limit", |s| {
-        format!("normal {} 0 0", s.settings.output_limit)
-    }),
-    ("client-query-buffer-limit", |s| {
-        s.settings.query_buffer.to_string()
-    }),
-    ("databases", |s| s.settings.databases.to_string()),
-    ("io-threads", |s| s.settings.threads.to_string()),
-    ("maxclients", |s| s.settings.max_clients.to_string()),
-    ("maxmemory", |s| s.store.capacity().to_string()),
-    ("maxmemory-policy", |s| eviction(s).into()),
-    ("port", |s| s.settings.port.to_string()),
-    ("proto-max-bulk-len", |s| s.settings.limits.bulk.to_string()),
-    ("protected-mode", |s| {
-        if s.settings.protected_mode {
-            "yes".into()
-        } else {
-            "no".into()
-        }
-    }),
-    ("requirepass", |s| {
-        s.settings.password.clone().unwrap_or_default()
-    }),
-    ("save", |_| String::new()),
-    ("tcp-backlog", |_| settings::BACKLOG.to_string()),
-    ("tcp-keepalive", |_| settings::KEEPALIVE_S.to_string()),
-    ("timeout", |_| "0".into()),
-    ("unixsocket", |s| {
-        s.settings
-            .unix_socket
-            .as_ref()
-            .map_or(String::new(), |p| p.display().to_string())
-    }),
-];
-
 fn get(call: &mut Call<'_>) -> Outcome {
-    let mut found: Vec<(&[u8], &Parameter)> = Vec::new();
+    let mut found: Vec<(&[u8], &Setting)> = Vec::new();
     for pattern in call.args.from(2).iter() {
         let is_pattern = pattern.iter().any(|byte| b"*?[".contains(byte));
-        for parameter in PARAMETERS {
-            let name = parameter.0.as_bytes();
-            let seen = found
-                .iter()
-                .any(|(_, other)| std::ptr::eq(*other, parameter));
+        for setting in SETTINGS {
+            let name = setting.name.as_bytes();
+            let seen = found.iter().any(|(_, other)| other.key == setting.key);
             if !seen && is_pattern && glob::matches_any_case(pattern, name) {
-                found.push((name, parameter));
+                found.push((name, setting));
             } else if !seen && !is_pattern && name.eq_ignore_ascii_case(pattern) {
                 // As Redis: spelt as it was asked for.
-                found.push((pattern, parameter));
+                found.push((pattern, setting));
             }
         }
     }
     call.reply.map(found.len());
-    for (name, (_, value)) in found {
+    for (name, setting) in found {
         call.reply.bulk(name);
-        call.reply.bulk(value(call.server).as_bytes());
+        call.reply.bulk(call.server.shown(setting.key).as_bytes());
     }
+    Ok(())
+}
+
+fn set(call: &mut Call<'_>) -> Outcome {
+    let pairs = call.args.from(2);
+    if pairs.len() % 2 == 1 {
+        return Err(Failure::Syntax);
+    }
+    let pair = |index: usize| (pairs.at(2 * index), pairs.at(2 * index + 1));
+    let changes = Change::read((0..pairs.len() / 2).map(pair));
+    let done = changes.and_then(|changes| configure::change(call.server, &changes));
+    done.map_err(|refused| Failure::other(format!("ERR {refused}")))?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn rewrite(call: &mut Call<'_>) -> Outcome {
+    let written = call.server.settings.rewrite();
+    written.map_err(|error| Failure::other(format!("ERR {error}")))?;
+    call.reply.ok();
     Ok(())
 }
 

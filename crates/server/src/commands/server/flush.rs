@@ -2,6 +2,7 @@
 //! is dropped at once, the memory comes back in the background.
 
 use crate::commands::prelude::*;
+use crate::settings::Key;
 
 pub(super) static FLUSHALL: Command = Command {
     name: "flushall",
@@ -39,7 +40,7 @@ const BOTH: Command = Command {
 
 fn all(call: &mut Call<'_>) -> Outcome {
     check_mode(call)?;
-    for index in 0..call.server.settings.databases {
+    for index in 0..call.server.settings.count(Key::Databases) {
         call.server.store.database(index)?.clear()?;
     }
     call.reply.ok();

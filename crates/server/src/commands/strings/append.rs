@@ -1,6 +1,7 @@
 //! `APPEND key value`: makes a value longer.
 
 use crate::commands::prelude::*;
+use crate::settings::Key;
 use mneme_log::Decision;
 
 pub(super) static APPEND: Command = Command {
@@ -20,7 +21,7 @@ pub(super) static APPEND: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let suffix = call.args.at(2);
-    let longest = call.server.settings.limits.bulk as usize;
+    let longest = call.server.settings.count(Key::BulkLength);
     let mut len = 0;
     call.keyspace.update(call.args.at(1), |old| {
         let old = old.map_or(&b""[..], |old| old.value);

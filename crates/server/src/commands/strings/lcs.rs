@@ -2,6 +2,7 @@
 
 use super::subsequence::{Match, Subsequence};
 use crate::commands::prelude::*;
+use crate::settings::Key;
 
 pub(super) static LCS: Command = Command {
     name: "lcs",
@@ -47,7 +48,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     })?;
     // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is refused all the same.
     let table = (a.len() as u128 + 1) * (b.len() as u128 + 1) * 4;
-    if table > u128::from(call.server.settings.limits.bulk) {
+    if table > call.server.settings.count(Key::BulkLength) as u128 {
         return Err(Failure::other(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
         ));

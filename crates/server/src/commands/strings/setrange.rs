@@ -2,6 +2,7 @@
 
 use crate::commands::extend::extended;
 use crate::commands::prelude::*;
+use crate::settings::Key;
 use mneme_log::Decision;
 
 pub(super) static SETRANGE: Command = Command {
@@ -28,7 +29,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         .map_err(|_| Failure::other("ERR offset is out of range"))?;
     let part = call.args.at(3);
     let end = offset.saturating_add(part.len());
-    let too_long = !part.is_empty() && end > call.server.settings.limits.bulk as usize;
+    let too_long = !part.is_empty() && end > call.server.settings.count(Key::BulkLength);
     let mut len = 0;
     call.keyspace.update(call.args.at(1), |old| {
         let old = old.map_or(&b""[..], |old| old.value);

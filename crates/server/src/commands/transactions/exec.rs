@@ -8,6 +8,7 @@
 use crate::commands::prelude::*;
 use crate::keyspace::Records;
 use crate::queue::Queue;
+use crate::statistics::Finished;
 
 pub(super) static EXEC: Command = Command {
     name: "exec",
@@ -35,6 +36,13 @@ struct Done {
     database: usize,
 }
 
+/// How long a command of the last attempt took, and whether it failed.
+#[derive(Clone, Copy)]
+struct Taken {
+    nanoseconds: u64,
+    failed: bool,
+}
+
 fn run(call: &mut Call<'_>) -> Outcome {
     let Some(queue) = call.client.queue.take() else {
         return Err(Failure::other("ERR EXEC without MULTI"));
@@ -48,11 +56,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
         call.client.database,
         &*call.server.store,
     );
+    let mut taken = Vec::with_capacity(queue.commands().len());
     let mut done: Vec<Option<Done>> = queue.commands().iter().map(|_| None).collect();
     let mut attempt = |transaction: Option<&mut dyn Records>| {
         call.reply.truncate(position);
         call.client.database = database;
-        carry_out(call, &queue, &mut done, transaction)
+        taken.clear();
+        carry_out(call, &queue, &mut done, &mut taken, transaction)
     };
     let carried_out = if queue.reaches_beyond_keys() || queue.commands().is_empty() {
         match watch {
@@ -68,7 +78,19 @@ fn run(call: &mut Call<'_>) -> Outcome {
         }
     };
     match carried_out {
-        Ok(Some(())) => Ok(()),
+        Ok(Some(())) => {
+            for (queued, taken) in queue.commands().iter().zip(taken) {
+                Finished {
+                    command: queued.command,
+                    args: queued.args(),
+                    calls: 1,
+                    failed: u64::from(taken.failed),
+                    nanoseconds: taken.nanoseconds,
+                }
+                .note(call.server, call.client);
+            }
+            Ok(())
+        }
         Ok(None) => {
             call.reply.truncate(position);
             call.reply.null_array();
@@ -87,13 +109,19 @@ fn carry_out(
     call: &mut Call<'_>,
     queue: &Queue,
     done: &mut [Option<Done>],
+    taken: &mut Vec<Taken>,
     mut transaction: Option<&mut dyn Records>,
 ) -> Outcome {
     call.reply.array(queue.commands().len());
+    let mut marked_ns = call.server.now_ns();
     for (queued, done) in queue.commands().iter().zip(done) {
         if let Some(done) = done {
             call.reply.repeat(&done.reply);
             call.client.database = done.database;
+            taken.push(Taken {
+                nanoseconds: 0,
+                failed: false,
+            });
             continue;
         }
         let position = call.reply.position();
@@ -111,17 +139,25 @@ fn carry_out(
         );
         let outcome = (queued.command.run)(&mut inner);
         call.reply.set_protocol(call.client.protocol);
+        let mut failed = false;
         match outcome {
             Err(failure) if transaction.is_some() && failure.is_of_the_store() => {
                 return Err(failure);
             }
             Err(failure) => {
-                call.counters.errors.add(1);
+                failed = true;
+                call.server.count_error(call.client.thread, &failure);
                 call.reply.truncate(position);
                 call.reply.error(&failure);
             }
             Ok(()) => {}
         }
+        let now_ns = call.server.now_ns();
+        taken.push(Taken {
+            nanoseconds: now_ns.saturating_sub(marked_ns),
+            failed,
+        });
+        marked_ns = now_ns;
         if transaction.is_some() && queued.command.keys.is_empty() {
             *done = Some(Done {
                 reply: call.reply.since(position).to_vec(),

@@ -1,79 +1,14 @@
-//! `INFO [section ...]`: the server about itself. Every field is true; one that would not be is left out.
+//! The sections of `INFO`.
 
-use std::fmt::Write as _;
-
+use super::Fields;
 use crate::commands::prelude::*;
+use crate::commands::server::memory::used;
+use crate::settings::Key;
 use crate::shared::Shared;
+use crate::statistics::{Statistics, executable};
 use crate::version;
 
-use super::eviction;
-
-pub(super) static INFO: Command = Command {
-    name: "info",
-    summary: "Tells about the server and what it has done",
-    since: "1.0.0",
-    group: Group::Server,
-    arity: -1,
-    flags: &[Flag::Loading, Flag::Stale],
-    categories: &[Category::Dangerous],
-    tips: &[
-        "nondeterministic_output",
-        "request_policy:all_shards",
-        "response_policy:special",
-    ],
-    arguments: &[Argument::new("section", Kind::String).optional().multiple()],
-    run,
-    ..Command::BLANK
-};
-
-/// A section's name and what writes it.
-type Section = (&'static str, fn(&Shared, &mut Fields) -> Outcome);
-
-const SECTIONS: &[Section] = &[
-    ("Server", server),
-    ("Clients", clients),
-    ("Memory", memory),
-    ("Segment", segment),
-    ("Persistence", persistence),
-    ("Stats", stats),
-    ("Replication", replication),
-    ("Cluster", cluster),
-    ("Keyspace", keyspace),
-];
-
-fn run(call: &mut Call<'_>) -> Outcome {
-    let asked = call.args.from(1);
-    let is_asked = |name: &str| {
-        asked.is_empty()
-            || asked.iter().any(|one| {
-                [name, "all", "default", "everything"]
-                    .iter()
-                    .any(|section| one.eq_ignore_ascii_case(section.as_bytes()))
-            })
-    };
-    let mut text = String::new();
-    for (name, write) in SECTIONS.iter().filter(|(name, _)| is_asked(name)) {
-        if !text.is_empty() {
-            text.push_str("\r\n");
-        }
-        text.push_str(&format!("# {name}\r\n"));
-        write(call.server, &mut Fields(&mut text))?;
-    }
-    call.reply.verbatim(&text);
-    Ok(())
-}
-
-/// A section's lines.
-struct Fields<'a>(&'a mut String);
-
-impl Fields<'_> {
-    fn add(&mut self, name: &str, value: impl std::fmt::Display) {
-        // Writing to a `String` does not fail.
-        let _ = write!(self.0, "{name}:{value}\r\n");
-    }
-}
-
-fn server(server: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn server(server: &Shared, fields: &mut Fields) -> Outcome {
     let port = server
         .addresses
         .first()
@@ -90,47 +25,68 @@ fn server(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("arch_bits", usize::BITS);
     fields.add("multiplexing_api", "epoll");
     fields.add("process_id", std::process::id());
+    fields.add("process_supervised", "no");
     fields.add("run_id", &server.run_id);
     fields.add("tcp_port", port);
     fields.add("server_time_usec", server.wall_us());
     fields.add("uptime_in_seconds", uptime_s);
     fields.add("uptime_in_days", uptime_s / 86_400);
+    let config_file = server.settings.file();
+    fields.add(
+        "config_file",
+        config_file.map_or(String::new(), |path| path.display().to_string()),
+    );
     fields.add("io_threads_active", u8::from(server.threads.len() > 1));
     fields.add("io_threads", server.threads.len());
     Ok(())
 }
 
-fn clients(server: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn clients(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("connected_clients", server.connected());
     fields.add("cluster_connections", 0);
-    fields.add("maxclients", server.settings.max_clients);
+    fields.add("maxclients", server.settings.count(Key::MaxClients));
     fields.add("blocked_clients", 0);
     fields.add("tracking_clients", 0);
     Ok(())
 }
 
-fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     let stats = server.store.stats();
-    let used = stats.capacity.saturating_sub(stats.free_bytes);
+    let used = used(&stats);
+    let resident = stats.pages.resident_bytes as u64;
     for (name, bytes) in [
         ("used_memory", used),
-        ("used_memory_rss", stats.pages.resident_bytes as u64),
-        ("used_memory_dataset", stats.live_bytes),
+        ("used_memory_rss", resident),
+        ("total_system_memory", mneme_sys::total_memory()),
         ("maxmemory", stats.capacity),
     ] {
         fields.add(name, bytes);
         fields.add(&format!("{name}_human"), human(bytes));
     }
-    fields.add("maxmemory_policy", eviction(server));
+    let overhead = used.saturating_sub(stats.live_bytes);
+    let percentage = 100.0 * stats.live_bytes as f64 / used.max(1) as f64;
+    fields.add("used_memory_overhead", overhead);
+    fields.add("used_memory_dataset", stats.live_bytes);
+    fields.add("used_memory_dataset_perc", format_args!("{percentage:.2}%"));
+    fields.add("maxmemory_policy", server.shown(Key::MaxMemoryPolicy));
+    let ratio = resident as f64 / used.max(1) as f64;
+    fields.add("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
+    fields.add("mem_allocator", "mneme");
+    fields.add("active_defrag_running", 0);
+    fields.add("lazyfree_pending_objects", 0);
+    fields.add("mneme_max_capacity", stats.max_capacity);
     fields.add("mneme_index_bytes", stats.index_bytes);
     fields.add("mneme_stale_bytes", stats.stale_bytes);
+    fields.add("mneme_head_bytes", stats.head_bytes);
+    fields.add("mneme_table_bytes", stats.overhead_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
     fields.add("mneme_huge_page_bytes", stats.pages.huge_bytes);
+    fields.add("mneme_moved_bytes", stats.moved_bytes);
     Ok(())
 }
 
 /// Where the records are, and who has them beside the server.
-fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     let processes = server.store.processes();
     let others = processes.iter().filter(|process| !process.is_asker);
     fields.add("mneme_segment", server.store.segment().unwrap_or("none"));
@@ -156,7 +112,7 @@ fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-fn persistence(_: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn persistence(_: &Shared, fields: &mut Fields) -> Outcome {
     for name in [
         "loading",
         "async_loading",
@@ -168,38 +124,94 @@ fn persistence(_: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
     let totals = server.totals();
     fields.add("total_connections_received", totals.connections);
     fields.add("total_commands_processed", totals.commands);
+    let rates = server.rate.now(server.now_ns(), totals);
+    fields.add("instantaneous_ops_per_sec", rates.commands);
     fields.add("total_net_input_bytes", totals.input);
     fields.add("total_net_output_bytes", totals.output);
+    let kibibytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
+    fields.add("instantaneous_input_kbps", kibibytes(rates.input));
+    fields.add("instantaneous_output_kbps", kibibytes(rates.output));
     fields.add("rejected_connections", totals.rejected);
     let forgotten = server.forgotten();
     fields.add("expired_keys", forgotten.expired);
     fields.add("evicted_keys", forgotten.evicted);
     fields.add("keyspace_hits", totals.hits);
     fields.add("keyspace_misses", totals.misses);
+    fields.add("total_forks", 0);
+    fields.add("latest_fork_usec", 0);
+    fields.add("slowlog_len", server.slowlog.len());
     fields.add("total_error_replies", totals.errors);
     fields.add("total_reads_processed", totals.reads);
     fields.add("total_writes_processed", totals.writes);
     Ok(())
 }
 
-fn replication(_: &Shared, fields: &mut Fields) -> Outcome {
+pub(super) fn replication(_: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("role", "master");
     fields.add("connected_slaves", 0);
     fields.add("master_repl_offset", 0);
     Ok(())
 }
 
-fn cluster(_: &Shared, fields: &mut Fields) -> Outcome {
+/// What each command has cost.
+pub(super) fn commandstats(server: &Shared, fields: &mut Fields) -> Outcome {
+    for command in executable() {
+        let totals = Statistics::totals(server.statistics(), command);
+        if totals.calls + totals.rejected == 0 {
+            continue;
+        }
+        let usec = totals.nanoseconds / 1000;
+        let each = totals.nanoseconds as f64 / 1000.0 / totals.calls.max(1) as f64;
+        fields.add(
+            &format!("cmdstat_{}", command.name),
+            format_args!(
+                "calls={},usec={usec},usec_per_call={each:.2},rejected_calls={},failed_calls={}",
+                totals.calls, totals.rejected, totals.failed
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Error replies by their first word.
+pub(super) fn errorstats(server: &Shared, fields: &mut Fields) -> Outcome {
+    for (code, count) in Statistics::all_errors(server.statistics()) {
+        fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+    Ok(())
+}
+
+/// How the time of each command spreads.
+pub(super) fn latencystats(server: &Shared, fields: &mut Fields) -> Outcome {
+    for command in executable() {
+        let times = Statistics::totals(server.statistics(), command).distribution;
+        if times.calls() > 0 {
+            let at = |part| times.quantile(part) as f64 / 1000.0;
+            fields.add(
+                &format!("latency_percentiles_usec_{}", command.name),
+                format_args!(
+                    "p50={:.3},p99={:.3},p99.9={:.3}",
+                    at(0.5),
+                    at(0.99),
+                    at(0.999)
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cluster(_: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("cluster_enabled", 0);
     Ok(())
 }
 
-fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
-    for index in 0..server.settings.databases {
+pub(super) fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
+    for index in 0..server.settings.count(Key::Databases) {
         let keys = server.store.database(index)?.try_len()?;
         if keys > 0 {
             fields.add(

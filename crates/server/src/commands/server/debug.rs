@@ -1,0 +1,201 @@
+//! `DEBUG`: what test suites of clients and of Redis need. Nothing in it is meant for service.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::commands::prelude::*;
+use crate::resp::Protocol;
+use crate::settings::Key;
+use mneme_log::Expiry;
+
+pub(super) static DEBUG: Command = Command {
+    name: "debug",
+    summary: "Waits, fills a database, shows replies of each type: for tests of clients",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "Depends on subcommand.",
+    arity: -2,
+    flags: &[Flag::Admin, Flag::NoScript, Flag::Loading, Flag::Stale],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    if !is_allowed(call) {
+        return Err(Failure::other(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        ));
+    }
+    let len = call.args.len();
+    if call.is(1, "SLEEP") && len == 3 {
+        sleep(call)
+    } else if call.is(1, "SET-ACTIVE-EXPIRE") && len == 3 {
+        // What has expired is gone to everybody at once. When its memory is freed is the store's affair.
+        call.integer(2)?;
+        call.reply.ok();
+        Ok(())
+    } else if call.is(1, "POPULATE") && (3..=5).contains(&len) {
+        populate(call)
+    } else if call.is(1, "PROTOCOL") && len == 3 {
+        protocol(call)
+    } else if call.is(1, "LOG") && len == 3 {
+        tracing::warn!(text = %String::from_utf8_lossy(call.args.at(2)), "DEBUG LOG");
+        call.reply.ok();
+        Ok(())
+    } else if call.is(1, "HELP") && len == 2 {
+        help(call)
+    } else {
+        Err(Failure::other(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
+            String::from_utf8_lossy(call.args.at(1))
+        )))
+    }
+}
+
+/// Whether the server was started to be debugged, by this client.
+fn is_allowed(call: &Call<'_>) -> bool {
+    let from = &call.client.entry.peer;
+    let is_local = from.starts_with('/')
+        || from
+            .parse::<SocketAddr>()
+            .is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+    match call.server.settings.number(Key::EnableDebug) {
+        0 => false,
+        1 => true,
+        _ => is_local,
+    }
+}
+
+fn help(call: &mut Call<'_>) -> Outcome {
+    let lines = [
+        "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "LOG <message>",
+        "    Write <message> to the server's log.",
+        "POPULATE <count> [<prefix>] [<size>]",
+        "    Make <count> keys named <prefix>:<number>, with values of <size> bytes; those that are there stay.",
+        "PROTOCOL <type>",
+        "    Reply with a value of the type.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Accepted, without effect.",
+        "SLEEP <seconds>",
+        "    Let this I/O thread, and the clients it serves, wait.",
+    ];
+    call.reply.array(lines.len());
+    for line in lines {
+        call.reply.simple(line);
+    }
+    Ok(())
+}
+
+/// The longest that a thread may be made to sleep.
+const LONGEST: f64 = 3600.0;
+
+fn sleep(call: &mut Call<'_>) -> Outcome {
+    // What is no number is none, as in Redis.
+    let text = String::from_utf8_lossy(call.args.at(2));
+    let seconds: f64 = text.parse().unwrap_or(0.0);
+    if seconds > 0.0 {
+        std::thread::sleep(Duration::from_secs_f64(seconds.min(LONGEST)));
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn populate(call: &mut Call<'_>) -> Outcome {
+    let count = call.integer(2)?;
+    if count < 0 {
+        return Err(Failure::other(
+            "ERR value is out of range, must be positive",
+        ));
+    }
+    let prefix = match call.args.len() {
+        3 => b"key",
+        _ => call.args.at(3),
+    };
+    let size = match call.args.len() {
+        5 => Some(usize::try_from(call.integer(4)?).map_err(|_| Failure::NotAnInteger)?),
+        _ => None,
+    };
+    for number in 0..count {
+        let key = [prefix, format!(":{number}").as_bytes()].concat();
+        if call.keyspace.contains(&key)? {
+            continue;
+        }
+        let mut value = format!("value:{number}").into_bytes();
+        if let Some(size) = size {
+            value.resize(size, 0);
+        }
+        call.keyspace.put(&key, &value, Expiry::default())?;
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn protocol(call: &mut Call<'_>) -> Outcome {
+    let new = call.client.protocol == Protocol::Resp3;
+    let name = String::from_utf8_lossy(call.args.at(2)).to_ascii_lowercase();
+    let reply = &mut call.reply;
+    match name.as_str() {
+        "string" => reply.bulk(b"Hello World"),
+        "integer" => reply.integer(12345),
+        "double" if new => reply.repeat(b",3.141\r\n"),
+        "double" => reply.bulk(b"3.141"),
+        "bignum" if new => reply.repeat(b"(1234567999999999999999999999999999999\r\n"),
+        "bignum" => reply.bulk(b"1234567999999999999999999999999999999"),
+        "null" => reply.null(),
+        "array" | "set" => {
+            match name.as_str() {
+                "array" => reply.array(3),
+                _ => reply.set(3),
+            }
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        "map" => {
+            reply.map(3);
+            for number in 0..3 {
+                reply.integer(number);
+                reply.repeat(truth(new, number == 1));
+            }
+        }
+        "attrib" => {
+            if new {
+                reply.repeat(b"|1\r\n");
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        "push" if !new => {
+            return Err(Failure::other("ERR RESP2 is not supported by this command"));
+        }
+        "push" => {
+            reply.repeat(b">2\r\n");
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        "true" => reply.repeat(truth(new, true)),
+        "false" => reply.repeat(truth(new, false)),
+        "verbatim" => reply.verbatim("This is a verbatim\nstring"),
+        _ => {
+            return Err(Failure::other(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A truth value of either protocol.
+fn truth(new: bool, value: bool) -> &'static [u8] {
+    match (new, value) {
+        (true, true) => b"#t\r\n",
+        (true, false) => b"#f\r\n",
+        (false, true) => b":1\r\n",
+        (false, false) => b":0\r\n",
+    }
+}

@@ -1,0 +1,241 @@
+//! `MEMORY`: where the memory is, by the store's own accounts.
+
+use std::fmt::Write as _;
+
+use crate::commands::help;
+use crate::commands::prelude::*;
+use mneme_log::{Expiry, Stats};
+
+pub(super) static MEMORY: Command = Command {
+    name: "memory",
+    summary: "A container for commands about memory",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "Depends on subcommand.",
+    arity: -2,
+    subcommands: &[&DOCTOR, &HELP, &MALLOC_STATS, &PURGE, &STATS, &USAGE],
+    run: help::run,
+    ..Command::BLANK
+};
+
+/// What the subcommands have in common.
+const PLAIN: Command = Command {
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "O(N) where N is the number of the store's log segments",
+    arity: 2,
+    tips: &[
+        "nondeterministic_output",
+        "request_policy:all_shards",
+        "response_policy:special",
+    ],
+    ..Command::BLANK
+};
+
+static DOCTOR: Command = Command {
+    name: "memory|doctor",
+    summary: "Says in words how the memory is used, and what to do about it",
+    run: doctor,
+    ..PLAIN
+};
+
+static MALLOC_STATS: Command = Command {
+    name: "memory|malloc-stats",
+    summary: "Returns the store's accounts, by NUMA node",
+    run: |call| {
+        let text = accounts(&call.server.store.stats());
+        call.reply.verbatim(&text);
+        Ok(())
+    },
+    ..PLAIN
+};
+
+static PURGE: Command = Command {
+    name: "memory|purge",
+    summary: "Compacts the store, and frees what that wins",
+    complexity: "O(N) where N is the number of bytes of records beside which others have died",
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    run: |call| {
+        call.server.store.compact()?;
+        call.reply.ok();
+        Ok(())
+    },
+    ..PLAIN
+};
+
+static STATS: Command = Command {
+    name: "memory|stats",
+    summary: "Returns where the memory is",
+    run: stats,
+    ..PLAIN
+};
+
+static USAGE: Command = Command {
+    name: "memory|usage",
+    summary: "Returns the bytes that a key takes: its record, and its share of the index",
+    arity: -3,
+    flags: &[Flag::Readonly],
+    tips: &[],
+    keys: &[KeySpec::second(&[KeyFlag::ReadOnly])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("count", Kind::Integer)
+            .after("SAMPLES")
+            .optional(),
+    ],
+    run: usage,
+    ..PLAIN
+};
+
+static HELP: Command = Command {
+    name: "memory|help",
+    since: "4.0.0",
+    group: Group::Server,
+    categories: &[],
+    run: |call| help::of(call, &MEMORY),
+    ..help::HELP
+};
+
+/// Bytes of a record before its value and key, and of the time it expires at, if it has one.
+const HEADER: u64 = 8;
+const EXPIRY: u64 = 8;
+
+fn usage(call: &mut Call<'_>) -> Outcome {
+    match call.args.len() {
+        3 => {}
+        5 if call.is(3, "SAMPLES") => {
+            if call.integer(4)? < 0 {
+                return Err(Failure::Syntax);
+            }
+        }
+        _ => return Err(Failure::Syntax),
+    }
+    let key = call.args.at(2);
+    let Some(expiry) = call.keyspace.expiry(key)? else {
+        call.reply.null();
+        return Ok(());
+    };
+    let value = call
+        .keyspace
+        .read(key, |value| value.map_or(0, <[u8]>::len))?;
+    let stats = call.server.store.stats();
+    let expires = if expiry == Expiry::default() {
+        0
+    } else {
+        EXPIRY
+    };
+    let record = (HEADER + expires + value as u64 + key.len() as u64).next_multiple_of(8);
+    let index = stats.index_used_bytes / stats.records.max(1);
+    call.reply.integer((record + index) as i64);
+    Ok(())
+}
+
+/// Bytes in use: all but the free frames.
+pub(super) fn used(stats: &Stats) -> u64 {
+    stats.capacity.saturating_sub(stats.free_bytes)
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn stats(call: &mut Call<'_>) -> Outcome {
+    let stats = call.server.store.stats();
+    let used = used(&stats);
+    let overhead = used.saturating_sub(stats.live_bytes);
+    let counts = [
+        ("total.allocated", used),
+        ("overhead.total", overhead),
+        ("keys.count", stats.records),
+        ("keys.bytes-per-key", used / stats.records.max(1)),
+        ("dataset.bytes", stats.live_bytes),
+        ("allocator.allocated", used),
+        ("allocator.active", stats.capacity),
+        ("allocator.resident", stats.pages.resident_bytes as u64),
+        ("fragmentation.bytes", stats.stale_bytes),
+        ("mneme.capacity", stats.capacity),
+        ("mneme.max-capacity", stats.max_capacity),
+        ("mneme.index", stats.index_bytes),
+        ("mneme.stale", stats.stale_bytes),
+        ("mneme.heads", stats.head_bytes),
+        ("mneme.tables", stats.overhead_bytes),
+        ("mneme.free", stats.free_bytes),
+    ];
+    let shares = [
+        ("dataset.percentage", 100.0 * ratio(stats.live_bytes, used)),
+        ("fragmentation", ratio(used, stats.live_bytes)),
+    ];
+    call.reply.map(counts.len() + shares.len());
+    for (name, count) in counts {
+        call.reply.bulk(name.as_bytes());
+        call.reply.integer(count as i64);
+    }
+    for (name, share) in shares {
+        call.reply.bulk(name.as_bytes());
+        call.reply.bulk(format!("{share:.4}").as_bytes());
+    }
+    Ok(())
+}
+
+fn accounts(stats: &Stats) -> String {
+    let mut text = format!(
+        "capacity {}\nmax capacity {}\nrecords {}\nlive {}\nstale {}\nindex {}\nheads {}\ntables {}\nfree {}\n\
+         of these reserved {}\nresident {}\nhuge pages {}\nmoved by compaction {}\nevicted {}\nlog segments {}\n",
+        stats.capacity,
+        stats.max_capacity,
+        stats.records,
+        stats.live_bytes,
+        stats.stale_bytes,
+        stats.index_bytes,
+        stats.head_bytes,
+        stats.overhead_bytes,
+        stats.free_bytes,
+        stats.reserve_bytes,
+        stats.pages.resident_bytes,
+        stats.pages.huge_bytes,
+        stats.moved_bytes,
+        stats.evicted,
+        stats.segments,
+    );
+    for (node, on) in stats.nodes.iter().enumerate() {
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            text,
+            "node {node}: capacity {}, live {}, stale {}, index {}, free {}",
+            on.capacity, on.live_bytes, on.stale_bytes, on.index_bytes, on.free_bytes
+        );
+    }
+    text
+}
+
+fn doctor(call: &mut Call<'_>) -> Outcome {
+    let stats = call.server.store.stats();
+    let percent = |part: u64| 100 * part / stats.capacity.max(1);
+    let mut text = format!(
+        "Of {} bytes, {}% are records, {}% what others have left (compaction wins it back as it is needed), {}% index, {}% \
+         free.\n",
+        stats.capacity,
+        percent(stats.live_bytes),
+        percent(stats.stale_bytes),
+        percent(stats.index_bytes),
+        percent(stats.free_bytes),
+    );
+    if percent(stats.live_bytes) >= 90 {
+        text.push_str(
+            "It is nearly full: writes cost more, and will be refused. CONFIG SET maxmemory makes it larger, CONFIG SET \
+             maxmemory-policy lets it forget.\n",
+        );
+    }
+    if let Some(warning) = &stats.pages.warning {
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            text,
+            "Its pages are small: {warning}. `mneme doctor` says more."
+        );
+    }
+    if stats.condemned > 0 && stats.free_bytes <= stats.reserve_bytes {
+        text.push_str("Readers hold memory that could be free: see `mneme segment show`.\n");
+    }
+    call.reply.verbatim(&text);
+    Ok(())
+}

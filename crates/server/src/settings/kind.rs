@@ -1,0 +1,288 @@
+//! What settings take, and what they refuse. The words of a refusal are Redis', where Redis has such a setting.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+/// The type of a setting.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// `yes` or `no`.
+    Flag,
+    /// A whole number, both ends included.
+    Number {
+        /// The least.
+        least: i64,
+        /// The most.
+        most: i64,
+    },
+    /// Bytes: a whole number, or one with a unit as in `512mb`, `4gb` (1024) or `4g` (1000).
+    Size {
+        /// The least.
+        least: i64,
+        /// The most.
+        most: i64,
+    },
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Any text, which is not shown unless it is asked for by its name.
+    Secret,
+    /// IP addresses, `localhost` or `*`, separated by spaces or commas.
+    Addresses,
+    /// Redis' `class hard soft seconds`, of the class `normal`.
+    OutputLimit,
+}
+
+/// A setting's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// The number, the place of the word in its list, 1 for yes; of a text its length.
+    pub number: i64,
+    /// The text, where the number does not say all.
+    pub text: Arc<str>,
+}
+
+/// Why a value was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Not a flag.
+    #[error("argument must be 'yes' or 'no'")]
+    NotAFlag,
+    /// Not a number.
+    #[error("argument couldn't be parsed into an integer")]
+    NotANumber,
+    /// Not a size.
+    #[error("argument must be a memory value")]
+    NotASize,
+    /// Too small or too large.
+    #[error("argument must be between {0} and {1} inclusive")]
+    OutOfRange(i64, i64),
+    /// None of the words.
+    #[error("argument(s) must be one of the following: {}", .0.join(", "))]
+    NotAWord(&'static [&'static str]),
+    /// Not an address.
+    #[error("'{0}' is not an address: give an IP address, `localhost`, or `*` for all")]
+    NotAnAddress(String),
+    /// Not four words a class.
+    #[error("Wrong number of arguments in buffer limit configuration.")]
+    NotFour,
+    /// A class that there is not.
+    #[error("Invalid client class specified in buffer limit configuration.")]
+    NoSuchClass,
+    /// Not a limit.
+    #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
+    NotALimit,
+    /// What Mneme does not do.
+    #[error("there are no soft limits: say 0 0")]
+    NoSoftLimits,
+}
+
+impl Kind {
+    /// Reads a value as `CONFIG SET`, the command line, the environment and the file give it.
+    pub fn parse(&self, text: &str) -> Result<Value, Refused> {
+        let within = |number: i64, least, most| {
+            (least..=most)
+                .contains(&number)
+                .then_some(number)
+                .ok_or(Refused::OutOfRange(least, most))
+        };
+        let number = match *self {
+            Kind::Flag if text.eq_ignore_ascii_case("yes") => 1,
+            Kind::Flag if text.eq_ignore_ascii_case("no") => 0,
+            Kind::Flag => return Err(Refused::NotAFlag),
+            Kind::Number { least, most } => {
+                let number = text.parse().map_err(|_| Refused::NotANumber)?;
+                within(number, least, most)?
+            }
+            Kind::Size { least, most } => {
+                let bytes = size(text).ok_or(Refused::NotASize)?;
+                within(i64::try_from(bytes).unwrap_or(i64::MAX), least, most)?
+            }
+            Kind::Word(words) => words
+                .iter()
+                .position(|word| word.eq_ignore_ascii_case(text))
+                .ok_or(Refused::NotAWord(words))? as i64,
+            Kind::Text | Kind::Secret => return Ok(Value::text(text.to_owned())),
+            Kind::Addresses => {
+                let words: Vec<_> = words(text).collect();
+                for word in &words {
+                    addresses(word).ok_or_else(|| Refused::NotAnAddress((*word).to_owned()))?;
+                }
+                return Ok(Value::text(words.join(" ")));
+            }
+            Kind::OutputLimit => output_limit(text)?,
+        };
+        Ok(Value::number(number))
+    }
+}
+
+impl Value {
+    /// A value that a number says.
+    pub fn number(number: i64) -> Self {
+        Self {
+            number,
+            text: "".into(),
+        }
+    }
+
+    /// A value that a text says.
+    pub fn text(text: String) -> Self {
+        Self {
+            number: text.len() as i64,
+            text: text.into(),
+        }
+    }
+
+    /// As `CONFIG GET` shows it.
+    pub fn show(&self, kind: Kind) -> String {
+        match kind {
+            Kind::Flag => ["no", "yes"][usize::from(self.number != 0)].to_owned(),
+            Kind::Number { .. } | Kind::Size { .. } => self.number.to_string(),
+            Kind::Word(words) => usize::try_from(self.number)
+                .ok()
+                .and_then(|place| words.get(place))
+                .map_or(String::new(), |word| (*word).to_owned()),
+            Kind::Text | Kind::Secret | Kind::Addresses => self.text.to_string(),
+            Kind::OutputLimit => format!("normal {} 0 0", self.number),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Flag => f.write_str("yes or no"),
+            Kind::Number { least, most } if least == most => write!(f, "{least} only"),
+            Kind::Number {
+                least,
+                most: i64::MAX,
+            } => write!(f, "a number from {least} on"),
+            Kind::Number { least, most } => write!(f, "a number from {least} to {most}"),
+            Kind::Size {
+                least,
+                most: i64::MAX,
+            } => write!(
+                f,
+                "bytes, or with a unit as in 512mb or 4gb, from {least} on"
+            ),
+            Kind::Size { least, most } => {
+                write!(
+                    f,
+                    "bytes, or with a unit as in 512mb or 4gb, from {least} to {most}"
+                )
+            }
+            Kind::Word([""]) => f.write_str("empty only"),
+            Kind::Word([only]) => write!(f, "{only} only"),
+            Kind::Word(words) => f.write_str(&words.join(", ")),
+            Kind::Text | Kind::Secret => f.write_str("a text"),
+            Kind::Addresses => f.write_str("addresses"),
+            Kind::OutputLimit => f.write_str("normal, a size, 0, 0"),
+        }
+    }
+}
+
+/// Bytes, with Redis' units; those that people write as `KiB` too.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" | "kib" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" | "mib" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" | "gib" => 1 << 30,
+        "t" => 1_000_000_000_000,
+        "tb" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', ',']).filter(|word| !word.is_empty())
+}
+
+/// What an address stands for; `None` for what is none.
+fn addresses(word: &str) -> Option<Vec<IpAddr>> {
+    match word {
+        "*" => Some(vec![
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ]),
+        "localhost" => Some(vec![Ipv4Addr::LOCALHOST.into()]),
+        _ => word.parse().ok().map(|address| vec![address]),
+    }
+}
+
+/// The addresses that a value of [`Kind::Addresses`] stands for, each once.
+pub(super) fn all_addresses(text: &str) -> Vec<IpAddr> {
+    let mut all = Vec::new();
+    for address in words(text).filter_map(addresses).flatten() {
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    all
+}
+
+/// The hard limit of normal clients, as Redis writes limits. There are no clients of other classes.
+fn output_limit(text: &str) -> Result<i64, Refused> {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let [class, hard, soft, seconds] = words[..] else {
+        return Err(Refused::NotFour);
+    };
+    if !class.eq_ignore_ascii_case("normal") {
+        return Err(Refused::NoSuchClass);
+    }
+    let number = |word| size(word).and_then(|bytes| i64::try_from(bytes).ok());
+    match (number(hard), number(soft), number(seconds)) {
+        (Some(hard), Some(0), Some(0)) => Ok(hard),
+        (Some(_), Some(_), Some(_)) => Err(Refused::NoSoftLimits),
+        _ => Err(Refused::NotALimit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_redis_reads_them() {
+        let cases = [
+            ("0", 0),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("512mb", 512 << 20),
+            ("4 GiB", 4 << 30),
+            ("8G", 8_000_000_000),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(size(text), Some(bytes), "{text}");
+        }
+        for nonsense in ["", "gb", "-1", "1.5gb", "4 elephants", "99999999999gb"] {
+            assert_eq!(size(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_listened_on_once() {
+        assert_eq!(all_addresses("localhost,127.0.0.1 ::1").len(), 2);
+        assert_eq!(all_addresses("* 0.0.0.0").len(), 2);
+        assert!(Kind::Addresses.parse("256.0.0.1").is_err());
+    }
+
+    #[test]
+    fn a_limit_that_would_not_be_kept_is_refused() {
+        let parse = |text| Kind::OutputLimit.parse(text).map(|value| value.number);
+        assert_eq!(parse("normal 1mb 0 0"), Ok(1 << 20));
+        assert_eq!(parse("normal 1mb 0"), Err(Refused::NotFour));
+        assert_eq!(parse("normal 1mb 1 1"), Err(Refused::NoSoftLimits));
+        assert_eq!(parse("x 1 0 0"), Err(Refused::NoSuchClass));
+        assert_eq!(parse("normal x 0 0"), Err(Refused::NotALimit));
+    }
+}

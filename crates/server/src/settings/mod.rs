@@ -1,0 +1,209 @@
+//! The configuration: **every setting is defined once, in this table**, and all else follows from it: the flags of
+//! `mneme serve`, the variables of its environment, the keys of its file, `CONFIG GET`, `SET` and `REWRITE`, and
+//! `docs/configuration.md`. Names are Redis' where Redis has the setting.
+//!
+//! A value is refused in the same words wherever it comes from ([`Refused`]). Numbers that change while the server runs
+//! are read without a lock ([`Settings`]).
+
+mod file;
+mod kind;
+mod values;
+
+pub use file::{FileError, RewriteError};
+pub use kind::{Kind, Refused, Value};
+pub use values::{Settings, Source};
+
+use mneme_log::{DATABASES, MAX_VALUE};
+
+/// I/O threads a server may have; far more than cores that one machine has today.
+pub(crate) const MOST_THREADS: usize = 512;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Which.
+    pub key: Key,
+    /// Its name, for all who set or ask for it.
+    pub name: &'static str,
+    /// Another name of the flag and the environment's variable.
+    pub alias: Option<&'static str>,
+    /// What it takes.
+    pub kind: Kind,
+    /// What it is unless somebody says otherwise.
+    pub default: &'static str,
+    /// Whether `CONFIG SET` may change it.
+    pub changes: Changes,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// When a setting may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changes {
+    /// Never, once the server has started.
+    AtStart,
+    /// At any time, by `CONFIG SET`.
+    Live,
+}
+
+impl Setting {
+    /// The variable that sets it in the environment.
+    pub fn variable(&self) -> String {
+        variable(self.name)
+    }
+
+    /// All variables that set it, the first one before the others.
+    pub fn variables(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.name).chain(self.alias).map(variable)
+    }
+
+    /// The setting called `name`, in any case.
+    pub fn named(name: &[u8]) -> Option<&'static Setting> {
+        SETTINGS
+            .iter()
+            .find(|setting| setting.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// What it takes, in words.
+    pub fn range(&self) -> String {
+        self.kind.to_string()
+    }
+}
+
+fn variable(name: &str) -> String {
+    format!("MNEME_{}", name.replace('-', "_").to_ascii_uppercase())
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $key:ident: $name:literal $(or $alias:literal)?, $kind:expr, $default:literal, $changes:ident;)*) => {
+        /// A setting's place in the table.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Key { $($(#[doc = $doc])+ $key),* }
+
+        /// All settings, in alphabetical order.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            key: Key::$key,
+            name: $name,
+            alias: settings!(@alias $($alias)?),
+            kind: $kind,
+            default: $default,
+            changes: Changes::$changes,
+            doc: concat!($($doc, "\n"),+),
+        }),*];
+    };
+    (@alias) => { None };
+    (@alias $alias:literal) => { Some($alias) };
+}
+
+const SECONDS: Kind = Kind::Number {
+    least: 0,
+    most: i32::MAX as i64,
+};
+
+settings! {
+    /// Redis' log of commands. Mneme has none.
+    AppendOnly: "appendonly", Kind::Word(&["no"]), "no", Live;
+    /// Addresses to listen on: IP addresses, `localhost`, or `*` for all.
+    Bind: "bind", Kind::Addresses, "127.0.0.1", AtStart;
+    /// Bytes of unsent replies beyond which a client is cut off: class, hard limit, and two numbers for soft limits, which
+    /// Mneme does not have. 0 is no limit.
+    OutputLimit: "client-output-buffer-limit", Kind::OutputLimit, "normal 1073741824 0 0", Live;
+    /// Bytes of unsent replies beyond which a client is not listened to until it has read; for clients that connect later.
+    OutputPause: "client-output-buffer-pause", Kind::Size { least: 64 << 10, most: i64::MAX }, "67108864", Live;
+    /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a client is cut off.
+    QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
+    /// Databases that clients may SELECT.
+    Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
+    /// Who may use DEBUG, which is for tests: nobody, everybody, or connections from this machine.
+    EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
+    /// I/O threads, each of which serves its own connections; 0 is one for each CPU.
+    Threads: "io-threads" or "threads", Kind::Number { least: 0, most: MOST_THREADS as i64 }, "0", AtStart;
+    /// Milliseconds from which on an event counts as slow and LATENCY remembers it; 0 is never.
+    LatencyThreshold: "latency-monitor-threshold", Kind::Number { least: 0, most: i64::MAX }, "0", Live;
+    /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO latencystats.
+    LatencyTracking: "latency-tracking", Kind::Flag, "yes", Live;
+    /// Connections beyond which further ones are refused.
+    MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
+    /// Memory for the data and everything about it. 0 is half of what the machine, or the control group, has; at run time,
+    /// what there is. A store grows while it is used, as far as it was made for; it never shrinks.
+    MaxMemory: "maxmemory" or "memory", Kind::Size { least: 0, most: i64::MAX }, "0", Live;
+    /// Which records are forgotten when the memory is full.
+    MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
+    /// The TCP port; 0 lets the system choose a free one.
+    Port: "port", Kind::Number { least: 0, most: 65_535 }, "6379", AtStart;
+    /// Serve memory of this process alone, which ends with it and which no other can attach.
+    Private: "private", Kind::Flag, "no", AtStart;
+    /// Whether to refuse other machines while there is no password.
+    ProtectedMode: "protected-mode", Kind::Flag, "yes", Live;
+    /// Bytes of one argument, and of one value; for clients that connect later.
+    BulkLength: "proto-max-bulk-len", Kind::Size { least: 1 << 20, most: MAX_VALUE as i64 }, "536870912", Live;
+    /// The registry's directory; `$MNEME_DIR`, else `mneme` in the user's runtime directory, if empty.
+    Registry: "registry", Kind::Text, "", AtStart;
+    /// The password that clients must give; none if empty. Better set in the environment or a file: others can see a
+    /// process' arguments.
+    Password: "requirepass", Kind::Secret, "", Live;
+    /// Redis' snapshots. Mneme has none.
+    Save: "save", Kind::Word(&[""]), "", Live;
+    /// The segment to serve: it keeps the records when the server ends, and local programs attach it. Made if there is none.
+    Segment: "segment", Kind::Text, "default", AtStart;
+    /// Microseconds from which on a command is kept in the SLOWLOG; -1 is never.
+    SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;
+    /// Commands that the SLOWLOG keeps.
+    SlowlogLength: "slowlog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
+    /// Connections that the system keeps waiting until they are accepted.
+    Backlog: "tcp-backlog", Kind::Number { least: 0, most: i32::MAX as i64 }, "511", AtStart;
+    /// Seconds of silence after which TCP asks whether the peer is alive; 0 is never. For clients that connect later.
+    Keepalive: "tcp-keepalive", SECONDS, "300", Live;
+    /// Redis' seconds after which idle clients are cut off. Mneme never does.
+    Timeout: "timeout", Kind::Number { least: 0, most: 0 }, "0", Live;
+    /// A unix socket to listen on as well; none if empty.
+    UnixSocket: "unixsocket", Kind::Text, "", AtStart;
+    /// How records are updated; fixed when a segment is made. `in-place` suits a store that is nearly full of values that
+    /// often change.
+    UpdatePolicy: "update-policy", Kind::Word(&["append", "in-place"]), "append", AtStart;
+}
+
+/// Redis' names of [`mneme_log::Evict`], in Redis' order.
+const POLICIES: &[&str] = &[
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_stand_in_order_and_take_their_defaults() {
+        assert!(SETTINGS.is_sorted_by(|a, b| a.name < b.name));
+        for (place, setting) in SETTINGS.iter().enumerate() {
+            assert_eq!(setting.key as usize, place, "{}", setting.name);
+            let value = setting.kind.parse(setting.default).unwrap();
+            assert_eq!(
+                value.show(setting.kind),
+                setting.default,
+                "{}",
+                setting.name
+            );
+        }
+    }
+
+    /// `docs/configuration.md` says what the table says. `MNEME_WRITE_DOCS=1` writes it.
+    #[test]
+    fn the_documentation_is_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let text = file::documentation();
+        if std::env::var_os("MNEME_WRITE_DOCS").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(written == text, "run this test with MNEME_WRITE_DOCS=1");
+    }
+}

@@ -1,0 +1,228 @@
+//! The settings' values: **numbers are read without a lock**, by any thread at any time; a text takes a lock that is held
+//! for the copy of a pointer, and no text is read on the way of a command.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::kind::all_addresses;
+use super::{Key, Refused, SETTINGS, Setting, Value};
+use crate::resp::Limits;
+use mneme_log::UpdatePolicy;
+
+/// A server's configuration, before it starts and while it runs.
+#[derive(Debug)]
+pub struct Settings {
+    held: Box<[Held]>,
+    /// Where they were read from, and are written to.
+    pub(super) file: Option<PathBuf>,
+}
+
+/// Who has said what a setting is: what comes later in this list wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Source {
+    /// Nobody.
+    Default,
+    /// The configuration file.
+    File,
+    /// The environment.
+    Environment,
+    /// A flag, the embedding program, or `CONFIG SET`.
+    Said,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: AtomicI64,
+    text: RwLock<Arc<str>>,
+    source: AtomicU8,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let held = |setting: &Setting| {
+            // A test has them all parsed; what would not parse would be empty.
+            let value = setting.kind.parse(setting.default);
+            let Value { number, text } = value.unwrap_or_else(|_| Value::number(0));
+            Held {
+                number: AtomicI64::new(number),
+                text: RwLock::new(text),
+                source: AtomicU8::new(Source::Default as u8),
+            }
+        };
+        Self {
+            held: SETTINGS.iter().map(held).collect(),
+            file: None,
+        }
+    }
+}
+
+impl Clone for Settings {
+    fn clone(&self) -> Self {
+        let copy = Self {
+            file: self.file.clone(),
+            ..Self::default()
+        };
+        for (setting, held) in SETTINGS.iter().zip(&self.held) {
+            copy.put(setting.key, self.value(setting.key));
+            // SYNC: as in `put`.
+            let source = held.source.load(Ordering::Relaxed);
+            copy.held[setting.key as usize]
+                .source
+                .store(source, Ordering::Relaxed);
+        }
+        copy
+    }
+}
+
+impl Settings {
+    /// Sets it to what `text` says, unless a stronger source has set it already.
+    ///
+    /// # Errors
+    /// The text is no value of this setting.
+    pub fn say(&self, key: Key, text: &str, source: Source) -> Result<(), Refused> {
+        let value = key.setting().kind.parse(text)?;
+        let held = &self.held[key as usize];
+        // SYNC: as in `put`.
+        if source as u8 >= held.source.load(Ordering::Relaxed) {
+            self.put(key, value);
+            held.source.store(source as u8, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sets it.
+    pub(crate) fn put(&self, key: Key, value: Value) {
+        let held = &self.held[key as usize];
+        *held.text.write().unwrap_or_else(PoisonError::into_inner) = value.text;
+        // SYNC: pairs with nothing; a setting stands for itself, and takes effect a moment earlier or later.
+        held.number.store(value.number, Ordering::Relaxed);
+        held.source.store(Source::Said as u8, Ordering::Relaxed);
+    }
+
+    /// The file they were read from.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether somebody has said what it is to be.
+    pub fn is_given(&self, key: Key) -> bool {
+        // SYNC: as in `put`.
+        self.held[key as usize].source.load(Ordering::Relaxed) != Source::Default as u8
+    }
+
+    /// Its value.
+    pub fn value(&self, key: Key) -> Value {
+        Value {
+            number: self.number(key),
+            text: self.text(key),
+        }
+    }
+
+    /// Its value as `CONFIG GET` shows it.
+    pub fn show(&self, key: Key) -> String {
+        self.value(key).show(key.setting().kind)
+    }
+
+    /// Its number; of a text its length.
+    #[inline]
+    pub fn number(&self, key: Key) -> i64 {
+        // SYNC: as in `put`.
+        self.held[key as usize].number.load(Ordering::Relaxed)
+    }
+
+    /// Its number, of one that is never negative.
+    #[inline]
+    pub fn count(&self, key: Key) -> usize {
+        usize::try_from(self.number(key)).unwrap_or(0)
+    }
+
+    /// Whether it is `yes`, or a text that is not empty.
+    #[inline]
+    pub fn is(&self, key: Key) -> bool {
+        self.number(key) != 0
+    }
+
+    /// Its text.
+    pub fn text(&self, key: Key) -> Arc<str> {
+        let text = self.held[key as usize].text.read();
+        Arc::clone(&text.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The addresses to listen on.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        all_addresses(&self.text(Key::Bind))
+    }
+
+    /// The unix socket to listen on.
+    pub fn unix_socket(&self) -> Option<PathBuf> {
+        self.is(Key::UnixSocket)
+            .then(|| PathBuf::from(&*self.text(Key::UnixSocket)))
+    }
+
+    /// How records are updated.
+    pub fn update_policy(&self) -> UpdatePolicy {
+        match self.number(Key::UpdatePolicy) {
+            0 => UpdatePolicy::Append,
+            _ => UpdatePolicy::InPlace,
+        }
+    }
+
+    /// What a command may measure.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            bulk: u32::try_from(self.number(Key::BulkLength)).unwrap_or(u32::MAX),
+            ..Limits::default()
+        }
+    }
+
+    /// Bytes of unsent replies beyond which a client is cut off.
+    #[inline]
+    pub(crate) fn output_limit(&self) -> usize {
+        match self.count(Key::OutputLimit) {
+            0 => usize::MAX,
+            limit => limit,
+        }
+    }
+}
+
+impl Key {
+    /// What the table says of it.
+    pub fn setting(self) -> &'static Setting {
+        &SETTINGS[self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stronger_source_wins_in_any_order() {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let settings = Settings::default();
+            assert!(!settings.is_given(Key::Port));
+            let said = [
+                ("1", Source::File),
+                ("2", Source::Environment),
+                ("3", Source::Said),
+            ];
+            for index in order {
+                let (text, source) = said[index];
+                settings.say(Key::Port, text, source).unwrap();
+            }
+            assert_eq!(settings.clone().number(Key::Port), 3);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let settings = Settings::default();
+        let refused = settings.say(Key::Port, "70000", Source::Said);
+        assert_eq!(refused, Err(Refused::OutOfRange(0, 65_535)));
+        assert_eq!(settings.number(Key::Port), 6379);
+        assert!(!settings.is_given(Key::Port));
+    }
+}

@@ -1,0 +1,64 @@
+//! What becomes of a command that is done: it is counted, and remembered if it took long.
+
+use super::slowlog::{Slow, shortened};
+use crate::client::Client;
+use crate::commands::{Command, Flag};
+use crate::resp::Arguments;
+use crate::settings::Key;
+use crate::shared::Shared;
+
+/// A call that is done, or several neighbours that were done as one.
+pub(crate) struct Finished<'a> {
+    pub command: &'static Command,
+    /// Of the first.
+    pub args: Arguments<'a>,
+    pub calls: u64,
+    /// How many of them have failed.
+    pub failed: u64,
+    /// What they took together.
+    pub nanoseconds: u64,
+}
+
+impl Finished<'_> {
+    /// Counts it, for the thread of its client, and remembers it if it took long.
+    #[inline]
+    pub fn note(&self, server: &Shared, client: &Client) {
+        let settings = &server.settings;
+        let statistics = &server.threads[client.thread].statistics;
+        let spread = settings.is(Key::LatencyTracking);
+        statistics.called(self.command, self.calls, self.nanoseconds, spread);
+        if self.failed > 0 {
+            statistics.failed(self.command, self.failed);
+        }
+        let slow_us = settings.number(Key::SlowerThan);
+        if slow_us >= 0 && self.nanoseconds / 1000 >= slow_us as u64 {
+            self.enter(server, client, settings.count(Key::SlowlogLength));
+        }
+        let late_ms = settings.number(Key::LatencyThreshold);
+        if late_ms > 0 && self.nanoseconds / 1_000_000 >= late_ms as u64 {
+            let event = match self.command.has(Flag::Fast) {
+                true => "fast-command",
+                false => "command",
+            };
+            let second = server.wall_ms() / 1000;
+            server
+                .latency
+                .add(event, second, self.nanoseconds / 1_000_000);
+        }
+    }
+
+    #[cold]
+    fn enter(&self, server: &Shared, client: &Client, most: usize) {
+        if self.command.has(Flag::SkipSlowlog) {
+            return;
+        }
+        let slow = Slow {
+            id: 0,
+            at_s: server.wall_ms() / 1000,
+            took_us: self.nanoseconds / 1000,
+            arguments: shortened(self.args, self.calls),
+            client: (client.entry.peer.clone(), client.entry.state().name.clone()),
+        };
+        server.slowlog.enter(slow, most);
+    }
+}

@@ -1,0 +1,205 @@
+//! What the threads have done, command by command: **counted by each thread for itself**, without a cache line that two
+//! threads write, and added up when somebody asks.
+
+mod distribution;
+mod finished;
+mod latency;
+mod rate;
+mod slowlog;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub(crate) use distribution::Counts;
+use distribution::Distribution;
+pub(crate) use finished::Finished;
+pub(crate) use latency::{Latency, Series};
+pub(crate) use rate::Rate;
+pub(crate) use slowlog::Slowlog;
+
+use crate::commands::{Command, TABLE};
+use crate::counters::Count;
+
+/// What one thread has done. `CONFIG RESETSTAT` sets all of it to zero; a count of that very moment may be lost.
+pub(crate) struct Statistics {
+    /// By the command's place in the table.
+    commands: Box<[Commands]>,
+    /// Error replies by their first word. They are few, and nobody else takes the lock but to read.
+    errors: Mutex<BTreeMap<String, u64>>,
+}
+
+/// One thread's counts of one command.
+#[derive(Default)]
+#[repr(align(64))]
+struct Commands {
+    calls: Count,
+    nanoseconds: Count,
+    rejected: Count,
+    failed: Count,
+    /// Made when the command is first called.
+    distribution: OnceLock<Distribution>,
+}
+
+/// All threads' counts of one command.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Totals {
+    /// Calls, failed ones included.
+    pub calls: u64,
+    /// The time they took together.
+    pub nanoseconds: u64,
+    /// Calls that were refused before they began.
+    pub rejected: u64,
+    /// Calls that ended in an error.
+    pub failed: u64,
+    /// How the time spreads, if it is [kept](crate::settings::Key::LatencyTracking).
+    pub distribution: Counts,
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self {
+            commands: (0..TABLE.places()).map(|_| Commands::default()).collect(),
+            errors: Mutex::default(),
+        }
+    }
+}
+
+impl Statistics {
+    /// Counts `calls` calls of `command` that took `nanoseconds` together. Of its own thread alone.
+    #[inline]
+    pub fn called(&self, command: &'static Command, calls: u64, nanoseconds: u64, spread: bool) {
+        let Some(counts) = self.commands.get(TABLE.place(command)) else {
+            return;
+        };
+        counts.calls.add(calls);
+        counts.nanoseconds.add(nanoseconds);
+        if spread {
+            counts
+                .distribution
+                .get_or_init(Distribution::default)
+                .add(nanoseconds / calls.max(1), calls);
+        }
+    }
+
+    /// Counts a call that was refused before it began.
+    pub fn rejected(&self, command: &'static Command) {
+        if let Some(counts) = self.commands.get(TABLE.place(command)) {
+            counts.rejected.add(1);
+        }
+    }
+
+    /// Counts `calls` calls, counted as such already, that ended in an error.
+    pub fn failed(&self, command: &'static Command, calls: u64) {
+        if let Some(counts) = self.commands.get(TABLE.place(command)) {
+            counts.failed.add(calls);
+        }
+    }
+
+    /// Counts an error reply by its first word.
+    pub fn error(&self, text: &str) {
+        let code = text.split(' ').next().unwrap_or(text);
+        let mut errors = self.errors();
+        match errors.get_mut(code) {
+            Some(count) => *count += 1,
+            None => {
+                errors.insert(code.to_owned(), 1);
+            }
+        }
+    }
+
+    fn errors(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins anew. Of any thread: a count of this very moment may be lost.
+    pub fn reset(&self) {
+        for counts in &self.commands {
+            for count in [
+                &counts.calls,
+                &counts.nanoseconds,
+                &counts.rejected,
+                &counts.failed,
+            ] {
+                count.reset();
+            }
+            if let Some(distribution) = counts.distribution.get() {
+                distribution.reset();
+            }
+        }
+        self.errors().clear();
+    }
+
+    /// What all `threads` have counted of `command`.
+    pub fn totals<'a>(
+        threads: impl Iterator<Item = &'a Statistics>,
+        command: &'static Command,
+    ) -> Totals {
+        let mut totals = Totals::default();
+        for counts in threads.filter_map(|thread| thread.commands.get(TABLE.place(command))) {
+            totals.calls += counts.calls.get();
+            totals.nanoseconds += counts.nanoseconds.get();
+            totals.rejected += counts.rejected.get();
+            totals.failed += counts.failed.get();
+            if let Some(distribution) = counts.distribution.get() {
+                totals.distribution.take(distribution);
+            }
+        }
+        totals
+    }
+
+    /// Error replies of all `threads`, by their first word.
+    pub fn all_errors<'a>(threads: impl Iterator<Item = &'a Statistics>) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for thread in threads {
+            for (code, count) in thread.errors().iter() {
+                *all.entry(code.clone()).or_default() += count;
+            }
+        }
+        all
+    }
+}
+
+/// All commands and subcommands that are ever executed, in alphabetical order.
+pub(crate) fn executable() -> impl Iterator<Item = &'static Command> {
+    TABLE.commands().iter().flat_map(|&command| {
+        let alone = command.subcommands.is_empty().then_some(command);
+        alone.into_iter().chain(command.subcommands.iter().copied())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_place_of_its_own() {
+        let mut places: Vec<_> = executable().map(|command| TABLE.place(command)).collect();
+        let count = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), count);
+        assert!(places.iter().all(|place| *place < TABLE.places()));
+    }
+
+    #[test]
+    fn totals_are_sums_over_threads_until_a_reset() {
+        let threads = [Statistics::default(), Statistics::default()];
+        let get = TABLE.find(b"get").unwrap();
+        threads[0].called(get, 2, 3_000, true);
+        threads[1].called(get, 1, 1_000, true);
+        threads[1].failed(get, 1);
+        threads[0].error("ERR something");
+        threads[1].error("ERR else");
+        let totals = Statistics::totals(threads.iter(), get);
+        assert_eq!(
+            (totals.calls, totals.nanoseconds, totals.failed),
+            (3, 4_000, 1)
+        );
+        assert_eq!(totals.distribution.calls(), 3);
+        assert_eq!(Statistics::all_errors(threads.iter())["ERR"], 2);
+        threads.iter().for_each(Statistics::reset);
+        let totals = Statistics::totals(threads.iter(), get);
+        assert_eq!((totals.calls, totals.distribution.calls()), (0, 0));
+        assert!(Statistics::all_errors(threads.iter()).is_empty());
+    }
+}

@@ -1,0 +1,172 @@
+//! What an operator relies on who changes the configuration of a running server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use common::{Client, Redis, Reply, server, start};
+
+fn value(client: &mut Client, name: &str) -> String {
+    let reply = client.line(&format!("CONFIG GET {name}"));
+    reply.items()[1].text()
+}
+
+#[test]
+fn settings_change_all_together_or_not_at_all() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let get = |client: &mut Client| {
+        [
+            "maxclients",
+            "slowlog-max-len",
+            "maxmemory-policy",
+            "maxmemory",
+        ]
+        .map(|name| value(client, name))
+    };
+    let before = get(&mut client);
+    for refused in [
+        "CONFIG SET maxclients 7 slowlog-max-len x",
+        "CONFIG SET maxclients 7 port 1",
+        "CONFIG SET maxclients 7 nosuch 1",
+        "CONFIG SET maxclients 7 maxclients 8",
+        "CONFIG SET maxclients 7 maxmemory-policy allkeys-lru maxmemory 1mb",
+        "CONFIG SET maxmemory-policy allkeys-lru slowlog-max-len 7 maxmemory 900tb",
+    ] {
+        assert!(matches!(client.line(refused), Reply::Error(_)), "{refused}");
+        assert_eq!(get(&mut client), before, "{refused}");
+    }
+    let set = "CONFIG SET maxclients 7 slowlog-max-len 9 MAXMEMORY-POLICY AllKeys-LRU";
+    assert_eq!(client.line(set), Reply::ok());
+    assert_eq!(get(&mut client)[..3], ["7", "9", "allkeys-lru"]);
+    assert_eq!(
+        client.line("CONFIG REWRITE"),
+        Reply::Error("ERR The server is running without a config file".into())
+    );
+}
+
+/// The words of refusals are Redis'.
+#[test]
+fn refusals_are_worded_as_in_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let mut ours = Client::connect(address);
+    let mut theirs = Client::connect(redis.address);
+    for line in [
+        "CONFIG SET nosuch 1",
+        "CONFIG SET nosuch 1 maxclients x",
+        "CONFIG SET maxclients",
+        "CONFIG SET maxclients 1 slowlog-max-len",
+        "CONFIG SET databases 4",
+        "CONFIG SET DataBases 4 maxclients x",
+        "CONFIG SET databases 4 nosuch 1",
+        "CONFIG SET slowlog-max-len 5 SLOWLOG-MAX-LEN 6",
+        "CONFIG SET slowlog-max-len x",
+        "CONFIG SET SlowLog-max-len x",
+        "CONFIG SET tcp-keepalive -1",
+        "CONFIG SET tcp-keepalive 9999999999",
+        "CONFIG SET protected-mode perhaps",
+        "CONFIG SET maxmemory lots",
+        "CONFIG SET maxmemory -1",
+        "CONFIG SET maxmemory-policy lru",
+        "CONFIG SET client-output-buffer-limit x",
+        "CONFIG REWRITE",
+        "CONFIG REWRITE x",
+        "CONFIG RESETSTAT x",
+        "CONFIG SET slowlog-log-slower-than -1 latency-monitor-threshold 20",
+        "CONFIG GET slowlog-log-slower-than",
+        "CONFIG GET Latency-Monitor-Threshold",
+        "CONFIG SET latency-tracking no",
+        "CONFIG GET latency-trackin?",
+        "CONFIG SET maxmemory-policy Volatile-TTL",
+        "CONFIG GET maxmemory-polic[xy]",
+        "CONFIG SET appendonly no",
+    ] {
+        assert_eq!(ours.line(line), theirs.line(line), "{line}");
+    }
+}
+
+#[test]
+fn a_store_grows_while_it_serves_and_does_not_shrink() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let value_of = "x".repeat(100_000);
+    let fill = |from: usize| {
+        let mut client = Client::connect(address);
+        (from..)
+            .find(|i| client.command(&["SET", &format!("k{i}"), &value_of]) != Reply::ok())
+            .unwrap()
+    };
+    let full = fill(0);
+    assert_eq!(client.line("CONFIG SET maxmemory 128mb"), Reply::ok());
+    let more = fill(full);
+    assert!(more > full + full / 2, "{full} and then {more}");
+    assert_eq!(value(&mut client, "maxmemory"), (128 << 20).to_string());
+    let shrink = client.line("CONFIG SET maxmemory 64mb").text();
+    assert!(shrink.contains("does not shrink"), "{shrink}");
+    assert_eq!(client.line("CONFIG SET maxmemory 0"), Reply::ok());
+    assert_eq!(value(&mut client, "maxmemory"), (128 << 20).to_string());
+    let info = client.line("INFO memory").text();
+    assert!(
+        info.contains(&format!("\r\nmaxmemory:{}\r\n", 128 << 20)),
+        "{info}"
+    );
+}
+
+/// Under `noeviction` a full store refuses; told to forget, it takes everything, at once and without a restart.
+#[test]
+fn the_policy_changes_what_a_full_store_does() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let long = "x".repeat(20_000);
+    let mut stored = 0;
+    while client.command(&["SET", &format!("k{stored}"), &long]) == Reply::ok() {
+        stored += 1;
+    }
+    let oom = Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into());
+    assert_eq!(client.command(&["SET", "more", &long]), oom);
+    // None of the records expires: nothing may go.
+    assert_eq!(
+        client.line("CONFIG SET maxmemory-policy volatile-ttl"),
+        Reply::ok()
+    );
+    assert_eq!(client.command(&["SET", "more", &long]), oom);
+    for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
+        let set = format!("CONFIG SET maxmemory-policy {policy}");
+        assert_eq!(client.line(&set), Reply::ok());
+        for i in 0..stored / 2 {
+            let key = format!("{policy}:{i}");
+            assert_eq!(client.command(&["SET", &key, &long]), Reply::ok(), "{key}");
+        }
+        let info = client.line("INFO").text();
+        assert!(info.contains(&format!("maxmemory_policy:{policy}\r\n")));
+    }
+    assert_eq!(
+        client.line("CONFIG SET maxmemory-policy noeviction"),
+        Reply::ok()
+    );
+    let refused = (0..stored).any(|i| client.command(&["SET", &format!("x{i}"), &long]) == oom);
+    assert!(refused);
+}
+
+#[test]
+fn a_password_set_at_run_time_is_asked_of_newcomers() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    assert_eq!(client.line("CONFIG SET requirepass secret"), Reply::ok());
+    assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
+    let mut other = Client::connect(address);
+    assert_eq!(
+        other.line("GET a"),
+        Reply::Error("NOAUTH Authentication required.".into())
+    );
+    assert_eq!(other.line("AUTH secret"), Reply::ok());
+    assert_eq!(
+        client.command(&["CONFIG", "SET", "requirepass", ""]),
+        Reply::ok()
+    );
+    assert_eq!(Client::connect(address).line("GET a"), Reply::Null);
+}
