@@ -65,6 +65,7 @@ mod ops;
 mod processes;
 mod publish;
 mod racing;
+mod random;
 mod reap;
 mod record;
 mod recover;

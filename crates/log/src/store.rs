@@ -924,6 +924,16 @@ macro_rules! operations {
                 db.core.scan_copied(db.number, cursor, count, visit)
             }
 
+            /// A key drawn by lot, each as likely as any other; `None`: the database holds no record. Looks at a
+            /// few dozen records, or, where hardly any of those counted are alive, at all.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn random_key(&$self) -> Result<Option<Vec<u8>>, ReadError> {
+                let db = $db;
+                db.core.random_key(db.number)
+            }
+
             /// Records in the database, those included that have expired and are not yet removed. The sum
             /// of what all threads have counted; 0 if it cannot be said (see `try_len`).
             pub fn len(&$self) -> u64 {

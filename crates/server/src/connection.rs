@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     stuck: (usize, u64),
     /// Whether it waits for its next turn already.
     pub queued: bool,
+    /// The time of its last turn.
+    now_ms: u64,
 }
 
 /// What a turn came to.
@@ -87,6 +89,8 @@ pub(crate) enum After {
     Again,
     /// As `Wait`, and the client is not listened to until it has read.
     Paused,
+    /// As `Wait`, and the client's next command waits for the end of a pause.
+    Held,
     /// It is over.
     Close,
 }
@@ -127,11 +131,20 @@ impl Connection {
             patience: pause,
             stuck: (0, 0),
             queued: false,
+            now_ms: 0,
         }
     }
 
     /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting.
-    pub fn turn(&mut self, shared: &Shared, counters: &Counters, scratch: &mut Scratch) -> After {
+    /// `now_ms` is the time as it was a moment ago.
+    pub fn turn(
+        &mut self,
+        shared: &Shared,
+        counters: &Counters,
+        scratch: &mut Scratch,
+        now_ms: u64,
+    ) -> After {
+        self.now_ms = now_ms;
         self.borrow(scratch);
         let after = self
             .go_on(shared, counters, &mut scratch.batch)
@@ -143,6 +156,7 @@ impl Connection {
                 After::Close
             });
         self.give_back(scratch);
+        self.show_buffers();
         after
     }
 
@@ -162,6 +176,10 @@ impl Connection {
                     After::Wait
                 });
             }
+            if self.is_held(shared) {
+                return Ok(After::Held);
+            }
+            self.client.held = None;
             if self.is_paused() {
                 return Ok(After::Paused);
             }
@@ -178,6 +196,8 @@ impl Connection {
                 }
             }
             self.execute(shared, counters, batch);
+            // Before the replies are sent: who has read one may ask another thread at once.
+            self.client.publish();
             if self.output.len() > shared.settings.output_limit() {
                 tracing::warn!(
                     client = self.client.entry.id,
@@ -217,6 +237,7 @@ impl Connection {
                 // A read that does not fill its room has emptied the socket; the next byte will be told of.
                 self.readable = read == room.len() || self.ended;
                 *filled += read;
+                self.client.active_ms = self.now_ms;
                 counters.reads.add(1);
                 counters.input.add(read as u64);
                 Ok(true)
@@ -236,6 +257,11 @@ impl Connection {
         let mut at = 0;
         self.backlog = false;
         loop {
+            let buffers = &self.client.entry.buffers;
+            buffers.query.set(self.input.filled - at);
+            buffers
+                .query_free
+                .set(self.input.bytes.len() - self.input.filled);
             let input = &mut self.input.bytes[at..self.input.filled];
             let parsed = self.parser.parse(input, batch);
             let (client, out) = (&mut self.client, &mut self.output.bytes);
@@ -262,7 +288,9 @@ impl Connection {
                 Stop::Broken(error) => {
                     let failure = format!("ERR {error}");
                     shared.count_error(self.client.thread, &failure);
-                    Reply::new(&mut self.output.bytes, self.client.protocol).error(&failure);
+                    if !self.client.replies.is_silent() {
+                        Reply::new(&mut self.output.bytes, self.client.protocol).error(&failure);
+                    }
                     tracing::debug!(
                         client = self.client.entry.id,
                         "closing a connection: {error}"
@@ -275,6 +303,7 @@ impl Connection {
         }
         self.input.bytes.copy_within(at..self.input.filled, 0);
         self.input.filled -= at;
+        self.client.entry.buffers.query.set(self.input.filled);
     }
 
     /// Sends what the socket takes.
@@ -285,6 +314,7 @@ impl Connection {
                 Ok(0) => return Err(Broken::Socket(io::ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     *sent += written;
+                    self.client.active_ms = self.now_ms;
                     counters.writes.add(1);
                     counters.output.add(written as u64);
                 }
@@ -338,6 +368,28 @@ impl Connection {
                 scratch.output = output;
             }
         }
+    }
+
+    /// Shows the others what the buffers take that it has kept.
+    fn show_buffers(&self) {
+        let (buffers, unsent) = (&self.client.entry.buffers, self.output.len());
+        buffers.query.set(self.input.filled);
+        buffers
+            .query_free
+            .set(self.input.bytes.len() - self.input.filled);
+        buffers.unsent.set(unsent);
+        buffers.output.set(self.output.bytes.capacity());
+        if unsent > buffers.output_peak.get() {
+            buffers.output_peak.set(unsent);
+        }
+    }
+
+    /// Whether its next command waits for the end of a pause.
+    pub fn is_held(&self, shared: &Shared) -> bool {
+        self.client.held.is_some_and(|holds| {
+            let pause = shared.pauses.now(|| shared.now_ms());
+            pause.is_some_and(|pause| pause >= holds)
+        })
     }
 
     /// Whether it is not listened to until its client has read.

@@ -36,6 +36,7 @@ mod handover;
 mod keyspace;
 mod listen;
 mod long_double;
+mod pause;
 mod protection;
 mod queue;
 pub mod resp;

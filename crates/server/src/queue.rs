@@ -33,9 +33,21 @@ impl Queue {
         &self.commands
     }
 
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
     /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether one of them may change data.
+    pub fn may_change_data(&self) -> bool {
+        self.commands
+            .iter()
+            .any(|queued| queued.command.may_change_data())
     }
 
     /// Whether carrying it out takes having the server to oneself.

@@ -175,6 +175,14 @@ impl Server {
         self.with(Key::MaxClients, number(clients))
     }
 
+    /// Seconds after which a client that sends and reads nothing is cut off; 0, the default, is never.
+    pub fn idle_timeout(self, seconds: u64) -> Self {
+        self.with(
+            Key::Timeout,
+            number(usize::try_from(seconds).unwrap_or(usize::MAX)),
+        )
+    }
+
     /// The password that clients must give (`AUTH`, `HELLO`) before anything else.
     pub fn password(self, password: impl Into<String>) -> Self {
         self.with(Key::Password, Value::text(password.into()))

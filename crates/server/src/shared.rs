@@ -11,12 +11,13 @@ use mneme_log::LogStore;
 use mneme_sys::Clock;
 
 use crate::backing::Backing;
-use crate::client::Clients;
+use crate::client::{Clients, Entry};
 use crate::counters::{Counters, Totals};
 use crate::effects::Heard;
 use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
+use crate::pause::Pauses;
 use crate::settings::{Key, Settings};
 use crate::statistics::{Latency, Rate, Slowlog, Statistics};
 use crate::turns::Turns;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub store: Backing,
     pub settings: Settings,
     pub clients: Clients,
+    pub pauses: Pauses,
     pub turns: Turns,
     /// Commands that took long.
     pub slowlog: Slowlog,
@@ -85,16 +87,34 @@ pub(crate) struct ThreadSide {
     pub statistics: Statistics,
     /// Connections it serves or is about to.
     pub load: AtomicUsize,
-    /// Connections that another thread has accepted for it.
-    mailbox: Mutex<Vec<Accepted>>,
+    /// Clients of its whose next command waits for the end of a pause.
+    pub held: AtomicUsize,
+    /// What other threads have for it.
+    mailbox: Mutex<Mail>,
     /// Ends its wait for events.
-    pub waker: Waker,
+    waker: Waker,
+}
+
+/// What other threads have for an I/O thread.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    /// Connections that they have accepted for it.
+    pub accepted: Vec<Accepted>,
+    /// Clients of its that have been killed, whose connections it is to close.
+    pub killed: Vec<Arc<Entry>>,
 }
 
 impl ThreadSide {
-    /// Connections that another thread has accepted for it.
-    pub fn mailbox(&self) -> MutexGuard<'_, Vec<Accepted>> {
+    /// What other threads have for it. Who adds something wakes it.
+    pub fn mailbox(&self) -> MutexGuard<'_, Mail> {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has it look round at once.
+    pub fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::warn!(%error, "an I/O thread could not be woken; it will look round at its next event");
+        }
     }
 }
 
@@ -112,6 +132,7 @@ impl Shared {
             counters: Counters::default(),
             statistics: Statistics::default(),
             load: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             mailbox: Mutex::default(),
             waker,
         };
@@ -125,6 +146,7 @@ impl Shared {
             slowlog: Slowlog::default(),
             latency: Latency::default(),
             rate: Rate::default(),
+            pauses: Pauses::default(),
             turns: Turns::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             addresses,
@@ -190,6 +212,30 @@ impl Shared {
             .iter()
             .map(|thread| thread.load.load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// Clients whose next command waits for the end of a pause.
+    pub fn held(&self) -> usize {
+        // SYNC: pairs with nothing; a statistic.
+        self.threads
+            .iter()
+            .map(|thread| thread.held.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Has all threads look round at once.
+    pub fn wake_all(&self) {
+        self.threads.iter().for_each(ThreadSide::wake);
+    }
+
+    /// Ends a client's connection. The caller has the server to himself: no command that the client has sent and that
+    /// is not done yet will be.
+    pub fn kill(&self, entry: &Arc<Entry>) {
+        self.clients.kill(entry);
+        if let Some(thread) = self.threads.get(entry.thread) {
+            thread.mailbox().killed.push(Arc::clone(entry));
+            thread.wake();
+        }
     }
 
     /// What all threads have done since the start or the last `CONFIG RESETSTAT`.
@@ -300,11 +346,7 @@ impl Shared {
         self.declare_settled();
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
-        for thread in &self.threads {
-            if let Err(error) = thread.waker.wake() {
-                tracing::warn!(%error, "an I/O thread could not be woken; it will stop at its next event");
-            }
-        }
+        self.wake_all();
     }
 
     /// Whether the server is to end.

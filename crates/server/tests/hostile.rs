@@ -10,18 +10,7 @@ mod common;
 use std::io::Write;
 use std::net::{IpAddr, Shutdown, UdpSocket};
 
-use common::{Client, Reply, encode, server, start};
-
-/// A field of `INFO`.
-fn info(client: &mut Client, field: &str) -> u64 {
-    let text = client.line("INFO").text();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {field}"))
-        .parse()
-        .unwrap()
-}
+use common::{Client, Reply, encode, info, server, start};
 
 #[test]
 fn broken_requests_get_redis_errors_and_the_door() {

@@ -25,6 +25,7 @@ pub mod fork;
 pub mod futex;
 mod liveness;
 mod memory;
+mod open_files;
 mod prefetch;
 mod process;
 pub mod racy;
@@ -39,6 +40,7 @@ pub use liveness::{
     Liveness, LivenessError, OfdLiveness, ScriptedLiveness, ScriptedProcess, SharedByte, Taken,
 };
 pub use memory::{huge_page_setting, memory_info, memory_limit, total_memory};
+pub use open_files::allow_open_files;
 pub use prefetch::prefetch;
 pub use process::{ProcessState, end_process, process_state};
 pub use region::{

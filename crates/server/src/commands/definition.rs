@@ -4,7 +4,8 @@
 //! fields; nothing about a command stands anywhere else.
 
 use super::call::{Call, Outcome};
-use super::keys::KeySpec;
+use super::keys::{KeyFlag, KeySpec};
+use crate::resp::Arguments;
 
 /// One command or subcommand.
 pub(crate) struct Command {
@@ -28,6 +29,8 @@ pub(crate) struct Command {
     pub tips: &'static [&'static str],
     /// Which arguments are keys.
     pub keys: &'static [KeySpec],
+    /// What a call does with its keys, where a specification leaves it to the arguments (`variable_flags`).
+    pub key_flags: Option<fn(&Arguments<'_>) -> &'static [KeyFlag]>,
     /// The arguments' names and types, for completion.
     pub arguments: &'static [Argument],
     /// Its subcommands, if it is a container.
@@ -55,6 +58,7 @@ impl Command {
         categories: &[],
         tips: &[],
         keys: &[],
+        key_flags: None,
         arguments: &[],
         subcommands: &[],
         batching: None,
@@ -75,6 +79,11 @@ impl Command {
     /// Whether it carries `flag`.
     pub fn has(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)
+    }
+
+    /// Whether it may change data, here or where it is replicated to.
+    pub fn may_change_data(&self) -> bool {
+        self.has(Flag::Write) || self.has(Flag::MayReplicate)
     }
 
     /// Its name without its container's.

@@ -6,9 +6,10 @@
 
 mod batched;
 
-use crate::client::Client;
+use crate::client::{Client, Replies};
 use crate::commands::{Batching, Call, Command, Failure, Flag, Reach, TABLE};
 use crate::counters::Counters;
+use crate::pause::Pause;
 use crate::queue::Queue;
 use crate::resp::{Arguments, Batch, Reply};
 use crate::settings::Key;
@@ -25,6 +26,8 @@ pub(crate) struct Executor<'a> {
     out: &'a mut Vec<u8>,
     /// The thread's turn, while this executes.
     turn: Option<Turn<'a>>,
+    /// The pause that is on during this turn.
+    pause: Option<Pause>,
     /// Once `out` is as long as this, no further command is begun.
     full: usize,
     /// When the command before was done: nanoseconds.
@@ -40,27 +43,41 @@ impl<'a> Executor<'a> {
         out: &'a mut Vec<u8>,
         full: usize,
     ) -> Self {
-        let turn = Some(server.turns.take(client.thread));
-        Self {
+        let mut executor = Self {
             server,
             client,
             counters,
             out,
-            turn,
+            turn: None,
+            pause: None,
             full,
-            marked_ns: server.now_ns(),
-        }
+            marked_ns: 0,
+        };
+        executor.take_turn();
+        executor.marked_ns = server.now_ns();
+        executor
+    }
+
+    /// Takes the thread's turn, and looks what others who had the server to themselves have left behind.
+    #[inline]
+    fn take_turn(&mut self) {
+        let server = self.server;
+        self.turn = Some(server.turns.take(self.client.thread));
+        self.pause = server.pauses.now(|| server.now_ms());
+        self.client.closing |= self.client.entry.is_killed();
     }
 
     /// Executes the commands of `batch`, which was parsed from `input`, until all are done, `out` is full, or the
-    /// client is to be closed. Returns how many have been executed; at least one, if there is one.
+    /// client is to be closed, or its next command has to wait for the end of a pause. Returns how many have been
+    /// executed.
     pub fn run(&mut self, batch: &Batch, input: &[u8]) -> usize {
         let mut done = 0;
-        while done < batch.len() {
+        while done < batch.len() && !self.client.closing {
             let args = batch.command(done, input);
+            let (silent, position) = (self.client.replies.is_silent(), self.out.len());
             // A lone command with one key has no neighbours to go with.
             let alone = done + 1 == batch.len() && args.len() <= 3;
-            done += match TABLE.find(args.at(0)) {
+            let executed = match TABLE.find(args.at(0)) {
                 Some(command) => match command.batching.filter(|_| !alone) {
                     Some(kind) if kind.is_read() && self.may_batch(command, args) => {
                         self.reads(batch, input, done)
@@ -72,8 +89,15 @@ impl<'a> Executor<'a> {
                 },
                 None => self.unknown(args),
             };
-            if self.client.closing || self.out.len() >= self.full {
+            done += executed;
+            if executed == 0 || self.out.len() >= self.full {
                 break;
+            }
+            if self.client.replies != Replies::On {
+                if silent && self.client.replies.is_silent() {
+                    self.out.truncate(position);
+                }
+                self.client.replies = self.client.replies.next();
             }
         }
         self.counters.commands.add(done as u64);
@@ -85,6 +109,8 @@ impl<'a> Executor<'a> {
     fn may_batch(&self, command: &Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
             && self.client.queue.is_none()
+            && self.pause.is_none()
+            && matches!(self.client.replies, Replies::On | Replies::Off)
             // Who wants every command in the SLOWLOG gets each with its own time.
             && self.server.settings.number(Key::SlowerThan) != 0
             && match command.batching {
@@ -94,10 +120,11 @@ impl<'a> Executor<'a> {
             }
     }
 
-    /// Executes one call by itself.
+    /// Executes one call by itself. Returns how many that are: none if it has to wait.
     fn one(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let position = self.out.len();
         let failure = match self.admit(command, args) {
+            Ok(command) if self.must_wait(command) => return 0,
             Ok(command) => match self.call(command, args) {
                 Ok(Made::Queued) => None,
                 Ok(Made::Done) => {
@@ -122,6 +149,27 @@ impl<'a> Executor<'a> {
         1
     }
 
+    /// Whether the command waits for the end of a pause; the client is held then.
+    fn must_wait(&mut self, command: &Command) -> bool {
+        let Some(pause) = self.pause else {
+            return false;
+        };
+        let is_change = command.may_change_data()
+            || command.reach == Reach::Queue
+                && self
+                    .client
+                    .queue
+                    .as_ref()
+                    .is_some_and(Queue::may_change_data);
+        // What would hold it: any pause, or only one of everything.
+        let holds = if is_change { Pause::Writes } else { Pause::All };
+        let waits = pause >= holds;
+        if waits {
+            self.client.held = Some(holds);
+        }
+        waits
+    }
+
     /// The command, or subcommand, if the call is well formed and the client may make it.
     fn admit(
         &mut self,
@@ -129,6 +177,7 @@ impl<'a> Executor<'a> {
         args: Arguments<'_>,
     ) -> Result<&'static Command, Failure> {
         let admitted = self.resolve(command, args).and_then(|command| {
+            self.client.last_command = command.name;
             if !command.accepts(args.len()) {
                 return Err(Failure::WrongArity(command.name));
             }
@@ -143,7 +192,7 @@ impl<'a> Executor<'a> {
         admitted.map_err(|failure| {
             if command.reach == Reach::Queue {
                 self.client.queue = None;
-                self.client.watch = None;
+                *self.client.entry.watch() = None;
                 let reason = failure.to_string();
                 Failure::AbortedBecause(reason.strip_prefix("ERR ").unwrap_or(&reason).into())
             } else {
@@ -161,7 +210,6 @@ impl<'a> Executor<'a> {
     }
 
     fn call(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<Made, Failure> {
-        self.client.last_command = command.name;
         if let Some(queue) = &mut self.client.queue
             && !command.is_immediate
         {
@@ -201,7 +249,7 @@ impl<'a> Executor<'a> {
         ));
         if let Some(guard) = guard {
             drop(guard);
-            self.turn = Some(server.turns.take(self.client.thread));
+            self.take_turn();
         }
         outcome.map(|()| Made::Done)
     }
@@ -242,6 +290,7 @@ impl<'a> Executor<'a> {
         } else {
             Failure::NotAuthenticated
         };
+        self.client.last_command = "NULL";
         self.refuse_queue();
         self.fail(&failure);
         1

@@ -155,8 +155,8 @@ settings! {
     Backlog: "tcp-backlog", Kind::Number { least: 0, most: i32::MAX as i64 }, "511", AtStart;
     /// Seconds of silence after which TCP asks whether the peer is alive; 0 is never. For clients that connect later.
     Keepalive: "tcp-keepalive", SECONDS, "300", Live;
-    /// Redis' seconds after which idle clients are cut off. Mneme never does.
-    Timeout: "timeout", Kind::Number { least: 0, most: 0 }, "0", Live;
+    /// Seconds after which a client that sends and reads nothing is cut off; 0 is never.
+    Timeout: "timeout", SECONDS, "0", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket", Kind::Text, "", AtStart;
     /// How records are updated; fixed when a segment is made. `in-place` suits a store that is nearly full of values that

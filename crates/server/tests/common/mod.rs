@@ -159,6 +159,17 @@ pub fn encode<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
     bytes
 }
 
+/// A field of `INFO` that is a number.
+pub fn info(client: &mut Client, field: &str) -> u64 {
+    let text = client.line("INFO").text();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field}"))
+        .parse()
+        .unwrap()
+}
+
 /// A small server on a port of its own.
 pub fn server() -> Server {
     Server::builder().port(0).threads(2).memory(64 << 20)

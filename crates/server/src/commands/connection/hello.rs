@@ -58,16 +58,18 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
         },
     };
-    let (mut credentials, mut name) = (None, None);
+    // One after the other, as Redis does: what comes before a mistake stands.
     let mut index = 2;
     while index < call.args.len() {
         let left = call.args.len() - index - 1;
         if call.is(index, "AUTH") && left >= 2 {
-            credentials = Some((call.args.at(index + 1), call.args.at(index + 2)));
+            let (user, password) = (call.args.at(index + 1), call.args.at(index + 2));
+            auth::authenticate(call, user, password)?;
             index += 3;
         } else if call.is(index, "SETNAME") && left >= 1 {
-            client::check_name(call.args.at(index + 1))?;
-            name = Some(call.args.at(index + 1));
+            let name = call.args.at(index + 1);
+            client::check_name(name)?;
+            call.client.entry.state().name = name.to_vec();
             index += 2;
         } else {
             let option = String::from_utf8_lossy(call.args.at(index));
@@ -76,18 +78,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
             )));
         }
     }
-    if let Some((user, password)) = credentials {
-        auth::authenticate(call, user, password)?;
-    }
     if !call.client.authenticated {
         return Err(Failure::other(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
-             select the RESP protocol version at the same time",
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
+             <pass> option can be used to authenticate the client and select the RESP protocol version at the same \
+             time",
         ));
-    }
-    if let Some(name) = name {
-        call.client.entry.state().name = name.to_vec();
     }
     call.client.protocol = protocol;
     call.reply.set_protocol(protocol);

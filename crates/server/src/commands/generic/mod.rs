@@ -4,8 +4,12 @@ mod del;
 mod exists;
 mod expire;
 mod keys;
+mod kind;
+mod object;
 mod persist;
+mod randomkey;
 mod scan;
+mod touch;
 mod transfer;
 mod ttl;
 mod unlink;
@@ -21,8 +25,12 @@ pub(super) const ALL: &[&Command] = &[
     &expire::PEXPIRE,
     &expire::PEXPIREAT,
     &keys::KEYS,
+    &kind::TYPE,
+    &object::OBJECT,
     &persist::PERSIST,
+    &randomkey::RANDOMKEY,
     &scan::SCAN,
+    &touch::TOUCH,
     &transfer::COPY,
     &transfer::MOVE,
     &transfer::RENAME,

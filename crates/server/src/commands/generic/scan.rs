@@ -37,7 +37,7 @@ pub(super) static SCAN: Command = Command {
 const STEPS: usize = 64;
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let cursor = parse_u64(call.args.at(1)).ok_or(Failure::other("ERR invalid cursor"))?;
+    let cursor = cursor(call.args.at(1)).ok_or(Failure::other("ERR invalid cursor"))?;
     let (mut pattern, mut count, mut strings) = (None, 10, true);
     for option in (2..call.args.len()).step_by(2) {
         if option + 1 >= call.args.len() {
@@ -84,4 +84,28 @@ fn run(call: &mut Call<'_>) -> Outcome {
         call.reply.bulk(key);
     }
     Ok(())
+}
+
+/// A cursor as Redis takes it from clients, with the liberties of C's `strtoul`: a sign, leading zeros, and nothing
+/// for the beginning.
+fn cursor(text: &[u8]) -> Option<u64> {
+    let (is_negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    let number = match &digits[zeros..] {
+        [] => 0,
+        digits => parse_u64(digits)?,
+    };
+    Some(if is_negative {
+        number.wrapping_neg()
+    } else {
+        number
+    })
 }

@@ -11,7 +11,15 @@ pub(super) static COMMAND: Command = Command {
     complexity: "O(N) where N is the number of commands",
     arity: -1,
     tips: &["nondeterministic_output_order"],
-    subcommands: &[&COUNT, &DOCS, &GETKEYS, &HELP, &INFO, &LIST],
+    subcommands: &[
+        &COUNT,
+        &DOCS,
+        &GETKEYS,
+        &GETKEYSANDFLAGS,
+        &HELP,
+        &INFO,
+        &LIST,
+    ],
     run: all,
     ..PLAIN
 };
@@ -86,12 +94,23 @@ static GETKEYS: Command = Command {
     summary: "Returns the keys among the arguments of a command",
     complexity: "O(N) where N is the number of arguments",
     arity: -4,
-    run: getkeys,
+    run: |call| getkeys(call, false),
+    ..PLAIN
+};
+
+static GETKEYSANDFLAGS: Command = Command {
+    name: "command|getkeysandflags",
+    summary: "Returns the keys among the arguments of a command, and what it does with each",
+    since: "7.0.0",
+    complexity: "O(N) where N is the number of arguments",
+    arity: -4,
+    run: |call| getkeys(call, true),
     ..PLAIN
 };
 
 static HELP: Command = Command {
     name: "command|help",
+    group: Group::Server,
     run: |call| help::of(call, &COMMAND),
     ..help::HELP
 };
@@ -155,11 +174,13 @@ fn list(call: &mut Call<'_>) -> Outcome {
         }
         _ => return Err(Failure::Syntax),
     };
-    let names: Vec<_> = TABLE
+    let with_subcommands = TABLE
         .commands()
         .iter()
-        .filter(|c| keep(c))
-        .map(|c| c.name)
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands));
+    let names: Vec<_> = with_subcommands
+        .filter(|command| keep(command))
+        .map(|command| command.name)
         .collect();
     call.reply.array(names.len());
     for name in names {
@@ -168,16 +189,16 @@ fn list(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn getkeys(call: &mut Call<'_>) -> Outcome {
+fn getkeys(call: &mut Call<'_>, with_flags: bool) -> Outcome {
     let args = call.args.from(2);
-    let mut command = TABLE
-        .find(args.at(0))
-        .ok_or(Failure::other("ERR Invalid command specified"))?;
-    if args.len() > 1 && !command.subcommands.is_empty() {
-        command = command
-            .subcommand(args.at(1))
-            .ok_or(Failure::other("ERR Invalid command specified"))?;
-    }
+    let command = TABLE.find(args.at(0)).and_then(|command| {
+        if args.len() == 1 || command.subcommands.is_empty() {
+            Some(command)
+        } else {
+            command.subcommand(args.at(1))
+        }
+    });
+    let command = command.ok_or(Failure::other("ERR Invalid command specified"))?;
     if command.keys.is_empty() {
         return Err(Failure::other("ERR The command has no key arguments"));
     }
@@ -186,17 +207,34 @@ fn getkeys(call: &mut Call<'_>) -> Outcome {
             "ERR Invalid number of arguments specified for command",
         ));
     }
-    let invalid = || Failure::other("ERR Invalid arguments specified for command");
-    let mut positions = Vec::new();
+    let mut keys = Vec::new();
     for spec in command.keys {
-        positions.extend(spec.positions(&args).ok_or_else(invalid)?);
+        // One rule that does not fit makes all of them doubtful.
+        let Some(positions) = spec.positions(&args) else {
+            keys.clear();
+            break;
+        };
+        let flags = match command.key_flags {
+            Some(flags) if spec.flags.contains(&KeyFlag::VariableFlags) => flags(&args),
+            _ => spec.flags,
+        };
+        keys.extend(positions.into_iter().map(|position| (position, flags)));
     }
-    if positions.is_empty() {
-        return Err(Failure::other("ERR The command has no key arguments"));
+    if keys.is_empty() && !command.has(Flag::NoMandatoryKeys) {
+        return Err(Failure::other(
+            "ERR Invalid arguments specified for command",
+        ));
     }
-    call.reply.array(positions.len());
-    for position in positions {
+    call.reply.array(keys.len());
+    for (position, flags) in keys {
+        if with_flags {
+            call.reply.array(2);
+        }
         call.reply.bulk(args.at(position));
+        if with_flags {
+            call.reply.set(flags.len());
+            flags.iter().for_each(|flag| call.reply.simple(flag.name()));
+        }
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod lolwut;
 mod memory;
 mod shutdown;
 mod slowlog;
+mod swapdb;
 mod time;
 
 use super::definition::Command;
@@ -29,5 +30,6 @@ pub(super) const ALL: &[&Command] = &[
     &memory::MEMORY,
     &shutdown::SHUTDOWN,
     &slowlog::SLOWLOG,
+    &swapdb::SWAPDB,
     &time::TIME,
 ];

@@ -2,6 +2,7 @@
 
 use crate::commands::expiration::Notation;
 use crate::commands::prelude::*;
+use crate::resp::Arguments;
 use mneme_log::{Decision, Expiry, Stored, Updated};
 
 pub(super) static SET: Command = Command {
@@ -19,6 +20,7 @@ pub(super) static SET: Command = Command {
         KeyFlag::VariableFlags,
     ])
     .with_notes("RW and ACCESS due to the optional `GET` argument")],
+    key_flags: Some(key_flags),
     arguments: &[
         Argument::key("key"),
         Argument::new("value", Kind::String),
@@ -73,6 +75,14 @@ struct Options {
 enum Lifetime {
     New(Expiry),
     Kept,
+}
+
+fn key_flags(args: &Arguments<'_>) -> &'static [KeyFlag] {
+    let mut options = args.from(3).iter();
+    match options.any(|option| option.eq_ignore_ascii_case(b"get")) {
+        true => &[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update],
+        false => &[KeyFlag::Overwrite, KeyFlag::Update],
+    }
 }
 
 fn run(call: &mut Call<'_>) -> Outcome {

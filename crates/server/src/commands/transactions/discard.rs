@@ -26,7 +26,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if call.client.queue.take().is_none() {
         return Err(Failure::other("ERR DISCARD without MULTI"));
     }
-    call.client.watch = None;
+    *call.client.entry.watch() = None;
     call.reply.ok();
     Ok(())
 }

@@ -47,7 +47,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let Some(queue) = call.client.queue.take() else {
         return Err(Failure::other("ERR EXEC without MULTI"));
     };
-    let watch = call.client.watch.take();
+    let watch = call.client.entry.watch().take();
     if queue.refused {
         return Err(Failure::Aborted);
     }
@@ -151,6 +151,9 @@ fn carry_out(
                 call.reply.error(&failure);
             }
             Ok(()) => {}
+        }
+        if call.client.replies.is_silent() {
+            call.reply.truncate(position);
         }
         let now_ns = call.server.now_ns();
         taken.push(Taken {

@@ -22,7 +22,7 @@ pub(super) static UNWATCH: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    call.client.watch = None;
+    *call.client.entry.watch() = None;
     call.reply.ok();
     Ok(())
 }

@@ -31,7 +31,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if call.client.queue.is_some() {
         return Err(Failure::other("ERR WATCH inside MULTI is not allowed"));
     }
-    let watch = match &mut call.client.watch {
+    let mut watch = call.client.entry.watch();
+    let watch = match &mut *watch {
         Some(watch) => watch,
         none => none.insert(call.server.store.watch()?),
     };

@@ -45,7 +45,7 @@ pub(super) fn clients(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("connected_clients", server.connected());
     fields.add("cluster_connections", 0);
     fields.add("maxclients", server.settings.count(Key::MaxClients));
-    fields.add("blocked_clients", 0);
+    fields.add("blocked_clients", server.held());
     fields.add("tracking_clients", 0);
     Ok(())
 }

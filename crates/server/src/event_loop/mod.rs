@@ -3,6 +3,9 @@
 //! Any thread executes any command; connections never move between threads. Readiness is edge-triggered, so that a
 //! busy connection costs one read and one write a turn and nothing else.
 
+mod tend;
+
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
-use crate::client::Client;
+use crate::client::{Arrival, Client};
 use crate::connection::{After, Connection, Scratch};
 use crate::counters::Counters;
 use crate::listen::{Accepted, Listener};
@@ -45,6 +48,10 @@ pub(crate) struct EventLoop {
     ready: Vec<usize>,
     /// Connections that are not listened to.
     paused: Vec<usize>,
+    /// Connections whose next command waits for the end of a pause.
+    held: BTreeSet<usize>,
+    /// When idle clients were last looked for.
+    idle_sought_ms: u64,
     /// Whether a listener could not accept, and will not tell again.
     accept_again: bool,
     scratch: Scratch,
@@ -69,6 +76,8 @@ impl EventLoop {
             connections: Slab::new(),
             ready: Vec::new(),
             paused: Vec::new(),
+            held: BTreeSet::new(),
+            idle_sought_ms: 0,
             accept_again: false,
             scratch: Scratch::default(),
         })
@@ -82,6 +91,8 @@ impl EventLoop {
             self.take_mail();
             self.serve_ready();
             self.look_after_paused();
+            self.look_after_held();
+            self.look_for_idle();
             self.shared.settle();
         }
         self.say_goodbye(&mut events)
@@ -97,14 +108,8 @@ impl EventLoop {
 
     /// Waits for something to happen and notes which connections it happened to.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = if !self.ready.is_empty() {
-            Some(Duration::ZERO)
-        } else if self.accept_again || !self.paused.is_empty() || !self.shared.is_settled() {
-            Some(RETRY)
-        } else {
-            None
-        };
-        match self.poll.poll(events, timeout) {
+        let patience = self.patience();
+        match self.poll.poll(events, patience) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             polled => polled?,
         }
@@ -189,17 +194,21 @@ impl EventLoop {
             self.welcome(accepted);
             return;
         }
-        side.mailbox().push(accepted);
-        if let Err(error) = side.waker.wake() {
-            tracing::warn!(%error, "an I/O thread could not be woken; it will find its connection at its next event");
-        }
+        side.mailbox().accepted.push(accepted);
+        side.wake();
     }
 
-    /// Takes the connections that other threads have accepted for this one.
+    /// Takes what other threads have for this one.
     fn take_mail(&mut self) {
         let mail = std::mem::take(&mut *self.side().mailbox());
-        for accepted in mail {
+        for accepted in mail.accepted {
             self.welcome(accepted);
+        }
+        for killed in mail.killed {
+            let connection = self.connections.get(killed.key);
+            if connection.is_some_and(|one| Arc::ptr_eq(&one.client.entry, &killed)) {
+                self.close(killed.key);
+            }
         }
     }
 
@@ -212,10 +221,14 @@ impl EventLoop {
             ..
         } = accepted;
         let settings = &self.shared.settings;
-        let entry =
-            self.shared
-                .clients
-                .enter(peer, local, stream.descriptor(), self.shared.now_ms());
+        let entry = self.shared.clients.enter(Arrival {
+            peer,
+            local,
+            descriptor: stream.descriptor(),
+            now_ms: self.shared.now_ms(),
+            thread: self.index,
+            key: self.connections.vacant_key(),
+        });
         let client = Client::new(entry, self.index, !settings.is(Key::Password));
         let mut connection = Connection::new(stream, client, &self.shared);
         let vacant = self.connections.vacant_entry();
@@ -246,10 +259,10 @@ impl EventLoop {
             };
             connection.queued = false;
             let counters = &self.shared.threads[self.index].counters;
-            let after = connection.turn(&self.shared, counters, &mut self.scratch);
-            connection.client.publish(now_ms);
+            let after = connection.turn(&self.shared, counters, &mut self.scratch, now_ms);
             match after {
                 After::Wait => {}
+                After::Held => self.hold(key),
                 After::Again => self.enqueue(key),
                 After::Paused => {
                     if !self.paused.contains(&key) {
@@ -261,26 +274,6 @@ impl EventLoop {
         }
         ready.append(&mut self.ready);
         self.ready = ready;
-    }
-
-    /// Listens again to paused clients that seem to wait for us while we wait for them.
-    fn look_after_paused(&mut self) {
-        if self.paused.is_empty() {
-            return;
-        }
-        let now_ms = self.shared.now_ms();
-        let mut paused = std::mem::take(&mut self.paused);
-        paused.retain(|&key| {
-            let Some(connection) = self.connections.get_mut(key) else {
-                return false;
-            };
-            let relented = connection.relent(now_ms);
-            if relented {
-                self.enqueue(key);
-            }
-            !relented && self.connections.get(key).is_some_and(Connection::is_paused)
-        });
-        self.paused = paused;
     }
 
     fn close(&mut self, key: usize) {

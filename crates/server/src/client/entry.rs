@@ -1,0 +1,259 @@
+//! A client as every thread sees it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Arrival;
+use crate::resp::Protocol;
+use mneme_log::Watch;
+
+/// A client as every thread sees it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Counted from 1, never used again.
+    pub id: u64,
+    /// Its address; a unix socket's path for one that came that way.
+    pub peer: String,
+    /// The address it has connected to.
+    pub local: String,
+    /// The socket's file descriptor.
+    pub descriptor: i32,
+    /// When it came: milliseconds of the server's clock.
+    pub since_ms: u64,
+    /// The I/O thread that serves it.
+    pub thread: usize,
+    /// Its place among the connections of its thread.
+    pub key: usize,
+    /// What its connection's buffers take.
+    pub buffers: Buffers,
+    is_killed: AtomicBool,
+    state: Mutex<State>,
+    watch: Mutex<Option<Watch>>,
+}
+
+/// What changes about a client.
+#[derive(Debug, Clone)]
+pub(crate) struct State {
+    /// The name it has given itself; empty for none.
+    pub name: Vec<u8>,
+    /// Its library's name and version, as it says.
+    pub library: (Vec<u8>, Vec<u8>),
+    /// The selected database.
+    pub database: usize,
+    /// The protocol it speaks.
+    pub protocol: Protocol,
+    /// The last command.
+    pub last_command: &'static str,
+    /// When it last sent or read something.
+    pub active_ms: u64,
+    /// Commands that wait for `EXEC`, since `MULTI`.
+    pub queued: Option<usize>,
+    /// Bytes that those take.
+    pub queue_bytes: usize,
+    /// Bytes of the arguments of the command that is carried out.
+    pub arguments: usize,
+    /// Whether it has asked to be spared.
+    pub is_precious: bool,
+    /// Whether it is closed once it has read its replies.
+    pub is_closing: bool,
+    /// Whether a command of its waits for the end of a pause.
+    pub is_held: bool,
+}
+
+/// Bytes of a connection's own buffers. An idle connection has none: those that it uses while it is served are its
+/// thread's.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// Received and not yet carried out.
+    pub query: Gauge,
+    /// Room behind that.
+    pub query_free: Gauge,
+    /// Not yet sent.
+    pub unsent: Gauge,
+    /// What the buffer of that takes.
+    pub output: Gauge,
+    /// The most that has ever been unsent at the end of a turn.
+    pub output_peak: Gauge,
+}
+
+/// A number that its connection's thread sets and any may read.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicUsize);
+
+impl Gauge {
+    #[inline]
+    pub fn set(&self, value: usize) {
+        // SYNC: pairs with nothing; a statistic, whose reader wants some recent value.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> usize {
+        // SYNC: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a connection takes beside its buffers.
+const CONNECTION: usize = size_of::<crate::connection::Connection>() + size_of::<Entry>();
+
+impl State {
+    fn new(now_ms: u64) -> Self {
+        Self {
+            name: Vec::new(),
+            library: Default::default(),
+            database: 0,
+            protocol: Protocol::Resp2,
+            last_command: "NULL",
+            active_ms: now_ms,
+            queued: None,
+            queue_bytes: 0,
+            arguments: 0,
+            is_precious: false,
+            is_closing: false,
+            is_held: false,
+        }
+    }
+}
+
+impl Entry {
+    /// Of a client that has just come from `peer` to `local`.
+    pub(super) fn new(id: u64, arrival: Arrival) -> Self {
+        Self {
+            id,
+            peer: arrival.peer,
+            local: arrival.local,
+            descriptor: arrival.descriptor,
+            since_ms: arrival.now_ms,
+            thread: arrival.thread,
+            key: arrival.key,
+            buffers: Buffers::default(),
+            is_killed: AtomicBool::new(false),
+            state: Mutex::new(State::new(arrival.now_ms)),
+            watch: Mutex::default(),
+        }
+    }
+
+    /// What changes about the client.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The keys that must not change before its `EXEC`.
+    pub fn watch(&self) -> MutexGuard<'_, Option<Watch>> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks it as killed: no further command of its is carried out. For [`Clients::kill`](super::Clients::kill).
+    pub(super) fn kill(&self) {
+        // SYNC: pairs with nothing: who kills has the server to himself, and the turn that the client's thread takes
+        // next comes after that by the turn's own lock.
+        self.is_killed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has been killed. Its thread asks once it has its turn.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        // SYNC: as in `kill`.
+        self.is_killed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it came by a unix socket.
+    fn is_unix(&self) -> bool {
+        self.peer.starts_with('/')
+    }
+
+    /// Whether what it watches has changed, so that its `EXEC` will fail.
+    fn is_dirty(&self) -> bool {
+        // Who is just adding to what is watched may wait for a transaction, and that one for us.
+        let watch = self.watch.try_lock();
+        watch.is_ok_and(|watch| watch.as_ref().is_some_and(|watch| !watch.is_unchanged()))
+    }
+
+    /// The client's line in `CLIENT LIST`.
+    pub fn line(&self, now_ms: u64) -> impl fmt::Display {
+        Line {
+            entry: self,
+            state: self.state().clone(),
+            now_ms,
+        }
+    }
+}
+
+struct Line<'a> {
+    entry: &'a Entry,
+    state: State,
+    now_ms: u64,
+}
+
+impl Line<'_> {
+    /// A letter for each thing that is so.
+    fn flags(&self) -> String {
+        let Self { entry, state, .. } = self;
+        let flags: String = [
+            (state.queued.is_some(), 'x'),
+            (state.is_held, 'b'),
+            (entry.is_dirty(), 'd'),
+            (state.is_closing, 'c'),
+            (entry.is_unix(), 'U'),
+            (state.is_precious, 'e'),
+        ]
+        .into_iter()
+        .filter_map(|(holds, letter)| holds.then_some(letter))
+        .collect();
+        match flags.is_empty() {
+            true => "N".into(),
+            false => flags,
+        }
+    }
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (entry, state) = (self.entry, &self.state);
+        let buffers = &entry.buffers;
+        let [query, query_free] = [buffers.query.get(), buffers.query_free.get()];
+        let [unsent, output] = [buffers.unsent.get(), buffers.output.get()];
+        let seconds_since = |then: u64| self.now_ms.saturating_sub(then) / 1000;
+        let total = CONNECTION
+            + query
+            + query_free
+            + output
+            + state.queue_bytes
+            + state.arguments
+            + entry.peer.len()
+            + entry.local.len()
+            + state.name.len();
+        write!(
+            f,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={}",
+            entry.id,
+            entry.peer,
+            entry.local,
+            entry.descriptor,
+            String::from_utf8_lossy(&state.name),
+            seconds_since(entry.since_ms),
+            seconds_since(state.active_ms),
+            self.flags(),
+            state.database,
+            state.queued.map_or(-1, |queued| queued as i64),
+        )?;
+        write!(
+            f,
+            " qbuf={query} qbuf-free={query_free} argv-mem={} multi-mem={} rbs={output} rbp={} obl={unsent} oll=0 \
+             omem={output} tot-mem={total} events={}",
+            state.arguments,
+            state.queue_bytes,
+            buffers.output_peak.get(),
+            if unsent == 0 { "r" } else { "rw" },
+        )?;
+        write!(
+            f,
+            " cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            state.last_command,
+            state.protocol.number(),
+            String::from_utf8_lossy(&state.library.0),
+            String::from_utf8_lossy(&state.library.1),
+        )
+    }
+}

@@ -1,0 +1,140 @@
+//! Who is connected: what a connection's own thread knows of its client, and what the others may see.
+
+mod entry;
+mod everybody;
+
+pub(crate) use entry::Entry;
+pub(crate) use everybody::{Arrival, Clients};
+
+use std::sync::Arc;
+
+use crate::pause::Pause;
+use crate::queue::Queue;
+use crate::resp::Protocol;
+
+/// A client as its commands see it; only its thread touches it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The selected database.
+    pub database: usize,
+    /// The protocol it speaks.
+    pub protocol: Protocol,
+    /// Whether it has given the password, or none is asked.
+    pub authenticated: bool,
+    /// Whether to close the connection once its replies are sent.
+    pub closing: bool,
+    /// Which replies it wants.
+    pub replies: Replies,
+    /// Whether it has asked to be spared where clients take too much memory. None is ever cut off for that.
+    pub is_precious: bool,
+    /// The last command it has sent.
+    pub last_command: &'static str,
+    /// When it last sent or read something: milliseconds of the server's clock.
+    pub active_ms: u64,
+    /// Its next command waits for the end of this pause.
+    pub held: Option<Pause>,
+    /// Bytes of the arguments of the command that is carried out.
+    pub arguments: usize,
+    /// Which I/O thread serves it.
+    pub thread: usize,
+    /// What waits for `EXEC`, since `MULTI`.
+    pub queue: Option<Queue>,
+    /// Its entry in [`Clients`].
+    pub entry: Arc<Entry>,
+}
+
+/// Which replies a client wants: `CLIENT REPLY`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// All but the one to the command after this.
+    SkipNext,
+    /// All but the one to this command.
+    Skip,
+}
+
+impl Replies {
+    /// Whether the command that is carried out gets no reply.
+    #[inline]
+    pub fn is_silent(self) -> bool {
+        matches!(self, Replies::Off | Replies::Skip)
+    }
+
+    /// What holds for the next command.
+    #[inline]
+    pub fn next(self) -> Self {
+        match self {
+            Replies::SkipNext => Replies::Skip,
+            Replies::Skip => Replies::On,
+            lasting => lasting,
+        }
+    }
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub fn new(entry: Arc<Entry>, thread: usize, authenticated: bool) -> Self {
+        Self {
+            database: 0,
+            protocol: Protocol::Resp2,
+            authenticated,
+            closing: false,
+            replies: Replies::On,
+            is_precious: false,
+            last_command: "NULL",
+            active_ms: entry.since_ms,
+            held: None,
+            arguments: 0,
+            thread,
+            queue: None,
+            entry,
+        }
+    }
+
+    /// Shows the others what has become of this client. Called before its replies are sent, not once a command.
+    pub fn publish(&self) {
+        let mut state = self.entry.state();
+        state.database = self.database;
+        state.protocol = self.protocol;
+        state.last_command = self.last_command;
+        state.active_ms = self.active_ms;
+        state.queued = self.queue.as_ref().map(Queue::len);
+        state.queue_bytes = self.queue.as_ref().map_or(0, Queue::bytes);
+        state.arguments = self.arguments;
+        state.is_precious = self.is_precious;
+        state.is_closing = self.closing;
+        state.is_held = self.held.is_some();
+    }
+
+    /// As if it had just connected, its identity and authentication apart.
+    pub fn reset(&mut self) {
+        self.database = 0;
+        self.protocol = Protocol::Resp2;
+        self.queue = None;
+        *self.entry.watch() = None;
+        // What is said about this very reply stands.
+        if self.replies != Replies::Skip {
+            self.replies = Replies::On;
+        }
+        self.entry.state().name.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_reply_is_skipped_and_no_more() {
+        let said = Replies::SkipNext;
+        assert!(!said.is_silent());
+        assert!(said.next().is_silent());
+        assert_eq!(said.next().next(), Replies::On);
+        assert_eq!(Replies::Off.next(), Replies::Off);
+        assert_eq!(Replies::On.next(), Replies::On);
+    }
+}

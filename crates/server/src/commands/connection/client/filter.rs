@@ -1,0 +1,24 @@
+//! Kinds of clients, as `CLIENT LIST` and `CLIENT KILL` tell them apart.
+
+use crate::commands::prelude::*;
+
+/// A kind of client. All are normal ones as yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal,
+    /// A replica, its master, or a subscriber.
+    Other,
+}
+
+/// The kind that is called `name`, in any case.
+pub(super) fn kind(name: &[u8]) -> Result<Kind, Failure> {
+    let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+    if is("normal") {
+        Ok(Kind::Normal)
+    } else if ["master", "replica", "slave", "pubsub"].into_iter().any(is) {
+        Ok(Kind::Other)
+    } else {
+        let name = String::from_utf8_lossy(name);
+        Err(Failure::other(format!("ERR Unknown client type '{name}'")))
+    }
+}

@@ -1,0 +1,159 @@
+//! `CLIENT KILL`: ends connections.
+//!
+//! Each connection is closed by the thread that serves it. That no command of a killed client is carried out once the
+//! reply has been sent is because this one has the server to itself.
+
+use super::ADMIN;
+use super::filter::{self, Kind as ClientKind};
+use crate::client::Entry;
+use crate::commands::prelude::*;
+use crate::resp::parse_i64;
+
+pub(super) static KILL: Command = Command {
+    name: "client|kill",
+    summary: "Ends the connections that match all filters",
+    since: "2.4.0",
+    complexity: "O(N) where N is the number of connections",
+    arity: -3,
+    arguments: &[Argument::one_of(
+        "filter",
+        &[
+            Argument::new("ip:port", Kind::String),
+            Argument::one_of(
+                "new-format",
+                &[
+                    Argument::new("client-id", Kind::Integer)
+                        .after("ID")
+                        .since("2.8.12")
+                        .optional(),
+                    Argument::one_of(
+                        "normal_master_slave_pubsub",
+                        &[
+                            Argument::word("normal", "NORMAL"),
+                            Argument::word("master", "MASTER").since("3.2.0"),
+                            Argument::word("slave", "SLAVE"),
+                            Argument::word("replica", "REPLICA").since("5.0.0"),
+                            Argument::word("pubsub", "PUBSUB"),
+                        ],
+                    )
+                    .after("TYPE")
+                    .since("2.8.12")
+                    .optional(),
+                    Argument::new("username", Kind::String)
+                        .after("USER")
+                        .optional(),
+                    Argument::new("ip:port", Kind::String)
+                        .after("ADDR")
+                        .optional(),
+                    Argument::new("ip:port", Kind::String)
+                        .after("LADDR")
+                        .since("6.2.0")
+                        .optional(),
+                    Argument::new("yes/no", Kind::String)
+                        .after("SKIPME")
+                        .optional(),
+                ],
+            )
+            .multiple(),
+        ],
+    )],
+    reach: Reach::Alone,
+    run,
+    ..ADMIN
+};
+
+/// Whom to kill: who fits all that is given.
+#[derive(Default)]
+struct Filter<'a> {
+    id: Option<u64>,
+    address: Option<&'a [u8]>,
+    local: Option<&'a [u8]>,
+    kind: Option<ClientKind>,
+    spares_oneself: bool,
+}
+
+impl Filter<'_> {
+    fn fits(&self, entry: &Entry) -> bool {
+        self.id.is_none_or(|id| entry.id == id)
+            && self
+                .address
+                .is_none_or(|address| entry.peer.as_bytes() == address)
+            && self
+                .local
+                .is_none_or(|local| entry.local.as_bytes() == local)
+            && self.kind.is_none_or(|kind| kind == ClientKind::Normal)
+    }
+}
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let is_old_form = call.args.len() == 3;
+    let filter = if is_old_form {
+        Filter {
+            address: Some(call.args.at(2)),
+            ..Filter::default()
+        }
+    } else {
+        parse(call)?
+    };
+    let mut killed = 0;
+    for entry in call.server.clients.list() {
+        let is_oneself = entry.id == call.client.entry.id;
+        if !filter.fits(&entry) || is_oneself && filter.spares_oneself {
+            continue;
+        }
+        if is_oneself {
+            // It gets its reply first.
+            call.client.closing = true;
+        } else {
+            call.server.kill(&entry);
+        }
+        killed += 1;
+    }
+    match (is_old_form, killed) {
+        (true, 0) => return Err(Failure::other("ERR No such client")),
+        (true, _) => call.reply.ok(),
+        (false, _) => call.reply.integer(killed),
+    }
+    Ok(())
+}
+
+fn parse<'a>(call: &Call<'a>) -> Result<Filter<'a>, Failure> {
+    let mut filter = Filter {
+        spares_oneself: true,
+        ..Filter::default()
+    };
+    for option in (2..call.args.len()).step_by(2) {
+        if option + 1 == call.args.len() {
+            return Err(Failure::Syntax);
+        }
+        let value = call.args.at(option + 1);
+        if call.is(option, "ID") {
+            let id = parse_i64(value).filter(|id| *id > 0);
+            filter.id = Some(
+                id.map(i64::cast_unsigned)
+                    .ok_or(Failure::other("ERR client-id should be greater than 0"))?,
+            );
+        } else if call.is(option, "TYPE") {
+            filter.kind = Some(filter::kind(value)?);
+        } else if call.is(option, "ADDR") {
+            filter.address = Some(value);
+        } else if call.is(option, "LADDR") {
+            filter.local = Some(value);
+        } else if call.is(option, "USER") {
+            // There is one, and everybody is.
+            if value != b"default" {
+                let user = String::from_utf8_lossy(value);
+                return Err(Failure::other(format!("ERR No such user '{user}'")));
+            }
+        } else if call.is(option, "SKIPME") {
+            filter.spares_oneself = match (call.is(option + 1, "YES"), call.is(option + 1, "NO")) {
+                (true, _) => true,
+                (_, true) => false,
+                _ => return Err(Failure::Syntax),
+            };
+        } else {
+            return Err(Failure::Syntax);
+        }
+    }
+    Ok(filter)
+}

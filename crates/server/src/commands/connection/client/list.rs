@@ -1,0 +1,117 @@
+//! `CLIENT LIST` and `INFO`: who is connected, a line each.
+
+use std::fmt::Write as _;
+
+use super::filter::{self, Kind as ClientKind};
+use super::{ADMIN, PLAIN};
+use crate::commands::prelude::*;
+use crate::resp::parse_i64;
+
+pub(super) static INFO: Command = Command {
+    name: "client|info",
+    summary: "Describes the connection",
+    since: "6.2.0",
+    arity: 2,
+    tips: &["nondeterministic_output"],
+    run: info,
+    ..PLAIN
+};
+
+pub(super) static LIST: Command = Command {
+    name: "client|list",
+    summary: "Describes all connections",
+    since: "2.4.0",
+    complexity: "O(N) where N is the number of connections",
+    arity: -2,
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::one_of(
+            "normal_master_replica_pubsub",
+            &[
+                Argument::word("normal", "NORMAL"),
+                Argument::word("master", "MASTER"),
+                Argument::word("replica", "REPLICA"),
+                Argument::word("pubsub", "PUBSUB"),
+            ],
+        )
+        .after("TYPE")
+        .since("5.0.0")
+        .optional(),
+        Argument::block(
+            "id",
+            &[Argument::new("client-id", Kind::Integer).multiple()],
+        )
+        .after("ID")
+        .since("6.2.0")
+        .optional(),
+    ],
+    run: list,
+    ..ADMIN
+};
+
+fn info(call: &mut Call<'_>) -> Outcome {
+    let now_ms = call.server.now_ms();
+    show_oneself(call);
+    call.reply
+        .verbatim(&format!("{}\n", call.client.entry.line(now_ms)));
+    Ok(())
+}
+
+fn list(call: &mut Call<'_>) -> Outcome {
+    let wanted = wanted(call)?;
+    let now_ms = call.server.now_ms();
+    show_oneself(call);
+    let mut lines = String::new();
+    let clients = call.server.clients.list();
+    let chosen: Vec<_> = match &wanted {
+        Wanted::All => clients.iter().collect(),
+        Wanted::None => Vec::new(),
+        // In the order asked for, as often as asked for.
+        Wanted::Only(ids) => ids
+            .iter()
+            .filter_map(|id| clients.iter().find(|entry| entry.id == *id))
+            .collect(),
+    };
+    for entry in chosen {
+        // Writing to a `String` does not fail.
+        let _ = writeln!(lines, "{}", entry.line(now_ms));
+    }
+    call.reply.verbatim(&lines);
+    Ok(())
+}
+
+/// The others see what a client was when it was last answered; of itself it sees what it is.
+fn show_oneself(call: &mut Call<'_>) {
+    call.client.arguments = call.args.iter().map(<[u8]>::len).sum();
+    call.client.publish();
+    // Nothing is left of them once the command is done.
+    call.client.arguments = 0;
+}
+
+/// Which clients `CLIENT LIST` shows.
+enum Wanted {
+    All,
+    None,
+    Only(Vec<u64>),
+}
+
+fn wanted(call: &Call<'_>) -> Result<Wanted, Failure> {
+    match call.args.len() {
+        2 => Ok(Wanted::All),
+        4 if call.is(2, "TYPE") => Ok(match filter::kind(call.args.at(3))? {
+            ClientKind::Normal => Wanted::All,
+            ClientKind::Other => Wanted::None,
+        }),
+        len if len > 3 && call.is(2, "ID") => {
+            let invalid = || Failure::other("ERR Invalid client ID");
+            let ids = call
+                .args
+                .from(3)
+                .iter()
+                // None has a negative number.
+                .map(|id| parse_i64(id).map(i64::cast_unsigned).ok_or_else(invalid));
+            Ok(Wanted::Only(ids.collect::<Result<_, _>>()?))
+        }
+        _ => Err(Failure::Syntax),
+    }
+}

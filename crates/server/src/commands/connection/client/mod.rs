@@ -1,0 +1,61 @@
+//! `CLIENT`: who is connected, under which name, and what may be done about it.
+
+mod filter;
+mod identity;
+mod kill;
+mod list;
+mod pause;
+mod reply;
+mod tracking;
+
+pub(super) use identity::check_name;
+
+use crate::commands::help;
+use crate::commands::prelude::*;
+
+pub(super) static CLIENT: Command = Command {
+    name: "client",
+    summary: "A container for commands about connections",
+    since: "2.4.0",
+    group: Group::Connection,
+    complexity: "Depends on subcommand.",
+    arity: -2,
+    subcommands: &[
+        &identity::GETNAME,
+        &tracking::GETREDIR,
+        &HELP,
+        &identity::ID,
+        &list::INFO,
+        &kill::KILL,
+        &list::LIST,
+        &reply::NO_EVICT,
+        &pause::PAUSE,
+        &reply::REPLY,
+        &identity::SETINFO,
+        &identity::SETNAME,
+        &tracking::TRACKINGINFO,
+        &pause::UNPAUSE,
+    ],
+    run: help::run,
+    ..Command::BLANK
+};
+
+/// What the subcommands about the client itself have in common.
+const PLAIN: Command = Command {
+    group: Group::Connection,
+    flags: &[Flag::NoScript, Flag::Loading, Flag::Stale],
+    categories: &[Category::Connection],
+    ..Command::BLANK
+};
+
+/// What those have in common that are about others too.
+const ADMIN: Command = Command {
+    flags: &[Flag::Admin, Flag::NoScript, Flag::Loading, Flag::Stale],
+    ..PLAIN
+};
+
+static HELP: Command = Command {
+    name: "client|help",
+    run: |call| help::of(call, &CLIENT),
+    ..help::HELP
+};

@@ -1,0 +1,72 @@
+//! `CLIENT PAUSE` and `UNPAUSE`: has commands wait, all or those that may change data. See [`crate::pause`].
+//!
+//! As in Redis 7.0, a pause of all commands holds `CLIENT UNPAUSE` too, and ends by time.
+
+use super::ADMIN;
+use crate::commands::prelude::*;
+use crate::pause::Pause;
+use crate::resp::parse_i64;
+
+pub(super) static PAUSE: Command = Command {
+    name: "client|pause",
+    summary: "Has the commands of all clients wait for some time",
+    since: "2.9.50",
+    arity: -3,
+    arguments: &[
+        Argument::new("timeout", Kind::Integer),
+        Argument::one_of(
+            "mode",
+            &[
+                Argument::word("write", "WRITE"),
+                Argument::word("all", "ALL"),
+            ],
+        )
+        .since("6.2.0")
+        .optional(),
+    ],
+    // So that no other thread is in the middle of what the pause affects.
+    reach: Reach::Alone,
+    run: pause,
+    ..ADMIN
+};
+
+pub(super) static UNPAUSE: Command = Command {
+    name: "client|unpause",
+    summary: "Ends a pause of clients",
+    since: "6.2.0",
+    complexity: "O(N) where N is the number of clients that wait",
+    arity: 2,
+    run: |call| {
+        call.server.pauses.end();
+        call.server.wake_all();
+        call.reply.ok();
+        Ok(())
+    },
+    ..ADMIN
+};
+
+fn pause(call: &mut Call<'_>) -> Outcome {
+    let kind = match call.args.len() {
+        3 => Pause::All,
+        4 if call.is(3, "WRITE") => Pause::Writes,
+        4 if call.is(3, "ALL") => Pause::All,
+        4 => {
+            return Err(Failure::other("ERR CLIENT PAUSE mode must be WRITE or ALL"));
+        }
+        _ => {
+            let asked = String::from_utf8_lossy(call.args.at(1));
+            return Err(Failure::other(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{asked}'. Try CLIENT HELP."
+            )));
+        }
+    };
+    let not_an_integer = Failure::other("ERR timeout is not an integer or out of range");
+    let timeout_ms = parse_i64(call.args.at(2)).ok_or(not_an_integer)?;
+    let timeout_ms =
+        u64::try_from(timeout_ms).map_err(|_| Failure::other("ERR timeout is negative"))?;
+    let now_ms = call.server.now_ms();
+    let end_ms = now_ms.saturating_add(timeout_ms);
+    call.server.pauses.begin(kind, end_ms, now_ms);
+    call.reply.ok();
+    Ok(())
+}

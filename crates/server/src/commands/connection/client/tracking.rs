@@ -1,0 +1,36 @@
+//! `CLIENT TRACKINGINFO` and `GETREDIR`: which keys the client is told about when they change. None: that is not
+//! supported.
+
+use super::PLAIN;
+use crate::commands::prelude::*;
+
+pub(super) static TRACKINGINFO: Command = Command {
+    name: "client|trackinginfo",
+    summary: "Says how the client's cached keys are tracked: not at all",
+    since: "6.2.0",
+    arity: 2,
+    run: |call| {
+        call.reply.map(3);
+        call.reply.bulk(b"flags");
+        call.reply.set(1);
+        call.reply.bulk(b"off");
+        call.reply.bulk(b"redirect");
+        call.reply.integer(-1);
+        call.reply.bulk(b"prefixes");
+        call.reply.array(0);
+        Ok(())
+    },
+    ..PLAIN
+};
+
+pub(super) static GETREDIR: Command = Command {
+    name: "client|getredir",
+    summary: "Says which client is told instead: none",
+    since: "6.0.0",
+    arity: 2,
+    run: |call| {
+        call.reply.integer(-1);
+        Ok(())
+    },
+    ..PLAIN
+};

@@ -1,0 +1,22 @@
+//! `TYPE key`: what kind of value a key holds.
+
+use crate::commands::prelude::*;
+
+pub(super) static TYPE: Command = Command {
+    name: "type",
+    summary: "Says what kind of value a key holds",
+    since: "1.0.0",
+    arity: 2,
+    flags: &[Flag::Readonly, Flag::Fast],
+    categories: &[Category::Keyspace],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly])],
+    arguments: &[Argument::key("key")],
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let there = call.keyspace.contains(call.args.at(1))?;
+    call.reply.simple(if there { "string" } else { "none" });
+    Ok(())
+}

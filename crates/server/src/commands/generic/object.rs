@@ -1,0 +1,111 @@
+//! `OBJECT`: how a value is kept.
+//!
+//! Every value is kept the same way, as the bytes of one record; nothing is shared. `ENCODING` answers for Redis'
+//! clients, which tell numbers and short strings by it: what Redis would make of the value if it were stored now.
+//! When a record was last used, or how often it is, the store learns from samples, too coarse to tell of a single key.
+
+use crate::commands::help;
+use crate::commands::prelude::*;
+use crate::resp::parse_i64;
+
+pub(super) static OBJECT: Command = Command {
+    name: "object",
+    summary: "A container for commands about how values are kept",
+    since: "2.2.3",
+    complexity: "Depends on subcommand.",
+    arity: -2,
+    subcommands: &[&ENCODING, &FREQ, &HELP, &IDLETIME, &REFCOUNT],
+    run: help::run,
+    ..Command::BLANK
+};
+
+/// What the subcommands have in common.
+const PLAIN: Command = Command {
+    since: "2.2.3",
+    arity: 3,
+    flags: &[Flag::Readonly],
+    categories: &[Category::Keyspace],
+    tips: &["nondeterministic_output"],
+    keys: &[KeySpec::second(&[KeyFlag::ReadOnly])],
+    arguments: &[Argument::key("key")],
+    ..Command::BLANK
+};
+
+static ENCODING: Command = Command {
+    name: "object|encoding",
+    summary: "Says how Redis would keep the value: int, embstr or raw",
+    run: |call| {
+        let encoding = call
+            .keyspace
+            .read(call.args.at(2), |value| value.map(encoding))?;
+        call.reply.value(encoding.map(str::as_bytes));
+        Ok(())
+    },
+    ..PLAIN
+};
+
+static FREQ: Command = Command {
+    name: "object|freq",
+    summary: "Fails for a key that is there: its uses are not counted",
+    since: "4.0.0",
+    run: |call| {
+        refuse(
+            call,
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+             switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        )
+    },
+    ..PLAIN
+};
+
+static IDLETIME: Command = Command {
+    name: "object|idletime",
+    summary: "Fails for a key that is there: the time of its last use is not kept",
+    run: |call| refuse(call, "ERR Idle time of single keys is not tracked."),
+    ..PLAIN
+};
+
+static REFCOUNT: Command = Command {
+    name: "object|refcount",
+    summary: "Says how many keys share the value: always 1",
+    run: |call| {
+        match call.keyspace.contains(call.args.at(2))? {
+            true => call.reply.integer(1),
+            false => call.reply.null(),
+        }
+        Ok(())
+    },
+    ..PLAIN
+};
+
+static HELP: Command = Command {
+    name: "object|help",
+    since: "6.2.0",
+    group: Group::Generic,
+    categories: &[Category::Keyspace],
+    run: |call| help::of(call, &OBJECT),
+    ..help::HELP
+};
+
+/// The longest string that Redis keeps in one piece with its header.
+const LONGEST_EMBEDDED: usize = 44;
+
+fn encoding(value: &[u8]) -> &'static str {
+    // Only the one way in which Redis would write the number itself.
+    if parse_i64(value).is_some() {
+        "int"
+    } else if value.len() <= LONGEST_EMBEDDED {
+        "embstr"
+    } else {
+        "raw"
+    }
+}
+
+/// Null for a key that is not there, otherwise an error.
+fn refuse(call: &mut Call<'_>, error: &'static str) -> Outcome {
+    if call.keyspace.contains(call.args.at(2))? {
+        return Err(Failure::other(error));
+    }
+    call.reply.null();
+    Ok(())
+}

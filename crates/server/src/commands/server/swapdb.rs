@@ -1,0 +1,44 @@
+//! `SWAPDB index1 index2`: two databases change places, at one instant for everybody.
+
+use crate::commands::prelude::*;
+use crate::resp::parse_i64;
+use crate::settings::Key;
+
+pub(super) static SWAPDB: Command = Command {
+    name: "swapdb",
+    summary: "Has two databases change places",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: 3,
+    flags: &[Flag::Write, Flag::Fast],
+    categories: &[Category::Keyspace, Category::Dangerous],
+    arguments: &[
+        Argument::new("index1", Kind::Integer),
+        Argument::new("index2", Kind::Integer),
+    ],
+    reach: Reach::Alone,
+    run,
+    ..Command::BLANK
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let number = |index, which| {
+        parse_i64(call.args.at(index))
+            .and_then(|number| i32::try_from(number).ok())
+            .ok_or_else(|| Failure::other(format!("ERR invalid {which} DB index")))
+    };
+    let numbers = [number(1, "first")?, number(2, "second")?];
+    let [a, b] = numbers.map(|number| {
+        usize::try_from(number)
+            .ok()
+            .filter(|number| *number < call.server.settings.count(Key::Databases))
+    });
+    let (Some(a), Some(b)) = (a, b) else {
+        return Err(Failure::NoSuchDatabase);
+    };
+    if a != b {
+        call.server.store.swap_databases(a, b)?;
+    }
+    call.reply.ok();
+    Ok(())
+}

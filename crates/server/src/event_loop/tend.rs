@@ -1,0 +1,114 @@
+//! What a thread looks after between events: clients that do not read, that wait for the end of a pause, or that say
+//! nothing for too long.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::settings::Key;
+
+use super::{EventLoop, RETRY};
+
+/// How often idle clients are looked for.
+const IDLE_SOUGHT: Duration = Duration::from_secs(1);
+
+impl EventLoop {
+    /// How long to wait for events at most.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let retry = self.accept_again || !self.paused.is_empty() || !self.shared.is_settled();
+        let pause = match self.held.is_empty() {
+            true => None,
+            false => Some(match self.shared.pauses.left(self.shared.now_ms()) {
+                // Not longer than this in one go, so that a clock that is set does no harm.
+                Some((_, left_ms)) => Duration::from_millis(left_ms).min(RETRY),
+                None => Duration::ZERO,
+            }),
+        };
+        let idle = self.shared.settings.is(Key::Timeout) && !self.connections.is_empty();
+        [retry.then_some(RETRY), pause, idle.then_some(IDLE_SOUGHT)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Listens again to paused clients that seem to wait for us while we wait for them.
+    pub(super) fn look_after_paused(&mut self) {
+        if self.paused.is_empty() {
+            return;
+        }
+        let now_ms = self.shared.now_ms();
+        let mut paused = std::mem::take(&mut self.paused);
+        paused.retain(|&key| {
+            let Some(connection) = self.connections.get_mut(key) else {
+                return false;
+            };
+            let relented = connection.relent(now_ms);
+            if relented {
+                self.enqueue(key);
+            }
+            !relented && self.connections.get(key).is_some_and(Connection::is_paused)
+        });
+        self.paused = paused;
+    }
+
+    /// Notes that a connection's next command waits for the end of a pause.
+    pub(super) fn hold(&mut self, key: usize) {
+        self.held.insert(key);
+        self.tell_held();
+    }
+
+    /// Goes on with those whose pause is over.
+    pub(super) fn look_after_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|&key| {
+            let Some(connection) = self.connections.get(key) else {
+                return false;
+            };
+            let is_held = connection.is_held(&self.shared);
+            if !is_held {
+                self.enqueue(key);
+            }
+            is_held
+        });
+        self.held = held;
+        self.tell_held();
+    }
+
+    fn tell_held(&self) {
+        // SYNC: pairs with nothing; a statistic.
+        self.side().held.store(self.held.len(), Ordering::Relaxed);
+    }
+
+    /// Closes the connections of clients that have neither sent nor read anything for too long. Those that wait for
+    /// us are spared.
+    pub(super) fn look_for_idle(&mut self) {
+        let timeout_ms = (self.shared.settings.count(Key::Timeout) as u64).saturating_mul(1000);
+        if timeout_ms == 0 {
+            return;
+        }
+        let now_ms = self.shared.now_ms();
+        if now_ms.saturating_sub(self.idle_sought_ms) < IDLE_SOUGHT.as_millis() as u64 {
+            return;
+        }
+        self.idle_sought_ms = now_ms;
+        let is_idle = |connection: &Connection| {
+            let client = &connection.client;
+            client.held.is_none() && now_ms.saturating_sub(client.active_ms) > timeout_ms
+        };
+        let idle: Vec<usize> = self
+            .connections
+            .iter()
+            .filter_map(|(key, connection)| is_idle(connection).then_some(key))
+            .collect();
+        for key in idle {
+            tracing::debug!("closing a connection: its client has said nothing for too long");
+            self.close(key);
+        }
+    }
+}

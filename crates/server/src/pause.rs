@@ -1,0 +1,103 @@
+//! `CLIENT PAUSE`: commands that wait.
+//!
+//! Who begins a pause has the server to himself meanwhile, and every thread looks here once it has its turn: **once the
+//! pause has been acknowledged, no command that it affects is carried out until it is over.** Nobody sleeps for it: a
+//! client whose next command must wait is not served further, so that its commands stay in order, and its thread
+//! comes back to it at the end of the pause, or when it is woken because somebody has ended it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Which commands wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Pause {
+    /// Those that may change data.
+    Writes = 1,
+    /// All.
+    All = 2,
+}
+
+/// Whether there is a pause.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    /// The pause's number, 0 for none. One that is over by time may still stand here.
+    kind: AtomicU8,
+    /// The same, with the millisecond of the server's clock at which it ends.
+    current: Mutex<Option<(Pause, u64)>>,
+}
+
+impl Pauses {
+    /// Begins a pause until `end_ms`, or makes the one that is on as strict and as long. The caller has the server to
+    /// himself.
+    pub fn begin(&self, kind: Pause, end_ms: u64, now_ms: u64) {
+        let mut current = self.current();
+        let (kind, end_ms) = match *current {
+            Some((other, other_end_ms)) if now_ms < other_end_ms => {
+                (kind.max(other), end_ms.max(other_end_ms))
+            }
+            _ => (kind, end_ms),
+        };
+        *current = Some((kind, end_ms));
+        // SYNC: pairs with nothing: the turn that another thread takes next comes after this by the turn's own lock.
+        self.kind.store(kind as u8, Ordering::Relaxed);
+    }
+
+    /// Ends it.
+    pub fn end(&self) {
+        let mut current = self.current();
+        *current = None;
+        // SYNC: pairs with nothing: who sees it late is woken to look again.
+        self.kind.store(0, Ordering::Relaxed);
+    }
+
+    /// The pause that is on. Without one it costs a load; `now_ms` is called if there may be one.
+    #[inline]
+    pub fn now(&self, now_ms: impl FnOnce() -> u64) -> Option<Pause> {
+        // SYNC: as in `begin`.
+        match self.kind.load(Ordering::Relaxed) {
+            0 => None,
+            _ => self.left(now_ms()).map(|(kind, _)| kind),
+        }
+    }
+
+    /// The pause that is on, and for how many milliseconds more.
+    pub fn left(&self, now_ms: u64) -> Option<(Pause, u64)> {
+        let mut current = self.current();
+        match *current {
+            Some((kind, end_ms)) if now_ms < end_ms => Some((kind, end_ms - now_ms)),
+            Some(_) => {
+                *current = None;
+                // SYNC: as in `end`.
+                self.kind.store(0, Ordering::Relaxed);
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<(Pause, u64)>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_add_up_and_end() {
+        let pauses = Pauses::default();
+        assert_eq!(pauses.now(|| panic!("nobody needs the time")), None);
+        pauses.begin(Pause::All, 100, 10);
+        pauses.begin(Pause::Writes, 200, 50);
+        assert_eq!(pauses.left(60), Some((Pause::All, 140)));
+        pauses.begin(Pause::Writes, 70, 60);
+        assert_eq!(pauses.now(|| 199), Some(Pause::All));
+        assert_eq!(pauses.now(|| 200), None);
+        pauses.begin(Pause::Writes, 300, 250);
+        assert_eq!(pauses.now(|| 260), Some(Pause::Writes));
+        pauses.end();
+        assert_eq!(pauses.now(|| 260), None);
+    }
+}
