@@ -2,6 +2,7 @@
 
 use crate::layering;
 use crate::proof::{Item, Proof};
+use crate::redis_suite;
 use crate::steps::{Outcome, Steps, run, succeeds};
 use crate::workspace::Workspace;
 use std::process::Command;
@@ -29,6 +30,7 @@ const STEPS: &[Step] = &[
     ("features", features),
     ("test", test),
     ("test-fault", test_fault),
+    ("redis-suite", redis),
     ("doc", doc),
     ("other-target", other_target),
     ("deny", deny),
@@ -160,6 +162,11 @@ fn clippy(workspace: &Workspace) -> Outcome {
         "warnings",
     ];
     run(&mut cargo(workspace, &arguments))
+}
+
+/// Redis' own tests against our server.
+fn redis(workspace: &Workspace) -> Outcome {
+    redis_suite::check(workspace, missing)
 }
 
 /// The packages with fault points, as `-p` arguments with the feature switched on.

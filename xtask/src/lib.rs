@@ -11,5 +11,6 @@ pub mod install_c;
 pub mod ladder;
 pub mod layering;
 pub mod proof;
+pub mod redis_suite;
 pub mod steps;
 pub mod workspace;

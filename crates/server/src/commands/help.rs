@@ -40,7 +40,7 @@ pub(super) fn of(call: &mut Call<'_>, container: &Command) -> Outcome {
 }
 
 /// An argument as a manual page shows it.
-fn usage(argument: &Argument) -> String {
+pub(super) fn usage(argument: &Argument) -> String {
     let inner = |separator| {
         argument
             .arguments

@@ -13,6 +13,8 @@ mod extend;
 mod generic;
 mod help;
 mod keys;
+#[cfg(test)]
+mod listing;
 mod lookup;
 mod range;
 mod scripting;

@@ -1,0 +1,349 @@
+//! Redis' own test suite against `mneme serve`, from outside, as Redis' authors run it against a server they did not start.
+//!
+//! The suite is Debian's source package of the Redis that Mneme speaks like, fetched once into the target directory.
+//! **A test must pass unless `skipped.txt` names it and says why**, and no fewer tests than recorded there may pass: a suite
+//! that ends early is a failure.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::steps::{Outcome, run};
+use crate::workspace::Workspace;
+
+/// The version of Redis whose behaviour is Mneme's.
+const VERSION: &str = "7.0.15";
+
+/// What of the suite concerns the commands there are.
+const UNITS: &[&str] = &[
+    "unit/type/string",
+    "unit/type/incr",
+    "unit/keyspace",
+    "unit/expire",
+    "unit/scan",
+    "unit/multi",
+    "unit/bitops",
+    "unit/bitfield",
+    "unit/protocol",
+];
+
+/// What is not run, and how many tests are expected to pass.
+const SKIPPED: &str = include_str!("redis_suite/skipped.txt");
+
+/// Before the number of tests that pass at least.
+const PASSING: &str = "# passing: ";
+
+/// Runs the suite; `missing` says what becomes of the step where it cannot be had.
+pub fn check(workspace: &Workspace, missing: fn(&str) -> Outcome) -> Outcome {
+    let directory = workspace.root.join("target/redis-suite");
+    let source = match source(&directory) {
+        Ok(source) => source,
+        Err(why) => return missing(&why),
+    };
+    let built = run(Command::new("cargo")
+        .args(["build", "-p", "mneme"])
+        .current_dir(&workspace.root));
+    if built != Outcome::Passed {
+        return built;
+    }
+    match suite(workspace, &source) {
+        Ok(outcome) => outcome,
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+/// The directory of Redis' source: `$REDIS_SOURCE`, or fetched from where the machine's packages come from.
+fn source(directory: &Path) -> Result<PathBuf, String> {
+    if let Some(given) = std::env::var_os("REDIS_SOURCE") {
+        return Ok(given.into());
+    }
+    let source = directory.join(format!("redis-{VERSION}"));
+    if source.join("runtest").exists() {
+        return Ok(source);
+    }
+    let failed = |what: &str| format!("Redis' source package cannot be had: {what}");
+    let io = |error: std::io::Error| failed(&error.to_string());
+    for part in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(directory.join(part)).map_err(io)?;
+    }
+    fs::write(directory.join("sources.list"), source_lists()).map_err(io)?;
+    let apt = |arguments: &[&str]| {
+        let at = |name: &str| directory.join(name).display().to_string();
+        let status = Command::new("apt-get")
+            .args([
+                "-qq",
+                "-o",
+                "APT::Sandbox::User=",
+                "-o",
+                "Dir::Etc::sourceparts=-",
+            ])
+            .arg("-o")
+            .arg(format!("Dir::Etc::sourcelist={}", at("sources.list")))
+            .arg("-o")
+            .arg(format!("Dir::State::lists={}", at("lists")))
+            .arg("-o")
+            .arg(format!("Dir::Cache={}", at("cache")))
+            .args(arguments)
+            .current_dir(directory)
+            .status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(failed(&format!(
+                "apt-get {}: {status}",
+                arguments.join(" ")
+            ))),
+            Err(error) => Err(failed(&format!("apt-get: {error}"))),
+        }
+    };
+    apt(&["update"])?;
+    apt(&["source", "--download-only", "redis"])?;
+    let archive = format!("redis_{VERSION}.orig.tar.gz");
+    let unpacked = Command::new("tar")
+        .args(["xzf", &archive])
+        .current_dir(directory)
+        .status();
+    match unpacked {
+        Ok(status) if status.success() => Ok(source),
+        _ => Err(failed(&format!("the packages' version is not {VERSION}"))),
+    }
+}
+
+/// The machine's package sources, but for source packages.
+fn source_lists() -> String {
+    let parts = fs::read_dir("/etc/apt/sources.list.d");
+    let parts = parts
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let lists = std::iter::once(PathBuf::from("/etc/apt/sources.list")).chain(parts);
+    lists
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .map(|list| source_lines(&list))
+        .collect()
+}
+
+/// The lines for source packages of one list, which may be of the old form (a line each) or the new one (a stanza).
+fn source_lines(list: &str) -> String {
+    let mut lines = String::new();
+    for line in list.lines().filter(|line| line.starts_with("deb ")) {
+        lines += &format!("deb-src {}\n", &line[4..]);
+    }
+    for stanza in list.split("\n\n") {
+        let field = |name: &str| {
+            stanza
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::trim)
+        };
+        let (Some(uris), Some(suites)) = (field("URIs"), field("Suites")) else {
+            continue;
+        };
+        let options = field("Signed-By").map_or(String::new(), |key| format!("[signed-by={key}] "));
+        let components = field("Components").unwrap_or_default();
+        for uri in uris.split_whitespace() {
+            for suite in suites.split_whitespace() {
+                lines += &format!("deb-src {options}{uri} {suite} {components}\n");
+            }
+        }
+    }
+    lines
+}
+
+/// A server that ends when it is dropped.
+struct Server {
+    process: Child,
+    port: String,
+}
+
+impl Server {
+    fn start(workspace: &Workspace) -> Result<Self, String> {
+        let mut command = Command::new("cargo");
+        command
+            .args([
+                "run",
+                "-q",
+                "-p",
+                "mneme",
+                "--",
+                "serve",
+                "--private",
+                "--port",
+                "0",
+            ])
+            .args([
+                "--memory",
+                "1gb",
+                "--log",
+                "error",
+                "--enable-debug-command",
+                "yes",
+            ])
+            .current_dir(&workspace.root);
+        let mut process = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("mneme serve: {error}"))?;
+        let output = process.stdout.take().ok_or("mneme serve has no output")?;
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if let Some((_, port)) = line
+                .split_once("listening on")
+                .and_then(|(_, at)| at.rsplit_once(':'))
+            {
+                return Ok(Self {
+                    process,
+                    port: port.trim().to_owned(),
+                });
+            }
+        }
+        let _ = process.wait();
+        Err("mneme serve has ended before it listened".to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Politely first, for the process that cargo has become is the server itself.
+        let _ = Command::new("kill")
+            .arg(self.process.id().to_string())
+            .status();
+        let _ = self.process.wait();
+    }
+}
+
+fn suite(workspace: &Workspace, source: &Path) -> Result<Outcome, String> {
+    let server = Server::start(workspace)?;
+    let mut command = Command::new("./runtest");
+    command.args(["--host", "127.0.0.1", "--port", &server.port, "--durable"]);
+    command.args(["--ignore-encoding", "--ignore-digest", "--tags", "-slow"]);
+    let skipped = source.join("skipped.txt");
+    fs::write(&skipped, SKIPPED).map_err(|error| format!("{}: {error}", skipped.display()))?;
+    command.arg("--skipfile").arg(&skipped);
+    for unit in UNITS {
+        command.args(["--single", unit]);
+    }
+    let output = command
+        .current_dir(source)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("runtest: {error}"))?;
+    drop(server);
+    let found = Results::parse(&String::from_utf8_lossy(&output.stdout));
+    Ok(found.judge(expected(SKIPPED)))
+}
+
+/// How the suite's tests ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Results {
+    passed: Vec<String>,
+    /// What went wrong, by the test's name.
+    failed: BTreeMap<String, String>,
+}
+
+impl Results {
+    fn parse(output: &str) -> Self {
+        let mut results = Self::default();
+        let output = without_colours(output);
+        let mut lines = output.lines().peekable();
+        while let Some(line) = lines.next() {
+            if let Some(name) = line.strip_prefix("[ok]: ") {
+                let name = name.rsplit_once(" (").map_or(name, |(name, _)| name);
+                results.passed.push(name.to_owned());
+            } else if let Some(name) = line
+                .strip_prefix("[err]: ")
+                .or(line.strip_prefix("[exception]: "))
+            {
+                let name = name
+                    .rsplit_once(" in tests/")
+                    .map_or(name, |(name, _)| name);
+                let reason = lines.peek().copied().unwrap_or_default();
+                results.failed.insert(name.to_owned(), reason.to_owned());
+            }
+        }
+        results
+    }
+
+    fn judge(&self, expected: usize) -> Outcome {
+        for (name, reason) in &self.failed {
+            println!("fails: {name}\n    {reason}");
+        }
+        let passed = self.passed.len();
+        println!("{passed} tests of Redis {VERSION} have passed");
+        match self.failed.len() {
+            0 if passed < expected => Outcome::Failed(format!(
+                "{passed} tests have passed, and {expected} are expected to"
+            )),
+            0 => Outcome::Passed,
+            count => Outcome::Failed(format!("{count} test(s) have failed")),
+        }
+    }
+}
+
+/// How many tests pass at least, as the list of those that are skipped says.
+fn expected(list: &str) -> usize {
+    list.lines()
+        .find_map(|line| line.strip_prefix(PASSING)?.parse().ok())
+        .unwrap_or(usize::MAX)
+}
+
+/// `text` without the escape sequences that colour it.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once('m').map_or(part, |(_, rest)| rest);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\x1b[0;32;49m[ok]\x1b[0m: SET and (GET) an item (1 ms)\n\
+        \x1b[0;31;49m[err]\x1b[0m: LPUSH in lists in tests/unit/type/string.tcl\nERR unknown command 'lpush'\n";
+
+    #[test]
+    fn results_are_read_from_the_suites_coloured_output() {
+        let results = Results::parse(OUTPUT);
+        assert_eq!(results.passed, ["SET and (GET) an item"]);
+        assert_eq!(
+            results.failed["LPUSH in lists"],
+            "ERR unknown command 'lpush'"
+        );
+    }
+
+    #[test]
+    fn neither_a_failure_nor_an_early_end_goes_unnoticed() {
+        let failed = Results::parse(OUTPUT);
+        let passed = Results {
+            failed: BTreeMap::new(),
+            ..Results::parse(OUTPUT)
+        };
+        assert!(matches!(failed.judge(1), Outcome::Failed(_)));
+        assert!(matches!(passed.judge(2), Outcome::Failed(_)));
+        assert_eq!(passed.judge(1), Outcome::Passed);
+    }
+
+    #[test]
+    fn the_list_says_how_many_tests_pass() {
+        assert!(expected(SKIPPED) > 100 && expected(SKIPPED) < usize::MAX);
+        assert_eq!(expected("# why\na test\n"), usize::MAX);
+    }
+
+    #[test]
+    fn both_forms_of_package_lists_are_read() {
+        assert_eq!(
+            source_lines("# a\ndeb http://m d main\n"),
+            "deb-src http://m d main\n"
+        );
+        assert_eq!(
+            source_lines(
+                "Types: deb\n# r\nURIs: http://m\nSuites: d e\nComponents: main\nSigned-By: /k\n"
+            ),
+            "deb-src [signed-by=/k] http://m d main\ndeb-src [signed-by=/k] http://m e main\n"
+        );
+    }
+}
