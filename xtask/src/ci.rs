@@ -14,10 +14,10 @@ const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u64 = 30;
+const FUZZ_SECONDS: u64 = 20;
 
 /// Seconds that each storm of kills goes on.
-const STORM_SECONDS: u64 = 20;
+const STORM_SECONDS: u64 = 15;
 
 /// A step's name and what it does.
 type Step = (&'static str, fn(&Workspace) -> Outcome);

@@ -80,6 +80,17 @@ pub(crate) struct Connection {
     now_ms: u64,
 }
 
+/// The commands of `batch` from `from` on, and what follows `consumed` in the `input` that they were parsed from, to be
+/// parsed once more: inline commands have been unescaped where they stood, and are not to be so again.
+fn unexecuted(batch: &Batch, from: usize, input: &[u8], consumed: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(input.len());
+    for index in from..batch.len() {
+        batch.command(index, input).encode(&mut bytes);
+    }
+    bytes.extend_from_slice(input.get(consumed..).unwrap_or_default());
+    bytes
+}
+
 /// What a turn came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
@@ -272,7 +283,14 @@ impl Connection {
                 break;
             }
             if executed < batch.len() {
-                at += batch.bytes(executed);
+                if self.client.held.is_some() {
+                    let rest = unexecuted(batch, executed, input, parsed.consumed);
+                    self.input.filled = rest.len();
+                    self.input.bytes = rest;
+                    at = 0;
+                } else {
+                    at += batch.bytes(executed);
+                }
                 self.parser.rewind();
                 self.backlog = true;
                 break;

@@ -13,6 +13,9 @@ pub(crate) struct Queue {
     pub refused: bool,
 }
 
+/// What the allocator takes for itself and for rounding, for the two blocks of a command.
+const ALLOCATIONS: usize = 64;
+
 /// One of them.
 pub(crate) struct Queued {
     /// The command, or subcommand.
@@ -23,8 +26,11 @@ pub(crate) struct Queued {
 impl Queue {
     /// Takes one more.
     pub fn push(&mut self, command: &'static Command, args: Arguments<'_>) {
+        if self.refused {
+            return;
+        }
         let args = args.keep();
-        self.bytes += args.bytes();
+        self.bytes += args.bytes() + size_of::<Queued>() + ALLOCATIONS;
         self.commands.push(Queued { command, args });
     }
 
@@ -50,11 +56,12 @@ impl Queue {
             .any(|queued| queued.command.may_change_data())
     }
 
-    /// Whether carrying it out takes having the server to oneself.
-    pub fn reaches_beyond_keys(&self) -> bool {
-        self.commands
-            .iter()
-            .any(|queued| queued.command.reach != Reach::Keys)
+    /// Whether it may be carried out again, after an attempt without effect: if all that it does is to keys, or is no
+    /// more if done twice. Otherwise carrying it out takes having the server to oneself.
+    pub fn may_run_again(&self) -> bool {
+        self.commands.iter().all(|Queued { command, .. }| {
+            command.reach == Reach::Keys && (!command.keys.is_empty() || command.is_repeatable)
+        })
     }
 }
 

@@ -456,3 +456,41 @@ fn of_twenty_thousand_who_come_as_many_are_served_as_may_be() {
     };
     assert!(info(&mut late, "rejected_connections") >= refused as u64);
 }
+
+#[test]
+fn inline_commands_that_wait_for_the_end_of_a_pause_are_what_they_were() {
+    let (_running, address) = start(server());
+    let (mut client, mut other) = (Client::connect(address), Client::connect(address));
+    assert_eq!(other.line("CLIENT PAUSE 100000 WRITE"), Reply::ok());
+    client.send(b"SET \"a b\" 'c \\'d'\r\nINCRBY \"k\" 5\r\nGET \"a b\"\r\nSET half");
+    // It has come to wait once it is counted.
+    while !other
+        .line("INFO clients")
+        .text()
+        .contains("blocked_clients:1")
+    {}
+    assert_eq!(other.line("CLIENT UNPAUSE"), Reply::ok());
+    client.send(b" done\r\n");
+    for expected in [
+        Reply::ok(),
+        Reply::Integer(5),
+        Reply::bulk("c 'd"),
+        Reply::ok(),
+    ] {
+        assert_eq!(client.reply(), expected);
+    }
+}
+
+#[test]
+fn replies_that_nobody_wants_are_left_out_however_long_they_are() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.command(&["SET", "big", &"v".repeat(300_000)]);
+    client.send(b"CLIENT REPLY SKIP\r\nGET big\r\nPING\r\n");
+    assert_eq!(client.reply(), Reply::Simple("PONG".into()));
+    client.send(b"CLIENT REPLY OFF\r\n");
+    client.send(&b"GET big\r\n".repeat(8));
+    client.send(b"CLIENT REPLY ON\r\nPING\r\n");
+    assert_eq!(client.reply(), Reply::ok());
+    assert_eq!(client.reply(), Reply::Simple("PONG".into()));
+}

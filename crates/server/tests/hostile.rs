@@ -199,3 +199,18 @@ fn a_thousand_connections_that_come_and_go_do_not_disturb() {
     }
     assert_eq!(steady.line("DBSIZE"), Reply::Integer(1000));
 }
+
+#[test]
+fn one_command_does_not_build_more_than_may_be_sent() {
+    let (_running, address) = start(server().output_bounds(1 << 20, 8 << 20));
+    let mut client = Client::connect(address);
+    client.command(&["SET", "k", &"v".repeat(1 << 20)]);
+    // Ten GiB, were they built.
+    client.send(&encode(&[vec!["MGET"], vec!["k"; 10_000]].concat()));
+    // Cut off, after no more than it may have.
+    assert!(client.rest().len() < 16 << 20);
+    assert_eq!(
+        Client::connect(address).line("PING"),
+        Reply::Simple("PONG".into())
+    );
+}

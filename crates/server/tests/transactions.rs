@@ -172,9 +172,79 @@ fn a_transaction_that_finds_no_room_changes_nothing() {
     let reply = client.line("EXEC");
     assert_eq!(
         reply,
-        Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into())
+        Reply::Error("EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.".into())
     );
     assert_eq!(client.line("GET first").text(), "before");
     assert_eq!(client.line("DBSIZE"), Reply::Integer(1));
     assert_eq!(client.line("SET other v"), Reply::ok());
+}
+
+/// Another client's changes between `WATCH` and `EXEC`, over and over, while the transaction is carried out as well.
+#[test]
+fn a_transaction_that_does_not_take_place_leaves_the_client_where_it_was() {
+    let (_running, address) = start(server().threads(2));
+    let (mut client, mut other) = (Client::connect(address), Client::connect(address));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                other.line("INCR k");
+            }
+        });
+        let (mut refused, mut rounds) = (0, 0);
+        while rounds < 2_000 {
+            client.send(
+                b"WATCH k\r\nMULTI\r\nSELECT 5\r\nSET x 1\r\nGET k\r\nEXEC\r\nCLIENT LIST ID 0\r\n",
+            );
+            let replies: Vec<Reply> = (0..7).map(|_| client.reply()).collect();
+            let info = client.line("CLIENT INFO").text();
+            match &replies[5] {
+                Reply::Null => {
+                    refused += 1;
+                    assert!(info.contains(" db=0 "), "{info}");
+                }
+                _ => {
+                    assert!(info.contains(" db=5 "), "{info}");
+                    client.line("SELECT 0");
+                }
+            }
+            rounds += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(refused > 0, "they never met");
+    });
+}
+
+#[test]
+fn what_must_not_be_done_twice_is_done_once_and_sees_what_came_before() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    for line in [
+        "MULTI",
+        "SET a 1",
+        "INFO keyspace",
+        "CLIENT SETNAME me",
+        "CLIENT GETNAME",
+        "EXEC",
+    ] {
+        client.line(line);
+    }
+    client.line("MULTI");
+    client.line("SET b 1");
+    client.line("INFO keyspace");
+    let reply = client.line("EXEC");
+    assert!(reply.items()[1].text().contains("db0:keys=2"), "{reply:?}");
+}
+
+#[test]
+fn an_mset_that_cannot_be_stored_stores_nothing_within_a_transaction_either() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let long = "k".repeat(70_000);
+    client.line("MULTI");
+    client.command(&["MSET", "a", "1", &long, "2"]);
+    client.line("SET b 1");
+    let reply = client.line("EXEC");
+    assert!(matches!(&reply.items()[0], Reply::Error(_)), "{reply:?}");
+    assert_eq!(client.line("EXISTS a b"), Reply::Integer(1));
 }

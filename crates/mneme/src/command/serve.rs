@@ -6,7 +6,7 @@ use mneme::server::settings::{FileError, Key, Settings};
 use mneme::server::{HandoverError, Opening, ServeError, Server, StartError, StoreOptions};
 use mneme::{AttachError, MIN_CAPACITY};
 use mneme_shared::Withdrawal;
-use mneme_space::{Backing, Registry, Segment};
+use mneme_space::{Backing, OpenError, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 
 use super::descriptors;
@@ -151,12 +151,18 @@ fn segment(
     let root = settings.text(Key::Registry);
     let place = Place::at((!root.is_empty()).then(|| PathBuf::from(&*root)));
     let registry = place.open().map_err(Error::Registry)?;
-    if asked.is_some() || Segment::open(&registry, name).is_ok() {
+    let is_new = matches!(
+        Segment::open(&registry, name),
+        Err(OpenError::NotFound { .. })
+    );
+    // One that is there and cannot be opened is for its serving to explain: never for memory of the process to hide.
+    if asked.is_some() || !is_new {
         return Ok(Some((registry, memory)));
     }
     let room = registry.room(&Backing::Shared);
     let room = room.map_err(|error| Error::Registry(error.into()))?;
-    if room < memory / SCARCE || room < MIN_CAPACITY {
+    let is_scarce = room < memory / SCARCE || room < MIN_CAPACITY;
+    if is_scarce && !settings.is_given(Key::Segment) {
         tracing::warn!(
             "shared memory has {} only: the data is in memory of this process, and ends with it. A container gets more by \
              --shm-size; --maxmemory says how much to take of what there is",

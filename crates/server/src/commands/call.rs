@@ -142,6 +142,12 @@ impl Failure {
         Failure::Other(text.into())
     }
 
+    /// What `EXEC` says that fails as a whole for this reason.
+    pub fn aborted_because(failure: &Failure) -> Self {
+        let reason = failure.to_string();
+        Failure::AbortedBecause(reason.strip_prefix("ERR ").unwrap_or(&reason).into())
+    }
+
     /// Whether it is not the command's doing, so that a transaction cannot go on with the next one.
     pub fn is_of_the_store(&self) -> bool {
         matches!(self, Failure::OutOfMemory | Failure::Store(_))

@@ -39,6 +39,8 @@ pub(crate) struct Command {
     pub batching: Option<Batching>,
     /// Which records it may meet.
     pub reach: Reach,
+    /// Of a command without keys: whether it may be carried out several times as if once, but for the selected database.
+    pub is_repeatable: bool,
     /// Whether a transaction carries it out at once instead of keeping it for `EXEC`.
     pub is_immediate: bool,
     /// Executes one call.
@@ -63,6 +65,7 @@ impl Command {
         subcommands: &[],
         batching: None,
         reach: Reach::Keys,
+        is_repeatable: false,
         is_immediate: false,
         run: |_| Ok(()),
     };

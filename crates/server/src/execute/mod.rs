@@ -90,7 +90,7 @@ impl<'a> Executor<'a> {
                 None => self.unknown(args),
             };
             done += executed;
-            if executed == 0 || self.out.len() >= self.full {
+            if executed == 0 {
                 break;
             }
             if self.client.replies != Replies::On {
@@ -98,6 +98,9 @@ impl<'a> Executor<'a> {
                     self.out.truncate(position);
                 }
                 self.client.replies = self.client.replies.next();
+            }
+            if self.out.len() >= self.full {
+                break;
             }
         }
         self.counters.commands.add(done as u64);
@@ -193,8 +196,7 @@ impl<'a> Executor<'a> {
             if command.reach == Reach::Queue {
                 self.client.queue = None;
                 *self.client.entry.watch() = None;
-                let reason = failure.to_string();
-                Failure::AbortedBecause(reason.strip_prefix("ERR ").unwrap_or(&reason).into())
+                Failure::aborted_because(&failure)
             } else {
                 self.refuse_queue();
                 failure
@@ -231,14 +233,15 @@ impl<'a> Executor<'a> {
                 .client
                 .queue
                 .as_ref()
-                .is_some_and(Queue::reaches_beyond_keys),
+                .is_some_and(|queue| !queue.may_run_again()),
         };
         let server = self.server;
         let guard = alone.then(|| {
             self.turn = None;
             server.turns.alone()
         });
-        let reply = Reply::new(self.out, self.client.protocol);
+        let most = server.settings.output_limit();
+        let reply = Reply::new(self.out, self.client.protocol).up_to(most);
         let outcome = (command.run)(&mut Call::new(
             args,
             reply,
@@ -283,13 +286,9 @@ impl<'a> Executor<'a> {
             quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(first(arg, room))));
         }
         let name = String::from_utf8_lossy(first(args.at(0), 128));
-        let failure = if self.client.authenticated {
-            Failure::other(format!(
-                "ERR unknown command '{name}', with args beginning with: {quoted}"
-            ))
-        } else {
-            Failure::NotAuthenticated
-        };
+        let failure = Failure::other(format!(
+            "ERR unknown command '{name}', with args beginning with: {quoted}"
+        ));
         self.client.last_command = "NULL";
         self.refuse_queue();
         self.fail(&failure);

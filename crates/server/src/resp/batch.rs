@@ -1,5 +1,7 @@
 //! Commands found in one read: where each argument lies in the input, never a copy of it.
 
+use std::io::Write;
+
 /// Where one argument lies: offsets from the first byte of the input it was parsed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
@@ -127,6 +129,17 @@ impl<'a> Arguments<'a> {
         self.spans
             .iter()
             .map(move |span| arguments.resolve(span).unwrap_or_default())
+    }
+
+    /// Appends the command to `out`, as clients send it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        // Writing to a `Vec` does not fail.
+        let _ = write!(out, "*{}\r\n", self.len());
+        for argument in self.iter() {
+            let _ = write!(out, "${}\r\n", argument.len());
+            out.extend_from_slice(argument);
+            out.extend_from_slice(b"\r\n");
+        }
     }
 
     /// A copy that outlives the input.

@@ -27,12 +27,23 @@ impl Protocol {
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     protocol: Protocol,
+    most: usize,
 }
 
 impl<'a> Reply<'a> {
     /// Replies appended to `out`.
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Self { out, protocol }
+        Self {
+            out,
+            protocol,
+            most: usize::MAX,
+        }
+    }
+
+    /// Appends nothing any more once the buffer is longer than `most`: its client is to be cut off, and one command must
+    /// not fill the memory with what nobody will be sent.
+    pub fn up_to(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// The same place, for a while.
@@ -40,6 +51,7 @@ impl<'a> Reply<'a> {
         Reply {
             out: self.out,
             protocol: self.protocol,
+            most: self.most,
         }
     }
 
@@ -94,6 +106,9 @@ impl<'a> Reply<'a> {
     /// Bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.out.len() > self.most {
+            return;
+        }
         self.out.reserve(bytes.len() + 32);
         self.header(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);
@@ -126,14 +141,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// What has been written since `position`.
-    pub fn since(&self, position: usize) -> &[u8] {
-        self.out.get(position..).unwrap_or_default()
-    }
-
-    /// Writes again what [`since`](Self::since) has shown.
-    pub fn repeat(&mut self, written: &[u8]) {
-        self.out.extend_from_slice(written);
+    /// A reply that is encoded already.
+    pub fn raw(&mut self, encoded: &[u8]) {
+        self.out.extend_from_slice(encoded);
     }
 
     /// `len` replies follow.

@@ -2,8 +2,10 @@
 //! by `mneme serve --print-config`; and as `docs/configuration.md`.
 
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use toml_edit::{DocumentMut, Item, Value as Toml};
 
@@ -150,15 +152,24 @@ impl Settings {
         };
         // A link stays one: what it leads to is replaced.
         let target = std::fs::canonicalize(path).map_err(failed)?;
-        let fresh = target.with_extension("toml.new");
+        // Nobody else's: created here, and readable by its owner alone until it is as the old one was.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // SYNC: pairs with nothing: no two calls get the same number.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let fresh = target.with_extension(format!("toml.{}-{count}", std::process::id()));
         let replace = || {
-            std::fs::write(&fresh, document.to_string())?;
-            std::fs::set_permissions(&fresh, std::fs::metadata(&target)?.permissions())?;
-            std::fs::File::open(&fresh)?.sync_all()?;
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&fresh)?;
+            file.write_all(document.to_string().as_bytes())?;
+            file.set_permissions(std::fs::metadata(&target)?.permissions())?;
+            file.sync_all()?;
             std::fs::rename(&fresh, &target)
         };
         replace().map_err(|error| {
-            // What was not written whole is of no use; if it cannot be removed, it is overwritten next time.
+            // What was not written whole is of no use; if it cannot be removed, it is in nobody's way.
             let _ = std::fs::remove_file(&fresh);
             failed(error)
         })

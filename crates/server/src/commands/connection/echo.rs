@@ -11,6 +11,7 @@ pub(super) static ECHO: Command = Command {
     flags: &[Flag::Loading, Flag::Stale, Flag::Fast],
     categories: &[Category::Connection],
     arguments: &[Argument::new("message", Kind::String)],
+    is_repeatable: true,
     run,
     ..Command::BLANK
 };

@@ -12,6 +12,7 @@ pub(super) static PING: Command = Command {
     categories: &[Category::Connection],
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     arguments: &[Argument::new("message", Kind::String).optional()],
+    is_repeatable: true,
     run,
     ..Command::BLANK
 };

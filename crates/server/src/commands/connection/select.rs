@@ -11,6 +11,7 @@ pub(super) static SELECT: Command = Command {
     flags: &[Flag::Loading, Flag::Stale, Flag::Fast],
     categories: &[Category::Connection],
     arguments: &[Argument::new("index", Kind::Integer)],
+    is_repeatable: true,
     run,
     ..Command::BLANK
 };

@@ -139,9 +139,9 @@ fn protocol(call: &mut Call<'_>) -> Outcome {
     match name.as_str() {
         "string" => reply.bulk(b"Hello World"),
         "integer" => reply.integer(12345),
-        "double" if new => reply.repeat(b",3.141\r\n"),
+        "double" if new => reply.raw(b",3.141\r\n"),
         "double" => reply.bulk(b"3.141"),
-        "bignum" if new => reply.repeat(b"(1234567999999999999999999999999999999\r\n"),
+        "bignum" if new => reply.raw(b"(1234567999999999999999999999999999999\r\n"),
         "bignum" => reply.bulk(b"1234567999999999999999999999999999999"),
         "null" => reply.null(),
         "array" | "set" => {
@@ -155,12 +155,12 @@ fn protocol(call: &mut Call<'_>) -> Outcome {
             reply.map(3);
             for number in 0..3 {
                 reply.integer(number);
-                reply.repeat(truth(new, number == 1));
+                reply.raw(truth(new, number == 1));
             }
         }
         "attrib" => {
             if new {
-                reply.repeat(b"|1\r\n");
+                reply.raw(b"|1\r\n");
                 reply.bulk(b"key-popularity");
                 reply.array(2);
                 reply.bulk(b"key:123");
@@ -172,13 +172,13 @@ fn protocol(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::other("ERR RESP2 is not supported by this command"));
         }
         "push" => {
-            reply.repeat(b">2\r\n");
+            reply.raw(b">2\r\n");
             reply.bulk(b"server-cpu-usage");
             reply.integer(42);
             reply.bulk(b"Some real reply following the push reply");
         }
-        "true" => reply.repeat(truth(new, true)),
-        "false" => reply.repeat(truth(new, false)),
+        "true" => reply.raw(truth(new, true)),
+        "false" => reply.raw(truth(new, false)),
         "verbatim" => reply.verbatim("This is a verbatim\nstring"),
         _ => {
             return Err(Failure::other(

@@ -3,10 +3,13 @@
 
 use crate::commands::prelude::*;
 use crate::settings::Key;
+use mneme_log::DATABASES;
 
 pub(super) static FLUSHALL: Command = Command {
     name: "flushall",
     summary: "Removes all keys from all databases",
+    // All databases at one instant.
+    reach: Reach::Alone,
     run: all,
     ..BOTH
 };
@@ -40,8 +43,13 @@ const BOTH: Command = Command {
 
 fn all(call: &mut Call<'_>) -> Outcome {
     check_mode(call)?;
-    for index in 0..call.server.settings.count(Key::Databases) {
-        call.server.store.database(index)?.clear()?;
+    let selectable = call.server.settings.count(Key::Databases);
+    for index in 0..DATABASES {
+        let database = call.server.store.database(index)?;
+        // One that cannot be selected may have been left by a server with more of them.
+        if index < selectable || database.try_len()? > 0 {
+            database.clear()?;
+        }
     }
     call.reply.ok();
     Ok(())

@@ -10,6 +10,7 @@ pub(super) static TIME: Command = Command {
     arity: 1,
     flags: &[Flag::Loading, Flag::Stale, Flag::Fast],
     tips: &["nondeterministic_output"],
+    is_repeatable: true,
     run,
     ..Command::BLANK
 };

@@ -3,7 +3,7 @@
 use crate::commands::prelude::*;
 use crate::keyspace::Keyspace;
 use crate::resp::Arguments;
-use mneme_log::Expiry;
+use mneme_log::{Expiry, MAX_KEY};
 
 pub(super) static MSET: Command = Command {
     name: "mset",
@@ -63,10 +63,13 @@ const BOTH: Command = Command {
 /// The arguments, which are keys and values in turn.
 fn pairs<'a>(call: &Call<'a>, name: &'static str) -> Result<Arguments<'a>, Failure> {
     let pairs = call.args.from(1);
-    if pairs.len().is_multiple_of(2) {
-        Ok(pairs)
-    } else {
-        Err(Failure::WrongArity(name))
+    if !pairs.len().is_multiple_of(2) {
+        return Err(Failure::WrongArity(name));
+    }
+    // Within a transaction nothing is taken back: what cannot be stored is refused before anything is.
+    match pairs.iter().step_by(2).find(|key| key.len() > MAX_KEY) {
+        Some(key) => Err(Failure::KeyTooLong(key.len())),
+        None => Ok(pairs),
     }
 }
 

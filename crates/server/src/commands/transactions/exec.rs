@@ -2,8 +2,9 @@
 //!
 //! Commands on keys run within a transaction of the store, which may take several attempts; those who look on, and
 //! local programs among them, see all of it or nothing, after a kill too. A transaction that also reads or changes
-//! whole databases (`SCAN`, `FLUSHDB`, ...) has the server to itself instead: other clients see all of it or nothing,
-//! local programs and whoever comes after a kill may see a part.
+//! whole databases (`SCAN`, `FLUSHDB`, ...), or the server (`CONFIG SET`, ...), has the server to itself instead, and is
+//! carried out once: other clients see all of it or nothing, local programs and whoever comes after a kill may see a
+//! part, and a program's change between the look at what is watched and the first command goes unnoticed.
 
 use crate::commands::prelude::*;
 use crate::keyspace::Records;
@@ -30,12 +31,6 @@ pub(super) static EXEC: Command = Command {
     ..Command::BLANK
 };
 
-/// What a command without keys has done. It is carried out in the first attempt only.
-struct Done {
-    reply: Vec<u8>,
-    database: usize,
-}
-
 /// How long a command of the last attempt took, and whether it failed.
 #[derive(Clone, Copy)]
 struct Taken {
@@ -57,14 +52,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
         &*call.server.store,
     );
     let mut taken = Vec::with_capacity(queue.commands().len());
-    let mut done: Vec<Option<Done>> = queue.commands().iter().map(|_| None).collect();
     let mut attempt = |transaction: Option<&mut dyn Records>| {
         call.reply.truncate(position);
         call.client.database = database;
         taken.clear();
-        carry_out(call, &queue, &mut done, &mut taken, transaction)
+        carry_out(call, &queue, &mut taken, transaction)
     };
-    let carried_out = if queue.reaches_beyond_keys() || queue.commands().is_empty() {
+    let carried_out = if !queue.may_run_again() || queue.commands().is_empty() {
         match watch {
             Some(watch) if !watch.is_unchanged() => Ok(None),
             _ => attempt(None).map(Some),
@@ -92,13 +86,14 @@ fn run(call: &mut Call<'_>) -> Outcome {
             Ok(())
         }
         Ok(None) => {
+            call.client.database = database;
             call.reply.truncate(position);
             call.reply.null_array();
             Ok(())
         }
         Err(failure) => {
             call.client.database = database;
-            Err(failure)
+            Err(Failure::aborted_because(&failure))
         }
     }
 }
@@ -108,22 +103,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
 fn carry_out(
     call: &mut Call<'_>,
     queue: &Queue,
-    done: &mut [Option<Done>],
     taken: &mut Vec<Taken>,
     mut transaction: Option<&mut dyn Records>,
 ) -> Outcome {
     call.reply.array(queue.commands().len());
     let mut marked_ns = call.server.now_ns();
-    for (queued, done) in queue.commands().iter().zip(done) {
-        if let Some(done) = done {
-            call.reply.repeat(&done.reply);
-            call.client.database = done.database;
-            taken.push(Taken {
-                nanoseconds: 0,
-                failed: false,
-            });
-            continue;
-        }
+    for queued in queue.commands() {
         let position = call.reply.position();
         let within: Option<&mut dyn Records> = match &mut transaction {
             Some(transaction) => Some(&mut **transaction),
@@ -161,12 +146,6 @@ fn carry_out(
             failed,
         });
         marked_ns = now_ns;
-        if transaction.is_some() && queued.command.keys.is_empty() {
-            *done = Some(Done {
-                reply: call.reply.since(position).to_vec(),
-                database: call.client.database,
-            });
-        }
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ pub(super) static UNWATCH: Command = Command {
         Flag::AllowBusy,
     ],
     categories: &[Category::Transaction],
+    is_repeatable: true,
     run,
     ..Command::BLANK
 };
