@@ -318,7 +318,7 @@ int seg_set_root(segid_t sid, void *block);
 /* Keys are up to 65,535 bytes of any kind, values up to 1 GiB; an address may be NULL where the length is 0. Values are copied,
  * in and out. A call on one key is atomic, for all processes; a batch is not as a whole. Functions that look for a key
  * return 1 if it is there (was there), 0 if not, -1 on failure. Reads wait for nobody, but for a change of several keys at
- * one instant; writes wait a bounded time, MNEME_ESTALLED. All of this can be MNEME_ENOMEM where more than 1,024 threads
+ * one instant; writes wait a bounded time, MNEME_ESTALLED. All of this can be MNEME_ENOMEM where more than 1,020 threads
  * use a store; writes are MNEME_EREADONLY where it was attached for reading.
  *
  * The programs' functions run on copies and with nothing held: they may take their time and call anything here. They must
