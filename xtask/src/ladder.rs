@@ -102,7 +102,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Result<bool, String>
             if !ci::has_sanitizer(workspace) {
                 return Outcome::Skipped("`rustup toolchain install nightly` first".to_owned());
             }
-            let arguments = &item.arguments[1];
+            let arguments = &item.arguments[0];
             let command = ci::sanitized(workspace, &item.package, arguments);
             long(command, arguments, options)
         });

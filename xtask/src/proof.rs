@@ -55,7 +55,7 @@ impl Proof {
                 section = match title.trim() {
                     "Interleavings" => Some((&mut proof.interleavings, 3)),
                     "Undefined behaviour" => Some((&mut proof.miri, 2)),
-                    "Addresses" => Some((&mut proof.addresses, 3)),
+                    "Addresses" => Some((&mut proof.addresses, 2)),
                     "Kill storms" => Some((&mut proof.storms, 3)),
                     "Long runs" => Some((&mut proof.ladder, 3)),
                     _ => None,
