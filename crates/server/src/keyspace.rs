@@ -13,8 +13,6 @@ pub(crate) struct Keyspace<'a> {
     store: &'a LogStore,
     counters: &'a Counters,
     database: usize,
-    /// Databases there are.
-    databases: usize,
     transaction: Option<&'a mut (dyn Records + 'a)>,
 }
 
@@ -65,19 +63,17 @@ impl Records for Transaction<'_> {
 }
 
 impl<'a> Keyspace<'a> {
-    /// Database `database` of a server that has `databases`, within `transaction` if there is one.
+    /// Database `database`, within `transaction` if there is one.
     pub fn new(
         store: &'a LogStore,
         counters: &'a Counters,
         database: usize,
-        databases: usize,
         transaction: Option<&'a mut (dyn Records + 'a)>,
     ) -> Self {
         Self {
             store,
             counters,
             database,
-            databases,
             transaction,
         }
     }
@@ -87,14 +83,12 @@ impl<'a> Keyspace<'a> {
         self.database
     }
 
-    /// Another database, within the same transaction.
-    pub fn other(&mut self, database: usize) -> Result<Keyspace<'_>, Failure> {
-        if database >= self.databases {
-            return Err(Failure::NoSuchDatabase);
+    /// Another database, one that clients may select, within the same transaction.
+    pub fn other(&mut self, database: usize) -> Keyspace<'_> {
+        Keyspace {
+            database,
+            ..self.reborrow()
         }
-        let mut other = self.reborrow();
-        other.database = database;
-        Ok(other)
     }
 
     fn reborrow(&mut self) -> Keyspace<'_> {
@@ -102,7 +96,6 @@ impl<'a> Keyspace<'a> {
             store: self.store,
             counters: self.counters,
             database: self.database,
-            databases: self.databases,
             transaction: match &mut self.transaction {
                 Some(transaction) => Some(&mut **transaction),
                 None => None,
@@ -255,7 +248,6 @@ impl<'a> Keyspace<'a> {
             store,
             counters,
             database,
-            databases,
             ..
         } = *self;
         store.transaction(|transaction| {
@@ -263,7 +255,6 @@ impl<'a> Keyspace<'a> {
                 store,
                 counters,
                 database,
-                databases,
                 Some(transaction),
             ))
         })

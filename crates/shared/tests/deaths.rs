@@ -3,14 +3,16 @@
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::registry;
 use mneme_shared::{Found, Opening, Registry, SharedStore, StoreOptions};
-use mneme_space::RegistryOptions;
 use mneme_sys::fault::{self, Action};
 
 const CHILD: &str = "MNEME_SHARED_DEATH";
@@ -41,18 +43,7 @@ struct Scene(PathBuf);
 
 impl Scene {
     fn registry(&self) -> Registry {
-        Self::registry_in(&self.0)
-    }
-
-    /// All of it goes with the directory.
-    fn registry_in(root: &Path) -> Registry {
-        let memory = root.join("memory");
-        std::fs::create_dir_all(&memory).unwrap();
-        let options = RegistryOptions {
-            shared_directory: Some(memory),
-            ..RegistryOptions::default()
-        };
-        Registry::open_with(root.join("registry"), &options).unwrap()
+        registry(&self.0)
     }
 
     /// A store with records.
@@ -172,7 +163,7 @@ fn child() {
     let mut words = order.splitn(3, ' ');
     let operation = ALL[words.next().unwrap().parse::<usize>().unwrap()];
     fault::arm(words.next().unwrap(), Action::Kill, 1);
-    operation.perform(&Scene::registry_in(Path::new(words.next().unwrap())));
+    operation.perform(&registry(Path::new(words.next().unwrap())));
 }
 
 /// Has a process do it that dies at the point; whether it did.

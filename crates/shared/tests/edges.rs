@@ -7,6 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod common;
+
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -15,9 +17,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::registry;
 use mneme_log::{OpenError, ReadError, SlotError, WriteError};
 use mneme_shared::{Access, AttachError, Opening, Registry, ServeError, SharedStore, StoreOptions};
-use mneme_space::RegistryOptions;
 
 /// A registry with its data beside it, gone with the test.
 struct Place {
@@ -56,16 +58,6 @@ impl Drop for Place {
         }
         let _ = std::fs::remove_dir_all(&self.root);
     }
-}
-
-fn registry(root: &Path) -> Registry {
-    let memory = root.join("memory");
-    std::fs::create_dir_all(&memory).unwrap();
-    let options = RegistryOptions {
-        shared_directory: Some(memory),
-        ..RegistryOptions::default()
-    };
-    Registry::open_with(root.join("registry"), &options).unwrap()
 }
 
 const NAME: &str = "s";

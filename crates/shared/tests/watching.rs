@@ -7,13 +7,15 @@
     reason = "a test fails by panicking"
 )]
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use common::registry;
 use mneme_log::{Decision, Expiry, UpdatePolicy, Watch, WriteError};
 use mneme_shared::{Access, Opening, Registry, SharedStore, StoreOptions};
-use mneme_space::RegistryOptions;
 
 /// A registry with its data beside it, gone with the test.
 struct Place(PathBuf);
@@ -33,16 +35,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-fn registry(root: &Path) -> Registry {
-    let memory = root.join("memory");
-    std::fs::create_dir_all(&memory).unwrap();
-    let options = RegistryOptions {
-        shared_directory: Some(memory),
-        ..RegistryOptions::default()
-    };
-    Registry::open_with(root.join("registry"), &options).unwrap()
 }
 
 const NAME: &str = "s";

@@ -1,4 +1,6 @@
-//! Sizes as people write them, in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024.
+//! Sizes as people write them, read as those of the server's settings are.
+
+use mneme::server::settings::{SizeError, parse_size};
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,33 +14,8 @@ impl Size {
 }
 
 /// Reads a size.
-pub fn parse(text: &str) -> Result<Size, String> {
-    let trimmed = text.trim();
-    let digits = trimmed
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(digits);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" | "kib" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" | "mib" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" | "gib" => 1 << 30,
-        "t" => 1_000_000_000_000,
-        "tb" | "tib" => 1 << 40,
-        _ => return Err(explain()),
-    };
-    let number: u64 = number.parse().map_err(|_| explain())?;
-    number
-        .checked_mul(factor)
-        .map(Size)
-        .ok_or_else(|| "that is more than 64 bits can count".to_owned())
-}
-
-fn explain() -> String {
-    "a size is a whole number of bytes, or one with a unit, such as 512mb or 4gb".to_owned()
+pub fn parse(text: &str) -> Result<Size, SizeError> {
+    parse_size(text).map(Size)
 }
 
 /// Bytes as people read them.

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use crate::client::Client;
-use crate::counters::Counters;
 use crate::keyspace::{Keyspace, Records};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
@@ -22,8 +21,6 @@ pub(crate) struct Call<'a> {
     pub client: &'a mut Client,
     /// Whom.
     pub server: &'a Shared,
-    /// What this thread counts.
-    pub counters: &'a Counters,
 }
 
 /// What a command's `run` comes to: its reply has been written, or an error is to be sent instead.
@@ -36,23 +33,16 @@ impl<'a> Call<'a> {
         reply: Reply<'a>,
         client: &'a mut Client,
         server: &'a Shared,
-        counters: &'a Counters,
         transaction: Option<&'a mut (dyn Records + 'a)>,
     ) -> Self {
-        let databases = server.settings.count(Key::Databases);
+        // What the client's thread counts.
+        let counters = &server.threads[client.thread].counters;
         Self {
-            keyspace: Keyspace::new(
-                &server.store,
-                counters,
-                client.database,
-                databases,
-                transaction,
-            ),
+            keyspace: Keyspace::new(&server.store, counters, client.database, transaction),
             args,
             reply,
             client,
             server,
-            counters,
         }
     }
 
@@ -87,6 +77,21 @@ impl<'a> Call<'a> {
         })?;
         self.keyspace.count(found);
         Ok(found)
+    }
+
+    /// Replies with for how many of the arguments, all of them keys, `holds` is so: at one instant, so that it may be
+    /// called again.
+    pub fn count_keys(
+        &mut self,
+        mut holds: impl FnMut(&mut Keyspace<'_>, &[u8]) -> Result<bool, Failure>,
+    ) -> Outcome {
+        let keys = self.args.from(1);
+        let count = self.keyspace.atomically_if(keys.len() > 1, |keyspace| {
+            keys.iter()
+                .try_fold(0, |count, key| Ok(count + i64::from(holds(keyspace, key)?)))
+        })?;
+        self.reply.integer(count);
+        Ok(())
     }
 
     /// Whether argument `index` is `word`, in any case.

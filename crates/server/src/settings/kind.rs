@@ -97,7 +97,7 @@ impl Kind {
                 within(number, least, most)?
             }
             Kind::Size { least, most } => {
-                let bytes = size(text).ok_or(Refused::NotASize)?;
+                let bytes = parse_size(text).map_err(|_| Refused::NotASize)?;
                 within(i64::try_from(bytes).unwrap_or(i64::MAX), least, most)?
             }
             Kind::Word(words) => words
@@ -183,8 +183,20 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Bytes, with Redis' units; those that people write as `KiB` too.
-fn size(text: &str) -> Option<u64> {
+/// Why a text is no number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// Not a whole number, or not a unit behind it.
+    #[error("a size is a whole number of bytes, or one with a unit, such as 512mb or 4gb")]
+    NotASize,
+    /// 2^64 or more.
+    #[error("that is more than 64 bits can count")]
+    TooLarge,
+}
+
+/// Reads bytes in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024; so do those that people
+/// write as `KiB`.
+pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -198,9 +210,10 @@ fn size(text: &str) -> Option<u64> {
         "gb" | "gib" => 1 << 30,
         "t" => 1_000_000_000_000,
         "tb" | "tib" => 1 << 40,
-        _ => return None,
+        _ => return Err(SizeError::NotASize),
     };
-    number.parse::<u64>().ok()?.checked_mul(factor)
+    let number: u64 = number.parse().map_err(|_| SizeError::NotASize)?;
+    number.checked_mul(factor).ok_or(SizeError::TooLarge)
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -239,7 +252,7 @@ fn output_limit(text: &str) -> Result<i64, Refused> {
     if !class.eq_ignore_ascii_case("normal") {
         return Err(Refused::NoSuchClass);
     }
-    let number = |word| size(word).and_then(|bytes| i64::try_from(bytes).ok());
+    let number = |word| i64::try_from(parse_size(word).ok()?).ok();
     match (number(hard), number(soft), number(seconds)) {
         (Some(hard), Some(0), Some(0)) => Ok(hard),
         (Some(_), Some(_), Some(_)) => Err(Refused::NoSoftLimits),
@@ -262,10 +275,10 @@ mod tests {
             ("8G", 8_000_000_000),
         ];
         for (text, bytes) in cases {
-            assert_eq!(size(text), Some(bytes), "{text}");
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
         for nonsense in ["", "gb", "-1", "1.5gb", "4 elephants", "99999999999gb"] {
-            assert_eq!(size(nonsense), None, "{nonsense}");
+            assert!(parse_size(nonsense).is_err(), "{nonsense}");
         }
     }
 

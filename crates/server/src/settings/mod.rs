@@ -10,7 +10,7 @@ mod kind;
 mod values;
 
 pub use file::{FileError, RewriteError};
-pub use kind::{Kind, Refused, Value};
+pub use kind::{Kind, Refused, SizeError, Value, parse_size};
 pub use values::{Settings, Source};
 
 use mneme_log::{DATABASES, MAX_VALUE};

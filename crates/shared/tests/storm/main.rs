@@ -9,6 +9,8 @@
 
 #[path = "../../../log/tests/storm/below.rs"]
 mod below;
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../../../log/tests/storm/diary.rs"]
 mod diary;
 #[path = "../../../log/tests/storm/expected.rs"]

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mneme_log::UpdatePolicy;
 use mneme_shared::{Access, CONTENTS, Registry, Segment, SharedStore, StoreOptions};
-use mneme_space::RegistryOptions;
 use mneme_sync::Participants;
 use mneme_sys::{PagePolicy, Region, Reserve};
 
+use super::common::registry;
 use super::{below, diary};
 
 /// An opening of the store.
@@ -61,14 +61,7 @@ impl Place {
 
     /// The one that another process has created.
     pub fn of(root: PathBuf) -> Place {
-        // All of it goes with the directory, whatever becomes of those who use it.
-        let memory = root.join("memory");
-        std::fs::create_dir_all(&memory).unwrap();
-        let options = RegistryOptions {
-            shared_directory: Some(memory),
-            ..RegistryOptions::default()
-        };
-        let registry = Registry::open_with(root.join("registry"), &options).unwrap();
+        let registry = registry(&root);
         Place {
             root,
             registry,

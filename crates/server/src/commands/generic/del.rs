@@ -20,12 +20,5 @@ pub(super) static DEL: Command = Command {
 
 /// `UNLINK` is the same: removing a key never takes longer for a larger value.
 pub(super) fn remove(call: &mut Call<'_>) -> Outcome {
-    let keys = call.args.from(1);
-    let removed = call.keyspace.atomically_if(keys.len() > 1, |keyspace| {
-        keys.iter().try_fold(0, |removed, key| {
-            Ok(removed + i64::from(keyspace.remove(key)?))
-        })
-    })?;
-    call.reply.integer(removed);
-    Ok(())
+    call.count_keys(|keyspace, key| keyspace.remove(key))
 }

@@ -19,12 +19,5 @@ pub(super) static EXISTS: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let keys = call.args.from(1);
-    let there = call.keyspace.atomically_if(keys.len() > 1, |keyspace| {
-        keys.iter().try_fold(0, |there, key| {
-            Ok(there + i64::from(keyspace.contains(key)?))
-        })
-    })?;
-    call.reply.integer(there);
-    Ok(())
+    call.count_keys(|keyspace, key| keyspace.contains(key))
 }

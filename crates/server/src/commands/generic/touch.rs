@@ -19,13 +19,6 @@ pub(super) static TOUCH: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let keys = call.args.from(1);
-    let there = call.keyspace.atomically_if(keys.len() > 1, |keyspace| {
-        keys.iter().try_fold(0, |there, key| {
-            // Reading, not asking whether it is there, is what the store counts as use.
-            Ok(there + i64::from(keyspace.read(key, |value| value.is_some())?))
-        })
-    })?;
-    call.reply.integer(there);
-    Ok(())
+    // Reading, not asking whether it is there, is what the store counts as use.
+    call.count_keys(|keyspace, key| keyspace.read(key, |value| value.is_some()))
 }

@@ -153,7 +153,7 @@ fn transfer(
         return Ok(None);
     };
     let value = keyspace.read(key, |value| value.unwrap_or_default().to_vec())?;
-    let mut target = keyspace.other(to.0)?;
+    let mut target = keyspace.other(to.0);
     if !replace && target.expiry(to.1)?.is_some() {
         return Ok(Some(false));
     }

@@ -119,7 +119,6 @@ fn carry_out(
             call.reply.reborrow(),
             call.client,
             call.server,
-            call.counters,
             within,
         );
         let outcome = (queued.command.run)(&mut inner);
