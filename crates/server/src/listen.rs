@@ -203,13 +203,31 @@ fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
 }
 
 impl Stream {
-    /// Has `registry` tell of everything that happens to it, once each time.
-    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        let interest = Interest::READABLE | Interest::WRITABLE;
+    fn source(&mut self) -> &mut dyn Source {
         match self {
-            Stream::Tcp(stream) => registry.register(stream, token, interest),
-            Stream::Unix(stream) => registry.register(stream, token, interest),
+            Stream::Tcp(stream) => stream,
+            Stream::Unix(stream) => stream,
         }
+    }
+
+    /// Has `registry` tell of what it receives, once each time. Not of room for more to send: a unix socket would
+    /// tell of each reply that its client reads, and wake the thread for nothing.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(self.source(), token, Interest::READABLE)
+    }
+
+    /// Has `registry` tell of room for more to send as well, or no longer; of what is there already, once more.
+    pub fn reregister(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        tells_of_room: bool,
+    ) -> io::Result<()> {
+        let interest = match tells_of_room {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        registry.reregister(self.source(), token, interest)
     }
 
     /// Its file descriptor, for `CLIENT LIST`.

@@ -1,8 +1,10 @@
 //! One I/O thread: waits for its sockets, gives each that is ready a turn, and executes whatever they send.
 //!
 //! Any thread executes any command; connections never move between threads. Readiness is edge-triggered, so that a
-//! busy connection costs one read and one write a turn and nothing else.
+//! busy connection costs one read and one write a turn and nothing else; short replies are written when all that are
+//! ready have had their turns ([`answers`]).
 
+mod answers;
 mod tend;
 
 use std::collections::BTreeSet;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
+pub(crate) use self::answers::{Answers, SHORT};
 use crate::client::{Arrival, Client};
 use crate::connection::{After, Connection, Scratch};
 use crate::counters::Counters;
@@ -260,20 +263,56 @@ impl EventLoop {
             connection.queued = false;
             let counters = &self.shared.threads[self.index].counters;
             let after = connection.turn(&self.shared, counters, &mut self.scratch, now_ms);
-            match after {
-                After::Wait => {}
-                After::Held => self.hold(key),
-                After::Again => self.enqueue(key),
-                After::Paused => {
-                    if !self.paused.contains(&key) {
-                        self.paused.push(key);
-                    }
-                }
-                After::Close => self.close(key),
+            let done_ns = connection.done_ns;
+            self.follow_up(key, after);
+            if self.scratch.answers.are_due(done_ns) {
+                self.answer();
             }
         }
+        self.answer();
         ready.append(&mut self.ready);
         self.ready = ready;
+    }
+
+    /// Sends the short replies of the turns so far.
+    fn answer(&mut self) {
+        let mut answers = std::mem::take(&mut self.scratch.answers);
+        answers.drain(|key, reply| {
+            let Some(connection) = self.connections.get_mut(key) else {
+                return;
+            };
+            let counters = &self.shared.threads[self.index].counters;
+            let after = connection.answer(reply, counters);
+            self.follow_up(key, after);
+        });
+        self.scratch.answers = answers;
+    }
+
+    /// Does what a connection needs next.
+    fn follow_up(&mut self, key: usize, after: After) {
+        match after {
+            After::Wait => {}
+            After::Held => self.hold(key),
+            After::Again => self.enqueue(key),
+            After::Paused => {
+                if !self.paused.contains(&key) {
+                    self.paused.push(key);
+                }
+            }
+            After::Close => return self.close(key),
+        }
+        self.await_room(key);
+    }
+
+    /// Has a connection's socket tell of room for the rest of its replies, if there is any.
+    fn await_room(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if let Err(error) = connection.await_room(self.poll.registry(), Token(key)) {
+            tracing::warn!(%error, "cannot wait for a connection's output; closing it");
+            self.close(key);
+        }
     }
 
     fn close(&mut self, key: usize) {

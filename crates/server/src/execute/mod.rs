@@ -107,6 +107,11 @@ impl<'a> Executor<'a> {
         done
     }
 
+    /// When the last command was done: nanoseconds.
+    pub fn done_ns(&self) -> u64 {
+        self.marked_ns
+    }
+
     /// Whether this call is of the plain form that can be executed with its neighbours.
     #[inline]
     fn may_batch(&self, command: &Command, args: Arguments<'_>) -> bool {

@@ -5,10 +5,13 @@
 //! once they exceed a bound ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that it feels the pressure
 //! in its own socket.
 
-use std::io::{self, Read, Write};
+mod sending;
+
+use std::io::{self, Read};
 
 use crate::client::Client;
 use crate::counters::Counters;
+use crate::event_loop::{Answers, SHORT};
 use crate::execute::Executor;
 use crate::listen::Stream;
 use crate::resp::{Batch, Parser, Reply, Stop};
@@ -50,6 +53,7 @@ pub(crate) struct Scratch {
     input: Input,
     output: Output,
     batch: Batch,
+    pub answers: Answers,
 }
 
 /// One connection.
@@ -66,6 +70,8 @@ pub(crate) struct Connection {
     pub ended: bool,
     /// Whether the socket may take bytes.
     pub writable: bool,
+    /// Whether it tells when it may.
+    tells_of_room: bool,
     /// Whether `input` may hold a complete command.
     backlog: bool,
     /// Unsent bytes beyond which it is not listened to.
@@ -78,6 +84,8 @@ pub(crate) struct Connection {
     pub queued: bool,
     /// The time of its last turn.
     now_ms: u64,
+    /// When its last command was done: nanoseconds.
+    pub done_ns: u64,
 }
 
 /// The commands of `batch` from `from` on, and what follows `consumed` in the `input` that they were parsed from, to be
@@ -137,17 +145,19 @@ impl Connection {
             readable: true,
             ended: false,
             writable: true,
+            tells_of_room: false,
             backlog: false,
             pause,
             patience: pause,
             stuck: (0, 0),
             queued: false,
             now_ms: 0,
+            done_ns: 0,
         }
     }
 
-    /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting.
-    /// `now_ms` is the time as it was a moment ago.
+    /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting. A short reply that is
+    /// left is put with the thread's, for [`answer`](Self::answer). `now_ms` is the time as it was a moment ago.
     pub fn turn(
         &mut self,
         shared: &Shared,
@@ -159,16 +169,26 @@ impl Connection {
         self.borrow(scratch);
         let after = self
             .go_on(shared, counters, &mut scratch.batch)
-            .unwrap_or_else(|broken| {
-                tracing::debug!(
-                    client = self.client.entry.id,
-                    "closing a connection: {broken}"
-                );
-                After::Close
-            });
+            .unwrap_or_else(|broken| self.give_up(&broken, counters));
+        if after != After::Close && self.output.sent == 0 && self.output.len() > 0 && self.writable
+        {
+            let key = self.client.entry.key;
+            scratch.answers.add(key, &self.output.bytes, self.done_ns);
+            self.output.bytes.clear();
+        }
         self.give_back(scratch);
         self.show_buffers();
         after
+    }
+
+    /// Ends a connection that cannot go on. What it has been answered is sent if it can be.
+    fn give_up(&mut self, broken: &Broken, counters: &Counters) -> After {
+        let client = self.client.entry.id;
+        tracing::debug!(client, "closing a connection: {broken}");
+        if !matches!(broken, Broken::Socket(_)) {
+            let _ = self.send(counters);
+        }
+        After::Close
     }
 
     fn go_on(
@@ -216,7 +236,9 @@ impl Connection {
                 );
                 return Err(Broken::OutputBuffer);
             }
-            self.send(counters)?;
+            if self.output.sent > 0 || self.output.len() > SHORT.min(self.pause) {
+                self.send(counters)?;
+            }
         }
     }
 
@@ -276,7 +298,10 @@ impl Connection {
             let input = &mut self.input.bytes[at..self.input.filled];
             let parsed = self.parser.parse(input, batch);
             let (client, out) = (&mut self.client, &mut self.output.bytes);
-            let executed = Executor::new(shared, client, counters, out, full).run(batch, input);
+            let mut executor = Executor::new(shared, client, counters, out, full);
+            let executed = executor.run(batch, input);
+            self.done_ns = executor.done_ns();
+            drop(executor);
             self.parser.set_trusted(self.client.authenticated);
             if self.client.closing {
                 at = self.input.filled;
@@ -322,34 +347,6 @@ impl Connection {
         self.input.bytes.copy_within(at..self.input.filled, 0);
         self.input.filled -= at;
         self.client.entry.buffers.query.set(self.input.filled);
-    }
-
-    /// Sends what the socket takes.
-    fn send(&mut self, counters: &Counters) -> Result<(), Broken> {
-        let Output { bytes, sent } = &mut self.output;
-        while self.writable && *sent < bytes.len() {
-            match self.stream.write(&bytes[*sent..]) {
-                Ok(0) => return Err(Broken::Socket(io::ErrorKind::WriteZero.into())),
-                Ok(written) => {
-                    *sent += written;
-                    self.client.active_ms = self.now_ms;
-                    counters.writes.add(1);
-                    counters.output.add(written as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if *sent == bytes.len() {
-            bytes.clear();
-            *sent = 0;
-            self.pause = self.patience;
-        } else if *sent >= SEND.max(bytes.len() / 2) {
-            bytes.drain(..*sent);
-            *sent = 0;
-        }
-        Ok(())
     }
 
     /// Takes the thread's buffers, unless it has large ones of its own that are in use.

@@ -1,0 +1,71 @@
+//! Replies on their way out: written as far as the socket takes them, the rest kept until it tells of room.
+
+use std::io::{self, Write};
+
+use super::{After, Broken, Connection, Output, SEND};
+use crate::counters::Counters;
+
+impl Connection {
+    /// Sends a reply of the turn before, and keeps what the socket does not take.
+    pub fn answer(&mut self, reply: &[u8], counters: &Counters) -> After {
+        let sent = match self.write(reply, counters) {
+            Ok(sent) => sent,
+            Err(broken) => return self.give_up(&broken, counters),
+        };
+        if sent < reply.len() {
+            self.output.bytes.extend_from_slice(&reply[sent..]);
+            self.show_buffers();
+        } else if self.client.closing {
+            return After::Close;
+        }
+        After::Wait
+    }
+
+    /// Sends what the socket takes.
+    pub(super) fn send(&mut self, counters: &Counters) -> Result<(), Broken> {
+        let unsent = std::mem::take(&mut self.output.bytes);
+        let written = self.write(&unsent[self.output.sent..], counters);
+        self.output.bytes = unsent;
+        self.output.sent += written?;
+        let Output { bytes, sent } = &mut self.output;
+        if *sent == bytes.len() {
+            bytes.clear();
+            *sent = 0;
+            self.pause = self.patience;
+        } else if *sent >= SEND.max(bytes.len() / 2) {
+            bytes.drain(..*sent);
+            *sent = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes as much of `bytes` as the socket takes; returns how much.
+    fn write(&mut self, bytes: &[u8], counters: &Counters) -> Result<usize, Broken> {
+        let mut sent = 0;
+        while self.writable && sent < bytes.len() {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(0) => return Err(Broken::Socket(io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    sent += written;
+                    self.client.active_ms = self.now_ms;
+                    counters.writes.add(1);
+                    counters.output.add(written as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Has the registry tell of room for more to send exactly while something waits for it.
+    pub fn await_room(&mut self, registry: &mio::Registry, token: mio::Token) -> io::Result<()> {
+        let waits = !self.writable;
+        if waits != self.tells_of_room {
+            self.stream.reregister(registry, token, waits)?;
+            self.tells_of_room = waits;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Short replies of a round, sent when all of its connections have had their turns.
+//!
+//! A reply wakes its client, which costs more than most commands; clients that are woken one by one, each on a CPU that
+//! has just gone to sleep, cost it again and again, and what they ask next comes one by one. Sent together the
+//! replies of a round wake them together, and their next commands are found by one wait.
+
+use std::ops::Range;
+
+/// Replies longer than this are worth a write at once.
+pub(crate) const SHORT: usize = 16 << 10;
+
+/// Replies are sent when they are this long together, so that they are still in the cache.
+const TOGETHER: usize = 64 << 10;
+
+/// How long the first reply may wait for those behind it, and one command more: nanoseconds.
+const PATIENCE_NS: u64 = 200_000;
+
+/// Replies that wait for the end of a round, and whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    bytes: Vec<u8>,
+    /// The places of connections in the thread's slab, and their parts of `bytes`.
+    whose: Vec<(usize, Range<usize>)>,
+    /// When the first of them was made: nanoseconds.
+    since_ns: u64,
+}
+
+impl Answers {
+    /// Adds the reply of the connection `key`, made at `now_ns`.
+    pub fn add(&mut self, key: usize, reply: &[u8], now_ns: u64) {
+        if self.whose.is_empty() {
+            self.since_ns = now_ns;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(reply);
+        self.whose.push((key, start..self.bytes.len()));
+    }
+
+    /// Whether no more should be waited for. `now_ns` is when the newest was made.
+    pub fn are_due(&self, now_ns: u64) -> bool {
+        self.bytes.len() >= TOGETHER
+            || !self.whose.is_empty() && now_ns.saturating_sub(self.since_ns) >= PATIENCE_NS
+    }
+
+    /// Gives out each with the place of its connection, and forgets them.
+    pub fn drain(&mut self, mut give: impl FnMut(usize, &[u8])) {
+        for (key, range) in self.whose.drain(..) {
+            give(key, &self.bytes[range]);
+        }
+        self.bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drained(answers: &mut Answers) -> Vec<(usize, Vec<u8>)> {
+        let mut all = Vec::new();
+        answers.drain(|key, reply| all.push((key, reply.to_vec())));
+        all
+    }
+
+    #[test]
+    fn each_gets_its_own_in_the_order_of_turns() {
+        let mut answers = Answers::default();
+        answers.add(7, b"+OK\r\n", 0);
+        answers.add(1, b":1\r\n", 0);
+        answers.add(7, b"$-1\r\n", 0);
+        let expected = [(7, &b"+OK\r\n"[..]), (1, b":1\r\n"), (7, b"$-1\r\n")];
+        let all = drained(&mut answers);
+        assert!(
+            all.iter()
+                .map(|(key, reply)| (*key, &reply[..]))
+                .eq(expected)
+        );
+        assert!(drained(&mut answers).is_empty());
+    }
+
+    #[test]
+    fn they_wait_for_others_but_not_for_long() {
+        let mut answers = Answers::default();
+        assert!(!answers.are_due(u64::MAX));
+        answers.add(0, b"+OK\r\n", 1_000);
+        assert!(!answers.are_due(1_000 + PATIENCE_NS - 1));
+        assert!(answers.are_due(1_000 + PATIENCE_NS));
+        drained(&mut answers);
+        answers.add(0, &vec![0; TOGETHER], 5);
+        assert!(answers.are_due(5));
+    }
+}
