@@ -3,7 +3,6 @@
 //! One lookup costs two cache misses one after the other; a batch has them in flight together. On
 //! the machines measured a batch of 32 does three to six times the work of single calls.
 
-use crate::copied::Look;
 use crate::core::Core;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::expiry::Expiry;
@@ -318,28 +317,5 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// Records of `database`, counted by everybody who added and removed them.
-    pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
-        self.look_copying(database, |_, space| Ok(Look::Seen(self.counted_in(space)?)))
-    }
-
-    /// Records of `space`.
-    pub(crate) fn records_of(&self, space: Space) -> Result<u64, ReadError> {
-        // The root is in a block that a sweep frees when nobody is pinned.
-        let _pin = self.participants.pin()?;
-        self.counted_in(space)
-    }
-
-    /// The same, under the caller's pin.
-    fn counted_in(&self, space: Space) -> Result<u64, ReadError> {
-        let Some(root) = self.root(space)? else {
-            return Ok(0);
-        };
-        let counted = self
-            .participants
-            .counters(space.index(), self.root_id(root)?);
-        Ok(counted.max(0) as u64)
     }
 }

@@ -28,6 +28,8 @@ use crate::spaces::Space;
 pub struct Report {
     /// Records seen.
     pub records: u64,
+    /// Of these, those with an expiry.
+    pub expiring: u64,
     /// Entries that lie behind their home bucket.
     pub displaced: u64,
     /// Slots of all index segments.
@@ -69,6 +71,7 @@ impl Report {
 
     fn add(&mut self, part: Report) {
         self.records += part.records;
+        self.expiring += part.expiring;
         self.displaced += part.displaced;
         self.slots += part.slots;
         for what in part.problems {
@@ -140,17 +143,17 @@ impl Core {
                 let walked = self.with_shard(slot, shard, |_| {
                     Ok(self.check_partition(root, partition, &mut seen))
                 })?;
-                match walked {
-                    Ok(n) => seen.records += n,
-                    Err(corrupt) => seen.problem(corrupt.to_string()),
+                if let Err(corrupt) = walked {
+                    seen.problem(corrupt.to_string());
                 }
             }
-            let right = cleared || seen.records == before || self.records_of(space)? != before;
+            let held = (seen.records, seen.expiring);
+            let right = cleared || held == before || self.records_of(space)? != before;
             if right || walk == WALKS {
                 if !right {
                     seen.problem(format!(
-                        "space {space} counts {before} records and holds {}",
-                        seen.records
+                        "space {space} counts {} records, {} of them with an expiry, and holds {} and {}",
+                        before.0, before.1, held.0, held.1
                     ));
                 }
                 report.add(seen);
@@ -166,8 +169,7 @@ impl Core {
         root: Root,
         partition: u32,
         report: &mut Report,
-    ) -> Result<u64, Corrupt> {
-        let mut records = 0;
+    ) -> Result<(), Corrupt> {
         let mut keys: HashMap<&[u8], (&Bucket, usize, Entry)> = HashMap::new();
         for (prefix, segment) in self.partition_segments(root, partition)? {
             report.slots += segment.buckets() * SLOTS as u64;
@@ -183,7 +185,7 @@ impl Core {
                     .map(|s| (s, bucket.entry(s)))
                     .filter(|(_, e)| !e.is_empty())
                 {
-                    records += 1;
+                    report.records += 1;
                     let at = format!("space {}, partition {partition}, bucket {i}", root.space());
                     let record = match self.mem.record(entry.loc()) {
                         Ok(record) => record,
@@ -192,6 +194,7 @@ impl Core {
                             continue;
                         }
                     };
+                    report.expiring += u64::from(record.expires() != 0);
                     let place = self.place(record.key());
                     if place.partition != partition || place.tag != entry.tag() {
                         report.problem(format!("{at}: an entry leads to a record of another hash"));
@@ -242,7 +245,7 @@ impl Core {
                 }
             }
         }
-        Ok(records)
+        Ok(())
     }
 
     /// What is wrong with a bucket's lock word, if anything is. The caller holds the shard.

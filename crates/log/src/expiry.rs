@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use mneme_sync::Slot;
 
 use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::counts::{self, Counts, Expiries};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
@@ -20,10 +21,13 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::mem::Loc;
 use crate::ops::{Decision, Updated};
-use crate::publish::{Change, Expect, Published};
+use crate::publish::{Change, Expect, Published, words};
 use crate::record::Record;
 use crate::scan::HashOrder;
 use crate::spaces::Space;
+
+/// Set in the intent of an operation that sets an expiry where it lies, once its words are written.
+pub(crate) const RETIME: u64 = 1 << 34;
 
 /// When a record expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -190,6 +194,7 @@ impl Core {
         to: Expiry,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
+        let id = self.root_id(root)?;
         let Some(segment) = self.mem.index_segment(root, place)? else {
             return Ok(false);
         };
@@ -200,11 +205,21 @@ impl Core {
         let set = match &found {
             Ok(Some(found)) if self.is_expected(expect, Some(found)) => {
                 self.note_change(root, place);
-                found.record.set_expires(to.word())
+                let had = found.record.expires() != 0;
+                let delta = Counts::change(Some(had), Some(to != Expiry::Never));
+                let space = root.space();
+                self.note_in_place(slot, (space, id), found.entry.loc(), to, delta);
+                let intent = slot.intent(OPERATION_LANE);
+                intent.set(words::SPACE, u64::from(space.number()) | RETIME);
+                mneme_sys::fault!("log.expiry.noted");
+                let set = found.record.set_expires(to.word());
+                mneme_sys::fault!("log.expiry.set");
+                counts::count(slot, space, id, delta);
+                mneme_sys::fault!("log.expiry.counted");
+                set
             }
             _ => false,
         };
-        mneme_sys::fault!("log.expiry.set");
         if set {
             self.tell(slot, root.space(), Kind::Retimed, key);
             held.unlock();
@@ -337,7 +352,7 @@ impl Core {
                 note(&mut damage, error.into())?;
             }
         }
-        let mut removed = 0;
+        let (mut removed, mut expiries) = (0, Expiries::default());
         for &(partition, entry) in &entries {
             let record = match self.mem.record(entry.loc()) {
                 Ok(record) if record.expires() != 0 => record,
@@ -356,7 +371,12 @@ impl Core {
                     Ok(gone) => removed += usize::from(gone),
                     Err(error) => note(&mut damage, error)?,
                 }
+            } else {
+                expiries.add(record.expires());
             }
+        }
+        if let Err(corrupt) = self.note_expiries(root, expiries) {
+            damage.get_or_insert(corrupt);
         }
         if sweep.at.is_over(self.partitions()) {
             sweep.next_space();

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use mneme_sync::{DeadSlot, Slot, UndoArea};
 
 use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::counts::{self, Counts};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
@@ -25,8 +26,9 @@ use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::mem::Loc;
-use crate::publish::{Change, Expect, Published, words};
+use crate::publish::{Change, Expect, Published, space_of, words};
 use crate::record::{Header, MAX_IN_PLACE, Record};
+use crate::spaces::Space;
 
 /// Set in the intent of an operation that overwrites, once the redo area is written.
 pub(crate) const OVERWRITE: u64 = 1 << 33;
@@ -95,6 +97,7 @@ impl Core {
             return Ok(None);
         }
         let (root, place) = (change.root, change.place);
+        let id = self.root_id(root)?;
         let mut seen = match change.segment {
             Some(segment) => Some(segment),
             None => self.mem.index_segment(root, place)?,
@@ -134,16 +137,17 @@ impl Core {
         if let Some((loc, record, length)) = target {
             // Before the intent: whoever finds that carries it out.
             self.note_change(root, place);
-            published = Some(if self.is_expired(record) {
+            let expires = record.expires();
+            published = Some(if self.has_passed(expires) {
                 Published::Inserted
             } else {
                 Published::Replaced
             });
+            let delta = Counts::change(Some(expires != 0), Some(expiry != Expiry::Never));
             let intent = slot.intent(OPERATION_LANE);
-            intent.set(words::NEW, loc.bits());
             intent.set(words::OLD, value.len() as u64);
-            intent.set(words::COUNT, expiry.word());
-            intent.set(words::SPACE, OVERWRITE);
+            self.note_in_place(slot, (root.space(), id), loc, expiry, delta);
+            intent.set(words::SPACE, u64::from(root.space().number()) | OVERWRITE);
             mneme_sys::fault!("log.overwrite.noted");
             held.begin_overwriting();
             mneme_sys::fault!("log.overwrite.begun");
@@ -157,6 +161,8 @@ impl Core {
             mneme_sys::fault!("log.overwrite.length");
             record.set_expires(expiry.word());
             mneme_sys::fault!("log.overwrite.done");
+            counts::count(slot, root.space(), id, delta);
+            mneme_sys::fault!("log.overwrite.counted");
             self.tell(slot, root.space(), Kind::Stored, change.key);
         }
         if published.is_some() {
@@ -172,6 +178,41 @@ impl Core {
             self.expect_expiries();
         }
         Ok(published)
+    }
+
+    /// Writes down what a record is to be that is changed where it lies, but for its value.
+    #[inline]
+    pub(crate) fn note_in_place(
+        &self,
+        slot: &Slot<'_>,
+        (space, id): (Space, u64),
+        loc: Loc,
+        expiry: Expiry,
+        delta: Counts,
+    ) {
+        let intent = slot.intent(OPERATION_LANE);
+        intent.set(words::NEW, loc.bits());
+        intent.set(words::COUNT, expiry.word());
+        if !delta.is_zero() {
+            intent.set(words::ROOT, id);
+            let afterwards = counts::counted(slot, space, id).plus(delta);
+            intent.set(words::SEGMENT, afterwards.word());
+        }
+    }
+
+    /// Sets again the expiry that a dead thread was setting, and its counts.
+    pub(crate) fn redo_expiry(
+        &self,
+        dead: &DeadSlot<'_>,
+        intent: &[u64; 7],
+    ) -> Result<(), Corrupt> {
+        let record = self.mem.record(Loc::of_word(intent[words::NEW]))?;
+        record.set_expires(intent[words::COUNT]);
+        if intent[words::ROOT] != 0 {
+            let (id, word) = (intent[words::ROOT], intent[words::SEGMENT]);
+            counts::finish_of_the_dead(dead, space_of(intent), id, word);
+        }
+        Ok(())
     }
 
     /// Overwrites again what a dead thread was overwriting, in the bucket that it held.
@@ -198,8 +239,7 @@ impl Core {
         record.overwrite(&value);
         mneme_sys::fault!("log.redo.value");
         set_length(self.mem.word(loc)?, len);
-        record.set_expires(intent[words::COUNT]);
-        Ok(())
+        Ok(self.redo_expiry(dead, intent)?)
     }
 
     /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket is

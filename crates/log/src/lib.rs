@@ -47,6 +47,7 @@ mod check;
 mod compact;
 mod copied;
 mod core;
+mod counts;
 mod effects;
 mod error;
 mod evict;
@@ -83,6 +84,7 @@ mod value;
 mod watch;
 
 pub use check::Report;
+pub use counts::Keyspace;
 pub use effects::{Effect, Effects, KeyOf, Told, What};
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use evict::Evict;

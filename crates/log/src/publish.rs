@@ -17,8 +17,10 @@
 use mneme_sync::{DeadSlot, Pin, Slot};
 
 use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::counts::{self, Counts};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
+use crate::expiry::RETIME;
 use crate::in_place::OVERWRITE;
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why, retired};
@@ -42,9 +44,9 @@ pub(crate) mod words {
     pub const NEW: usize = 1;
     /// The entry it replaces (0: none).
     pub const OLD: usize = 2;
-    /// The space's root id; 0: the number of records does not change.
+    /// The space's root id; 0: the numbers of records do not change.
     pub const ROOT: usize = 3;
-    /// The value of this thread's counter for the root afterwards (two's complement).
+    /// This thread's counts for the root afterwards, see `Counts::word`.
     pub const COUNT: usize = 4;
     /// The index segment that the home bucket lies in (a segment word).
     pub const SEGMENT: usize = 5;
@@ -338,9 +340,13 @@ impl Core {
             .new
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
         self.note_change(root, place);
-        let delta = i64::from(change.new.is_some()) - i64::from(found.is_some());
+        let expires = found.as_ref().map(|f| f.record.expires());
+        let delta = Counts::change(
+            expires.map(|expires| expires != 0),
+            change.new.map(|_| change.expiring),
+        );
         // To its users an expired record is gone already.
-        let was_there = found.as_ref().is_some_and(|f| !self.is_expired(&f.record));
+        let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
         self.note_operation(
             slot,
             (root.space(), id),
@@ -389,9 +395,7 @@ impl Core {
             }
         };
         mneme_sys::fault!("log.published");
-        if delta != 0 {
-            slot.count(root.space().index(), id, delta);
-        }
+        counts::count(slot, root.space(), id, delta);
         mneme_sys::fault!("log.counted");
         let kind = match change.new {
             Some(_) => Kind::Stored,
@@ -414,19 +418,16 @@ impl Core {
         segment: SegmentRef,
         entry: Entry,
         found: Option<&Found<'_>>,
-        delta: i64,
+        delta: Counts,
     ) {
         let intent = slot.intent(OPERATION_LANE);
         intent.set(words::NEW, entry.0);
         intent.set(words::OLD, found.map_or(0, |f| f.entry.0));
         intent.set(words::SEGMENT, segment.word());
-        if delta != 0 {
-            let counted = match slot.counted(space.index()) {
-                Some((of, count)) if of == id => count,
-                _ => 0,
-            };
+        if !delta.is_zero() {
+            let afterwards = counts::counted(slot, space, id).plus(delta);
             intent.set(words::ROOT, id);
-            intent.set(words::COUNT, counted.wrapping_add(delta) as u64);
+            intent.set(words::COUNT, afterwards.word());
         }
         intent.set(words::SPACE, u64::from(space.number()) | READY);
     }
@@ -447,6 +448,8 @@ impl Core {
         };
         if intent.words[words::SPACE] & OVERWRITE != 0 {
             self.redo_overwrite(dead, &held, &intent.words)?;
+        } else if intent.words[words::SPACE] & RETIME != 0 {
+            self.redo_expiry(dead, &intent.words)?;
         } else if intent.words[words::SPACE] & READY != 0 {
             let segment = SegmentRef::of_word(intent.words[words::SEGMENT], home_loc)?;
             let new = Entry(intent.words[words::NEW]);
@@ -460,9 +463,8 @@ impl Core {
                 !self.entry_near(segment, home_loc, held.word().reach(), old)?
             };
             if happened && root_id != 0 {
-                let count = intent.words[words::COUNT] as i64;
-                let space = intent.words[words::SPACE] & !READY;
-                dead.set_count(space as usize % DATABASES, root_id, count);
+                let space = space_of(&intent.words);
+                counts::finish_of_the_dead(dead, space, root_id, intent.words[words::COUNT]);
             }
             if happened && !old.is_empty() {
                 let record = self.mem.record(old.loc())?;
@@ -496,6 +498,11 @@ impl Core {
         }
         Ok(false)
     }
+}
+
+/// The space that an operation's intent names.
+pub(crate) fn space_of(intent: &[u64; 7]) -> Space {
+    Space::new((intent[words::SPACE] % DATABASES as u64) as u8)
 }
 
 /// Samples one in four places, so that the state of a segment is looked at now and then.

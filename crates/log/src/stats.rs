@@ -114,7 +114,7 @@ impl Core {
     /// Records in all databases; those of a database whose root is damaged are not counted.
     pub(crate) fn records(&self) -> u64 {
         Space::all()
-            .filter_map(|space| self.records_of(space).ok())
+            .filter_map(|space| Some(self.records_of(space).ok()?.0))
             .sum()
     }
 

@@ -12,6 +12,7 @@ use rapidhash::v3::RapidSecrets;
 
 use crate::check::Report;
 use crate::core::Core;
+use crate::counts::Keyspace;
 use crate::effects::{self, Area};
 use crate::error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 use crate::evict::Evict;
@@ -947,6 +948,15 @@ macro_rules! operations {
             pub fn try_len(&$self) -> Result<u64, ReadError> {
                 let db = $db;
                 db.core.len(db.number)
+            }
+
+            /// The database's records, how many of them are to expire, and an estimate of when. As cheap as `len`.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn keyspace(&$self) -> Result<Keyspace, ReadError> {
+                let db = $db;
+                db.core.keyspace(db.number)
             }
 
             /// Whether the database holds no record.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mneme_log::{Cursor, Decision, Expiry, LogStore, Updated};
+use mneme_log::{Cursor, Decision, Expiry, LogStore, UpdatePolicy, Updated};
 use mneme_sys::ManualClock;
 
 fn open(maintainer: bool) -> (LogStore, Arc<ManualClock>) {
@@ -163,4 +163,112 @@ fn a_closure_that_panics_leaves_nothing_locked() {
     assert_eq!(updated.unwrap(), Updated::Replaced);
     assert_eq!(store.expiry(b"k").unwrap(), Some(Expiry::At(7_000)));
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// What expires is counted exactly, whatever becomes of it, and its mean time is found by the sweep.
+#[test]
+fn what_is_to_expire_is_counted_through_every_kind_of_change() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let clock = Arc::new(ManualClock::new(1, 1_000));
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .clock(clock.clone())
+            .update_policy(policy)
+            .maintainer(false)
+            .open_private()
+            .unwrap();
+        let check = |what: &str, records: u64, expiring: u64| {
+            let seen = store.keyspace().unwrap();
+            let seen = (seen.records, seen.expiring);
+            assert_eq!(seen, (records, expiring), "{policy:?}: {what}");
+            let problems = store.check().unwrap().problems;
+            assert_eq!(problems, Vec::<String>::new(), "{policy:?}: {what}");
+        };
+        let soon = Expiry::At(5_000);
+        store.put(b"a", b"1").unwrap();
+        check("stored", 1, 0);
+        store.put_until(b"b", b"1", soon).unwrap();
+        check("stored with an expiry", 2, 1);
+        store.put_until(b"b", b"2", Expiry::At(7_000)).unwrap();
+        check("stored with another", 2, 1);
+        store.put(b"b", b"3").unwrap();
+        check("stored without one", 2, 0);
+        assert!(store.set_expiry(b"b", soon).unwrap());
+        check("given one", 2, 1);
+        assert!(store.set_expiry(b"b", Expiry::Never).unwrap());
+        check("persistent", 2, 0);
+        assert!(store.set_expiry(b"b", soon).unwrap());
+        let until = |expiry| move |_: Option<&[u8]>| Decision::ReplaceUntil(b"4".to_vec(), expiry);
+        store.update(b"c", until(soon)).unwrap();
+        check("updated to be new", 3, 2);
+        let replace = |_: Option<&[u8]>| Decision::Replace(b"5".to_vec());
+        store.update(b"c", replace).unwrap();
+        check("updated, with what it had", 3, 2);
+        store.update(b"c", until(Expiry::Never)).unwrap();
+        check("updated to stay", 3, 1);
+        store.put_many(&[(b"b", b"x"), (b"d", b"x")]).unwrap();
+        check("stored in a batch", 4, 0);
+        store
+            .transaction(|t| {
+                t.put_until(b"a", b"2", soon)?;
+                t.put_until(b"b", b"2", soon)?;
+                t.put_until(b"e", b"2", soon)?;
+                t.put(b"b", b"3")?;
+                t.remove(b"d").map(drop)
+            })
+            .unwrap();
+        check("changed at once", 4, 2);
+        assert!(store.remove(b"a").unwrap());
+        check("removed", 3, 1);
+        store.swap_databases(0, 3).unwrap();
+        check("swapped", 0, 0);
+        store.swap_databases(0, 3).unwrap();
+        check("swapped again", 3, 1);
+        clock.set_wall_ms(5_000);
+        check("expired", 3, 1);
+        store.remove_expired().unwrap();
+        check("swept", 2, 0);
+        store.put_until(b"f", b"2", Expiry::At(9_000)).unwrap();
+        store.clear().unwrap();
+        check("cleared", 0, 0);
+    }
+}
+
+#[test]
+fn the_mean_time_to_live_is_sampled_and_goes_by() {
+    let (store, clock) = open(false);
+    let ttl = || {
+        store
+            .keyspace()
+            .unwrap()
+            .mean_ttl
+            .map(|ttl| ttl.as_millis())
+    };
+    for i in 0..1_000u32 {
+        let at = 101_000 + 1_000 * u64::from(i % 2);
+        store
+            .put_until(&i.to_le_bytes(), b"v", Expiry::At(at))
+            .unwrap();
+        store.put(&(i + 5_000).to_le_bytes(), b"v").unwrap();
+    }
+    assert_eq!(ttl(), None);
+    store.remove_expired().unwrap();
+    let seen = ttl().unwrap();
+    assert!((100_400..=100_600).contains(&seen), "{seen}");
+    clock.set_wall_ms(51_000);
+    assert_eq!(ttl(), Some(seen - 50_000));
+    // What has changed is seen within a few rounds.
+    for i in 0..1_000u32 {
+        store
+            .set_expiry(&i.to_le_bytes(), Expiry::At(351_000))
+            .unwrap();
+    }
+    for _ in 0..6 {
+        store.remove_expired().unwrap();
+    }
+    let seen = ttl().unwrap();
+    assert!((285_000..=300_000).contains(&seen), "{seen}");
+    clock.set_wall_ms(351_000);
+    store.remove_expired().unwrap();
+    assert_eq!((store.len(), ttl()), (1_000, None));
 }

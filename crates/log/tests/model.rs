@@ -62,6 +62,12 @@ impl Kept {
 struct Model(BTreeMap<Vec<u8>, Kept>);
 
 impl Model {
+    /// How many are to expire.
+    fn expiring(&self) -> u64 {
+        let expiring = self.0.values().filter(|kept| kept.expiry != Expiry::Never);
+        expiring.count() as u64
+    }
+
     fn forget(&mut self, now: u64) {
         self.0
             .retain(|_, kept| !matches!(kept.expiry, Expiry::At(at) if at <= now));
@@ -262,11 +268,14 @@ proptest! {
             }
             // What has expired counts until it is removed.
             prop_assert!(s.len() >= model[db].0.len() as u64);
+            prop_assert!(s.keyspace().unwrap().expiring >= model[db].expiring());
         }
         store.remove_expired().unwrap();
         for (db, m) in model.iter_mut().enumerate() {
             m.forget(clock.wall_ms());
-            prop_assert_eq!(store.database(db).unwrap().len(), m.0.len() as u64);
+            let keyspace = store.database(db).unwrap().keyspace().unwrap();
+            prop_assert_eq!(keyspace.records, m.0.len() as u64);
+            prop_assert_eq!(keyspace.expiring, m.expiring());
         }
         store.compact().unwrap();
         for (db, m) in model.iter().enumerate() {

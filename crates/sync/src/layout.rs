@@ -1,10 +1,10 @@
-//! The control region's format, version 1: what lies where, and nothing about what it means to others.
+//! The control region's format, version 2: what lies where, and nothing about what it means to others.
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
 //! 128    ControlHeader                  geometry, identities, leases, then each hot word on lines of its own
 //! ...    ProcessEntry x max_processes   64 B each: who is attached
-//! ...    SlotLines    x max_threads     1,408 B each: one thread's pin, owner, intents, counters
+//! ...    SlotLines    x max_threads     2,432 B each: one thread's pin, owner, intents, counters
 //! ...    undo area    x max_threads     undo_bytes each
 //! ```
 //! Every part begins at a multiple of 128 bytes (the unit in which x86 prefetches), so that no two threads share one. All
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Acquire;
 /// Magic of a control region.
 pub(crate) const MAGIC: [u8; 8] = *b"MnemeCtl";
 /// Version of the format this file describes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// Changes whenever a size or a constant of this file does.
 pub(crate) const LAYOUT_HASH: u64 = fnv(&[
     size_of::<ControlHeader>() as u64,
@@ -37,8 +37,8 @@ pub(crate) const LAYOUT_HASH: u64 = fnv(&[
 pub(crate) const LANES: usize = 4;
 /// Payload words of an intent.
 pub const INTENT_WORDS: usize = 7;
-/// Counters in a slot: one for each database.
-pub const COUNTERS: usize = 64;
+/// Counters in a slot: two for each of 64 databases.
+pub const COUNTERS: usize = 128;
 /// Gates of big readers in a control region.
 pub const GATES: usize = 16;
 /// Leases of a control region: what one process has at a time.
@@ -63,7 +63,7 @@ pub(crate) struct Lone {
     _rest: [AtomicU64; 15],
 }
 
-/// A database's number of records, as one thread or the base sees it.
+/// A number of records in a database, as one thread or the base sees it.
 #[repr(C, align(16))]
 pub(crate) struct Counter {
     /// Identity of the index that is counted; 0: none.
@@ -164,7 +164,7 @@ const _: () = {
     assert!(size_of::<Journal>() == 128);
     assert!(size_of::<ProcessEntry>() == 64);
     assert!(size_of::<IntentWords>() == 64);
-    assert!(size_of::<SlotLines>() == 22 * 64);
+    assert!(size_of::<SlotLines>() == 38 * 64);
     assert!(std::mem::offset_of!(SlotLines, owner) == 64);
     assert!(std::mem::offset_of!(SlotLines, intents) == 128);
     assert!(std::mem::offset_of!(ControlHeader, leases) == 10 * 8);

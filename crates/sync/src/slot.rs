@@ -122,7 +122,7 @@ impl<'p> Slot<'p> {
         IntentLine::new(&self.lines().intents[lane as usize])
     }
 
-    /// Adds `delta` to this thread's part of counter `db` (below 64; beyond, nothing happens).
+    /// Adds `delta` to this thread's part of counter `db` (below 128; beyond, nothing happens).
     ///
     /// The counter belongs to the index with identity `root`, not 0. Identities grow and are never
     /// reused: counting for a larger one forgets what was counted for smaller ones. A counter goes

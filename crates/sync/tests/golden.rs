@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const VERSION_1: &str = include_str!("golden/control-1.txt");
+const VERSION_2: &str = include_str!("golden/control-2.txt");
 
 fn words(region: &Region) -> &[AtomicU64] {
     region.slice_at::<AtomicU64>(0, region.len() / 8).unwrap()
@@ -81,18 +81,18 @@ fn write_image() {
 }
 
 #[test]
-fn version_1_opens_with_its_counts_and_epoch() {
+fn version_2_opens_with_its_counts_and_epoch() {
     // Its boot is over: the region is rebuilt.
     let script = ScriptedLiveness::new();
-    let p = Participants::open(load(VERSION_1), UUID, Arc::new(script.process(2))).unwrap();
+    let p = Participants::open(load(VERSION_2), UUID, Arc::new(script.process(2))).unwrap();
     assert_eq!(p.counters(1, 2), 33);
     assert_eq!(p.epoch().to_u64(), 3);
     assert_eq!(p.check(), Vec::<String>::new());
 }
 
 #[test]
-fn version_1_is_reaped_within_its_boot() {
-    let region = load(VERSION_1);
+fn version_2_is_reaped_within_its_boot() {
+    let region = load(VERSION_2);
     // The words of the boot id, taken from a region of today.
     let today = life(&ScriptedLiveness::new());
     for word in [21, 22] {
@@ -125,7 +125,7 @@ fn version_1_is_reaped_within_its_boot() {
 fn a_damaged_header_is_refused_or_harmless() {
     for word in 0..(128 + 128) / 8 {
         for flip in [1, 1 << 31, 1 << 63] {
-            let region = load(VERSION_1);
+            let region = load(VERSION_2);
             words(&region)[word].fetch_xor(flip, Relaxed);
             let script = ScriptedLiveness::new();
             let opened = Participants::open(region, UUID, Arc::new(script.process(2)));
@@ -137,7 +137,7 @@ fn a_damaged_header_is_refused_or_harmless() {
         }
     }
     let refused = |word: usize| {
-        let region = load(VERSION_1);
+        let region = load(VERSION_2);
         words(&region)[word].fetch_xor(2, Relaxed);
         let script = ScriptedLiveness::new();
         Participants::open(region, UUID, Arc::new(script.process(2))).unwrap_err()

@@ -22,7 +22,7 @@ use crate::mem::{LOC_BITS, Loc, Memory};
 use crate::racing::Sight;
 use crate::spaces::Space;
 
-/// Words before the first partition word: id, space.
+/// Words before the first partition word: id, space, mean time of expiry and its samples.
 const ROOT_WORDS: u64 = 8;
 /// Looks at a root before damage is believed.
 const LOOKS: u32 = 3;
@@ -62,6 +62,11 @@ impl Root {
     #[inline]
     fn loc(self) -> Loc {
         Loc::of_word(self.0.get())
+    }
+
+    /// Where its records' mean time of expiry is, and then how many samples it is the mean of.
+    pub fn expiries(self) -> Loc {
+        self.loc().add_words(2)
     }
 
     /// Whose index it is.

@@ -19,6 +19,7 @@
 use std::collections::HashSet;
 
 use crate::core::{Core, Wait};
+use crate::counts::{self, Counts as Counted};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
@@ -410,7 +411,7 @@ impl Transaction<'_> {
             }
         }
         let mut noted = Vec::with_capacity(writes.len());
-        let mut deltas = [0i64; DATABASES];
+        let mut deltas = [Counted::default(); DATABASES];
         for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
             let found = (self.core.mem).find_in(home.segment, write.place.tag, &write.key)?;
             let new = write
@@ -428,17 +429,17 @@ impl Transaction<'_> {
                 }),
             };
             notes.set_write(i, note);
-            deltas[write.root.space().index()] +=
-                i64::from(!note.new.is_empty()) - i64::from(!note.old.is_empty());
+            let delta = &mut deltas[write.root.space().index()];
+            *delta = delta.plus(Counted::change(
+                found.map(|found| found.record.expires() != 0),
+                write.new.map(|_| write.expiry != Expiry::Never),
+            ));
             noted.push(note);
         }
         for (i, &(root, id)) in counters.iter().enumerate() {
-            let counted = match self.slot.counted(root.space().index()) {
-                Some((of, count)) if of == id => count,
-                _ => 0,
-            };
             let delta = deltas[root.space().index()];
-            notes.set_count(i, root.space().number(), id, counted.wrapping_add(delta));
+            let afterwards = counts::counted(self.slot, root.space(), id).plus(delta);
+            notes.set_count(i, root.space(), id, afterwards);
         }
         let intent = self.slot.intent(LANE);
         intent.set(words::PHASE, Phase::Publishing as u64);
@@ -466,7 +467,7 @@ impl Transaction<'_> {
         }
         for &(root, id) in counters {
             let delta = deltas[root.space().index()];
-            self.slot.count(root.space().index(), id, delta);
+            counts::count(self.slot, root.space(), id, delta);
             mneme_sys::fault!("txn.counted");
         }
         for (write, note) in self.writes.iter().zip(&noted) {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | one a home bucket | its location |
 //! | five a write | segment word, home's location, old entry, new entry, location of the old entry |
-//! | three a database | its number, the root's id, the thread's counter for it afterwards |
+//! | four a database | its number, the root's id, the thread's two counters for it afterwards |
 //!
 //! How far ([`Phase`]): while it is *locking*, and again once it is undone, nothing is published.
 //! While it is *publishing*, insertions and replacements may be; each can be taken back, for nobody
@@ -24,12 +24,14 @@ use mneme_sync::{DeadSlot, Lane, Slot, UndoArea};
 
 use crate::access::notes_area;
 use crate::core::Core;
+use crate::counts::{self, Counts as Counted};
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry};
 use crate::index::{Lookup, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::segment::frame_byte;
+use crate::spaces::Space;
 
 /// The lane of intents for transactions.
 pub(super) const LANE: Lane = Lane::Txn;
@@ -67,7 +69,7 @@ pub(super) struct Counts {
 }
 
 const WRITE_WORDS: usize = 5;
-const COUNT_WORDS: usize = 3;
+const COUNT_WORDS: usize = 4;
 
 impl Counts {
     fn words(self) -> usize {
@@ -150,17 +152,27 @@ impl<'m> Notes<'m> {
         &self.words[first..first + COUNT_WORDS]
     }
 
-    pub fn set_count(&self, i: usize, database: u8, root: u64, count: i64) {
-        let words = [u64::from(database), root, count as u64];
+    pub fn set_count(&self, i: usize, space: Space, root: u64, counted: Counted) {
+        let words = [
+            u64::from(space.number()),
+            root,
+            counted.records as u64,
+            counted.expiring as u64,
+        ];
         for (word, value) in self.count_at(i).iter().zip(words) {
             word.store(value, Relaxed);
         }
     }
 
-    fn counters(&self) -> impl Iterator<Item = (usize, u64, i64)> {
+    fn counters(&self) -> impl Iterator<Item = (Space, u64, Counted)> {
         (0..self.counts.databases).map(|i| {
             let word = |k: usize| self.count_at(i)[k].load(Relaxed);
-            (word(0) as usize % DATABASES, word(1), word(2) as i64)
+            let space = Space::new((word(0) % DATABASES as u64) as u8);
+            let counted = Counted {
+                records: word(2) as i64,
+                expiring: word(3) as i64,
+            };
+            (space, word(1), counted)
         })
     }
 }
@@ -266,8 +278,8 @@ impl Core {
         }
         mneme_sys::fault!("txn.repair.settled");
         if phase == Phase::Committed as u64 {
-            for (database, root, count) in notes.counters() {
-                dead.set_count(database, root, count);
+            for (space, root, counted) in notes.counters() {
+                counts::set_of_the_dead(dead, space, root, counted);
             }
         }
         mneme_sys::fault!("txn.repair.counted");

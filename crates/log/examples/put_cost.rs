@@ -1,0 +1,83 @@
+//! How many instructions a put takes, with and without somebody who follows what is changed, and how many of its effects
+//! are lost to one who looks each ten milliseconds. To be run under `callgrind`:
+//! `valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/put_cost 100000 alone`
+//! (or `followed`); `put_cost 3000000 drained` says how many effects were lost beside a writer at full speed.
+
+#![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use mneme_log::{LogStore, Told, control_bytes};
+use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+
+const KEYS: u64 = 10_000;
+const CAPACITY: usize = 256 << 20;
+
+#[inline(never)]
+fn measured(store: &LogStore, from: u64, puts: u64) {
+    for i in from..from + puts {
+        store.put(&(i % KEYS).to_be_bytes(), &[7; 100]).unwrap();
+    }
+}
+
+/// A store, and another opening of it, as another process has it.
+fn two() -> (LogStore, LogStore) {
+    let control = control_bytes().next_multiple_of(2 << 20);
+    let [data, control] = [("data", CAPACITY), ("control", control)]
+        .map(|(name, len)| Region::memfd(name, len, len, PagePolicy::Small).unwrap());
+    let map = |region: &Region| {
+        let fd = region.duplicate_fd().unwrap().unwrap();
+        Region::map(fd, Access::ReadWrite, region.max(), PagePolicy::Small).unwrap()
+    };
+    let script = ScriptedLiveness::new();
+    let builder = LogStore::builder().maintainer(false);
+    let live = |pid| Arc::new(script.process(pid));
+    let one = (builder.clone())
+        .create_in(map(&data), map(&control), live(1))
+        .unwrap();
+    let other = builder.open_in(data, control, live(2)).unwrap();
+    (one, other)
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let puts = args.next().map_or(100_000, |n| n.parse().unwrap());
+    let how = args.next().unwrap_or_else(|| "alone".to_owned());
+    let (one, other) = two();
+    (0..KEYS).for_each(|i| one.put(&i.to_be_bytes(), &[7; 100]).unwrap());
+    if how == "alone" {
+        return measured(&one, 0, puts);
+    }
+    let mut effects = other.take_server_role().unwrap().follow();
+    if how == "followed" {
+        // As many as the ring has room for, again and again.
+        for some in 0..puts / 4_000 {
+            effects.drain(usize::MAX, |_| {}).unwrap();
+            measured(&one, some * 4_000, 4_000);
+        }
+        return;
+    }
+    let done = AtomicBool::new(false);
+    let (mut heard, mut lost) = (0u64, 0u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let began = Instant::now();
+            measured(&one, 0, puts);
+            let took = began.elapsed().as_nanos() as f64 / puts as f64;
+            println!("{took:.0} ns a put");
+            done.store(true, Relaxed);
+        });
+        while !done.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(10));
+            let count = |told: Told<'_>| match told {
+                Told::Lost => lost += 1,
+                Told::Effect(_) => heard += 1,
+            };
+            effects.drain(usize::MAX, count).unwrap();
+        }
+    });
+    println!("{puts} puts: {heard} effects heard, {lost} times told that some were lost");
+}

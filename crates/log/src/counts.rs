@@ -1,0 +1,255 @@
+//! How many records a database has, and how many of them are to expire: exact, and never counted twice.
+//!
+//! Each thread counts in its own slot, for the index that it changes, so that counting costs a store; a sum over all
+//! slots is the number. A change is announced by an intent with what the thread's counts will be afterwards: whoever
+//! repairs after a death sets them to that, once or twice.
+//!
+//! When they expire on the average is not counted but sampled by the sweep of [`crate::expiry`], which comes by every
+//! record, and kept in the index' root as a time of the clock: it ages by itself.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use mneme_sync::{DeadSlot, Slot};
+
+use crate::copied::Look;
+use crate::core::Core;
+use crate::error::{Corrupt, ReadError};
+use crate::index::root::Root;
+use crate::layout::DATABASES;
+use crate::spaces::Space;
+
+/// Samples that the mean time of expiry is taken over, at most.
+const SAMPLES: u64 = 4096;
+
+/// Counts of records, or by how much they change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    /// Records.
+    pub records: i64,
+    /// Of these, those with an expiry.
+    pub expiring: i64,
+}
+
+impl Counts {
+    /// By how much they change where one record takes another's place: of each, whether it has an expiry.
+    #[inline]
+    pub fn change(old: Option<bool>, new: Option<bool>) -> Counts {
+        let expiring = |record: Option<bool>| i64::from(record == Some(true));
+        Counts {
+            records: i64::from(new.is_some()) - i64::from(old.is_some()),
+            expiring: expiring(new) - expiring(old),
+        }
+    }
+
+    #[inline]
+    pub fn is_zero(self) -> bool {
+        (self.records | self.expiring) == 0
+    }
+
+    #[inline]
+    pub fn plus(self, by: Counts) -> Counts {
+        Counts {
+            records: self.records.wrapping_add(by.records),
+            expiring: self.expiring.wrapping_add(by.expiring),
+        }
+    }
+
+    /// For an intent: the low halves of both.
+    #[inline]
+    pub fn word(self) -> u64 {
+        u64::from(self.records as u32) | u64::from(self.expiring as u32) << 32
+    }
+
+    /// The counts that `word` was made of, if one operation has made the difference.
+    pub fn brought_to(self, word: u64) -> Counts {
+        let near =
+            |now: i64, low: u32| now.wrapping_add(i64::from(low.wrapping_sub(now as u32) as i32));
+        Counts {
+            records: near(self.records, word as u32),
+            expiring: near(self.expiring, (word >> 32) as u32),
+        }
+    }
+}
+
+/// A thread's counters for a space: of its records, and of those with an expiry.
+fn counters(space: Space) -> [usize; 2] {
+    [space.index(), DATABASES + space.index()]
+}
+
+/// What a thread has counted for the index `id`, by its counter for it.
+fn counted_for(id: u64, counter: Option<(u64, i64)>) -> i64 {
+    match counter {
+        Some((of, count)) if of == id => count,
+        _ => 0,
+    }
+}
+
+/// What the thread has counted for the index `id` of `space`.
+#[inline]
+pub(crate) fn counted(slot: &Slot<'_>, space: Space, id: u64) -> Counts {
+    let [records, expiring] = counters(space);
+    Counts {
+        records: counted_for(id, slot.counted(records)),
+        expiring: counted_for(id, slot.counted(expiring)),
+    }
+}
+
+/// Counts a change of the index `id` of `space`.
+#[inline]
+pub(crate) fn count(slot: &Slot<'_>, space: Space, id: u64, change: Counts) {
+    let [records, expiring] = counters(space);
+    if change.records != 0 {
+        slot.count(records, id, change.records);
+    }
+    if change.expiring != 0 {
+        slot.count(expiring, id, change.expiring);
+    }
+}
+
+/// The counts of a dead thread are these.
+pub(crate) fn set_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, counts: Counts) {
+    let [records, expiring] = counters(space);
+    dead.set_count(records, id, counts.records);
+    dead.set_count(expiring, id, counts.expiring);
+}
+
+/// The counts of a dead thread are those of which its intent has the `word`.
+pub(crate) fn finish_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, word: u64) {
+    let [records, expiring] = counters(space);
+    let now = Counts {
+        records: counted_for(id, dead.counted(records)),
+        expiring: counted_for(id, dead.counted(expiring)),
+    };
+    set_of_the_dead(dead, space, id, now.brought_to(word));
+}
+
+/// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Keyspace {
+    /// Its records, those included that have expired and were not yet removed.
+    pub records: u64,
+    /// Of these, those with an expiry.
+    pub expiring: u64,
+    /// How long these live from now on, on the average. An estimate: the maintainer samples it when it looks for what
+    /// has expired. `None` until it has seen one, and where none has an expiry.
+    pub mean_ttl: Option<Duration>,
+}
+
+/// Times at which records expire, in wall-clock milliseconds.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Expiries {
+    sum: u128,
+    count: u64,
+}
+
+impl Expiries {
+    pub fn add(&mut self, ms: u64) {
+        self.sum += u128::from(ms);
+        self.count += 1;
+    }
+}
+
+impl Core {
+    /// Records of `database`, counted by everybody who added and removed them.
+    pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
+        self.look_copying(database, |_, space| {
+            Ok(Look::Seen(self.counted_in(space)?.0))
+        })
+    }
+
+    /// Records of `space`, and those of them that have an expiry.
+    pub(crate) fn records_of(&self, space: Space) -> Result<(u64, u64), ReadError> {
+        // The root is in a block that a sweep frees when nobody is pinned.
+        let _pin = self.participants.pin()?;
+        self.counted_in(space)
+    }
+
+    /// The same, under the caller's pin.
+    fn counted_in(&self, space: Space) -> Result<(u64, u64), ReadError> {
+        match self.root(space)? {
+            Some(root) => Ok(self.counted_under(root)?),
+            None => Ok((0, 0)),
+        }
+    }
+
+    fn counted_under(&self, root: Root) -> Result<(u64, u64), Corrupt> {
+        let id = self.root_id(root)?;
+        let [records, expiring] =
+            counters(root.space()).map(|i| self.participants.counters(i, id).max(0) as u64);
+        Ok((records, expiring))
+    }
+
+    /// What is to be said of a database.
+    pub(crate) fn keyspace(&self, database: u8) -> Result<Keyspace, ReadError> {
+        self.look_copying(database, |_, space| {
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(Keyspace::default()));
+            };
+            let (records, expiring) = self.counted_under(root)?;
+            let [at, samples] = self.mem.words::<2>(root.expiries())?;
+            let known = expiring != 0 && samples.load(Relaxed) != 0;
+            let left = at.load(Relaxed).saturating_sub(self.clock.wall_ms());
+            Ok(Look::Seen(Keyspace {
+                records,
+                expiring,
+                mean_ttl: known.then_some(Duration::from_millis(left)),
+            }))
+        })
+    }
+
+    /// Takes into the mean when records expire that a sweep has seen. The caller is pinned.
+    ///
+    /// Two sweeps at once may lose what one of them has seen.
+    pub(crate) fn note_expiries(&self, root: Root, seen: Expiries) -> Result<(), Corrupt> {
+        if seen.count == 0 {
+            return Ok(());
+        }
+        let [at, samples] = self.mem.words::<2>(root.expiries())?;
+        // As many as there are: whatever a sweep saw the last time round is forgotten in the next.
+        let most = self
+            .counted_under(root)?
+            .1
+            .clamp(1, SAMPLES)
+            .max(seen.count);
+        let now = samples.load(Relaxed).min(most - seen.count) + seen.count;
+        let (old, of) = (i128::from(at.load(Relaxed)), i128::from(seen.count));
+        let mean = old + (seen.sum as i128 - old * of) / i128::from(now);
+        // Relaxed: an estimate, and a time that goes with another number of samples is as good.
+        at.store(u64::try_from(mean).unwrap_or(u64::MAX), Relaxed);
+        samples.store(now, Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    #[test]
+    fn counts_are_brought_to_what_an_intent_says_from_before_and_after() {
+        for records in [
+            0,
+            1,
+            -1,
+            1 << 31,
+            (1 << 32) - 1,
+            -(1 << 32),
+            i64::MAX,
+            i64::MIN,
+        ] {
+            for expiring in [0, -1, 1 << 32, i64::MAX] {
+                let before = Counts { records, expiring };
+                for old in [None, Some(false), Some(true)] {
+                    for new in [None, Some(false), Some(true)] {
+                        let after = before.plus(Counts::change(old, new));
+                        for now in [before, after] {
+                            assert_eq!(now.brought_to(after.word()), after);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
