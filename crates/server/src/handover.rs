@@ -38,7 +38,7 @@ use mneme_sys::descriptors;
 
 use crate::listen::Listener;
 use crate::server::Stopper;
-use crate::settings::{Key, Settings};
+use crate::settings::Settings;
 
 /// The socket's name in the segment's directory.
 const SOCKET: &str = "server.sock";
@@ -134,13 +134,10 @@ impl Listeners {
         self.0.is_empty()
     }
 
-    /// The same after the server has ended, which removes the files of its unix sockets: they are made anew.
-    fn restored(self) -> io::Result<Self> {
+    /// The same after the server has ended, which removes the files of its unix sockets: they are made anew, as `settings` say.
+    fn restored(self, settings: &Settings) -> io::Result<Self> {
         let restored = self.0.into_iter().map(|listener| match listener {
-            Listener::Unix(_, path) if !path.try_exists()? => {
-                let backlog = Settings::default().number(Key::Backlog) as i32;
-                Listener::unix(&path, backlog)
-            }
+            Listener::Unix(_, path) if !path.try_exists()? => Listener::unix(&path, settings),
             present => Ok(present),
         });
         Ok(Self(restored.collect::<io::Result<_>>()?))
@@ -265,15 +262,19 @@ impl Handover {
     /// serves and says so by [`Taken::serving`]; if it does not, the server goes on.
     ///
     /// `None`: the server has ended the connection, and most likely itself, told to by a signal. The sockets serve all
-    /// the same, and whether the segment is free shows when it is opened.
+    /// the same (files of unix sockets are made anew, as `settings` say), and whether the segment is free shows when it
+    /// is opened.
     ///
     /// # Errors
     /// It does not let go: it goes on.
-    pub fn take(mut self) -> Result<(Listeners, Option<Taken>), HandoverError> {
+    pub fn take(
+        mut self,
+        settings: &Settings,
+    ) -> Result<(Listeners, Option<Taken>), HandoverError> {
         let asked = self.talk.say(TAKE).map_err(HandoverError::from);
         match asked.and_then(|()| self.talk.expect(YOURS)) {
             Ok(()) => Ok((self.listeners, Some(Taken(self.talk)))),
-            Err(gone) if gone.is_gone() => Ok((self.listeners.restored()?, None)),
+            Err(gone) if gone.is_gone() => Ok((self.listeners.restored(settings)?, None)),
             Err(error) => Err(error),
         }
     }

@@ -6,9 +6,11 @@
 //! connections), strands the connections queued for a thread that is busy, and lets a second server take the same
 //! port without a word.
 
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::settings::{Key, Settings};
 
 /// A listening socket.
 #[derive(Debug)]
@@ -59,8 +63,8 @@ impl Listener {
     }
 
     /// Listens on a unix socket. One that a dead server has left behind is replaced; one that answers, or a file of
-    /// another kind, is not.
-    pub fn unix(path: &Path, backlog: i32) -> io::Result<Self> {
+    /// another kind, is not. Its file permits what `unixsocketperm` says before anybody can connect.
+    pub fn unix(path: &Path, settings: &Settings) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         let address = SockAddr::unix(path)?;
@@ -73,7 +77,11 @@ impl Listener {
             }
             bound => bound?,
         }
-        socket.listen(backlog)?;
+        if settings.is(Key::UnixSocketPermissions) {
+            let mode = settings.number(Key::UnixSocketPermissions) as u32;
+            std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        }
+        socket.listen(settings.number(Key::Backlog) as i32)?;
         Ok(Listener::Unix(
             UnixListener::from_std(OwnedFd::from(socket).into()),
             path.to_owned(),

@@ -386,7 +386,7 @@ fn listen(settings: &Settings) -> Result<(Vec<Listener>, Vec<SocketAddr>), Start
             path: path.clone(),
             source,
         };
-        listeners.push(Listener::unix(path, backlog).map_err(unix)?);
+        listeners.push(Listener::unix(path, settings).map_err(unix)?);
     }
     if listeners.is_empty() {
         return Err(StartError::NothingToListenOn);

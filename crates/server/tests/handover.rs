@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use common::{server, start};
+use mneme_server::settings::Settings;
 use mneme_server::{Ended, Handover, HandoverSocket, Running};
 
 /// A directory as a segment's, gone with the test.
@@ -59,7 +60,7 @@ fn who_connects_and_says_nothing_does_not_keep_the_successor_out() {
         let mut request = socket.into_request().unwrap();
         request.grant().unwrap();
     });
-    let (listeners, taken) = successor.take().unwrap();
+    let (listeners, taken) = successor.take(&Settings::default()).unwrap();
     let next = server().listeners(listeners).start().unwrap();
     taken.unwrap().serving().unwrap();
     old.join().unwrap();
@@ -94,7 +95,7 @@ fn a_successor_serves_though_the_server_is_told_to_end_before_it_lets_go() {
     running.shutdown();
     assert!(matches!(running.join().unwrap(), Ended::Stopped));
     drop(socket);
-    let (listeners, old) = successor.take().unwrap();
+    let (listeners, old) = successor.take(&Settings::default()).unwrap();
     assert!(old.is_none());
     let next = server().listeners(listeners).start().unwrap();
     assert_eq!(next.addresses(), [address]);

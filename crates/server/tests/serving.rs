@@ -9,9 +9,11 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use common::{Client, Reply, encode, server, start};
+use mneme_server::settings::Key;
 use mneme_server::{Server, StartError};
 
 #[test]
@@ -383,6 +385,13 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let (running, _) = start(server().unix_socket(&path));
     ping();
+    drop(running);
+
+    let closed = server().unix_socket(&path);
+    let closed = closed.set(Key::UnixSocketPermissions, "600").unwrap();
+    let (running, _) = start(closed);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     drop(running);
 
     std::fs::write(&path, "not a socket").unwrap();

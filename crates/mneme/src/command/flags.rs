@@ -132,6 +132,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Text => "TEXT",
         Kind::Secret => "PASSWORD",
         Kind::Addresses => "ADDRESS",
+        Kind::Permissions => "MODE",
         Kind::OutputLimit => "LIMITS",
     }
 }

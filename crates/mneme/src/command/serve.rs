@@ -111,7 +111,9 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
     }
     let unix_socket = settings.unix_socket();
     let asked_policy = settings.is_given(Key::UpdatePolicy).then_some(policy);
-    let mut server = Server::builder().settings(settings).max_clients(clients);
+    let mut server = Server::builder()
+        .settings(settings.clone())
+        .max_clients(clients);
     let withdrawal = Withdrawal::default();
     let registry = place.as_ref().map(|(registry, _)| registry.clone());
     if let Some((registry, capacity)) = place {
@@ -127,7 +129,7 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
     // Before the server's threads exist, so that a signal of the first moment is not lost.
     let stopping = Stopping::on_signal(withdrawal).map_err(Error::Signals)?;
     let inherited = match &registry {
-        Some(registry) if take_over => successor::take_over(registry, &name)?,
+        Some(registry) if take_over => successor::take_over(registry, &name, &settings)?,
         _ => None,
     };
     let service = Service {

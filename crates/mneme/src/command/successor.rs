@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use mneme::SharedStore;
+use mneme::server::settings::Settings;
 use mneme::server::{
     Ended, Handover, HandoverError, HandoverSocket, Listeners, Request, Running, Server,
     StartError, Stopper, Taken,
@@ -106,7 +107,11 @@ fn handed_over() -> Result<(), Error> {
 }
 
 /// Has the server of the segment let go of it, or finds that it has ended meanwhile; `None` if nobody serves it.
-pub fn take_over(registry: &Registry, name: &str) -> Result<Option<Inheritance>, Error> {
+pub fn take_over(
+    registry: &Registry,
+    name: &str,
+    settings: &Settings,
+) -> Result<Option<Inheritance>, Error> {
     let Ok(segment) = Segment::open(registry, name) else {
         tracing::info!("there is no segment of that name yet, and nobody to take over from");
         return Ok(None);
@@ -122,7 +127,7 @@ pub fn take_over(registry: &Registry, name: &str) -> Result<Option<Inheritance>,
     // What cannot be opened is left to the server that can.
     drop(SharedStore::attach(registry, name)?);
     tracing::info!(pid = asked.server(), "taking over");
-    let (listeners, old) = asked.take()?;
+    let (listeners, old) = asked.take(settings)?;
     if old.is_none() {
         tracing::info!("the server has ended before it handed over");
     }

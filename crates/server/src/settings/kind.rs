@@ -29,6 +29,8 @@ pub enum Kind {
     Text,
     /// Any text, which is not shown unless it is asked for by its name.
     Secret,
+    /// What a file permits, octal, as `chmod` takes it; 0 leaves it to the process' umask.
+    Permissions,
     /// IP addresses, `localhost` or `*`, separated by spaces or commas.
     Addresses,
     /// Redis' `class hard soft seconds`, of the class `normal`.
@@ -62,6 +64,9 @@ pub enum Refused {
     /// None of the words.
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
     NotAWord(&'static [&'static str]),
+    /// Not what a file may permit.
+    #[error("argument must be octal, between 0 and 777 inclusive")]
+    NotPermissions,
     /// Not an address.
     #[error("'{0}' is not an address: give an IP address, `localhost`, or `*` for all")]
     NotAnAddress(String),
@@ -105,6 +110,10 @@ impl Kind {
                 .position(|word| word.eq_ignore_ascii_case(text))
                 .ok_or(Refused::NotAWord(words))? as i64,
             Kind::Text | Kind::Secret => return Ok(Value::text(text.to_owned())),
+            Kind::Permissions => i64::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| (0..=0o777).contains(mode))
+                .ok_or(Refused::NotPermissions)?,
             Kind::Addresses => {
                 let words: Vec<_> = words(text).collect();
                 for word in &words {
@@ -140,6 +149,7 @@ impl Value {
         match kind {
             Kind::Flag => ["no", "yes"][usize::from(self.number != 0)].to_owned(),
             Kind::Number { .. } | Kind::Size { .. } => self.number.to_string(),
+            Kind::Permissions => format!("{:o}", self.number),
             Kind::Word(words) => usize::try_from(self.number)
                 .ok()
                 .and_then(|place| words.get(place))
@@ -177,6 +187,7 @@ impl fmt::Display for Kind {
             Kind::Word([only]) => write!(f, "{only} only"),
             Kind::Word(words) => f.write_str(&words.join(", ")),
             Kind::Text | Kind::Secret => f.write_str("a text"),
+            Kind::Permissions => f.write_str("octal, from 0 to 777"),
             Kind::Addresses => f.write_str("addresses"),
             Kind::OutputLimit => f.write_str("normal, a size, 0, 0"),
         }
@@ -279,6 +290,18 @@ mod tests {
         }
         for nonsense in ["", "gb", "-1", "1.5gb", "4 elephants", "99999999999gb"] {
             assert!(parse_size(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn permissions_are_octal() {
+        let parse = |text| Kind::Permissions.parse(text);
+        for (text, mode) in [("0", 0), ("700", 0o700), ("0660", 0o660)] {
+            assert_eq!(parse(text), Ok(Value::number(mode)), "{text}");
+        }
+        assert_eq!(Value::number(0o660).show(Kind::Permissions), "660");
+        for nonsense in ["", "8", "-1", "1000", "rw", "0o7"] {
+            assert_eq!(parse(nonsense), Err(Refused::NotPermissions), "{nonsense}");
         }
     }
 

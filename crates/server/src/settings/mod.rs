@@ -159,6 +159,9 @@ settings! {
     Timeout: "timeout", SECONDS, "0", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket", Kind::Text, "", AtStart;
+    /// Who may connect to the unix socket, as `chmod` takes it: 700 is this user alone, 770 the group too. 0 leaves it to
+    /// the process' umask.
+    UnixSocketPermissions: "unixsocketperm", Kind::Permissions, "0", AtStart;
     /// How records are updated; fixed when a segment is made. `in-place` suits a store that is nearly full of values that
     /// often change.
     UpdatePolicy: "update-policy", Kind::Word(&["append", "in-place"]), "append", AtStart;
