@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::descriptors;
 use crate::eviction;
 use crate::settings::{Changes, Key, Refused, Setting, Value};
 use crate::shared::Shared;
@@ -35,6 +36,10 @@ pub(crate) enum Reason {
     Twice,
     #[error(transparent)]
     Value(#[from] Refused),
+    #[error(
+        "The operating system is not able to handle the specified number of clients, try with {0}"
+    )]
+    Descriptors(usize),
     #[error("a store does not shrink: it has {has} bytes, and may grow to {most}")]
     Shrinks { has: u64, most: u64 },
     #[error(transparent)]
@@ -102,6 +107,13 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
         name: key.setting().name.to_owned(),
         reason,
     };
+    if let Some(change) = is_asked(Key::MaxClients) {
+        let wanted = usize::try_from(change.value.number).unwrap_or(usize::MAX);
+        let possible = descriptors::clients(wanted, server.threads.len());
+        if possible < wanted {
+            return Err(refused(change.key, Reason::Descriptors(possible)));
+        }
+    }
     if let Some(change) = is_asked(Key::MaxMemoryPolicy) {
         let evict = eviction::policy(change.value.number);
         let set = server.store.set_eviction(evict);

@@ -27,6 +27,7 @@ mod commands;
 mod configure;
 mod connection;
 mod counters;
+mod descriptors;
 mod effects;
 mod event_loop;
 mod eviction;

@@ -10,6 +10,7 @@ use mio::{Poll, Waker};
 use mneme_sys::{Clock, SysfsTopology, SystemClock, Topology};
 
 use crate::backing::{Backing, Origin, Wanted};
+use crate::descriptors;
 use crate::event_loop::{EventLoop, WAKER};
 use crate::eviction;
 use crate::handover::Listeners;
@@ -170,7 +171,8 @@ impl Server {
         self.with(Key::Databases, number(databases))
     }
 
-    /// Connections beyond which further ones are refused.
+    /// Connections beyond which further ones are refused. The start raises the process' limit on open files for them; they
+    /// are fewer where it cannot be raised so far.
     pub fn max_clients(self, clients: usize) -> Self {
         self.with(Key::MaxClients, number(clients))
     }
@@ -254,6 +256,7 @@ impl Server {
         if !(1..=DATABASES).contains(&databases) {
             return Err(StartError::Databases(databases));
         }
+        allow_clients(&settings, threads);
         let refused = |what| move |source| StartError::System { what, source };
         let (listeners, addresses) = match listeners {
             None => listen(&settings)?,
@@ -343,6 +346,20 @@ impl Server {
 
 fn number(count: usize) -> Value {
     Value::number(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// Raises the limit on open files for as many clients as are wanted, and lowers their number where it stays too low.
+fn allow_clients(settings: &Settings, threads: usize) {
+    let wanted = settings.count(Key::MaxClients);
+    let possible = descriptors::clients(wanted, threads);
+    if possible < wanted {
+        tracing::warn!(
+            maxclients = possible,
+            wanted,
+            "fewer clients than wanted: the hard limit on open files (ulimit -Hn) is too low"
+        );
+        settings.put(Key::MaxClients, number(possible));
+    }
 }
 
 fn open(settings: &Settings) -> Result<LogStore, StartError> {

@@ -14,6 +14,7 @@ use crate::backing::Backing;
 use crate::client::{Clients, Entry};
 use crate::counters::{Counters, Totals};
 use crate::effects::Heard;
+use crate::event_loop::Failures;
 use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub latency: Latency,
     /// How fast it has been lately.
     pub rate: Rate,
+    /// Connections that could not be accepted.
+    pub accept_failures: Failures,
     /// The I/O threads, as the others see them.
     pub threads: Vec<ThreadSide>,
     /// Where it listens.
@@ -147,6 +150,7 @@ impl Shared {
             latency: Latency::default(),
             rate: Rate::default(),
             pauses: Pauses::default(),
+            accept_failures: Failures::default(),
             turns: Turns::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             addresses,

@@ -170,3 +170,25 @@ fn a_password_set_at_run_time_is_asked_of_newcomers() {
     );
     assert_eq!(Client::connect(address).line("GET a"), Reply::Null);
 }
+
+#[test]
+fn more_clients_than_the_system_has_descriptors_for_are_refused_as_in_redis() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let before = value(&mut client, "maxclients");
+    let set = "CONFIG SET maxmemory-policy allkeys-lru maxclients 4000000000";
+    let Reply::Error(refused) = client.line(set) else {
+        panic!("nobody has so many descriptors");
+    };
+    let (words, possible) = refused.rsplit_once(' ').unwrap();
+    assert_eq!(
+        words,
+        "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to handle \
+         the specified number of clients, try with"
+    );
+    assert_eq!(value(&mut client, "maxclients"), before);
+    assert_eq!(value(&mut client, "maxmemory-policy"), "noeviction");
+    let set = format!("CONFIG SET maxclients {possible}");
+    assert_eq!(client.line(&set), Reply::ok());
+    assert_eq!(value(&mut client, "maxclients"), possible);
+}

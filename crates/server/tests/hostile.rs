@@ -9,6 +9,7 @@ mod common;
 
 use std::io::Write;
 use std::net::{IpAddr, Shutdown, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Client, Reply, encode, info, server, start};
 
@@ -152,6 +153,52 @@ fn too_many_clients_are_told_so() {
         Client::connect(address).line("PING"),
         Reply::Simple("PONG".into())
     );
+}
+
+#[test]
+fn twenty_thousand_attempts_are_refused_and_those_who_are_in_lose_nothing() {
+    const CLIENTS: usize = 200;
+    const CALLERS: usize = 4;
+    const EACH: usize = 5_000;
+    // Together they are fewer than the queue of connections that wait.
+    const AT_ONCE: usize = 100;
+    let (_running, address) = start(server().max_clients(CLIENTS));
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
+    }
+    let left = AtomicUsize::new(CALLERS);
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                for _ in 0..EACH / AT_ONCE {
+                    let crowd: Vec<_> = (0..AT_ONCE).map(|_| Client::connect(address)).collect();
+                    for mut refused in crowd {
+                        let told = refused.rest();
+                        assert_eq!(told, b"-ERR max number of clients reached\r\n");
+                    }
+                }
+                left.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        let mut rounds = 0;
+        while left.load(Ordering::SeqCst) > 0 || rounds == 0 {
+            rounds += 1;
+            let value = rounds.to_string();
+            for (index, client) in clients.iter_mut().enumerate() {
+                let key = index.to_string();
+                client.send(&[encode(&["SET", &key, &value]), encode(&["GET", &key])].concat());
+            }
+            for client in &mut clients {
+                assert_eq!(client.reply(), Reply::ok());
+                assert_eq!(client.reply(), Reply::bulk(&value));
+            }
+        }
+    });
+    let attempts = (CALLERS * EACH) as u64;
+    assert_eq!(info(&mut clients[0], "rejected_connections"), attempts);
+    assert_eq!(info(&mut clients[0], "connected_clients"), CLIENTS as u64);
+    assert_eq!(clients[0].line("DBSIZE"), Reply::Integer(CLIENTS as i64));
 }
 
 /// An address of this machine that is not loopback. Connecting a UDP socket sends nothing.

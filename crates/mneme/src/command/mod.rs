@@ -4,7 +4,6 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod banner;
-mod descriptors;
 mod doctor;
 mod flags;
 mod log;

@@ -9,7 +9,6 @@ use mneme_shared::Withdrawal;
 use mneme_space::{Backing, OpenError, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 
-use super::descriptors;
 use super::flags::Flags;
 use super::output;
 use super::registry::Place;
@@ -90,7 +89,6 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
         0 => SysfsTopology::detect().cpus(),
         threads => threads,
     };
-    let clients = descriptors::clients(settings.count(Key::MaxClients), threads);
     let asked = Some(settings.count(Key::MaxMemory) as u64).filter(|bytes| *bytes > 0);
     let memory = asked.unwrap_or_else(|| mneme_sys::total_memory() / 2);
     let name = settings.text(Key::Segment).to_string();
@@ -111,9 +109,7 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
     }
     let unix_socket = settings.unix_socket();
     let asked_policy = settings.is_given(Key::UpdatePolicy).then_some(policy);
-    let mut server = Server::builder()
-        .settings(settings.clone())
-        .max_clients(clients);
+    let mut server = Server::builder().settings(settings.clone());
     let withdrawal = Withdrawal::default();
     let registry = place.as_ref().map(|(registry, _)| registry.clone());
     if let Some((registry, capacity)) = place {

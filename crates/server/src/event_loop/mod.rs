@@ -4,6 +4,7 @@
 //! busy connection costs one read and one write a turn and nothing else; short replies are written when all that are
 //! ready have had their turns ([`answers`]).
 
+mod accepting;
 mod answers;
 mod tend;
 
@@ -24,11 +25,13 @@ use crate::listen::{Accepted, Listener};
 use crate::protection;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
+use accepting::Accepting;
+pub(crate) use accepting::Failures;
 
 /// Events fetched from the kernel at once.
 const EVENTS: usize = 256;
 
-/// How soon a paused connection, or an accept that failed, is looked at again.
+/// How soon a paused connection is looked at again.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// How long a stopping server waits for clients to read their last replies.
@@ -55,8 +58,8 @@ pub(crate) struct EventLoop {
     held: BTreeSet<usize>,
     /// When idle clients were last looked for.
     idle_sought_ms: u64,
-    /// Whether a listener could not accept, and will not tell again.
-    accept_again: bool,
+    /// Whether it may accept.
+    accepting: Accepting,
     scratch: Scratch,
 }
 
@@ -81,7 +84,7 @@ impl EventLoop {
             paused: Vec::new(),
             held: BTreeSet::new(),
             idle_sought_ms: 0,
-            accept_again: false,
+            accepting: Accepting::default(),
             scratch: Scratch::default(),
         })
     }
@@ -116,11 +119,11 @@ impl EventLoop {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             polled => polled?,
         }
-        let mut accept = std::mem::take(&mut self.accept_again);
+        let mut told = false;
         for event in events.iter() {
             match event.token() {
                 WAKER => {}
-                Token(token) if token > LISTENERS - self.listeners.len() => accept = true,
+                Token(token) if token > LISTENERS - self.listeners.len() => told = true,
                 Token(key) => {
                     let Some(connection) = self.connections.get_mut(key) else {
                         continue;
@@ -133,7 +136,7 @@ impl EventLoop {
                 }
             }
         }
-        if accept {
+        if self.accepting.is_due(told, || self.shared.now_ms()) {
             self.accept();
         }
         Ok(())
@@ -157,8 +160,9 @@ impl EventLoop {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if is_transient(&error) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection; trying again");
-                        self.accept_again = true;
+                        let now_ms = self.shared.now_ms();
+                        self.shared.accept_failures.note(&error, now_ms);
+                        self.accepting.failed(now_ms);
                         break;
                     }
                 }

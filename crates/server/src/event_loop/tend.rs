@@ -18,7 +18,7 @@ impl EventLoop {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
-        let retry = self.accept_again || !self.paused.is_empty() || !self.shared.is_settled();
+        let retry = self.accepting.waits() || !self.paused.is_empty() || !self.shared.is_settled();
         let pause = match self.held.is_empty() {
             true => None,
             false => Some(match self.shared.pauses.left(self.shared.now_ms()) {

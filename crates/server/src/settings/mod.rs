@@ -123,7 +123,8 @@ settings! {
     LatencyThreshold: "latency-monitor-threshold", Kind::Number { least: 0, most: i64::MAX }, "0", Live;
     /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO latencystats.
     LatencyTracking: "latency-tracking", Kind::Flag, "yes", Live;
-    /// Connections beyond which further ones are refused.
+    /// Connections beyond which further ones are refused. Lowered at the start, and not to be set higher, where the limit on
+    /// open files cannot be raised so far.
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
     /// Memory for the data and everything about it. 0 is half of what the machine, or the control group, has; at run time,
     /// what there is. A store grows while it is used, as far as it was made for; it never shrinks.

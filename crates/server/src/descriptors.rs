@@ -1,0 +1,39 @@
+//! How many clients the limit on open files allows, once it is raised as far as the system lets us: as in Redis, whose
+//! `maxclients` is lowered where the limit is, and cannot be set beyond it.
+
+/// Descriptors that are not clients': standard streams, listeners, the store's own, those of a successor's questions.
+const RESERVED: usize = 32;
+
+/// Descriptors of one I/O thread: its event queue, what wakes it, its share of the listeners.
+const PER_THREAD: usize = 8;
+
+/// As many of the `wanted` clients as this process may have descriptors for, the limit on them raised for it.
+pub(crate) fn clients(wanted: usize, threads: usize) -> usize {
+    let others = RESERVED + PER_THREAD * threads;
+    let needed = wanted.saturating_add(others);
+    match mneme_sys::allow_open_files(needed as u64) {
+        Ok(open_files) => wanted.min(possible(open_files, others)),
+        // Nothing is known of a limit.
+        Err(_) => wanted,
+    }
+}
+
+/// Clients that the limit leaves room for; one at least.
+fn possible(open_files: u64, others: usize) -> usize {
+    usize::try_from(open_files)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(others)
+        .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_get_what_others_leave() {
+        assert_eq!(possible(1024, 48), 976);
+        assert_eq!(possible(20, 48), 1);
+        assert_eq!(possible(u64::MAX, 48), usize::MAX - 48);
+    }
+}
