@@ -30,9 +30,9 @@ use crate::effects::Kind;
 use crate::error::{ReadError, WriteError};
 use crate::layout::{DATABASES, LogHeader};
 
-/// How long a swap waits for those who are using the two databases. Half of what these wait for the
-/// swap, so that one that gives up fails nobody else.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a swap waits at most for those who are using the two databases. Half of what these wait for
+/// the swap, so that one that gives up fails nobody else.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Set in a database's byte while it is being swapped.
 const MARK: u8 = 1 << 7;
@@ -351,8 +351,13 @@ impl Core {
         Ok(())
     }
 
-    /// Exchanges two databases.
-    pub(crate) fn swap_databases(&self, a: u8, b: u8) -> Result<(), WriteError> {
+    /// Exchanges two databases, if nobody keeps it from it for longer than `patience`.
+    pub(crate) fn swap_databases(
+        &self,
+        a: u8,
+        b: u8,
+        patience: Duration,
+    ) -> Result<(), WriteError> {
         let slot = self.writer()?;
         if a == b {
             return Ok(());
@@ -363,7 +368,9 @@ impl Core {
         let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
         let table = self.table();
         let swap = table.mark([a, b]);
-        if let Err(error) = self.await_users(&slot, self.participants.advance()) {
+        if let Err(error) =
+            self.await_users(&slot, self.participants.advance(), patience.min(PATIENCE))
+        {
             table.undo(swap);
             return Err(error);
         }
@@ -379,10 +386,15 @@ impl Core {
 
     /// Waits until all pins from before `epoch` are gone; those of the dead are reaped, and of readers
     /// that only copy they are taken away half-way.
-    fn await_users(&self, slot: &Slot<'_>, epoch: Epoch) -> Result<(), WriteError> {
+    fn await_users(
+        &self,
+        slot: &Slot<'_>,
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<(), WriteError> {
         let mut revoked = false;
         loop {
-            match self.participants.wait_quiescent(epoch, PATIENCE / 2) {
+            match self.participants.wait_quiescent(epoch, patience / 2) {
                 Ok(()) => return Ok(()),
                 Err(stalled) if stalled.what == Holding::Pin && !revoked => {
                     self.participants.revoke(epoch);

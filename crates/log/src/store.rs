@@ -1,6 +1,7 @@
 //! [`LogStore`] and how one is opened.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
 use mneme_sync::{ControlOptions, Participants};
@@ -694,8 +695,22 @@ impl LogStore {
     /// ([`WriteError::Stalled`] names whom it waited for; the calling thread, if that keeps a value
     /// itself). Who waits for a swap waits a second at most.
     pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
+        self.swap_databases_within(a, b, crate::spaces::PATIENCE)
+    }
+
+    /// As [`swap_databases`](Self::swap_databases), but waits for those who use the store no longer than `patience`, or
+    /// half a second: nor does anybody wait for it longer than that, so that it may be tried again and again.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn swap_databases_within(
+        &self,
+        a: usize,
+        b: usize,
+        patience: Duration,
+    ) -> Result<(), WriteError> {
         let [a, b] = [self.database(a)?, self.database(b)?];
-        self.core.swap_databases(a.number, b.number)
+        self.core.swap_databases(a.number, b.number, patience)
     }
 
     /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.

@@ -3,11 +3,12 @@
 //! All values are read before the first is set; then what must happen for them to hold is done, one after the other, and
 //! undone in the reverse order where a later one fails.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
 use crate::descriptors;
 use crate::eviction;
-use crate::settings::{Changes, Key, Refused, Setting, Value};
+use crate::settings::{Changes, Key, Kind, Refused, Setting, Value};
 use crate::shared::Shared;
 use mneme_log::{GrowError, WriteError};
 
@@ -80,7 +81,13 @@ impl Change {
             return Err(refused);
         }
         let read = |(setting, (_, value)): (&Setting, (_, &[u8]))| {
-            let value = setting.kind.parse(&String::from_utf8_lossy(value));
+            let text = String::from_utf8_lossy(value);
+            // A text that was mended would be another: a password that nobody can give.
+            let is_text = matches!(setting.kind, Kind::Text | Kind::Secret);
+            let value = match text {
+                Cow::Owned(_) if is_text => Err(Refused::NotUtf8),
+                text => setting.kind.parse(&text),
+            };
             value
                 .map(|value| Change {
                     key: setting.key,
@@ -134,6 +141,8 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     server
         .slowlog
         .trim(server.settings.count(Key::SlowlogLength));
+    // Threads that sleep have not heard of it: a client that says nothing is to be cut off all the same.
+    server.wake_all();
     Ok(())
 }
 

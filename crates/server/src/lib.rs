@@ -39,6 +39,7 @@ mod listen;
 mod long_double;
 mod pause;
 mod protection;
+mod purge;
 mod queue;
 pub mod resp;
 mod server;

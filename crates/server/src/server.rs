@@ -340,8 +340,26 @@ impl Server {
                 .map_err(refused("a thread"))?;
             running.threads.push(thread);
         }
+        running
+            .threads
+            .push(purger(&running).map_err(refused("a thread"))?);
         Ok(running)
     }
+}
+
+/// Starts the thread that compacts when a client asks for it.
+fn purger(running: &Running) -> io::Result<JoinHandle<io::Result<()>>> {
+    let (shared, stopper) = (Arc::clone(&running.shared), running.stopper());
+    let thread = std::thread::Builder::new().name("mneme-purge".to_owned());
+    thread.spawn(move || {
+        let _others = StopAll(stopper);
+        shared.purge.serve(|| {
+            if let Err(error) = shared.store.compact() {
+                tracing::warn!(%error, "a compaction that a client asked for has ended early");
+            }
+        });
+        Ok(())
+    })
 }
 
 fn number(count: usize) -> Value {

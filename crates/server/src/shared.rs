@@ -19,6 +19,7 @@ use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
 use crate::pause::Pauses;
+use crate::purge::Purge;
 use crate::settings::{Key, Settings};
 use crate::statistics::{Latency, Rate, Slowlog, Statistics};
 use crate::turns::Turns;
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub settings: Settings,
     pub clients: Clients,
     pub pauses: Pauses,
+    /// Compaction that clients ask for.
+    pub purge: Purge,
     pub turns: Turns,
     /// Commands that took long.
     pub slowlog: Slowlog,
@@ -150,6 +153,7 @@ impl Shared {
             latency: Latency::default(),
             rate: Rate::default(),
             pauses: Pauses::default(),
+            purge: Purge::default(),
             accept_failures: Failures::default(),
             turns: Turns::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
@@ -350,6 +354,7 @@ impl Shared {
         self.declare_settled();
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
+        self.purge.end();
         self.wake_all();
     }
 

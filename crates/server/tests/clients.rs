@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -493,4 +494,124 @@ fn replies_that_nobody_wants_are_left_out_however_long_they_are() {
     client.send(b"CLIENT REPLY ON\r\nPING\r\n");
     assert_eq!(client.reply(), Reply::ok());
     assert_eq!(client.reply(), Reply::Simple("PONG".into()));
+}
+
+/// Whoever says nothing is looked for by its own thread, which sleeps.
+#[test]
+fn a_timeout_that_is_set_later_holds_for_those_who_are_there() {
+    let (_running, address) = start(server().threads(2));
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
+    }
+    let mut steady = clients.pop().unwrap();
+    assert_eq!(steady.line("CONFIG SET timeout 1"), Reply::ok());
+    // It is not silent itself.
+    let gone = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for client in &mut clients {
+                assert_eq!(client.try_reply(), None);
+            }
+            gone.store(true, Ordering::SeqCst);
+        });
+        while !gone.load(Ordering::SeqCst) {
+            assert_eq!(steady.line("PING"), Reply::Simple("PONG".into()));
+        }
+    });
+}
+
+#[test]
+fn clients_are_listed_as_asked_for_however_many() {
+    let (_running, address) = start(server());
+    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
+    let ids: Vec<_> = clients.iter_mut().map(id).collect();
+    let asked = [&ids[2], &ids[0], "999999", &ids[2], &ids[1]];
+    let listed = |client: &mut Client, asked: &[&str]| -> Vec<String> {
+        let lines = client.command(&[&["CLIENT", "LIST", "ID"], asked].concat());
+        lines.text().lines().map(|line| field(line, "id")).collect()
+    };
+    let expected = [&ids[2], &ids[0], &ids[2], &ids[1]].map(String::clone);
+    assert_eq!(listed(&mut clients[0], &asked), expected);
+    let many: Vec<&str> = asked
+        .iter()
+        .map(|id| &id[..])
+        .cycle()
+        .take(50_000)
+        .collect();
+    assert_eq!(listed(&mut clients[0], &many).len(), 40_000);
+    // What may not be sent is not built.
+    let limit = "CONFIG SET client-output-buffer-limit";
+    let limit = limit
+        .split(' ')
+        .chain(["normal 1mb 0 0"])
+        .collect::<Vec<_>>();
+    assert_eq!(clients[1].command(&limit), Reply::ok());
+    clients[0].send(&encode(&[&["CLIENT", "LIST", "ID"], &many[..]].concat()));
+    assert!(clients[0].rest().len() < 4 << 20);
+}
+
+#[test]
+fn passwords_are_bytes_that_can_be_given_again() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let set = |client: &mut Client, password: &[u8]| {
+        client.command(&[&b"CONFIG"[..], b"SET", b"requirepass", password])
+    };
+    // Mended, it would be a password that nobody can give.
+    let refused = set(&mut client, b"p\xffw");
+    assert_eq!(
+        refused,
+        Reply::Error(
+            "ERR CONFIG SET failed (possibly related to argument 'requirepass') - argument must be UTF-8 text".into()
+        )
+    );
+    assert_eq!(
+        Client::connect(address).line("PING"),
+        Reply::Simple("PONG".into())
+    );
+    let password = "pä\0ss\r\nwörd";
+    assert_eq!(set(&mut client, password.as_bytes()), Reply::ok());
+    let mut newcomer = Client::connect(address);
+    for wrong in [&b"p\xffw"[..], b"", b"p", "pä\0ss\r\nwörD".as_bytes()] {
+        let refused = newcomer.command(&[b"AUTH", wrong]).text();
+        assert!(refused.starts_with("WRONGPASS "), "{refused}");
+    }
+    assert_eq!(
+        newcomer.command(&["AUTH", "default", password]),
+        Reply::ok()
+    );
+    assert_eq!(newcomer.line("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn a_limit_that_is_set_later_cuts_off_those_who_are_there() {
+    let (_running, address) = start(server());
+    let mut greedy = Client::connect(address);
+    greedy.command(&["SET", "key", &"x".repeat(1 << 20)]);
+    let mut other = Client::connect(address);
+    let limit = [
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "normal 8mb 0 0",
+    ];
+    assert_eq!(other.command(&limit), Reply::ok());
+    greedy.send(&encode(&[vec!["MGET"], vec!["key"; 100]].concat()));
+    assert!(greedy.rest().len() < 64 << 20);
+    // As does one command that is too long, whole or not.
+    assert_eq!(
+        other.line("CONFIG SET client-query-buffer-limit 1mb"),
+        Reply::ok()
+    );
+    let mut lengthy = Client::connect(address);
+    let mut sender = lengthy.stream.get_ref().try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let started = sender.write_all(b"*2\r\n$4\r\nECHO\r\n$4194304\r\n");
+        started.and_then(|()| sender.write_all(&vec![b'x'; 4 << 20]))
+    });
+    assert!(lengthy.rest().is_empty());
+    // It may have been told while it was still sending.
+    let _ = sending.join().unwrap();
+    assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
 }

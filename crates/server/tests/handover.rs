@@ -10,8 +10,10 @@ mod common;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use common::{server, start};
+use common::{Client, Reply, encode, info, server, start};
+use mneme_log::LogStore;
 use mneme_server::settings::Settings;
 use mneme_server::{Ended, Handover, HandoverSocket, Running};
 
@@ -107,4 +109,45 @@ fn a_successor_serves_though_the_server_is_told_to_end_before_it_lets_go() {
     by_file.write_all(b"PING\r\n").unwrap();
     by_file.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b"+PONG\r\n");
+}
+
+/// What the old server has not carried out is not done, and not answered: the connection ends.
+#[test]
+fn commands_that_the_old_server_has_not_carried_out_are_not_done_and_not_answered() {
+    let store = LogStore::builder()
+        .capacity(64 << 20)
+        .open_private()
+        .unwrap();
+    let store = Arc::new(store);
+    let (running, address) = start(server().store(Arc::clone(&store)));
+    let mut admin = Client::connect(address);
+    let mut done = Client::connect(address);
+    let mut received = Client::connect(address);
+    assert_eq!(done.line("SET done 1"), Reply::ok());
+    assert_eq!(admin.line("CLIENT PAUSE 1000000 WRITE"), Reply::ok());
+    received.send(&encode(&["SET", "received", "1"]).repeat(2));
+    while info(&mut admin, "blocked_clients") == 0 {
+        std::thread::yield_now();
+    }
+    // And what lies in the socket, behind what waits.
+    received.send(&encode(&["SET", "unread", "1"]));
+    running.stopper().retire();
+    let Ended::Retired(listeners) = running.join().unwrap() else {
+        panic!("it was stopped");
+    };
+    // In the queue of the sockets that go on listening, it is the successor's.
+    let mut waiting = Client::connect(address);
+    waiting.send(&encode(&["SET", "waiting", "1"]));
+    assert!(received.rest().is_empty());
+    assert!(done.rest().is_empty());
+    let next = server().store(store).listeners(listeners).start().unwrap();
+    assert_eq!(waiting.reply(), Reply::ok());
+    for (key, there) in [("done", 1), ("received", 0), ("unread", 0), ("waiting", 1)] {
+        assert_eq!(
+            waiting.line(&format!("EXISTS {key}")),
+            Reply::Integer(there),
+            "{key}"
+        );
+    }
+    drop(next);
 }

@@ -8,9 +8,11 @@
 mod common;
 
 use std::path::PathBuf;
+use std::process::{Child, Command};
 
-use common::{Client, Reply, server};
-use mneme_server::{Opening, Running};
+use common::{Client, Reply, encode, server};
+use mneme_log::Decision;
+use mneme_server::{Opening, Running, Server};
 use mneme_shared::{Access, Registry, SharedStore, StoreOptions};
 
 /// A registry of a test, gone with it.
@@ -27,12 +29,23 @@ impl Place {
     }
 
     fn serve(&self) -> Running {
+        self.serve_as(server())
+    }
+
+    fn serve_as(&self, server: Server) -> Running {
         let opening = Opening {
             options: options(),
             ..Opening::default()
         };
-        let server = server().segment(self.registry(), "beside", opening);
+        let server = server.segment(self.registry(), "beside", opening);
         server.start().unwrap()
+    }
+
+    /// As a program attaches that keeps values.
+    fn attach_lending(&self) -> SharedStore {
+        let options = options().maintainer(false).lending(true);
+        let attached = options.attach(&self.registry(), "beside", Access::ReadWrite);
+        attached.unwrap()
     }
 
     fn attach(&self) -> SharedStore {
@@ -128,4 +141,130 @@ fn what_was_missed_is_said_and_databases_are_counted() {
     let mut client = Client::connect(again.addresses()[0]);
     assert_eq!(counted(&mut client, KINDS), ([0, 0, 0], 0));
     assert_eq!(client.command(&["GET", "unheard"]), Reply::bulk("v"));
+}
+
+#[test]
+fn a_swap_that_waits_for_a_local_program_keeps_nobody_else_waiting() {
+    let place = Place::new("swap");
+    // One thread, so that whoever it kept waiting would be seen.
+    let running = place.serve_as(server().threads(1));
+    let address = running.addresses()[0];
+    let (mut swapper, mut other) = (Client::connect(address), Client::connect(address));
+    other.command(&["SET", "key", "value"]);
+    let local = place.attach_lending();
+    let kept = local.get(b"key").unwrap().unwrap();
+    swapper.send(&encode(&["SWAPDB", "0", "1"]));
+    let mut served = 0;
+    swapper.stream.get_ref().set_nonblocking(true).unwrap();
+    let mut byte = [0];
+    while swapper.stream.get_ref().peek(&mut byte).is_err() {
+        assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
+        served += 1;
+    }
+    assert!(served > 10, "{served} commands");
+    swapper.stream.get_ref().set_nonblocking(false).unwrap();
+    let Reply::Error(error) = swapper.reply() else {
+        panic!("a value was kept");
+    };
+    let pid = std::process::id().to_string();
+    assert!(error.starts_with("ERR ") && error.contains(&pid), "{error}");
+    // Pipelined behind another, which is not done twice; and let through in the end.
+    swapper.send(&[encode(&["INCR", "n"]), encode(&["SWAPDB", "0", "1"])].concat());
+    for _ in 0..10 {
+        assert_eq!(other.command(&["EXISTS", "key"]), Reply::Integer(1));
+    }
+    drop(kept);
+    assert_eq!(swapper.reply(), Reply::Integer(1));
+    assert_eq!(swapper.reply(), Reply::ok());
+    assert_eq!(swapper.command(&["EXISTS", "key", "n"]), Reply::Integer(0));
+    // Within a transaction it is tried once.
+    let kept = local.database(1).unwrap().get(b"key").unwrap().unwrap();
+    for line in [&["MULTI"][..], &["SWAPDB", "0", "1"], &["INCR", "n"]] {
+        swapper.command(line);
+    }
+    let replies = swapper.command(&["EXEC"]);
+    assert!(
+        matches!(replies.items(), [Reply::Error(_), Reply::Integer(1)]),
+        "{replies:?}"
+    );
+    drop(kept);
+}
+
+/// Names the registry for the process that the next test starts.
+const REGISTRY: &str = "MNEME_TEST_LOCAL_WRITER";
+
+/// The local program of the next test, when started by it: counts up what is under `n` until it is killed.
+#[test]
+fn counting_beside_the_server() {
+    let Some(root) = std::env::var_os(REGISTRY) else {
+        return;
+    };
+    let options = options().maintainer(false);
+    let registry = Registry::open(root).unwrap();
+    let store = options
+        .attach(&registry, "beside", Access::ReadWrite)
+        .unwrap();
+    loop {
+        let up = |old: Option<&[u8]>| {
+            let old = old.map_or(0, |old| std::str::from_utf8(old).unwrap().parse().unwrap());
+            Decision::Replace((old + 1_u64).to_string().into_bytes())
+        };
+        store.update(b"n", up).unwrap();
+        store.update(b"of the program", up).unwrap();
+    }
+}
+
+/// Killed with its test.
+struct Process(Child);
+
+impl Process {
+    fn counting(place: &Place) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "counting_beside_the_server"]);
+        Self(command.env(REGISTRY, &place.0).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn no_write_of_a_local_program_slips_between_watch_and_exec() {
+    const WANTED: u64 = 300;
+    let place = Place::new("watch");
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    let number = |client: &mut Client, key: &str| match client.command(&["GET", key]) {
+        Reply::Null => 0,
+        reply => reply.text().parse::<u64>().unwrap(),
+    };
+    let process = Process::counting(&place);
+    while number(&mut client, "of the program") == 0 {
+        std::thread::yield_now();
+    }
+    let (mut counted, mut failed) = (0, 0);
+    while counted < WANTED || failed == 0 {
+        client.command(&["WATCH", "n"]);
+        let next = (number(&mut client, "n") + 1).to_string();
+        client.command(&["MULTI"]);
+        client.command(&["SET", "n", &next]);
+        client.command(&["INCR", "of the client"]);
+        match client.command(&["EXEC"]) {
+            Reply::Null => failed += 1,
+            done => {
+                assert_eq!(done.items()[0], Reply::ok());
+                counted += 1;
+            }
+        }
+    }
+    drop(process);
+    let by_client = number(&mut client, "of the client");
+    assert_eq!(by_client, counted);
+    // It may have been killed between its two steps.
+    let missing = number(&mut client, "n") - by_client - number(&mut client, "of the program");
+    assert!(missing <= 1, "{missing} more than both have counted");
 }

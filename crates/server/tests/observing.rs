@@ -202,7 +202,25 @@ fn memory_is_told_as_the_store_counts_it() {
     for words in ["MEMORY DOCTOR", "MEMORY MALLOC-STATS"] {
         assert!(client.line(words).text().len() > 50, "{words}");
     }
+}
+
+#[test]
+fn a_purge_compacts_after_its_reply() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
+    for i in 0..20_000 {
+        client.command(&["SET", &format!("k{i}"), &"x".repeat(1_000)]);
+    }
+    for i in (0..20_000).filter(|i| i % 4 != 0) {
+        client.command(&["DEL", &format!("k{i}")]);
+    }
+    let moved = || running.store().stats().moved_bytes;
+    let before = moved();
     assert_eq!(client.line("MEMORY PURGE"), Reply::ok());
+    while moved() == before {
+        assert_eq!(client.line("EXISTS k0"), Reply::Integer(1));
+    }
+    assert_eq!(client.line("DBSIZE"), Reply::Integer(5_000));
 }
 
 #[test]

@@ -51,6 +51,14 @@ impl Clients {
         self.entries().values().map(Arc::clone).collect()
     }
 
+    /// Those with these numbers, in this order, as often as they are named.
+    pub fn named(&self, ids: &[u64]) -> Vec<Arc<Entry>> {
+        let entries = self.entries();
+        ids.iter()
+            .filter_map(|id| entries.get(id).map(Arc::clone))
+            .collect()
+    }
+
     fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

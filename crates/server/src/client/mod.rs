@@ -33,6 +33,10 @@ pub(crate) struct Client {
     pub active_ms: u64,
     /// Its next command waits for the end of this pause.
     pub held: Option<Pause>,
+    /// Since when its command is tried again and again: milliseconds.
+    pub retries_ms: Option<u64>,
+    /// Whether that goes on once others have had their turn.
+    pub yields: bool,
     /// Bytes of the arguments of the command that is carried out.
     pub arguments: usize,
     /// Which I/O thread serves it.
@@ -88,6 +92,8 @@ impl Client {
             last_command: "NULL",
             active_ms: entry.since_ms,
             held: None,
+            retries_ms: None,
+            yields: false,
             arguments: 0,
             thread,
             queue: None,

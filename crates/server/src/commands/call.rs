@@ -136,6 +136,10 @@ pub(crate) enum Failure {
     /// Of the store itself: damage, or somebody who stalls. Within a transaction it ends all of it.
     #[error("ERR {0}")]
     Store(String),
+    /// Somebody is in the way, and may not be in a moment: it is tried again for a while, if it is not part of a
+    /// transaction.
+    #[error("ERR {0}")]
+    NotYet(String),
     /// Any other; its code comes first.
     #[error("{0}")]
     Other(Cow<'static, str>),

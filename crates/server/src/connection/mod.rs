@@ -207,6 +207,9 @@ impl Connection {
                     After::Wait
                 });
             }
+            if std::mem::take(&mut self.client.yields) {
+                return Ok(After::Again);
+            }
             if self.is_held(shared) {
                 return Ok(After::Held);
             }
@@ -308,7 +311,7 @@ impl Connection {
                 break;
             }
             if executed < batch.len() {
-                if self.client.held.is_some() {
+                if self.client.held.is_some() || self.client.yields {
                     let rest = unexecuted(batch, executed, input, parsed.consumed);
                     self.input.filled = rest.len();
                     self.input.bytes = rest;

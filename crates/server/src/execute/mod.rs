@@ -17,6 +17,9 @@ use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
 use crate::turns::Turn;
 
+/// How long a command is tried again that somebody is in the way of.
+const RETRIES_MS: u64 = 500;
+
 /// Where and for whom commands are executed.
 pub(crate) struct Executor<'a> {
     server: &'a Shared,
@@ -136,10 +139,16 @@ impl<'a> Executor<'a> {
             Ok(command) => match self.call(command, args) {
                 Ok(Made::Queued) => None,
                 Ok(Made::Done) => {
+                    self.client.retries_ms = None;
                     self.note(command, args, 1, 0);
                     None
                 }
+                Err(Failure::NotYet(_)) if self.tries_again() => {
+                    self.out.truncate(position);
+                    return 0;
+                }
                 Err(failure) => {
+                    self.client.retries_ms = None;
                     self.note(command, args, 1, 1);
                     Some(failure)
                 }
@@ -176,6 +185,14 @@ impl<'a> Executor<'a> {
             self.client.held = Some(holds);
         }
         waits
+    }
+
+    /// Whether the command that could not be carried out yet is tried again when others have had their turn.
+    fn tries_again(&mut self) -> bool {
+        let now_ms = self.server.now_ms();
+        let since_ms = *self.client.retries_ms.get_or_insert(now_ms);
+        self.client.yields = now_ms.saturating_sub(since_ms) < RETRIES_MS;
+        self.client.yields
     }
 
     /// The command, or subcommand, if the call is well formed and the client may make it.

@@ -61,6 +61,9 @@ pub enum Refused {
     /// Too small or too large.
     #[error("argument must be between {0} and {1} inclusive")]
     OutOfRange(i64, i64),
+    /// A text of other bytes than UTF-8.
+    #[error("argument must be UTF-8 text")]
+    NotUtf8,
     /// None of the words.
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
     NotAWord(&'static [&'static str]),

@@ -52,11 +52,11 @@ static MALLOC_STATS: Command = Command {
 
 static PURGE: Command = Command {
     name: "memory|purge",
-    summary: "Compacts the store, and frees what that wins",
-    complexity: "O(N) where N is the number of bytes of records beside which others have died",
+    summary: "Has the store compacted, and freed what that wins: by a thread of its own, after the reply",
+    complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     run: |call| {
-        call.server.store.compact()?;
+        call.server.purge.ask();
         call.reply.ok();
         Ok(())
     },

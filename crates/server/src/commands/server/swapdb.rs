@@ -1,8 +1,17 @@
 //! `SWAPDB index1 index2`: two databases change places, at one instant for everybody.
+//!
+//! Whoever keeps a value of the store, a local program, is in its way. It waits for him in attempts, between which
+//! all go on, its thread's other clients too.
+
+use std::time::Duration;
 
 use crate::commands::prelude::*;
 use crate::resp::parse_i64;
 use crate::settings::Key;
+use mneme_log::WriteError;
+
+/// How long others may wait for one attempt.
+const ATTEMPT: Duration = Duration::from_millis(2);
 
 pub(super) static SWAPDB: Command = Command {
     name: "swapdb",
@@ -16,7 +25,7 @@ pub(super) static SWAPDB: Command = Command {
         Argument::new("index1", Kind::Integer),
         Argument::new("index2", Kind::Integer),
     ],
-    reach: Reach::Alone,
+    reach: Reach::Databases,
     run,
     ..Command::BLANK
 };
@@ -37,7 +46,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::NoSuchDatabase);
     };
     if a != b {
-        call.server.store.swap_databases(a, b)?;
+        let swapped = call.server.store.swap_databases_within(a, b, ATTEMPT);
+        match swapped {
+            Err(stalled @ WriteError::Stalled { .. }) => {
+                return Err(Failure::NotYet(stalled.to_string()));
+            }
+            swapped => swapped?,
+        }
     }
     call.reply.ok();
     Ok(())

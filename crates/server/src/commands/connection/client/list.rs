@@ -62,17 +62,18 @@ fn list(call: &mut Call<'_>) -> Outcome {
     let now_ms = call.server.now_ms();
     show_oneself(call);
     let mut lines = String::new();
-    let clients = call.server.clients.list();
-    let chosen: Vec<_> = match &wanted {
-        Wanted::All => clients.iter().collect(),
+    let clients = &call.server.clients;
+    let chosen = match &wanted {
+        Wanted::All => clients.list(),
         Wanted::None => Vec::new(),
-        // In the order asked for, as often as asked for.
-        Wanted::Only(ids) => ids
-            .iter()
-            .filter_map(|id| clients.iter().find(|entry| entry.id == *id))
-            .collect(),
+        Wanted::Only(ids) => clients.named(ids),
     };
+    let most = call.server.settings.output_limit();
     for entry in chosen {
+        if lines.len() > most {
+            // Whoever asks for so much is cut off.
+            break;
+        }
         // Writing to a `String` does not fail.
         let _ = writeln!(lines, "{}", entry.line(now_ms));
     }
