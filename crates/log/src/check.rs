@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mneme_arena::Frame;
-use mneme_sync::Slot;
+use mneme_sync::{Announced, Holding, Slot};
 
-use crate::core::Core;
+use crate::core::{Core, Wait};
+use crate::effects::LANES;
 use crate::error::{Corrupt, WriteError};
 use crate::head::no_head;
 use crate::index::bucket::{Bucket, Entry, SLOTS};
@@ -48,7 +49,7 @@ impl Report {
 /// Stops collecting here: a damaged region would fill the memory with complaints.
 const MOST: usize = 100;
 /// Walks over a space before a wrong count is believed: while one goes on, as many records may
-/// come behind it as go in front of it.
+/// come behind it as go in front of it. While somebody stands in a change all along, it is not believed.
 const WALKS: usize = 3;
 
 impl Report {
@@ -126,7 +127,13 @@ impl Core {
         space: Space,
         report: &mut Report,
     ) -> Result<(), WriteError> {
-        for walk in 1..=WALKS {
+        let (mut walk, mut wait) = (1, Wait::new());
+        loop {
+            // Those who may stand between a change and its count. Not asked for before a count is found wrong.
+            let mut changing = match walk {
+                1 => Announced::default(),
+                _ => self.participants.announced(&LANES),
+            };
             let mut seen = Report::default();
             let before = self.records_of(space)?;
             let mut first = None;
@@ -147,8 +154,14 @@ impl Core {
                     seen.problem(corrupt.to_string());
                 }
             }
-            let held = (seen.records, seen.expiring);
+let held = (seen.records, seen.expiring);
             let right = cleared || held == before || self.records_of(space)? != before;
+            self.participants.settle(&mut changing);
+            if let (false, Some(standing)) = (right, changing.first()) {
+                // Repairs what the dead have left, too.
+                self.wait_on(slot, &mut wait, standing, Holding::Lock)?;
+                continue;
+            }
             if right || walk == WALKS {
                 if !right {
                     seen.problem(format!(
@@ -157,10 +170,10 @@ impl Core {
                     ));
                 }
                 report.add(seen);
-                break;
+                return Ok(());
             }
+            walk += 1;
         }
-        Ok(())
     }
 
     /// Every entry leads to a record of its key, near its home; records in the partition.

@@ -539,7 +539,8 @@ impl LogStore {
     /// Takes as long as reading all headers and keys does.
     ///
     /// # Errors
-    /// A lock that the check needs is held by somebody who is stopped, or this thread cannot take part.
+    /// A lock that the check needs is held by somebody who is stopped, or a number of records is wrong and
+    /// somebody is stopped who may not have counted a change of his; or this thread cannot take part.
     /// Damage is no error: the [`Report`] says what it is.
     pub fn check(&self) -> Result<Report, WriteError> {
         let slot = self.core.writer()?;

@@ -473,3 +473,33 @@ fn what_a_batch_has_removed_before_it_fails_is_counted() {
     assert_eq!(store.try_len().unwrap(), 5_001 - refused.removed as u64);
     sound(&store, "");
 }
+
+/// The check does not take for damage what a thread that stands still has changed and not yet counted: it says who that is.
+#[test]
+fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
+    type Work = fn(&LogStore);
+    let put: Work = |store| store.put(b"new", b"v").unwrap();
+    let remove: Work = |store| assert!(store.remove(b"k").unwrap());
+    let transact: Work = |store| {
+        let done = store.transaction(|t| t.put(b"new", b"v"));
+        done.unwrap();
+    };
+    for (name, work) in [
+        ("log.published", put),
+        ("log.published", remove),
+        ("txn.removed", transact),
+    ] {
+        let (memory, store) = Memory::new();
+        store.put(b"k", b"v").unwrap();
+        let theirs = memory.open(2);
+        let stopped = Stopped::at(name, 1, move || work(&theirs));
+        for checked in [store.check(), store.check_index()] {
+            assert!(
+                matches!(checked, Err(WriteError::Stalled(_))),
+                "{name}: {checked:?}"
+            );
+        }
+        stopped.finish();
+        sound(&store, name);
+    }
+}

@@ -1,5 +1,5 @@
 //! Real processes die at every named point of serving a store and of laying one out anew: no record is lost, and the next
-//! one does the same under the same name.
+//! one does the same under the same name. What they leave in the log when they die in a change passes for no damage.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::registry;
-use mneme_shared::{Found, Opening, Registry, SharedStore, StoreOptions};
+use mneme_log::Expiry;
+use mneme_shared::{Access, Found, Opening, Registry, SharedStore, StoreOptions};
 use mneme_sys::fault::{self, Action};
 
 const CHILD: &str = "MNEME_SHARED_DEATH";
@@ -29,13 +30,16 @@ enum Operation {
     Replace,
     /// Lays one out anew.
     Upgrade,
+    /// Changes one.
+    Change,
 }
 
-const ALL: [Operation; 4] = [
+const ALL: [Operation; 5] = [
     Operation::Serve,
     Operation::Check,
     Operation::Replace,
     Operation::Upgrade,
+    Operation::Change,
 ];
 
 /// A registry of a test's own, which goes with it.
@@ -92,6 +96,10 @@ impl Operation {
                     larger.upgrade(registry, "s").unwrap().records,
                     u64::from(RECORDS)
                 );
+            }
+            Self::Change => {
+                let attached = options().attach(registry, "s", Access::ReadWrite);
+                change(&attached.unwrap());
             }
         }
     }
@@ -155,6 +163,32 @@ impl Operation {
     }
 }
 
+/// Whatever makes a store other than empty, and empty again.
+fn change(store: &SharedStore) {
+    for round in 0..2 {
+        let database = store.database(5).unwrap();
+        database.put(b"new", b"first").unwrap();
+        database.put(b"new", b"second").unwrap();
+        let until = Expiry::At(u64::MAX >> 1);
+        database.put_until(b"new", b"third", until).unwrap();
+        database.put_many(&[(b"a", b"1"), (b"b", b"2")]).unwrap();
+        let done = store.transaction(|t| {
+            let mut at = t.database(6)?;
+            at.put(b"c", b"3")?;
+            at.put(b"d", b"4")?;
+            at.remove(b"e").map(drop)
+        });
+        done.unwrap();
+        store.swap_databases(5, 7).unwrap();
+        assert!(store.database(7).unwrap().remove(b"new").unwrap());
+        store.database(6).unwrap().clear().unwrap();
+        if round == 0 {
+            store.database(7).unwrap().clear().unwrap();
+            store.compact().unwrap();
+        }
+    }
+}
+
 #[test]
 fn child() {
     let Ok(order) = std::env::var(CHILD) else {
@@ -188,7 +222,7 @@ fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
     }
     let points = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     let mut died_at = BTreeSet::new();
-    for operation in ALL {
+    for operation in ALL.into_iter().filter(|o| *o != Operation::Change) {
         for point in &points {
             let root = format!("/dev/shm/mneme-shared-death-{}", std::process::id());
             let scene = Scene(root.into());
@@ -200,4 +234,40 @@ fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
         }
     }
     assert_eq!(died_at, points, "each point is one at which somebody dies");
+}
+
+/// A store in which somebody was killed is served at once, whether it is empty, and might have lost its index, or failed to
+/// start three times, and is checked: what he left is repaired first.
+#[test]
+fn what_the_dead_leave_in_a_change_passes_for_no_damage() {
+    if std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let points = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../log/src")).unwrap();
+    let root = format!("/dev/shm/mneme-shared-change-{}", std::process::id());
+    let mut died = 0;
+    for point in &points {
+        for failed in ["0\n", "3\n"] {
+            let scene = Scene(root.clone().into());
+            let registry = scene.registry();
+            drop(options().create(&registry, "s").unwrap());
+            if !dies(Operation::Change, &scene, point) {
+                break;
+            }
+            died += 1;
+            registry.set_note("s", "starts", Some(failed)).unwrap();
+            let opening = Opening {
+                options: options(),
+                ..Opening::default()
+            };
+            let served = opening.open(&registry, "s");
+            let served = served.unwrap_or_else(|refused| panic!("{point}: {refused}"));
+            let expected = match failed {
+                "3\n" => Found::Checked,
+                _ => Found::Attached,
+            };
+            assert_eq!(*served.found(), expected, "{point}");
+        }
+    }
+    assert!(died > 60, "{died} deaths");
 }

@@ -1,53 +1,147 @@
-//! A forked child of a process that has a store attached.
+//! A forked child that goes on using its parent's attachment is told so, and touches nothing of it. It may attach for itself.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mneme_log::{ReadError, SlotError, WriteError};
-use mneme_shared::{Access, Registry, SharedStore, StoreOptions};
+use mneme_shared::{Access, Evict, Registry, StoreOptions, Told, What};
 
-/// What the child does; an error if anything is other than it should be.
-fn in_child(store: &SharedStore, registry: &Registry) -> io::Result<()> {
-    let refused = matches!(store.get(b"k"), Err(ReadError::Slot(SlotError::Forked)))
-        && matches!(
-            store.put(b"k", b"child"),
-            Err(WriteError::Slot(SlotError::Forked))
-        );
-    let options = StoreOptions::new().maintainer(false);
-    let own = options.attach(registry, "s", Access::ReadWrite);
-    let own = own.map_err(io::Error::other)?;
-    let there = own.get(b"k").map_err(io::Error::other)?;
-    let same = there.is_some_and(|value| value == b"parent");
-    own.put(b"own", b"child").map_err(io::Error::other)?;
-    match refused && same {
-        true => Ok(()),
-        false => Err(io::Error::from_raw_os_error(1)),
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn _exit(status: i32) -> !;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+}
+
+/// Runs `f` in a forked child, which must end well.
+fn in_a_child(f: impl FnOnce()) {
+    // SAFETY: glibc's allocator may be used after `fork`, and the child takes no lock of another thread's.
+    let pid = unsafe { fork() };
+    if pid == 0 {
+        let well = catch_unwind(AssertUnwindSafe(f)).is_ok();
+        // SAFETY: ends this process.
+        unsafe { _exit(i32::from(!well)) }
+    }
+    let mut status = -1;
+    // SAFETY: the status is this function's own.
+    let waited = unsafe { waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "the child's end");
+}
+
+/// One test at a time: who forks while another thread attaches has a child that waits for its locks for ever.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A registry of a test, gone with it.
+struct Place {
+    root: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    fn new(test: &str) -> (Place, Registry) {
+        let name = format!("/dev/shm/mneme-shared-forks-{test}-{}", std::process::id());
+        let place = Place {
+            root: name.into(),
+            _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        let registry = Registry::open(&place.root).unwrap();
+        (place, registry)
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Ok(registry) = Registry::open(&self.root) {
+            let _ = registry.remove_segment("s");
+        }
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new().capacity(64 << 20).maintainer(false)
+}
+
 #[test]
-fn a_forked_child_is_refused_its_parents_store_and_attaches_for_itself() {
-    let root = format!("/dev/shm/mneme-shared-forks-{}", std::process::id());
-    let registry = Registry::open(&root).unwrap();
-    let options = StoreOptions::new().capacity(64 << 20);
-    let store = Arc::new(options.create(&registry, "s").unwrap());
+fn a_forked_child_is_told_that_it_has_no_part_in_the_store() {
+    let (_place, registry) = Place::new("part");
+    let store = options().create(&registry, "s").unwrap();
+    store.put(b"a", b"1").unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        for lending in [false, true] {
+            let options = options().lending(lending);
+            let store = options.attach(&registry, "s", access).unwrap();
+            in_a_child(|| {
+                assert!(matches!(
+                    store.get(b"a"),
+                    Err(ReadError::Slot(SlotError::Forked))
+                ));
+                assert!(store.put(b"a", b"2").is_err());
+                assert!(store.remove(b"a").is_err() && store.clear().is_err());
+                assert!(store.check().is_err() && store.grow(128 << 20).is_err());
+                assert!(store.watch().is_err() && store.take_server_role().is_err());
+                assert!(store.compact().is_err() && store.reap().is_err());
+                assert_eq!((store.len(), store.stats().capacity), (0, 0));
+                assert_eq!((store.processes(), store.arrivals()), (Vec::new(), 0));
+                assert!(store.set_eviction(Evict::None).is_err());
+                assert_eq!(store.eviction(), Evict::None);
+                let attached = options.attach(&registry, "s", access).unwrap();
+                assert_eq!(attached.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+                drop(attached);
+                drop(store);
+            });
+        }
+    }
+    assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(store.processes().len(), 1);
+}
+
+#[test]
+fn a_child_of_one_that_maintains_writes_by_an_attachment_of_its_own() {
+    let (_place, registry) = Place::new("own");
+    let store = options().maintainer(true).create(&registry, "s").unwrap();
     store.put(b"k", b"parent").unwrap();
-    let mut command = Command::new("true");
-    let (parents, place) = (Arc::clone(&store), registry.clone());
-    // SAFETY: the child allocates and opens files, which glibc allows after a fork; it touches nothing that another thread
-    // of its parent may have been changing but the store, which says so.
-    unsafe { command.pre_exec(move || in_child(&parents, &place)) };
-    let ended = command.status().unwrap();
-    assert!(ended.success());
-    drop(command);
+    in_a_child(|| {
+        let refused = store.put(b"k", b"child");
+        assert!(matches!(refused, Err(WriteError::Slot(SlotError::Forked))));
+        let own = options().attach(&registry, "s", Access::ReadWrite).unwrap();
+        assert_eq!(own.get(b"k").unwrap().as_deref(), Some(&b"parent"[..]));
+        own.put(b"own", b"child").unwrap();
+    });
     assert_eq!(store.get(b"k").unwrap().unwrap(), b"parent");
     assert_eq!(store.get(b"own").unwrap().unwrap(), b"child");
     assert!(store.check().unwrap().is_sound());
-    drop(store);
-    registry.remove_segment("s").unwrap();
-    std::fs::remove_dir_all(&root).unwrap();
+}
+
+/// Nor does it hear anything, or end its parent's following when it lets go of it.
+#[test]
+fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
+    let (_place, registry) = Place::new("follows");
+    let store = options().create(&registry, "s").unwrap();
+    let writer = options().attach(&registry, "s", Access::ReadWrite).unwrap();
+    let mut effects = store.take_server_role().unwrap().follow();
+    effects.drain(10, |_| {}).unwrap();
+    writer.put(b"before", b"v").unwrap();
+    let mut effects = Some(effects);
+    in_a_child(|| {
+        let mut effects = effects.take().unwrap();
+        let heard = effects.drain(10, |told| panic!("{told:?}"));
+        assert!(matches!(heard, Err(SlotError::Forked)));
+        // With the role that the child does not have.
+        drop(effects.stop().follow());
+    });
+    writer.put(b"after", b"v").unwrap();
+    let mut heard = Vec::new();
+    let told = |told: Told<'_>| match told {
+        Told::Effect(effect) => match effect.what {
+            What::Stored(key) => heard.push(key.whole().unwrap().to_vec()),
+            other => panic!("{other:?}"),
+        },
+        Told::Lost => panic!("nothing was lost"),
+    };
+    effects.as_mut().unwrap().drain(10, told).unwrap();
+    assert_eq!(heard, [b"before".to_vec(), b"after".to_vec()]);
+    drop((effects, writer, store));
 }

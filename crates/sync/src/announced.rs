@@ -22,6 +22,12 @@ impl Announced {
     pub fn is_empty(&self) -> bool {
         self.intents.is_empty()
     }
+
+    /// A thread with one of those that are not over, as was last [settled](Participants::settle).
+    #[must_use]
+    pub fn first(&self) -> Option<SlotId> {
+        self.intents.first().map(|(slot, ..)| *slot)
+    }
 }
 
 impl Participants {

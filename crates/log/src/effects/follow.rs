@@ -257,6 +257,8 @@ impl Effects {
                 }
                 Next::Left => told(Told::Lost),
                 Next::Entered => {
+                    // Who was waited for has gone on: whom the same words name later enters something else.
+                    self.busy = None;
                     count += 1;
                     read(&words, &mut told);
                 }

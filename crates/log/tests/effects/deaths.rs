@@ -177,6 +177,32 @@ fn a_writer_that_stands_still_is_passed_over() {
     }
 }
 
+/// Who has gone on is waited for as long again, though the next effect is the same thread's, in the same lap.
+#[test]
+fn each_effect_is_waited_for_by_itself() {
+    let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
+    let mut mirror = Mirror::follow(&ours);
+    mirror.drain();
+    let theirs = std::sync::Arc::new(theirs);
+    let stopped = |name: &'static [u8]| {
+        let theirs = theirs.clone();
+        Stopped::at("log.effects.written", 1, move || {
+            theirs.put(name, b"v").unwrap()
+        })
+    };
+    let first = stopped(b"first");
+    assert_eq!(names(&mirror.drain()), [""; 0]);
+    first.finish();
+    clock.advance_ms(100);
+    // It has the place that the first thread has left.
+    let second = stopped(b"second");
+    assert_eq!(names(&mirror.drain()), ["0 stored first"]);
+    clock.advance_ms(99);
+    assert_eq!(names(&mirror.drain()), [""; 0], "it is waited for");
+    second.finish();
+    assert_eq!(names(&mirror.drain()), ["0 stored second"]);
+}
+
 /// One that was passed over dies: at once, or when it has noticed.
 #[test]
 fn one_that_was_passed_over_may_die_as_well() {

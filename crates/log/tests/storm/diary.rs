@@ -32,6 +32,8 @@ const PID: usize = 6;
 
 /// Bytes of all diaries, a multiple of 8.
 pub const BYTES: usize = LANES * WORDS * 8;
+/// Bytes with the words behind them that others use.
+pub const WHOLE: usize = BYTES + 64;
 
 /// What a lane has under way.
 #[derive(Clone, Debug)]

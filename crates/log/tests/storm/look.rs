@@ -42,6 +42,20 @@ pub fn patiently<T, E: MayPass + std::fmt::Display>(
     }
 }
 
+/// The same of an opening, which waits for two seconds for whoever else is opening or leaving, and for no longer.
+pub fn opened<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
+    let began = Instant::now();
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            Err(error) => {
+                let passes = error.to_string().contains("is its holder stopped?");
+                assert!(passes && began.elapsed() < BUSY, "{error}");
+            }
+        }
+    }
+}
+
 /// What a value under a name says, if it may be there at all.
 pub fn read(lane: usize, name: usize, bytes: &[u8]) -> Result<State, String> {
     let until = 0;

@@ -1,7 +1,7 @@
 //! A storm of `kill -9` over processes that share a store: no acknowledged change is lost, no transaction
 //! is there by half, no read is torn, and nothing stays behind of the dead.
 //!
-//! Several processes write, each for lanes of names that are theirs alone; others read, and maintain.
+//! Several processes write, each for lanes of names that are theirs alone; others read, follow, and maintain.
 //! The parent kills and stops them at random instants, and compares the store with what each lane has
 //! said of itself, in memory that survives it. Some seconds for each policy; with `MNEME_LADDER_SECS`
 //! as long as that, or until `MNEME_LADDER_KILLS`; from `MNEME_LADDER_SEED`.
@@ -11,6 +11,7 @@
 mod below;
 mod diary;
 mod expected;
+mod follower;
 mod judge;
 mod lane;
 mod look;
@@ -65,4 +66,15 @@ fn a_transaction_key_by_key_is_found_torn() {
     });
     let wrong = found.unwrap_err();
     assert!(wrong.contains("Whole"), "{wrong}");
+}
+
+#[test]
+fn a_follower_that_does_not_hear_everything_is_found_deaf() {
+    let found = rounds::run(Plan {
+        kills: 2000,
+        limit: None,
+        ..plan(UpdatePolicy::Append, Twin::Deaf)
+    });
+    let wrong = found.unwrap_err();
+    assert!(wrong.contains("exit status: 77"), "{wrong}");
 }

@@ -10,6 +10,7 @@ use mneme_log::{LogStore, UpdatePolicy, control_bytes};
 use mneme_sync::Participants;
 use mneme_sys::{Access, Liveness, OfdLiveness, PagePolicy, Region, Reserve};
 
+use super::look::opened;
 use super::{below, diary};
 
 /// Bytes of the store at first, and at most.
@@ -65,7 +66,7 @@ impl Place {
         std::fs::create_dir_all(&place.root).unwrap();
         lay_out(&place.root.join("data"), CAPACITY as usize);
         lay_out(&place.root.join("control"), control_bytes());
-        lay_out(&place.root.join("diary"), diary::BYTES + 8);
+        lay_out(&place.root.join("diary"), diary::WHOLE);
         let store = LogStore::builder()
             .update_policy(policy)
             .maintainer(false)
@@ -94,16 +95,17 @@ impl Place {
     }
 
     pub fn diaries(&self) -> Region {
-        map(&self.root.join("diary"), diary::BYTES as u64 + 8)
+        map(&self.root.join("diary"), diary::WHOLE as u64)
     }
 
     /// Another opening of the store, with a maintainer or without.
     pub fn open(&self, maintainer: bool) -> Store {
-        LogStore::builder()
-            .maintainer(maintainer)
-            .page_policy(PagePolicy::Small)
-            .open_in(self.data(), self.control(), self.liveness())
-            .unwrap_or_else(|error| panic!("{error}"))
+        opened(|| {
+            LogStore::builder()
+                .maintainer(maintainer)
+                .page_policy(PagePolicy::Small)
+                .open_in(self.data(), self.control(), self.liveness())
+        })
     }
 
     /// An opening for a reader, which may not write if told so.
@@ -111,18 +113,19 @@ impl Place {
         if !only {
             return self.open(false);
         }
-        let data = map_for(&self.root.join("data"), MAX, Access::ReadOnly);
-        LogStore::builder()
-            .maintainer(false)
-            .page_policy(PagePolicy::Small)
-            .open_in(data, self.control(), self.liveness())
-            .unwrap_or_else(|error| panic!("{error}"))
+        opened(|| {
+            let data = map_for(&self.root.join("data"), MAX, Access::ReadOnly);
+            LogStore::builder()
+                .maintainer(false)
+                .page_policy(PagePolicy::Small)
+                .open_in(data, self.control(), self.liveness())
+        })
     }
 
     /// A look at who has opened it.
     pub fn participants(&self) -> Participants {
         let uuid = Arena::identity(&self.data()).unwrap();
-        Participants::open(self.control(), uuid, self.liveness()).unwrap()
+        opened(|| Participants::open(self.control(), uuid, self.liveness()))
     }
 
     /// What is wrong below the log when nobody but the caller with his opening and `participants` is left: somebody who is

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mneme_log::UpdatePolicy;
 
+use super::follower::Follower;
 use super::lane::Lane;
 use super::place::Place;
 use super::random::Random;
@@ -22,6 +23,16 @@ pub enum Twin {
     Early,
     /// A transaction is made key by key.
     Torn,
+    /// Whoever follows does not hear everything.
+    Deaf,
+}
+
+impl Twin {
+    fn named(name: &str) -> Twin {
+        let all = [Twin::Early, Twin::Torn, Twin::Deaf];
+        let found = all.into_iter().find(|twin| format!("{twin:?}") == name);
+        found.unwrap_or(Twin::No)
+    }
 }
 
 /// What one of the processes does; nothing unless it was started as such.
@@ -37,11 +48,7 @@ pub fn role() {
     match words[0] {
         "lanes" => {
             let seed = number(3);
-            let twin = match words[4] {
-                "Early" => Twin::Early,
-                "Torn" => Twin::Torn,
-                _ => Twin::No,
-            };
+            let twin = Twin::named(words[4]);
             let store = place.open(seed % 4 == 0);
             std::thread::scope(|scope| {
                 for lane in number(1)..number(2) {
@@ -64,6 +71,14 @@ pub fn role() {
             let mut reader = Reader::new(&store, &diaries, number(1));
             loop {
                 reader.step();
+            }
+        }
+        "follower" => {
+            let (own, other) = (place.open(false), place.open(false));
+            let twin = Twin::named(words[2]);
+            let mut follower = Follower::new(&own, &other, &diaries, number(1), twin);
+            loop {
+                follower.step();
             }
         }
         _ => {
@@ -120,10 +135,12 @@ pub fn storm(policy: UpdatePolicy) {
     let plan = plan(policy, Twin::No);
     let counts = rounds::run(plan).unwrap_or_else(|wrong| panic!("{wrong}"));
     let [done, refused, stalled] = counts.changes;
+    let [told, lost, held] = counts.told;
     println!(
         "\nladder: kill storm, {policy:?}, seed {}: {} kills, {} stops, {} rounds, {} stores; {done} \
          changes took place, {refused} found no room, {stalled} were held up; {} bytes moved; at most \
-         {:?} to read what the dead left",
+         {:?} to read what the dead left; {told} changes told, {lost} losses, {held} acknowledged changes held \
+         to what was told",
         plan.seed,
         counts.kills,
         counts.stops,
@@ -133,5 +150,5 @@ pub fn storm(policy: UpdatePolicy) {
         counts.slowest
     );
     println!("  what they died in: {:?}", counts.deaths);
-    assert!(done > 0 && counts.moved > 0);
+    assert!(done > 0 && counts.moved > 0 && held > 0);
 }

@@ -10,6 +10,7 @@ use mneme_log::UpdatePolicy;
 use mneme_sys::Region;
 
 use super::diary::Diary;
+use super::follower::Tally;
 use super::judge::Judge;
 use super::names::{LANES, MAIN, NAMES};
 use super::place::Place;
@@ -17,11 +18,12 @@ use super::random::Random;
 use super::roles::{PLACE, ROLE, Twin};
 
 /// The processes of a storm: the first ones write, each for these lanes, a thread for each; then one
-/// reads, and one maintains.
+/// reads, one maintains, and one follows.
 const WRITERS: [Range<usize>; 3] = [0..2, 2..3, 3..4];
 const READER: usize = WRITERS.len();
 const MAINTAINER: usize = READER + 1;
-const PROCESSES: usize = MAINTAINER + 1;
+const FOLLOWER: usize = MAINTAINER + 1;
+const PROCESSES: usize = FOLLOWER + 1;
 /// Kills until all are killed at once and everything is compared.
 const ROUND: u64 = 40;
 /// Rounds until everything is removed, and a new store begun.
@@ -53,6 +55,8 @@ pub struct Counts {
     pub deaths: BTreeMap<String, u64>,
     /// Changes that took place, that found no room, that somebody held up.
     pub changes: [u64; 3],
+    /// Changes that followers were told, losses, and acknowledged changes that were held to what was told.
+    pub told: [u64; 3],
     pub moved: u64,
     /// The longest that a killed lane's names took to be read.
     pub slowest: Duration,
@@ -188,6 +192,7 @@ impl Storm<'_> {
         let role = match number {
             READER => format!("reader {seed}"),
             MAINTAINER => format!("maintainer {seed}"),
+            FOLLOWER => format!("follower {seed} {:?}", self.plan.twin),
             _ => {
                 let lanes = &WRITERS[number];
                 format!(
@@ -214,6 +219,9 @@ impl Storm<'_> {
             let sums = self.counts.changes.iter_mut().zip(of_lane);
             sums.for_each(|(sum, n)| *sum += n);
         }
+        let told = Tally::of(self.judge.diaries).counts();
+        let sums = self.counts.told.iter_mut().zip(told);
+        sums.for_each(|(sum, n)| *sum += n);
         self.counts.moved += self.judge.store().stats().moved_bytes;
         self.judge.drain()
     }

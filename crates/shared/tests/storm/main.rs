@@ -15,6 +15,8 @@ mod common;
 mod diary;
 #[path = "../../../log/tests/storm/expected.rs"]
 mod expected;
+#[path = "../../../log/tests/storm/follower.rs"]
+mod follower;
 #[path = "../../../log/tests/storm/judge.rs"]
 mod judge;
 #[path = "../../../log/tests/storm/lane.rs"]

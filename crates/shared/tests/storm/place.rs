@@ -9,6 +9,7 @@ use mneme_sync::Participants;
 use mneme_sys::{PagePolicy, Region, Reserve};
 
 use super::common::registry;
+use super::look::opened;
 use super::{below, diary};
 
 /// An opening of the store.
@@ -42,7 +43,7 @@ impl Place {
             std::process::id()
         ));
         let diary = root.with_extension("diary");
-        let bytes = (diary::BYTES + 8).next_multiple_of(2 << 20) as u64;
+        let bytes = diary::WHOLE.next_multiple_of(2 << 20) as u64;
         std::fs::File::create(diary)
             .unwrap()
             .set_len(bytes)
@@ -73,16 +74,17 @@ impl Place {
         let mut options = std::fs::File::options();
         options.read(true).write(true);
         let file = options.open(self.root.with_extension("diary")).unwrap();
-        let (max, pages) = (diary::BYTES + 8, PagePolicy::Small);
+        let (max, pages) = (diary::WHOLE, PagePolicy::Small);
         Region::map_with(file.into(), Access::ReadWrite, max, pages, Reserve::Lazy).unwrap()
     }
 
     fn attach(&self, maintainer: bool, access: Access) -> Store {
-        StoreOptions::new()
-            .pages(PagePolicy::Small)
-            .maintainer(maintainer)
-            .attach(&self.registry, NAME, access)
-            .unwrap_or_else(|error| panic!("{error}"))
+        opened(|| {
+            StoreOptions::new()
+                .pages(PagePolicy::Small)
+                .maintainer(maintainer)
+                .attach(&self.registry, NAME, access)
+        })
     }
 
     /// Another opening of the store, with a maintainer or without.
@@ -100,10 +102,12 @@ impl Place {
 
     /// A look at who has opened it.
     pub fn participants(&self) -> Participants {
-        let segment = Segment::open(&self.registry, NAME).unwrap();
-        let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();
-        let (uuid, control) = (parts.uuid.to_bytes(), parts.control);
-        Participants::open(control, uuid, parts.liveness).unwrap()
+        opened(|| {
+            let segment = Segment::open(&self.registry, NAME).unwrap();
+            let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();
+            let (uuid, control) = (parts.uuid.to_bytes(), parts.control);
+            Participants::open(control, uuid, parts.liveness)
+        })
     }
 
     /// What is wrong below the log when nobody but the caller with his opening and `participants` is left:

@@ -1,0 +1,231 @@
+//! Who follows what the others change: **of each change that was acknowledged he has been told, or that something was lost.**
+//!
+//! He takes note of the numbers that lanes have acknowledged, changes something himself, by another opening, and is told
+//! until that comes: what was acknowledged before has to have come before it.
+
+use std::process::exit;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use mneme_log::{Effect, Effects, KeyOf, LogStore, RoleError, ServerRole, Told, What};
+use mneme_sys::Region;
+
+use super::diary::{self, Diary};
+use super::look::{BUSY, patiently};
+use super::names::{LANES, LEFT, NAMES, RIGHT, SHARED, owner};
+use super::random::Random;
+use super::roles::Twin;
+
+/// A database that nobody else uses.
+const MARK: usize = 62;
+/// How such a process ends that was not told everything.
+const DEAF: i32 = 77;
+
+/// What followers have done, in words behind the diaries: changes that were told, losses, names that were held to what
+/// was told alone, with no loss since.
+pub struct Tally<'r>(&'r [AtomicU64]);
+
+impl<'r> Tally<'r> {
+    pub fn of(diaries: &'r Region) -> Tally<'r> {
+        Tally(diaries.slice_at(diary::BYTES as u64 + 8, 3).unwrap())
+    }
+
+    fn count(&self, what: usize, n: u64) {
+        self.0[what].fetch_add(n, Relaxed);
+    }
+
+    pub fn counts(&self) -> [u64; 3] {
+        [0, 1, 2].map(|i| self.0[i].load(Relaxed))
+    }
+}
+
+pub struct Follower<'s> {
+    effects: Option<Effects>,
+    /// An opening whose changes he is told.
+    other: &'s LogStore,
+    heard: Heard<'s>,
+    tally: Tally<'s>,
+    random: Random,
+}
+
+/// What was told.
+struct Heard<'s> {
+    diaries: Vec<Diary<'s>>,
+    /// By lane and name: the number that the lane had issued last when a change of the name was told.
+    told: Vec<Vec<u64>>,
+    /// By lane: the same when something was said to be lost.
+    lost: Vec<u64>,
+    /// By lane and name: what was last held to that.
+    held: Vec<Vec<u64>>,
+    losses: u64,
+    changes: u64,
+    marked: bool,
+    /// Hears less than he is told.
+    deaf: Option<Random>,
+}
+
+impl Heard<'_> {
+    fn on(&mut self, told: Told<'_>) {
+        let Told::Effect(effect) = told else {
+            self.losses += 1;
+            for (lost, diary) in self.lost.iter_mut().zip(&self.diaries) {
+                *lost = diary.issued();
+            }
+            self.marked = true;
+            return;
+        };
+        self.changes += 1;
+        match effect.what {
+            What::Cleared if effect.database == MARK => {
+                self.marked |= effect.process == std::process::id();
+            }
+            What::Cleared => self.on_database(effect.database),
+            What::Swapped(other) => {
+                self.on_database(effect.database);
+                self.on_database(other);
+            }
+            What::Stored(key)
+            | What::Retimed(key)
+            | What::Removed(key)
+            | What::Expired(key)
+            | What::Evicted(key) => self.on_key(effect, key),
+            _ => panic!("told something else: {effect:?}"),
+        }
+    }
+
+    fn on_key(&mut self, effect: Effect<'_>, key: KeyOf<'_>) {
+        // No name has a longer one.
+        let key = key.whole().unwrap();
+        let Some((lane, name)) = owner(effect.database, key) else {
+            panic!("told of nobody's key: {effect:?}");
+        };
+        if self.deaf.as_mut().is_some_and(|random| random.one_in(500)) {
+            return;
+        }
+        match SHARED.contains(&name) {
+            true => (0..LANES).for_each(|lane| self.note(lane, name)),
+            false => self.note(lane, name),
+        }
+    }
+
+    /// A lane's own database was cleared, or swapped with its other one.
+    fn on_database(&mut self, database: usize) {
+        let (lane, right) = ((database - 1) / 2, database.is_multiple_of(2));
+        let names = if right { RIGHT } else { LEFT };
+        names.for_each(|name| self.note(lane, name));
+    }
+
+    fn note(&mut self, lane: usize, name: usize) {
+        self.told[lane][name] = self.diaries[lane].issued();
+    }
+
+    /// What has been acknowledged since the last loss and is there: lane, name, number.
+    fn asked(&self) -> Vec<(usize, usize, u64)> {
+        let of_lane = |lane: usize| {
+            let diary = self.diaries[lane];
+            (0..NAMES).map(move |name| (lane, name, diary.state(name)))
+        };
+        // What is removed may not have been there, and then nothing was changed.
+        let all = (0..LANES).flat_map(of_lane);
+        let there = all.filter(|(_, _, state)| state.is_there());
+        let since = there.map(|(lane, name, state)| (lane, name, state.seq));
+        since
+            .filter(|(lane, name, seq)| *seq > self.lost[*lane] && *seq > self.held[*lane][*name])
+            .collect()
+    }
+}
+
+impl<'s> Follower<'s> {
+    /// By the opening `own`, beside `other`.
+    pub fn new(
+        own: &LogStore,
+        other: &'s LogStore,
+        diaries: &'s Region,
+        seed: u64,
+        twin: Twin,
+    ) -> Follower<'s> {
+        let none = || vec![vec![0; NAMES]; LANES];
+        let mut follower = Follower {
+            effects: Some(take(own).follow()),
+            other,
+            heard: Heard {
+                diaries: (0..LANES).map(|lane| Diary::of(diaries, lane)).collect(),
+                told: none(),
+                lost: vec![0; LANES],
+                held: none(),
+                losses: 0,
+                changes: 0,
+                marked: false,
+                deaf: (twin == Twin::Deaf).then(|| Random::new(seed)),
+            },
+            tally: Tally::of(diaries),
+            random: Random::new(seed),
+        };
+        // That everything is to be looked at.
+        follower.drain();
+        assert_eq!(follower.heard.losses, 1);
+        follower
+    }
+
+    fn drain(&mut self) -> usize {
+        let most = 1 + self.random.below(5000) as usize;
+        let (effects, heard) = (self.effects.as_mut().unwrap(), &mut self.heard);
+        effects.drain(most, |told| heard.on(told)).unwrap()
+    }
+
+    /// Is told until what he has done himself comes, or a loss.
+    fn catch_up(&mut self) {
+        self.heard.marked = false;
+        patiently(|| self.other.database(MARK).unwrap().clear()).unwrap();
+        let began = Instant::now();
+        while !self.heard.marked {
+            if self.drain() == 0 {
+                assert!(began.elapsed() < BUSY, "nothing is told any more");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// One look.
+    pub fn step(&mut self) {
+        if self.random.one_in(50) {
+            let role = self.effects.take().unwrap().stop();
+            self.effects = Some(role.follow());
+        }
+        let before = (self.heard.changes, self.heard.losses);
+        let asked = self.heard.asked();
+        self.catch_up();
+        let mut held = 0;
+        for (lane, name, seq) in asked {
+            if seq <= self.heard.lost[lane] {
+                continue;
+            }
+            let told = self.heard.told[lane][name];
+            if told < seq {
+                eprintln!(
+                    "lane {lane}, name {name}: change {seq} was acknowledged and never told, the last \
+                     one told was {told} or earlier"
+                );
+                exit(DEAF);
+            }
+            self.heard.held[lane][name] = seq;
+            held += 1;
+        }
+        self.tally.count(0, self.heard.changes - before.0);
+        self.tally.count(1, self.heard.losses - before.1);
+        self.tally.count(2, held);
+    }
+}
+
+/// Whoever had the role is dead, or about to be.
+fn take(store: &LogStore) -> ServerRole {
+    let began = Instant::now();
+    loop {
+        match store.take_server_role() {
+            Ok(role) => return role,
+            Err(RoleError::Taken { .. }) if began.elapsed() < BUSY => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
