@@ -154,7 +154,7 @@ impl Core {
                     seen.problem(corrupt.to_string());
                 }
             }
-let held = (seen.records, seen.expiring);
+            let held = (seen.records, seen.expiring);
             let right = cleared || held == before || self.records_of(space)? != before;
             self.participants.settle(&mut changing);
             if let (false, Some(standing)) = (right, changing.first()) {

@@ -1,0 +1,359 @@
+//! How a store is made or opened: its options, and the regions that it lies in.
+
+use std::sync::{Arc, Mutex};
+
+use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
+use mneme_sync::{ControlOptions, Participants};
+use mneme_sys::{
+    Access, Clock, Liveness, PagePolicy, Region, RegionError, ScriptedLiveness, SysfsTopology,
+    SystemClock, Topology,
+};
+use rapidhash::v3::RapidSecrets;
+
+use super::{LogStore, MIN_CAPACITY, UpdatePolicy};
+use crate::core::Core;
+use crate::effects::{self, Area};
+use crate::error::{Corrupt, OpenError};
+use crate::evict::Evict;
+use crate::fresh::Claimed;
+use crate::layout::{Geometry, Tables};
+use crate::maintainer::Maintainer;
+use crate::mem::Mem;
+
+/// Options of a store, see [`LogStore::builder`].
+#[derive(Clone)]
+pub struct Builder {
+    capacity: u64,
+    max_capacity: Option<u64>,
+    policy: UpdatePolicy,
+    maintainer: bool,
+    lending: bool,
+    pages: PagePolicy,
+    topology: Option<Arc<dyn Topology>>,
+    clock: Arc<dyn Clock>,
+    evict: Evict,
+    identity: Option<[u8; 16]>,
+    entropy: Option<[u8; 24]>,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            capacity: 1 << 30,
+            max_capacity: None,
+            policy: UpdatePolicy::Append,
+            maintainer: true,
+            lending: true,
+            pages: PagePolicy::Huge,
+            topology: None,
+            clock: Arc::new(SystemClock),
+            evict: Evict::None,
+            identity: None,
+            entropy: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Bytes of memory that the store may take, everything included: records, index, tables, reserve.
+    /// At least [`MIN_CAPACITY`]; 1 GiB unless said otherwise. Rounded up to 2 MiB. Memory is taken
+    /// from the system as it is first used.
+    pub fn capacity(mut self, bytes: u64) -> Builder {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Bytes that the store may [`grow`](LogStore::grow) to; no more than its capacity unless said
+    /// otherwise. It costs addresses, and tables of some hundred bytes for every 2 MiB.
+    pub fn max_capacity(mut self, bytes: u64) -> Builder {
+        self.max_capacity = Some(bytes);
+        self
+    }
+
+    /// How records are updated.
+    pub fn update_policy(mut self, policy: UpdatePolicy) -> Builder {
+        self.policy = policy;
+        self
+    }
+
+    /// Which records the store may forget when it is full; none unless said otherwise. See
+    /// [`LogStore::set_eviction`].
+    pub fn evict(mut self, evict: Evict) -> Builder {
+        self.evict = evict;
+        self
+    }
+
+    /// Whether threads of its own, one a NUMA node, compact the store ahead of need, remove what has
+    /// expired and reap the dead (they do unless told not to). Without them, writers compact when they
+    /// need the space, and the rest is done by [`LogStore::remove_expired`] and [`LogStore::reap`].
+    /// Of several openings of one store, in any processes, one [maintains](LogStore::maintains) it; the
+    /// others stand by. Dropping the store stops them, and another opening takes over within 100 ms, as it
+    /// does when the process dies.
+    pub fn maintainer(mut self, start: bool) -> Builder {
+        self.maintainer = start;
+        self
+    }
+
+    /// Whether reads of this opening lend values where they lie; they do unless told not to, in a store that
+    /// appends. If not, [`LogStore::get`] and the others return and visit copies, and a thread that is stopped or
+    /// swapped out in the middle of one holds up nobody: after half a second the others go on without it, and it
+    /// reads again. For clients that nobody vouches for.
+    pub fn lending(mut self, lend: bool) -> Builder {
+        self.lending = lend;
+        self
+    }
+
+    /// What pages to ask the kernel for; huge ones unless said otherwise.
+    pub fn page_policy(mut self, pages: PagePolicy) -> Builder {
+        self.pages = pages;
+        self
+    }
+
+    /// The machine's nodes and CPUs; as the system describes them unless said otherwise.
+    pub fn topology(mut self, topology: Arc<dyn Topology>) -> Builder {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// The clock; the system's unless said otherwise.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    /// The identity of the store that is created; a random one unless said otherwise. For who keeps its regions under an
+    /// identity of their own.
+    pub fn identity(mut self, uuid: [u8; 16]) -> Builder {
+        self.identity = Some(uuid);
+        self
+    }
+
+    /// Identity and hash seed of the store that is created, so that a test gets the same bytes
+    /// every time. Whoever can guess the seed can choose keys that all fall into one bucket.
+    #[doc(hidden)]
+    pub fn entropy(mut self, bytes: [u8; 24]) -> Builder {
+        self.entropy = Some(bytes);
+        self
+    }
+
+    /// Opens a store in memory that this process alone uses and that ends with it.
+    ///
+    /// # Errors
+    /// The capacity is below the minimum or beyond the machine's memory, or the kernel refuses it.
+    pub fn open_private(self) -> Result<LogStore, OpenError> {
+        let bytes = self.checked_capacity()?;
+        let machine = mneme_sys::total_memory();
+        if bytes > machine {
+            return Err(OpenError::CapacityTooLarge {
+                asked: bytes,
+                machine,
+            });
+        }
+        let max = self.max_capacity.unwrap_or(bytes);
+        let max = whole_frames(max.max(self.capacity));
+        let data = Region::private(bytes as usize, max as usize, self.pages)?;
+        let control = Region::private(control_bytes(), control_bytes(), PagePolicy::Small)?;
+        self.create_in(data, control, Arc::new(ScriptedLiveness::new().process(0)))
+    }
+
+    fn checked_capacity(&self) -> Result<u64, OpenError> {
+        if self.capacity < MIN_CAPACITY {
+            return Err(OpenError::CapacityTooSmall(self.capacity));
+        }
+        if let Some(max) = self.max_capacity.filter(|max| *max < self.capacity) {
+            return Err(OpenError::MaxBelowCapacity {
+                capacity: self.capacity,
+                max,
+            });
+        }
+        Ok(whole_frames(self.capacity))
+    }
+
+    /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
+    /// and `control`, of at least [`control_bytes`]. Others may [`open_in`](Builder::open_in) them
+    /// afterwards, at any addresses. `liveness` says who of them lives: a participant that it calls
+    /// dead is repaired after, and must never touch the regions again.
+    ///
+    /// # Errors
+    /// A region is too small or read-only.
+    pub fn create_in(
+        self,
+        data: Region,
+        control: Region,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<LogStore, OpenError> {
+        if data.access() == Access::ReadOnly {
+            return Err(RegionError::ReadOnly.into());
+        }
+        let (len, max) = (data.len() as u64, data.max() as u64);
+        if len < MIN_CAPACITY {
+            return Err(OpenError::CapacityTooSmall(len));
+        }
+        let topology = self
+            .topology
+            .clone()
+            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
+        let geometry = Geometry::new(len, max, topology.cpus(), topology.nodes());
+        let random = match self.entropy {
+            Some(bytes) => bytes,
+            None => {
+                let mut bytes = [0u8; 24];
+                mneme_sys::random_bytes(&mut bytes).map_err(OpenError::Random)?;
+                bytes
+            }
+        };
+        let uuid = self.identity.unwrap_or(std::array::from_fn(|i| random[i]));
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
+        let participants = Participants::create(control, ControlOptions::new(uuid), liveness)?;
+        // Whatever the control region held before.
+        Area::of(&participants)?.clear();
+        let data = Arc::new(data);
+        let options = ArenaOptions {
+            uuid,
+            client_bytes: geometry.client_bytes() as usize,
+            nodes: topology.nodes() as u16,
+            topology: Arc::clone(&topology),
+            reserve_frames: geometry.reserve_frames as u32,
+        };
+        let arena = Arena::create(Arc::clone(&data), participants.clone(), options)?;
+        let mem = Mem::new(data);
+        let tables = Tables::create(&mem, arena.client().start, geometry, seed, self.policy)?;
+        let evict = self.evict;
+        let store = self.start(mem, tables, arena, participants, topology)?;
+        store.core.set_eviction(evict);
+        Ok(store)
+    }
+
+    /// Opens the store that another participant created in these regions.
+    ///
+    /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may only
+    /// read: nothing is ever stored there, only to `control`, which must be writable. Whatever would
+    /// change the store fails with [`WriteError::ReadOnly`] before it has touched anything, `check`,
+    /// `compact`, `reap` and a transaction's writes included; it has no maintainer. Where a read finds
+    /// what a dead participant left in its way, it waits a second at most for somebody who may write to
+    /// repair it, and then says so ([`ReadError::Reap`]).
+    ///
+    /// **After a reboot** of the machine that kept the regions, the first opening that may write puts the store in order:
+    /// every bucket of the index is looked at once, and others who open it wait for that two seconds at most. That the
+    /// bytes are those that were there before is the caller's to know.
+    ///
+    /// # Errors
+    /// The regions hold no store, one of another version, or a damaged one. After a reboot: [`OpenError::NotClean`] if
+    /// somebody had died in the store and nobody had repaired it, [`OpenError::NotRecovered`] to who may only read.
+    pub fn open_in(
+        self,
+        data: Region,
+        control: Region,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<LogStore, OpenError> {
+        let topology = self
+            .topology
+            .clone()
+            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
+        let uuid = Arena::identity(&data)?;
+        let data = Arc::new(data);
+        let opened = match data.access() {
+            Access::ReadWrite => Participants::open_and(control, uuid, liveness, |alone| {
+                if Arena::incarnation_of(&data)? == alone.incarnation() {
+                    return Ok(());
+                }
+                let arena =
+                    Arena::open_alone(Arc::clone(&data), alone.clone(), Arc::clone(&topology))?;
+                let tables = open_tables(&data, &arena)?;
+                let mem = Mem::new(Arc::clone(&data));
+                let topology = Arc::clone(&topology);
+                let core = self.core(mem, tables, arena, alone.clone(), topology)?;
+                core.recover()
+            }),
+            Access::ReadOnly => {
+                let is_known = |control| {
+                    Arena::incarnation_of(&data).is_ok_and(|incarnation| incarnation == control)
+                };
+                Participants::open_to_read(control, uuid, liveness, is_known).map_err(Into::into)
+            }
+        };
+        let participants = opened.map_err(|error| match error {
+            OpenError::Control(mneme_sync::OpenError::Stale) => OpenError::NotRecovered,
+            other => other,
+        })?;
+        let arena = Arena::open(
+            Arc::clone(&data),
+            participants.clone(),
+            Arc::clone(&topology),
+        )?;
+        let tables = open_tables(&data, &arena)?;
+        let mem = Mem::new(data);
+        self.start(mem, tables, arena, participants, topology)
+    }
+
+    fn start(
+        self,
+        mem: Mem,
+        tables: Tables,
+        arena: Arena,
+        participants: Participants,
+        topology: Arc<dyn Topology>,
+    ) -> Result<LogStore, OpenError> {
+        let core = Arc::new(self.core(mem, tables, arena, participants, topology)?);
+        core.look_at_roots()?;
+        let maintainer = match self.maintainer && !core.read_only {
+            true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
+            false => None,
+        };
+        Ok(LogStore { maintainer, core })
+    }
+
+    fn core(
+        &self,
+        mem: Mem,
+        tables: Tables,
+        arena: Arena,
+        participants: Participants,
+        topology: Arc<dyn Topology>,
+    ) -> Result<Core, OpenError> {
+        Ok(Core {
+            effects: Area::of(&participants)?,
+            secrets: RapidSecrets::seed(tables.seed),
+            read_only: mem.region().access() == Access::ReadOnly,
+            lends: self.lending && tables.policy == UpdatePolicy::Append,
+            candidates: (0..arena.nodes()).map(|_| Mutex::default()).collect(),
+            claimed: Claimed::new(arena.nodes()),
+            clock: Arc::clone(&self.clock),
+            mem,
+            tables,
+            arena,
+            participants,
+            topology,
+            still: Mutex::default(),
+        })
+    }
+}
+
+/// The tables of the store in an arena, if they are made for it.
+fn open_tables(data: &Arc<Region>, arena: &Arena) -> Result<Tables, OpenError> {
+    let tables = Tables::open(&Mem::new(Arc::clone(data)), arena.client())?;
+    let frames = arena.stats();
+    let most = u64::from(frames.own) + u64::from(frames.frames) + u64::from(frames.growable);
+    if most > tables.geometry.max_frames {
+        return Err(Corrupt::at(
+            arena.client().start,
+            format!(
+                "the log's tables are for {} frames, and the arena has {most}",
+                tables.geometry.max_frames
+            ),
+        )
+        .into());
+    }
+    Ok(tables)
+}
+
+/// So many bytes in whole frames; the greatest numbers, which no memory has, become smaller.
+fn whole_frames(bytes: u64) -> u64 {
+    let frames = bytes.checked_next_multiple_of(FRAME_BYTES);
+    frames.unwrap_or(u64::MAX - (FRAME_BYTES - 1))
+}
+
+/// Bytes that a store's control region needs.
+pub fn control_bytes() -> usize {
+    ControlOptions::new([0; 16]).region_len() + effects::BYTES
+}

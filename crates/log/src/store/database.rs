@@ -1,0 +1,287 @@
+//! What can be done with a database's records, by [`Database`] and, of database 0, by [`LogStore`] itself.
+
+use super::LogStore;
+use crate::core::Core;
+use crate::counts::Keyspace;
+use crate::error::{BatchError, ReadError, WriteError};
+use crate::expiry::{Expiry, Stored};
+use crate::ops::{Decision, Updated};
+use crate::scan::Cursor;
+use crate::value::Value;
+
+/// The operations of a database, written once for both of its faces.
+macro_rules! operations {
+    ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
+        impl $(<$life>)? $name {
+            /// The value of `key`: where it lies in a store that appends, a copy in one that
+            /// overwrites or does not [lend](Builder::lending). Waits for no writer, but for a transaction that is committing the key, or
+            /// for an overwriting of its value, a second at most.
+            ///
+            /// # Errors
+            /// This thread cannot take part, the region is damaged, or a transaction stalls.
+            #[inline]
+            pub fn get(&$self, key: &[u8]) -> Result<Option<Value<$value>>, ReadError> {
+                let db = $db;
+                db.core.get(db.number, key)
+            }
+
+            /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
+            /// single calls: the keys' cache misses overlap. Where values are lent, `visit` runs pinned, as
+            /// if it held a [`Value`]; where they are copied, this is `copy_many`.
+            ///
+            /// # Errors
+            /// As for `get`; keys before the failing one have been visited.
+            pub fn get_many<K: AsRef<[u8]>>(
+                &$self,
+                keys: &[K],
+                visit: impl FnMut(usize, Option<&[u8]>),
+            ) -> Result<(), ReadError> {
+                let db = $db;
+                db.core.get_many(db.number, keys, visit)
+            }
+
+            /// Copies the value of `key` to `value`, in place of what is there; whether it is there. If
+            /// it is not, `value` is empty afterwards.
+            ///
+            /// As good as `get` and `to_vec`, but that a thread which is stopped or swapped out in the
+            /// middle holds up nobody: after half a second the others go on without it, and it reads
+            /// again. For clients that nobody vouches for.
+            ///
+            /// # Errors
+            /// As for `get`; `value` may have anything in it then.
+            #[inline]
+            pub fn get_into(&$self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, ReadError> {
+                let db = $db;
+                db.core.get_into(db.number, key, value)
+            }
+
+            /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is to
+            /// `get_into` what `get_many` is to `get`. `visit` is not run pinned: it may take its time.
+            /// Copies of about a MiB are taken at once.
+            ///
+            /// # Errors
+            /// As for `get`; keys before the failing one have been visited.
+            pub fn copy_many<K: AsRef<[u8]>>(
+                &$self,
+                keys: &[K],
+                visit: impl FnMut(usize, Option<&[u8]>),
+            ) -> Result<(), ReadError> {
+                let db = $db;
+                db.core.copy_many(db.number, keys, visit)
+            }
+
+            /// Whether `key` is there.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn contains(&$self, key: &[u8]) -> Result<bool, ReadError> {
+                let db = $db;
+                db.core.contains(db.number, key)
+            }
+
+            /// Stores `value` under `key`, in place of an older one and its expiry. Keys have up to
+            /// [`MAX_KEY`](crate::MAX_KEY) bytes, values up to [`MAX_VALUE`](crate::MAX_VALUE). May
+            /// compact, and waits for room a bounded time (see [`WriteError`]).
+            ///
+            /// # Errors
+            /// Nothing was stored: key or value too long, the store full, or somebody stalls.
+            pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+                let db = $db;
+                db.core.put(db.number, key, value, Expiry::Never)
+            }
+
+            /// Stores `value` under `key` until its expiry. One that is over already makes the key
+            /// absent.
+            ///
+            /// # Errors
+            /// As for `put`.
+            pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
+                let db = $db;
+                db.core.put(db.number, key, value, expiry)
+            }
+
+            /// When `key` expires; `None` if it is not there.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn expiry(&$self, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
+                let db = $db;
+                db.core.expiry(db.number, key)
+            }
+
+            /// Sets when `key` expires; whether it is there. Seldom copies the value: never if it is
+            /// longer than 64 KiB or was stored with an expiry.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn set_expiry(&$self, key: &[u8], expiry: Expiry) -> Result<bool, WriteError> {
+                Ok($self.update_expiry(key, |_| Some(expiry))? != Updated::Absent)
+            }
+
+            /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide` may be
+            /// called more than once, so it must have no effect of its own.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_expiry(
+                &$self,
+                key: &[u8],
+                decide: impl FnMut(Expiry) -> Option<Expiry>,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                db.core.update_expiry(db.number, key, decide)
+            }
+
+            /// Stores each pair, in order; later pairs win. Not atomic as a whole.
+            ///
+            /// # Errors
+            /// The first `done` pairs are stored, the others are not.
+            pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(&$self, pairs: &[(K, V)]) -> Result<(), BatchError> {
+                let db = $db;
+                db.core.put_many(db.number, pairs)
+            }
+
+            /// Removes `key`; whether it was there.
+            ///
+            /// # Errors
+            /// Nothing was removed: somebody stalls, or the region is damaged.
+            pub fn remove(&$self, key: &[u8]) -> Result<bool, WriteError> {
+                let db = $db;
+                db.core.remove(db.number, key)
+            }
+
+            /// Removes each key; how many there were.
+            ///
+            /// # Errors
+            /// The first `done` keys are removed, the others are not.
+            pub fn remove_many<K: AsRef<[u8]>>(&$self, keys: &[K]) -> Result<usize, BatchError> {
+                let db = $db;
+                db.core.remove_many(db.number, keys)
+            }
+
+            /// Changes `key` by its present value, atomically. `decide` is called again if somebody
+            /// else changed the key meanwhile, so it must have no effect of its own. It runs pinned, and
+            /// nothing is locked. A value that is replaced keeps its expiry.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update(
+                &$self,
+                key: &[u8],
+                mut decide: impl FnMut(Option<&[u8]>) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                $self.update_stored(key, |stored| decide(stored.map(|s| s.value)))
+            }
+
+            /// As `update`, with the present expiry.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_stored(
+                &$self,
+                key: &[u8],
+                decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                db.core.update(db.number, key, decide)
+            }
+
+            /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says where to go on. From
+            /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
+            /// visited at least once. The order is that of the keys' hashes. Where values are lent, `visit`
+            /// runs pinned, as if it held a [`Value`]; where they are copied, this is `scan_copied`.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn scan(
+                &$self,
+                cursor: Cursor,
+                count: usize,
+                visit: impl FnMut(&[u8], &[u8]),
+            ) -> Result<Cursor, ReadError> {
+                let db = $db;
+                db.core.scan(db.number, cursor, count, visit)
+            }
+
+            /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not run
+            /// pinned.
+            ///
+            /// # Errors
+            /// As for `get`; the records before have been visited.
+            pub fn scan_copied(
+                &$self,
+                cursor: Cursor,
+                count: usize,
+                visit: impl FnMut(&[u8], &[u8]),
+            ) -> Result<Cursor, ReadError> {
+                let db = $db;
+                db.core.scan_copied(db.number, cursor, count, visit)
+            }
+
+            /// A key drawn by lot, each as likely as any other; `None`: the database holds no record. Looks at a
+            /// few dozen records, or, where hardly any of those counted are alive, at all.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn random_key(&$self) -> Result<Option<Vec<u8>>, ReadError> {
+                let db = $db;
+                db.core.random_key(db.number)
+            }
+
+            /// Records in the database, those included that have expired and are not yet removed. The sum
+            /// of what all threads have counted; 0 if it cannot be said (see `try_len`).
+            pub fn len(&$self) -> u64 {
+                $self.try_len().unwrap_or(0)
+            }
+
+            /// As `len`, and says why if it cannot be said.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn try_len(&$self) -> Result<u64, ReadError> {
+                let db = $db;
+                db.core.len(db.number)
+            }
+
+            /// The database's records, how many of them are to expire, and an estimate of when. As cheap as `len`.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn keyspace(&$self) -> Result<Keyspace, ReadError> {
+                let db = $db;
+                db.core.keyspace(db.number)
+            }
+
+            /// Whether the database holds no record.
+            pub fn is_empty(&$self) -> bool {
+                $self.len() == 0
+            }
+
+            /// Empties the database, at once whatever its size; memory is given back in the background.
+            ///
+            /// # Errors
+            /// Somebody stalls, or 64 earlier clearings still wait for readers to leave.
+            pub fn clear(&$self) -> Result<(), WriteError> {
+                let db = $db;
+                db.core.clear(db.number)
+            }
+        }
+    };
+}
+
+/// One database of a store.
+#[derive(Clone, Copy)]
+pub struct Database<'s> {
+    pub(super) core: &'s Core,
+    pub(super) number: u8,
+}
+
+impl Database<'_> {
+    /// Its number, 0 to 63.
+    pub fn number(&self) -> usize {
+        usize::from(self.number)
+    }
+}
+
+operations!([] LogStore, '_, self => self.zero());
+operations!(['s] Database<'s>, 's, self => *self);
