@@ -97,10 +97,14 @@ fn local_programs_and_clients_have_the_same_records() {
     writer.put(b"from", b"writer").unwrap();
     assert_eq!(asked(&serving, "GET from\r\n", 12), "$6\r\nwriter\r\n");
     assert_eq!(reader.get(b"from").unwrap().unwrap(), b"writer");
-    let mut client = serving.client();
-    client.write_all(b"INFO segment\r\nQUIT\r\n").unwrap();
-    let mut info = String::new();
-    client.read_to_string(&mut info).unwrap();
+    let told = || {
+        let mut client = serving.client();
+        client.write_all(b"INFO segment\r\nQUIT\r\n").unwrap();
+        let mut info = String::new();
+        client.read_to_string(&mut info).unwrap();
+        info
+    };
+    let info = told();
     for field in [
         "mneme_segment:sessions",
         "mneme_attached_processes:2",
@@ -111,7 +115,56 @@ fn local_programs_and_clients_have_the_same_records() {
     ] {
         assert!(info.contains(field), "{field} is not in {info}");
     }
+    // What was done before the counts begin anew is not counted afterwards.
+    for _ in 0..10 {
+        writer.put(b"from", b"writer").unwrap();
+        assert_eq!(asked(&serving, "CONFIG RESETSTAT\r\n", 5), "+OK\r\n");
+        let info = told();
+        assert!(info.contains("mneme_local_stored:0"), "{info}");
+    }
     drop((reader, writer));
+}
+
+/// What a client watches may be changed by a program that attaches the store: then its transaction does not happen. What a
+/// program watches may be changed by a client.
+#[test]
+fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
+    let registry = Registry::new("segment", "watched");
+    let serving = Serving::start(serve(&registry, &[]));
+    let place = mneme_space::Registry::open(&registry.root).unwrap();
+    let writer = SharedStore::attach_writable(&place, "default").unwrap();
+    let mut client = serving.client();
+    let mut ask = |request: &str, reply: &str| {
+        client.write_all(request.as_bytes()).unwrap();
+        let mut heard = vec![0; reply.len()];
+        client.read_exact(&mut heard).unwrap();
+        assert_eq!(String::from_utf8_lossy(&heard), reply, "{request}");
+    };
+    let queue = "MULTI\r\nSET done yes\r\n";
+    let changes: [fn(&SharedStore); 5] = [
+        |store| store.put(b"k", b"1").unwrap(),
+        |store| assert!(store.set_expiry(b"k", Expiry::At(u64::MAX >> 1)).unwrap()),
+        |store| assert!(store.remove(b"k").unwrap()),
+        |store| store.transaction(|t| t.put(b"k", b"2")).unwrap(),
+        |store| store.clear().unwrap(),
+    ];
+    for change in changes {
+        ask("WATCH k\r\n", "+OK\r\n");
+        change(&writer);
+        ask(queue, "+OK\r\n+QUEUED\r\n");
+        ask("EXEC\r\n", "*-1\r\n");
+        // Another key's change is nobody's concern.
+        ask("WATCH k\r\n", "+OK\r\n");
+        writer.put(b"other", b"v").unwrap();
+        ask(queue, "+OK\r\n+QUEUED\r\n");
+        ask("EXEC\r\n", "*1\r\n+OK\r\n");
+    }
+    let mut watch = writer.watch().unwrap();
+    watch.add(0, b"k").unwrap();
+    ask("SET k 3\r\n", "+OK\r\n");
+    let done = watch.transaction(|t| t.put(b"done", b"no")).unwrap();
+    assert_eq!(done, None);
+    ask("GET done\r\n", "$3\r\nyes\r\n");
 }
 
 /// A server that nobody asks anything maintains the store, and what it says of it holds for what others do.

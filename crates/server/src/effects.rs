@@ -79,8 +79,9 @@ impl Shared {
         *self.heard()
     }
 
-    /// Begins to count anew.
+    /// Begins to count anew: what was done before this is not counted after it.
     pub fn forget_heard(&self) {
+        self.listen_to_locals();
         let mut heard = self.heard();
         *heard = Heard {
             begun: heard.begun,

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
-use mneme_shared::{CreateError, Found, Opening, Registry, ServeError, SharedStore, StoreOptions};
+use mneme_shared::{
+    Access, CreateError, Found, Opening, Registry, ServeError, SharedStore, StoreOptions,
+};
 
 const NAME: &str = "beside";
 
@@ -122,6 +124,49 @@ fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
     options().upgrade(&registry, NAME).unwrap();
     let served = opening().open(&registry, NAME).unwrap();
     assert_eq!(served.found(), &Found::Attached);
+}
+
+/// A store of another version is refused by whoever comes, with both numbers, and never set aside, however often a server is
+/// started; the version that made it has it as it was.
+#[test]
+fn a_store_of_another_format_is_refused_and_left_as_it_is() {
+    let place = Place::new("format");
+    let registry = place.registry();
+    let store = SharedStore::attach(&registry, NAME).unwrap();
+    let data = store.segment().directory().join("data");
+    drop(store);
+    let mut bytes = vec![0; 1 << 20];
+    let file = File::options().read(true).write(true).open(data).unwrap();
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
+    // The word behind it is the format.
+    let at = header.unwrap() as u64 + 8;
+    let of = |format: u64| file.write_all_at(&format.to_le_bytes(), at).unwrap();
+    for other in [mneme_log::FORMAT - 1, mneme_log::FORMAT + 1] {
+        of(other);
+        let named = [other, mneme_log::FORMAT].map(|format| format.to_string());
+        let tells = |told: &str| named.iter().all(|format| told.contains(format));
+        // More often than failed starts are put up with.
+        for _ in 0..8 {
+            let refused = opening().open(&registry, NAME).map(drop).unwrap_err();
+            assert!(tells(&refused.to_string()), "{refused}");
+        }
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let refused = options().attach(&registry, NAME, access).unwrap_err();
+            assert!(
+                !refused.is_damage() && tells(&refused.to_string()),
+                "{refused}"
+            );
+        }
+        let refused = options().upgrade(&registry, NAME).map(drop).unwrap_err();
+        assert!(tells(&refused.to_string()), "{refused}");
+    }
+    assert_eq!(registry.segments().unwrap().len(), 1);
+    of(mneme_log::FORMAT);
+    let served = opening().open(&registry, NAME).unwrap();
+    assert_eq!(served.found(), &Found::Attached);
+    assert_eq!(served.len(), 100);
+    assert!(served.check().unwrap().is_sound());
 }
 
 /// Records that nothing leads to are not served as none.
