@@ -127,7 +127,7 @@ impl Core {
         (header.evicted.load(Relaxed), header.expired.load(Relaxed))
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self, pages: impl FnOnce() -> PageReport) -> Stats {
         if self.participants.is_forked() {
             return Stats::unseen();
         }
@@ -199,7 +199,7 @@ impl Core {
             evicted: self.tables.header().evicted.load(Relaxed),
             evicted_bytes: self.tables.header().evicted_bytes.load(Relaxed),
             expired: self.tables.header().expired.load(Relaxed),
-            pages: self.mem.region().pages(),
+            pages: pages(),
         }
     }
 }

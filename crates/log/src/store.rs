@@ -124,7 +124,13 @@ impl LogStore {
     /// Where the memory is. Costs a look at every log segment's line and every index frame's bitmap,
     /// takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
-        self.core.stats()
+        self.core.stats(|| self.core.mem.region().pages())
+    }
+
+    /// As [`stats`](Self::stats), but with this report of the [pages](Self::pages), of some moment before, instead of one
+    /// that the system makes now.
+    pub fn stats_with(&self, pages: PageReport) -> Stats {
+        self.core.stats(|| pages)
     }
 
     /// Bytes of the region, as [`Stats::capacity`], without the rest of it. Some loads.

@@ -72,7 +72,13 @@ fn watched_through_a_pipe_it_is_a_line_each_time() {
         .map(Result::unwrap)
         .collect();
     process.wait().unwrap();
-    assert!(lines[0].contains("ops/s"), "{lines:?}");
+    assert!(
+        lines[0].contains("ops/s") && lines[0].contains("p99.9us"),
+        "{lines:?}"
+    );
+    // Two looks at least ask for what is shown: the second knows how long that took.
+    let latency = lines[2].split_whitespace().nth(3).unwrap();
+    assert!(latency.parse::<u64>().is_ok_and(|us| us > 0), "{lines:?}");
     assert_eq!(
         lines[1].split_whitespace().count(),
         lines[2].split_whitespace().count()

@@ -148,7 +148,7 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
 
 /// Makes the store `bytes` large; 0 leaves it as it is.
 fn resize(server: &Shared, bytes: u64) -> Result<(), Reason> {
-    let stats = server.store.stats();
+    let stats = server.stats();
     match bytes {
         0 => {}
         bytes if bytes < stats.capacity => {

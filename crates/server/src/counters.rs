@@ -80,6 +80,14 @@ counters! {
     misses,
 }
 
+impl Counters {
+    /// Adds the keys that `other` has counted. Of its own thread alone.
+    pub fn take_keys(&self, other: &Counters) {
+        self.hits.add(other.hits.get());
+        self.misses.add(other.misses.get());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -250,14 +250,19 @@ impl<'a> Keyspace<'a> {
             database,
             ..
         } = *self;
-        store.transaction(|transaction| {
+        let mut counted = Counters::default();
+        let result = store.transaction(|transaction| {
+            // What an attempt counts that others undo is nothing that has happened.
+            counted = Counters::default();
             body(&mut Keyspace::new(
                 store,
-                counters,
+                &counted,
                 database,
                 Some(transaction),
             ))
-        })
+        })?;
+        counters.take_keys(&counted);
+        Ok(result)
     }
 
     /// As [`atomically`](Self::atomically), or, where `several` is false, just once and directly: for a command that

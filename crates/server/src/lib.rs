@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod background;
 mod backing;
 mod client;
 mod commands;
@@ -37,6 +38,7 @@ mod handover;
 mod keyspace;
 mod listen;
 mod long_double;
+mod metrics;
 mod pause;
 mod protection;
 mod purge;

@@ -15,6 +15,7 @@ use crate::event_loop::{EventLoop, WAKER};
 use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::Listener;
+use crate::metrics::Endpoint;
 use crate::settings::{Key, MOST_THREADS, Refused, Settings, Source, Value};
 use crate::shared::Shared;
 use mneme_log::{DATABASES, Evict, LogStore, OpenError, PageReport, UpdatePolicy, WriteError};
@@ -230,6 +231,11 @@ impl Server {
         self
     }
 
+    /// Where to serve metrics for Prometheus; port 0 lets the system choose (see [`Running::metrics`]). Nowhere by default.
+    pub fn metrics(self, address: SocketAddr) -> Self {
+        self.with(Key::Metrics, Value::text(address.to_string()))
+    }
+
     /// The clock behind `TIME`, `INFO` and `CLIENT LIST`.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -277,6 +283,7 @@ impl Server {
         if let Some(address) = addresses.first() {
             settings.put(Key::Port, Value::number(address.port().into()));
         }
+        let metrics = settings.metrics().map(listen_for_metrics).transpose()?;
         let (store, origin) = match (store, segment) {
             (Some(store), _) => (Backing::Process(store), Origin::Process),
             (None, Some(wanted)) => wanted.open()?,
@@ -317,28 +324,24 @@ impl Server {
         for (index, (poll, listeners)) in polls.into_iter().zip(shares).enumerate() {
             let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
                 .map_err(refused("an event queue"))?;
-            let stopper = running.stopper();
             // If this fails, dropping `running` stops the threads that have been started.
-            let thread = std::thread::Builder::new()
-                .name(format!("mneme-io-{index}"))
-                .spawn(move || {
-                    let _others = StopAll(stopper);
-                    event_loop.run()
-                })
-                .map_err(refused("a thread"))?;
-            running.threads.push(thread);
+            running.spawn(format!("mneme-io-{index}"), |_| event_loop.run())?;
         }
         if running.shared.store.segment().is_some() {
-            let stopper = running.stopper();
-            let thread = std::thread::Builder::new()
-                .name("mneme-effects".to_owned())
-                .spawn(move || {
-                    let _others = StopAll(stopper);
-                    shared.keep_listening();
-                    Ok(())
-                })
-                .map_err(refused("a thread"))?;
-            running.threads.push(thread);
+            running.spawn("mneme-effects".to_owned(), |shared| {
+                shared.keep_listening();
+                Ok(())
+            })?;
+        }
+        running.spawn("mneme-background".to_owned(), |shared| {
+            shared.work_in_background();
+            Ok(())
+        })?;
+        if let Some(endpoint) = metrics {
+            let waker = endpoint.waker().map_err(refused("an event"))?;
+            // Nobody else sets it.
+            let _ = running.shared.metrics.set((endpoint.address(), waker));
+            running.spawn("mneme-metrics".to_owned(), |shared| endpoint.serve(shared))?;
         }
         running
             .threads
@@ -429,6 +432,13 @@ fn listen(settings: &Settings) -> Result<(Vec<Listener>, Vec<SocketAddr>), Start
     Ok((listeners, addresses))
 }
 
+fn listen_for_metrics(address: SocketAddr) -> Result<Endpoint, StartError> {
+    Endpoint::listen(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+        _ => StartError::Bind { address, source },
+    })
+}
+
 /// Forty hexadecimal digits that no other run has.
 fn run_id() -> io::Result<String> {
     let mut bytes = [0; 20];
@@ -479,9 +489,35 @@ pub enum Ended {
 }
 
 impl Running {
+    /// Starts one of its threads. The others stop when it ends, however it ends.
+    fn spawn(
+        &mut self,
+        name: String,
+        run: impl FnOnce(&Shared) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let (stopper, shared) = (self.stopper(), Arc::clone(&self.shared));
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let _others = StopAll(stopper);
+                run(&shared)
+            })
+            .map_err(|source| StartError::System {
+                what: "a thread",
+                source,
+            })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.shared.metrics.get().map(|(address, _)| *address)
     }
 
     /// The store it serves.
@@ -496,7 +532,7 @@ impl Running {
 
     /// Its I/O threads.
     pub fn threads(&self) -> usize {
-        self.threads.len()
+        self.shared.threads.len()
     }
 
     /// The memory it has obtained.
@@ -504,7 +540,7 @@ impl Running {
         let store = &self.shared.store;
         Memory {
             bytes: store.capacity(),
-            pages: store.pages(),
+            pages: self.shared.pages.last(self.shared.now_ns()).0,
         }
     }
 

@@ -3,13 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mio::Waker;
 use mneme_log::LogStore;
 use mneme_sys::Clock;
 
+use crate::background::Background;
 use crate::backing::Backing;
 use crate::client::{Clients, Entry};
 use crate::counters::{Counters, Totals};
@@ -21,7 +22,7 @@ use crate::listen::{Accepted, Listener};
 use crate::pause::Pauses;
 use crate::purge::Purge;
 use crate::settings::{Key, Settings};
-use crate::statistics::{Latency, Rate, Slowlog, Statistics};
+use crate::statistics::{Latency, Pages, Rate, Slowlog, Statistics};
 use crate::turns::Turns;
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub rate: Rate,
     /// Connections that could not be accepted.
     pub accept_failures: Failures,
+    /// The pages behind the store.
+    pub pages: Pages,
     /// The I/O threads, as the others see them.
     pub threads: Vec<ThreadSide>,
     /// Where it listens.
@@ -62,8 +65,12 @@ pub(crate) struct Shared {
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
     reset: Mutex<(Totals, Forgotten)>,
+    /// What takes too long for the I/O threads.
+    pub background: Background,
     /// What local programs have done.
     pub heard: Mutex<Heard>,
+    /// Where metrics are served, and what ends that thread's wait for scrapers.
+    pub metrics: OnceLock<(SocketAddr, Waker)>,
 }
 
 /// Records that the store has let go of without being told to, whichever process did it.
@@ -146,6 +153,9 @@ impl Shared {
         let settled = store.segment().is_none();
         let before = Forgotten::of(&store);
         Self {
+            pages: Pages::of(&store, || clock.now_ns()),
+            metrics: OnceLock::new(),
+            background: Background::default(),
             store,
             settings,
             clients: Clients::default(),
@@ -234,6 +244,11 @@ impl Shared {
     /// Has all threads look round at once.
     pub fn wake_all(&self) {
         self.threads.iter().for_each(ThreadSide::wake);
+        if let Some((_, waker)) = self.metrics.get()
+            && let Err(error) = waker.wake()
+        {
+            tracing::warn!(%error, "the thread of metrics could not be woken; it will look round at its next event");
+        }
     }
 
     /// Ends a client's connection. The caller has the server to himself: no command that the client has sent and that
@@ -356,6 +371,7 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
         self.purge.end();
         self.wake_all();
+        self.background.wake();
     }
 
     /// Whether the server is to end.

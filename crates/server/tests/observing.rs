@@ -95,6 +95,7 @@ fn sections_are_those_asked_for() {
         "Persistence",
         "Stats",
         "Replication",
+        "CPU",
         "Modules",
         "Errorstats",
         "Cluster",
@@ -106,8 +107,10 @@ fn sections_are_those_asked_for() {
     assert_eq!(sections("everything").len(), default.len() + 2);
     assert_eq!(
         sections("keyspace CPU server nonsense"),
-        ["Server", "Keyspace"]
+        ["Server", "CPU", "Keyspace"]
     );
+    assert_eq!(sections("module_list"), ["Modules"]);
+    assert!(sections("nonsense").is_empty());
     assert_eq!(sections("commandstats"), ["Commandstats"]);
     assert_eq!(sections("default latencystats").len(), default.len() + 1);
 }
@@ -189,6 +192,9 @@ fn memory_is_told_as_the_store_counts_it() {
         parts.map(account).iter().sum::<u64>(),
         account("mneme.capacity")
     );
+    // Only processes' memory and pages are told in another way.
+    let pages = running.store().pages();
+    assert!(said("used_memory_rss") >= pages.resident_bytes as u64 / 2);
     // A key's usage is what its record has added to the live ones, and a little index.
     let Reply::Integer(usage) = client.line("MEMORY USAGE key:1") else {
         panic!("no number")
@@ -372,4 +378,206 @@ fn histograms_count_every_call() {
     client.line("CONFIG RESETSTAT");
     client.line("SET a b");
     assert_eq!(client.line("LATENCY HISTOGRAM"), Reply::Array(vec![]));
+}
+
+/// Pages are counted in the background: what is said of them is what the system says, some time later.
+#[test]
+fn pages_are_told_as_the_system_counts_them() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
+    let value = "x".repeat(100_000);
+    for i in 0..300 {
+        client.command(&["SET", &format!("k{i}"), &value]);
+    }
+    let counted = running.store().pages().resident_bytes as u64;
+    assert!(counted >= 30_000_000, "{counted}");
+    loop {
+        let fields = info(&mut client, "memory");
+        let said: u64 = fields["mneme_resident_bytes"].parse().unwrap();
+        if said >= counted {
+            assert!(said <= fields["maxmemory"].parse().unwrap());
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// The processor time of a process only grows, and is that of all its threads.
+#[test]
+fn processor_time_is_told() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let mut times = || -> Vec<f64> {
+        let fields = info(&mut client, "cpu");
+        let names = [
+            "used_cpu_sys",
+            "used_cpu_user",
+            "used_cpu_sys_children",
+            "used_cpu_user_children",
+            "used_cpu_sys_main_thread",
+            "used_cpu_user_main_thread",
+        ];
+        assert_eq!(fields.len(), names.len());
+        names
+            .iter()
+            .map(|name| fields[*name].parse().unwrap())
+            .collect()
+    };
+    let before = times();
+    while times()[1] <= before[1] {}
+    let after = times();
+    assert!(before.iter().zip(&after).all(|(old, new)| new >= old));
+}
+
+/// A command or a transaction that has to be tried again counts as what it has done in the end.
+#[test]
+fn attempts_that_come_to_nothing_are_not_counted() {
+    const ROUNDS: u64 = 200;
+    const KEYS: u64 = 32;
+    let (running, address) = start(server().threads(2));
+    let mut client = Client::connect(address);
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
+    // Large, so that reading them takes longer than a put.
+    let value = "x".repeat(8000);
+    for key in &keys {
+        client.command(&["SET", key, &value]);
+    }
+    client.line("SET text x");
+    client.line("CONFIG RESETSTAT");
+    let mut request = encode(&[&["MGET".to_owned()], &keys[..]].concat());
+    request.extend(encode(&["MULTI"]));
+    for key in &keys {
+        request.extend(encode(&["GET", key]));
+    }
+    request.extend(encode(&["INCR", "text"]));
+    request.extend(encode(&["GET", "none"]));
+    request.extend(encode(&["EXEC"]));
+    let work = || {
+        let mut client = Client::connect(address);
+        for _ in 0..ROUNDS {
+            client.send(&request);
+            (0..1 + 1 + KEYS + 2 + 1).for_each(|_| drop(client.reply()));
+        }
+    };
+    // What is read first changes all the time, in the clients' way.
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let disturb = || {
+            let database = running.store().database(0).unwrap();
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                database.put(b"k0", b"1").unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        };
+        scope.spawn(disturb);
+        let workers: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
+    });
+    let fields = info(&mut client, "everything");
+    let rounds = 2 * ROUNDS;
+    let said = |name: &str| fields[name].parse::<u64>().unwrap();
+    assert_eq!(said("keyspace_hits"), 2 * KEYS * rounds);
+    assert_eq!(said("keyspace_misses"), rounds);
+    assert_eq!(said("total_error_replies"), rounds);
+    assert_eq!(part(&fields, "errorstat_ERR", "count"), rounds);
+    assert_eq!(part(&fields, "cmdstat_incr", "failed_calls"), rounds);
+    assert_eq!(part(&fields, "cmdstat_get", "calls"), (KEYS + 1) * rounds);
+}
+
+#[test]
+fn fractions_are_of_the_type_that_the_protocol_has() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.line("SET a 1");
+    let Reply::Array(items) = client.line("MEMORY STATS") else {
+        panic!("not a list")
+    };
+    let share = items
+        .chunks(2)
+        .find(|pair| pair[0].text() == "dataset.percentage");
+    let old: f64 = share.unwrap()[1].text().parse().unwrap();
+    client.line("HELLO 3");
+    let Reply::Map(pairs) = client.line("MEMORY STATS") else {
+        panic!("not a map")
+    };
+    let share = pairs
+        .iter()
+        .find(|pair| pair.0.text() == "dataset.percentage");
+    let Reply::Double(new) = share.unwrap().1 else {
+        panic!("{share:?}")
+    };
+    assert!(old > 0.0 && (new - old).abs() <= old, "{old} {new}");
+}
+
+/// A check walks the store in the background; its report is there when it is done.
+#[test]
+fn a_check_is_made_in_the_background() {
+    let (running, address) = start(server());
+    let mut client = Client::connect(address);
+    for i in 0..1000 {
+        client.command(&["SET", &format!("k{i}"), "x"]);
+    }
+    let report = |client: &mut Client| -> BTreeMap<String, Reply> {
+        let Reply::Array(items) = client.line("MNEME REPORT") else {
+            panic!("not a list")
+        };
+        let pairs = items.chunks(2);
+        pairs
+            .map(|pair| (pair[0].text(), pair[1].clone()))
+            .collect()
+    };
+    assert_eq!(report(&mut client)["state"], Reply::bulk("none"));
+    for number in 1..3 {
+        assert_eq!(client.line("MNEME CHECK"), Reply::Integer(number));
+        let found = loop {
+            let found = report(&mut client);
+            if found["state"] != Reply::bulk("running") {
+                break found;
+            }
+        };
+        assert_eq!(found["state"], Reply::bulk("done"));
+        assert_eq!(found["check"], Reply::Integer(number));
+        assert_eq!(found["records"], Reply::Integer(1000));
+        assert_eq!(found["problems"], Reply::Array(vec![]));
+    }
+    assert_eq!(running.store().check().unwrap().records, 1000);
+    let described = client.line("COMMAND INFO mneme|check");
+    let flags = &described.items()[0].items()[6];
+    let categories: Vec<_> = flags.items().iter().map(Reply::text).collect();
+    assert!(categories.contains(&"@admin".into()) && categories.contains(&"@dangerous".into()));
+}
+
+#[test]
+fn keys_that_are_to_expire_are_counted_by_database() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    for line in [
+        "SET a 1 EX 1000",
+        "SET b 1",
+        "SETEX c 1000 1",
+        "SELECT 1",
+        "SET d 1",
+    ] {
+        client.line(line);
+    }
+    let fields = info(&mut client, "keyspace");
+    let of = |fields: &BTreeMap<String, String>, name: &str| {
+        ["keys", "expires"].map(|one| part(fields, name, one))
+    };
+    assert_eq!((of(&fields, "db0"), of(&fields, "db1")), ([3, 2], [1, 0]));
+    // Sampled when the store looks for what has expired.
+    let ttl = loop {
+        match part(&info(&mut client, "keyspace"), "db0", "avg_ttl") {
+            0 => std::thread::sleep(std::time::Duration::from_millis(20)),
+            ttl => break ttl,
+        }
+    };
+    assert!((1..=1_000_000).contains(&ttl), "{ttl}");
+    for line in ["SELECT 0", "PERSIST a", "DEL c", "EXPIRE b 1000"] {
+        client.line(line);
+    }
+    let fields = info(&mut client, "keyspace");
+    assert_eq!(of(&fields, "db0"), [2, 1]);
 }

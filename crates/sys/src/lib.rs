@@ -31,6 +31,7 @@ mod process;
 pub mod racy;
 mod region;
 mod topology;
+mod usage;
 mod view;
 
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -48,4 +49,5 @@ pub use region::{
     RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,
 };
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
+pub use usage::{CpuTime, TimeOf, cpu_time, resident_memory};
 pub use view::View;

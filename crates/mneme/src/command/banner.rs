@@ -28,8 +28,11 @@ fn banner(running: &Running, threads: usize, unix_socket: Option<&Path>) -> Stri
         Some(address) => reach(address.ip(), address.port()),
         None => format!("redis-cli -s {}", places.join("")),
     };
+    let metrics = running.metrics().map_or(String::new(), |address| {
+        format!("  metrics       http://{address}/metrics\n")
+    });
     format!(
-        "Mneme {} is ready\n  listening on  {}\n  data          {}\n  memory        {}, {}\n  threads       {threads}\n\
+        "Mneme {} is ready\n  listening on  {}\n{metrics}  data          {}\n  memory        {}, {}\n  threads       {threads}\n\
          Try it:   {client} set greeting hello\nStop it:  Ctrl-C, or kill {}\n",
         env!("CARGO_PKG_VERSION"),
         places.join(", "),

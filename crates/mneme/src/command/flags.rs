@@ -133,6 +133,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Secret => "PASSWORD",
         Kind::Addresses => "ADDRESS",
         Kind::Permissions => "MODE",
+        Kind::Endpoint => "ADDRESS:PORT",
         Kind::OutputLimit => "LIMITS",
     }
 }

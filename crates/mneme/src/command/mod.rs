@@ -4,6 +4,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod banner;
+mod check;
+mod client;
 mod doctor;
 mod flags;
 mod log;
@@ -61,7 +63,10 @@ enum Action {
     Serve(serve::Arguments),
     /// Show what a running server does and holds, once or live.
     Stat(stat::Arguments),
-    /// Look for what about this machine costs memory, speed or data, and say what to do about it.
+    /// Have a running server check its whole store beside its clients, and print what is wrong.
+    Check(check::Arguments),
+    /// Look for what about this machine, and about a running server, costs memory, speed or data, and say what to do about
+    /// it.
     Doctor(doctor::Arguments),
     /// Make, look at, change and remove named segments of memory.
     Segment(segment::Arguments),
@@ -92,6 +97,7 @@ pub fn run() -> ExitCode {
     let done: Result<(), Box<dyn Error>> = match action {
         Action::Serve(arguments) => serve::run(arguments),
         Action::Stat(arguments) => stat::run(&arguments),
+        Action::Check(arguments) => check::run(&arguments),
         Action::Doctor(arguments) => doctor::run(&arguments),
         Action::Segment(arguments) => segment::run(arguments),
         Action::Space(arguments) => space::run(arguments),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::client::Client;
+use crate::counters::Counters;
 use crate::keyspace::{Keyspace, Records};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
@@ -27,16 +28,27 @@ pub(crate) struct Call<'a> {
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl<'a> Call<'a> {
-    /// A call of `args` by `client`, within `transaction` if there is one, with its reply at the end of `reply`.
+    /// A call of `args` by `client`, with its reply at the end of `reply`.
     pub fn new(
         args: Arguments<'a>,
         reply: Reply<'a>,
         client: &'a mut Client,
         server: &'a Shared,
-        transaction: Option<&'a mut (dyn Records + 'a)>,
     ) -> Self {
         // What the client's thread counts.
         let counters = &server.threads[client.thread].counters;
+        Self::within(args, reply, client, server, counters, None)
+    }
+
+    /// The same, with its keys counted by `counters`, within `transaction` if there is one.
+    pub fn within(
+        args: Arguments<'a>,
+        reply: Reply<'a>,
+        client: &'a mut Client,
+        server: &'a Shared,
+        counters: &'a Counters,
+        transaction: Option<&'a mut (dyn Records + 'a)>,
+    ) -> Self {
         Self {
             keyspace: Keyspace::new(&server.store, counters, client.database, transaction),
             args,

@@ -378,7 +378,7 @@ impl EventLoop {
 }
 
 /// Whether an accept failed for the connection's own reason, so that the next one may succeed.
-fn is_transient(error: &io::Error) -> bool {
+pub(crate) fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
     matches!(
         error.kind(),

@@ -264,7 +264,7 @@ impl<'a> Executor<'a> {
         });
         let most = server.settings.output_limit();
         let reply = Reply::new(self.out, self.client.protocol).up_to(most);
-        let outcome = (command.run)(&mut Call::new(args, reply, self.client, server, None));
+        let outcome = (command.run)(&mut Call::new(args, reply, self.client, server));
         if let Some(guard) = guard {
             drop(guard);
             self.take_turn();

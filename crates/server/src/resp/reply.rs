@@ -103,6 +103,19 @@ impl<'a> Reply<'a> {
         self.header(b':', value);
     }
 
+    /// A number with a fraction.
+    pub fn double(&mut self, value: f64) {
+        let text = value.to_string();
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.out.push(b',');
+                self.out.extend_from_slice(text.as_bytes());
+                self.end();
+            }
+        }
+    }
+
     /// Bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
@@ -211,6 +224,7 @@ mod tests {
             reply.map(2);
             reply.set(3);
             reply.verbatim("a");
+            reply.double(0.25);
             reply.array(0);
             reply.integer(i64::MIN);
             reply.bulk(b"xyz");
@@ -218,11 +232,11 @@ mod tests {
         let common = "*0\r\n:-9223372036854775808\r\n$3\r\nxyz\r\n";
         assert_eq!(
             written(Protocol::Resp2, all),
-            format!("$-1\r\n*4\r\n*3\r\n$1\r\na\r\n{common}")
+            format!("$-1\r\n*4\r\n*3\r\n$1\r\na\r\n$4\r\n0.25\r\n{common}")
         );
         assert_eq!(
             written(Protocol::Resp3, all),
-            format!("_\r\n%2\r\n~3\r\n=5\r\ntxt:a\r\n{common}")
+            format!("_\r\n%2\r\n~3\r\n=5\r\ntxt:a\r\n,0.25\r\n{common}")
         );
     }
 

@@ -1,7 +1,7 @@
 //! What settings take, and what they refuse. The words of a refusal are Redis', where Redis has such a setting.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 /// The type of a setting.
@@ -33,6 +33,8 @@ pub enum Kind {
     Permissions,
     /// IP addresses, `localhost` or `*`, separated by spaces or commas.
     Addresses,
+    /// One address and port, as in `127.0.0.1:9121`, `[::1]:9121` or `localhost:9121`; nothing if empty.
+    Endpoint,
     /// Redis' `class hard soft seconds`, of the class `normal`.
     OutputLimit,
 }
@@ -73,6 +75,9 @@ pub enum Refused {
     /// Not an address.
     #[error("'{0}' is not an address: give an IP address, `localhost`, or `*` for all")]
     NotAnAddress(String),
+    /// Not an address and a port.
+    #[error("'{0}' is not an address and a port: give one such as 127.0.0.1:9121 or [::1]:9121")]
+    NotAnEndpoint(String),
     /// Not four words a class.
     #[error("Wrong number of arguments in buffer limit configuration.")]
     NotFour,
@@ -124,6 +129,14 @@ impl Kind {
                 }
                 return Ok(Value::text(words.join(" ")));
             }
+            Kind::Endpoint => {
+                let text = text.trim();
+                let is_endpoint = text.is_empty() || endpoint(text).is_some();
+                return match is_endpoint {
+                    true => Ok(Value::text(text.to_owned())),
+                    false => Err(Refused::NotAnEndpoint(text.to_owned())),
+                };
+            }
             Kind::OutputLimit => output_limit(text)?,
         };
         Ok(Value::number(number))
@@ -157,7 +170,7 @@ impl Value {
                 .ok()
                 .and_then(|place| words.get(place))
                 .map_or(String::new(), |word| (*word).to_owned()),
-            Kind::Text | Kind::Secret | Kind::Addresses => self.text.to_string(),
+            Kind::Text | Kind::Secret | Kind::Addresses | Kind::Endpoint => self.text.to_string(),
             Kind::OutputLimit => format!("normal {} 0 0", self.number),
         }
     }
@@ -192,6 +205,7 @@ impl fmt::Display for Kind {
             Kind::Text | Kind::Secret => f.write_str("a text"),
             Kind::Permissions => f.write_str("octal, from 0 to 777"),
             Kind::Addresses => f.write_str("addresses"),
+            Kind::Endpoint => f.write_str("an address and a port"),
             Kind::OutputLimit => f.write_str("normal, a size, 0, 0"),
         }
     }
@@ -257,6 +271,14 @@ pub(super) fn all_addresses(text: &str) -> Vec<IpAddr> {
     all
 }
 
+/// The address and port that a value of [`Kind::Endpoint`] stands for.
+pub(super) fn endpoint(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
+        None => text.parse().ok(),
+    }
+}
+
 /// The hard limit of normal clients, as Redis writes limits. There are no clients of other classes.
 fn output_limit(text: &str) -> Result<i64, Refused> {
     let words: Vec<_> = text.split_whitespace().collect();
@@ -313,6 +335,28 @@ mod tests {
         assert_eq!(all_addresses("localhost,127.0.0.1 ::1").len(), 2);
         assert_eq!(all_addresses("* 0.0.0.0").len(), 2);
         assert!(Kind::Addresses.parse("256.0.0.1").is_err());
+    }
+
+    #[test]
+    fn an_endpoint_is_an_address_and_a_port() {
+        for good in [
+            "",
+            "127.0.0.1:9121",
+            "[::1]:0",
+            "localhost:1",
+            " 0.0.0.0:9121 ",
+        ] {
+            assert!(Kind::Endpoint.parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "9121",
+            "127.0.0.1",
+            "localhost:",
+            "127.0.0.1:70000",
+            "host:1",
+        ] {
+            assert!(Kind::Endpoint.parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

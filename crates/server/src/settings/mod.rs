@@ -131,6 +131,9 @@ settings! {
     MaxMemory: "maxmemory" or "memory", Kind::Size { least: 0, most: i64::MAX }, "0", Live;
     /// Which records are forgotten when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
+    /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a port, as in 127.0.0.1:9121.
+    /// Not at all if empty. They tell what is done how often, no keys and no values, and ask for no password.
+    Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
     /// The TCP port; 0 lets the system choose a free one.
     Port: "port", Kind::Number { least: 0, most: 65_535 }, "6379", AtStart;
     /// Serve memory of this process alone, which ends with it and which no other can attach.

@@ -1,12 +1,12 @@
 //! The settings' values: **numbers are read without a lock**, by any thread at any time; a text takes a lock that is held
 //! for the copy of a pointer, and no text is read on the way of a command.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::kind::all_addresses;
+use super::kind::{all_addresses, endpoint};
 use super::{Key, Refused, SETTINGS, Setting, Value};
 use crate::resp::Limits;
 use mneme_log::UpdatePolicy;
@@ -160,6 +160,11 @@ impl Settings {
     pub fn unix_socket(&self) -> Option<PathBuf> {
         self.is(Key::UnixSocket)
             .then(|| PathBuf::from(&*self.text(Key::UnixSocket)))
+    }
+
+    /// Where to serve metrics.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        endpoint(&self.text(Key::Metrics))
     }
 
     /// How records are updated.

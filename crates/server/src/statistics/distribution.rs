@@ -83,6 +83,14 @@ impl Counts {
         0
     }
 
+    /// How many took less than each power of two of nanoseconds from `first` to `last`.
+    pub fn below(&self, first: u32, last: u32) -> impl Iterator<Item = (u64, u64)> {
+        (first..=last).map(|doubling| {
+            let end = ((doubling as usize - 2) * PER_DOUBLING).min(self.0.len());
+            (1 << doubling, self.0[..end].iter().sum())
+        })
+    }
+
     /// For each power of two of 1.024 microseconds by which something was done: whole microseconds, and how much was done
     /// by then.
     pub fn doublings(&self) -> Vec<(u64, u64)> {
@@ -131,6 +139,11 @@ mod tests {
         assert!(near(counts.quantile(0.5), 1_000));
         assert!(near(counts.quantile(0.99), 1_000_000));
         assert!(near(counts.quantile(1.0), 9_000_000));
+        let below: Vec<_> = counts.below(9, 24).map(|(_, count)| count).collect();
+        assert_eq!(
+            (below[0], below[1], below[10], below[11], below[15]),
+            (0, 98, 98, 99, 100)
+        );
         let rows = counts.doublings();
         assert_eq!(rows.first().map(|row| row.1), Some(98));
         assert_eq!(rows.last().map(|row| row.1), Some(100));

@@ -4,6 +4,7 @@
 mod distribution;
 mod finished;
 mod latency;
+mod pages;
 mod rate;
 mod slowlog;
 
@@ -14,6 +15,7 @@ pub(crate) use distribution::Counts;
 use distribution::Distribution;
 pub(crate) use finished::Finished;
 pub(crate) use latency::{Latency, Series};
+pub(crate) use pages::Pages;
 pub(crate) use rate::Rate;
 pub(crate) use slowlog::Slowlog;
 
@@ -36,6 +38,8 @@ struct Commands {
     nanoseconds: Count,
     rejected: Count,
     failed: Count,
+    /// Of the calls in the distribution.
+    spread_nanoseconds: Count,
     /// Made when the command is first called.
     distribution: OnceLock<Distribution>,
 }
@@ -53,6 +57,8 @@ pub(crate) struct Totals {
     pub failed: u64,
     /// How the time spreads, if it is [kept](crate::settings::Key::LatencyTracking).
     pub distribution: Counts,
+    /// The time of the calls in the distribution.
+    pub spread_nanoseconds: u64,
 }
 
 impl Default for Statistics {
@@ -74,6 +80,7 @@ impl Statistics {
         counts.calls.add(calls);
         counts.nanoseconds.add(nanoseconds);
         if spread {
+            counts.spread_nanoseconds.add(nanoseconds);
             counts
                 .distribution
                 .get_or_init(Distribution::default)
@@ -119,6 +126,7 @@ impl Statistics {
                 &counts.nanoseconds,
                 &counts.rejected,
                 &counts.failed,
+                &counts.spread_nanoseconds,
             ] {
                 count.reset();
             }
@@ -142,6 +150,7 @@ impl Statistics {
             totals.failed += counts.failed.get();
             if let Some(distribution) = counts.distribution.get() {
                 totals.distribution.take(distribution);
+                totals.spread_nanoseconds += counts.spread_nanoseconds.get();
             }
         }
         totals

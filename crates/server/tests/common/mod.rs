@@ -18,6 +18,7 @@ pub enum Reply {
     Bulk(Vec<u8>),
     Verbatim(Vec<u8>),
     Null,
+    Double(f64),
     Array(Vec<Reply>),
     Set(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
@@ -118,6 +119,7 @@ impl Client {
             b'=' => Reply::Verbatim(self.body(count().unwrap()).split_off(4)),
             b'*' => count().map_or(Reply::Null, |len| Reply::Array(self.many(len))),
             b'~' => Reply::Set(self.many(count().unwrap())),
+            b',' => Reply::Double(text.parse().unwrap()),
             b'%' => {
                 let pairs = count().unwrap();
                 Reply::Map((0..pairs).map(|_| (self.reply(), self.reply())).collect())

@@ -1,10 +1,12 @@
-//! `mneme doctor`: what about this machine costs memory, speed or data, and what to do about it.
+//! `mneme doctor`: what about this machine, and about a server that runs, costs memory, speed or data, and what to do about
+//! it.
 //!
 //! Nothing is changed unless `--fix` is given. What that changes lasts until the next boot, unless it is a file below
 //! `/etc`: settings of the kernel are the administrator's to make permanent.
 
 mod checks;
 mod host;
+mod server;
 
 use std::error::Error;
 use std::process::{Command, ExitStatus};
@@ -12,10 +14,14 @@ use std::process::{Command, ExitStatus};
 use serde_json::{Value, json};
 
 use self::host::Host;
+use super::client::Where;
 use super::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    #[command(flatten)]
+    server: Where,
+
     /// Print the findings as JSON.
     #[arg(long)]
     json: bool,
@@ -136,6 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if arguments.fix {
         mend(&host, &mut findings);
     }
+    findings.extend(server::examine(&arguments.server));
     if arguments.json {
         let list: Vec<Value> = findings.iter().map(Finding::json).collect();
         return output::line(format_args!("{:#}", Value::from(list)));

@@ -1,9 +1,10 @@
 //! `mneme stat`: what a running server does and holds, once or again and again.
 //!
 //! It asks as any client does (`INFO`), so it works on every server that it can reach and costs that server one command
-//! each time.
+//! each time, or two where it is watched.
 
-mod client;
+mod commands;
+mod spread;
 mod view;
 
 use std::error::Error;
@@ -12,8 +13,9 @@ use std::time::Duration;
 
 use mneme_sys::{Clock, SystemClock};
 
+use super::client::Where;
 use super::output;
-use client::Where;
+use spread::Spreads;
 use view::Look;
 
 #[derive(Debug, clap::Args)]
@@ -48,6 +50,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         let look = Look {
             at_ns: clock.now_ns(),
             info: client.info()?,
+            spreads: match arguments.watch {
+                Some(_) => Spreads::ask(&mut client)?,
+                None => Spreads::default(),
+            },
         };
         if arguments.json {
             output::line(serde_json::to_string(&look.info.0)?)?;

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::client::{Info, part};
+use super::commands;
+use super::spread::Spreads;
+use crate::command::client::{Info, part};
 use crate::command::size;
 
 /// An answer, and when it came.
@@ -11,10 +13,17 @@ pub struct Look {
     /// By a clock that never goes back.
     pub at_ns: u64,
     pub info: Info,
+    /// How long commands took; of a view that is watched.
+    pub spreads: Spreads,
 }
 
-/// Commands shown, those first that have cost most.
-const COMMANDS: usize = 12;
+impl Look {
+    /// Seconds between two looks.
+    pub fn seconds_since(&self, before: &Look) -> f64 {
+        let span = Duration::from_nanos(self.at_ns.saturating_sub(before.at_ns));
+        span.as_secs_f64().max(0.001)
+    }
+}
 
 /// Characters of the bar that shows how memory is used.
 const BAR: usize = 60;
@@ -36,7 +45,7 @@ fn rate(name: &str, now: &Look, before: Option<&Look>) -> f64 {
         Some(before) => (
             // A counter that was reset begins anew.
             count.checked_sub(before.info.number(name)).unwrap_or(count),
-            Duration::from_nanos(now.at_ns.saturating_sub(before.at_ns)).as_secs_f64(),
+            now.seconds_since(before),
         ),
         None => (count, now.info.number("uptime_in_seconds") as f64),
     };
@@ -110,24 +119,33 @@ pub fn page(place: &str, now: &Look, before: Option<&Look>) -> String {
         "keys        {keys}; {} evicted",
         count(info.number("evicted_keys") as f64)
     );
+    if let Some(before) = before {
+        let [p50, p99, p999] = now.spreads.all_since(&before.spreads).percentiles();
+        let _ = writeln!(
+            page,
+            "latency     {p50} us or less for half of all commands now, {p99} us for 99 %, {p999} us for 99.9 %"
+        );
+    }
     memory(&mut page, now, before);
-    commands(&mut page, info);
+    commands::table(&mut page, now, before);
     page
 }
 
 fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
     let Look { info, .. } = now;
     let capacity = info.number("maxmemory");
+    // Of the store; Redis tells that of the process alone.
+    let resident = match info.text("mneme_resident_bytes") {
+        "" => info.number("used_memory_rss"),
+        _ => info.number("mneme_resident_bytes"),
+    };
     let _ = writeln!(
         page,
         "memory      {} used of {}, {} resident ({} in huge pages); {}",
         size::show(info.number("used_memory")),
         size::show(capacity),
-        size::show(info.number("used_memory_rss")),
-        percentage(
-            info.number("mneme_huge_page_bytes") as f64,
-            info.number("used_memory_rss") as f64
-        ),
+        size::show(resident),
+        percentage(info.number("mneme_huge_page_bytes") as f64, resident as f64),
         match info.text("maxmemory_policy") {
             "" | "noeviction" => "refuses writes when full",
             policy => policy,
@@ -166,39 +184,8 @@ fn memory(page: &mut String, now: &Look, before: Option<&Look>) {
     );
 }
 
-fn commands(page: &mut String, info: &Info) {
-    let mut costs: Vec<(&str, &str, u64)> = info
-        .beginning("cmdstat_")
-        .map(|(name, list)| (name, list, part(list, "usec").parse().unwrap_or(0)))
-        .collect();
-    if costs.is_empty() {
-        return;
-    }
-    costs.sort_by_key(|(name, _, usec)| (std::cmp::Reverse(*usec), *name));
-    let all: u64 = costs.iter().map(|cost| cost.2).sum();
-    let _ = writeln!(
-        page,
-        "\n{:<20}{:>12}{:>8}{:>10}{:>10}{:>10}{:>10}",
-        "command", "calls", "time", "mean us", "p50", "p99", "p99.9"
-    );
-    for (name, list, usec) in costs.into_iter().take(COMMANDS) {
-        let times = info.text(&format!("latency_percentiles_usec_{name}"));
-        let _ = writeln!(
-            page,
-            "{name:<20}{:>12}{:>8}{:>10}{:>10}{:>10}{:>10}",
-            count(part(list, "calls").parse().unwrap_or(0.0)),
-            percentage(usec as f64, all as f64),
-            part(list, "usec_per_call"),
-            part(times, "p50"),
-            part(times, "p99"),
-            part(times, "p99.9"),
-        );
-    }
-}
-
 /// Above the lines.
-pub const HEADINGS: &str =
-    "   ops/s     in/s    out/s  clients       keys       used       free    moved/s   hits";
+pub const HEADINGS: &str = "   ops/s   p50us   p99us p99.9us     in/s    out/s  clients       keys       used       free    moved/s   hits";
 
 /// Lines after which the headings are repeated.
 pub const LINES: usize = 20;
@@ -214,8 +201,12 @@ pub fn line(now: &Look, before: Option<&Look>) -> String {
         rate("keyspace_hits", now, before),
         rate("keyspace_misses", now, before),
     );
+    let [p50, p99, p999] = before.map_or_else(
+        || ["-"; 3].map(str::to_owned),
+        |before| now.spreads.all_since(&before.spreads).percentiles(),
+    );
     format!(
-        "{:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6}",
+        "{:>8} {p50:>7} {p99:>7} {p999:>7} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6}",
         count(rate("total_commands_processed", now, before)),
         bytes(rate("total_net_input_bytes", now, before)),
         bytes(rate("total_net_output_bytes", now, before)),
@@ -234,7 +225,7 @@ fn per_second(bytes: f64) -> String {
 }
 
 /// A number in three digits and a letter.
-fn count(number: f64) -> String {
+pub fn count(number: f64) -> String {
     short(number, 1000.0)
 }
 
@@ -259,7 +250,7 @@ fn short(number: f64, step: f64) -> String {
     format!("{rest:.0}P")
 }
 
-fn percentage(part: f64, whole: f64) -> String {
+pub fn percentage(part: f64, whole: f64) -> String {
     if whole > 0.0 {
         format!("{:.0} %", 100.0 * part / whole)
     } else {
@@ -311,6 +302,7 @@ mod tests {
                 .map(|(n, v)| (n.to_owned(), v.to_string()))
                 .into(),
             ),
+            spreads: Spreads::default(),
         };
         let (first, second, reset) = (look(0, 1_000), look(2, 1_500), look(4, 30));
         let of = |now, before| rate("total_commands_processed", now, before);

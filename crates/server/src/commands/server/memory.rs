@@ -43,7 +43,7 @@ static MALLOC_STATS: Command = Command {
     name: "memory|malloc-stats",
     summary: "Returns the store's accounts, by NUMA node",
     run: |call| {
-        let text = accounts(&call.server.store.stats());
+        let text = accounts(&call.server.stats());
         call.reply.verbatim(&text);
         Ok(())
     },
@@ -118,7 +118,7 @@ fn usage(call: &mut Call<'_>) -> Outcome {
     let value = call
         .keyspace
         .read(key, |value| value.map_or(0, <[u8]>::len))?;
-    let stats = call.server.store.stats();
+    let stats = call.server.stats();
     let expires = if expiry == Expiry::default() {
         0
     } else {
@@ -128,6 +128,12 @@ fn usage(call: &mut Call<'_>) -> Outcome {
     let index = stats.index_used_bytes / stats.records.max(1);
     call.reply.integer((record + index) as i64);
     Ok(())
+}
+
+/// Why the store's pages are smaller than it wants them, in one line; empty if they are not.
+pub(super) fn page_warning(stats: &Stats) -> String {
+    let warning = stats.pages.warning.as_deref().unwrap_or_default();
+    warning.replace(['\r', '\n'], " ")
 }
 
 /// Bytes in use: all but the free frames.
@@ -140,7 +146,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 fn stats(call: &mut Call<'_>) -> Outcome {
-    let stats = call.server.store.stats();
+    let stats = call.server.stats();
     let used = used(&stats);
     let overhead = used.saturating_sub(stats.live_bytes);
     let counts = [
@@ -172,7 +178,7 @@ fn stats(call: &mut Call<'_>) -> Outcome {
     }
     for (name, share) in shares {
         call.reply.bulk(name.as_bytes());
-        call.reply.bulk(format!("{share:.4}").as_bytes());
+        call.reply.double(share);
     }
     Ok(())
 }
@@ -209,7 +215,7 @@ fn accounts(stats: &Stats) -> String {
 }
 
 fn doctor(call: &mut Call<'_>) -> Outcome {
-    let stats = call.server.store.stats();
+    let stats = call.server.stats();
     let percent = |part: u64| 100 * part / stats.capacity.max(1);
     let mut text = format!(
         "Of {} bytes, {}% are records, {}% what others have left (compaction wins it back as it is needed), {}% index, {}% \

@@ -9,6 +9,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod mneme;
 mod shutdown;
 mod slowlog;
 mod swapdb;
@@ -28,6 +29,7 @@ pub(super) const ALL: &[&Command] = &[
     &latency::LATENCY,
     &lolwut::LOLWUT,
     &memory::MEMORY,
+    &mneme::MNEME,
     &shutdown::SHUTDOWN,
     &slowlog::SLOWLOG,
     &swapdb::SWAPDB,

@@ -7,6 +7,7 @@
 //! part, and a program's change between the look at what is watched and the first command goes unnoticed.
 
 use crate::commands::prelude::*;
+use crate::counters::Counters;
 use crate::keyspace::Records;
 use crate::queue::Queue;
 use crate::statistics::Finished;
@@ -31,11 +32,10 @@ pub(super) static EXEC: Command = Command {
     ..Command::BLANK
 };
 
-/// How long a command of the last attempt took, and whether it failed.
-#[derive(Clone, Copy)]
+/// How long a command of the last attempt took, and why it failed if it did.
 struct Taken {
     nanoseconds: u64,
-    failed: bool,
+    failure: Option<Failure>,
 }
 
 fn run(call: &mut Call<'_>) -> Outcome {
@@ -52,11 +52,14 @@ fn run(call: &mut Call<'_>) -> Outcome {
         &*call.server.store,
     );
     let mut taken = Vec::with_capacity(queue.commands().len());
+    // What an attempt counts counts only if it is the last.
+    let mut counted = Counters::default();
     let mut attempt = |transaction: Option<&mut dyn Records>| {
         call.reply.truncate(position);
         call.client.database = database;
         taken.clear();
-        carry_out(call, &queue, &mut taken, transaction)
+        counted = Counters::default();
+        carry_out(call, &queue, &counted, &mut taken, transaction)
     };
     let carried_out = if !queue.may_run_again() || queue.commands().is_empty() {
         match watch {
@@ -73,12 +76,17 @@ fn run(call: &mut Call<'_>) -> Outcome {
     };
     match carried_out {
         Ok(Some(())) => {
+            let thread = call.client.thread;
+            call.server.threads[thread].counters.take_keys(&counted);
             for (queued, taken) in queue.commands().iter().zip(taken) {
+                if let Some(failure) = &taken.failure {
+                    call.server.count_error(thread, failure);
+                }
                 Finished {
                     command: queued.command,
                     args: queued.args(),
                     calls: 1,
-                    failed: u64::from(taken.failed),
+                    failed: u64::from(taken.failure.is_some()),
                     nanoseconds: taken.nanoseconds,
                 }
                 .note(call.server, call.client);
@@ -103,6 +111,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 fn carry_out(
     call: &mut Call<'_>,
     queue: &Queue,
+    counted: &Counters,
     taken: &mut Vec<Taken>,
     mut transaction: Option<&mut dyn Records>,
 ) -> Outcome {
@@ -114,35 +123,34 @@ fn carry_out(
             Some(transaction) => Some(&mut **transaction),
             None => None,
         };
-        let mut inner = Call::new(
+        let mut inner = Call::within(
             queued.args(),
             call.reply.reborrow(),
             call.client,
             call.server,
+            counted,
             within,
         );
         let outcome = (queued.command.run)(&mut inner);
         call.reply.set_protocol(call.client.protocol);
-        let mut failed = false;
-        match outcome {
+        let failure = match outcome {
             Err(failure) if transaction.is_some() && failure.is_of_the_store() => {
                 return Err(failure);
             }
             Err(failure) => {
-                failed = true;
-                call.server.count_error(call.client.thread, &failure);
                 call.reply.truncate(position);
                 call.reply.error(&failure);
+                Some(failure)
             }
-            Ok(()) => {}
-        }
+            Ok(()) => None,
+        };
         if call.client.replies.is_silent() {
             call.reply.truncate(position);
         }
         let now_ns = call.server.now_ns();
         taken.push(Taken {
             nanoseconds: now_ns.saturating_sub(marked_ns),
-            failed,
+            failure,
         });
         marked_ns = now_ns;
     }

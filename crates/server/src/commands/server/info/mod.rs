@@ -36,6 +36,7 @@ const SECTIONS: &[Section] = &[
     ("Persistence", true, sections::persistence),
     ("Stats", true, sections::stats),
     ("Replication", true, sections::replication),
+    ("CPU", true, sections::cpu),
     ("Modules", true, |_, _| Ok(())),
     ("Commandstats", false, sections::commandstats),
     ("Errorstats", true, sections::errorstats),
@@ -55,7 +56,9 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let default = asked.is_empty() || names("default");
     let mut text = String::new();
     for (name, is_default, write) in SECTIONS {
-        if !(all || default && *is_default || names(name)) {
+        // Redis has two names for this one.
+        let is_named = names(name) || *name == "Modules" && names("module_list");
+        if !(all || default && *is_default || is_named) {
             continue;
         }
         if !text.is_empty() {

@@ -1,8 +1,10 @@
 //! The sections of `INFO`.
 
+use mneme_sys::{TimeOf, cpu_time, resident_memory};
+
 use super::Fields;
 use crate::commands::prelude::*;
-use crate::commands::server::memory::used;
+use crate::commands::server::memory::{page_warning, used};
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::statistics::{Statistics, executable};
@@ -25,7 +27,7 @@ pub(super) fn server(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("arch_bits", usize::BITS);
     fields.add("multiplexing_api", "epoll");
     fields.add("process_id", std::process::id());
-    fields.add("process_supervised", "no");
+    fields.add("process_supervised", supervisor());
     fields.add("run_id", &server.run_id);
     fields.add("tcp_port", port);
     fields.add("server_time_usec", server.wall_us());
@@ -51,9 +53,9 @@ pub(super) fn clients(server: &Shared, fields: &mut Fields) -> Outcome {
 }
 
 pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
-    let stats = server.store.stats();
+    let stats = server.stats();
     let used = used(&stats);
-    let resident = stats.pages.resident_bytes as u64;
+    let resident = resident_memory().unwrap_or(stats.pages.resident_bytes as u64);
     for (name, bytes) in [
         ("used_memory", used),
         ("used_memory_rss", resident),
@@ -80,7 +82,13 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mneme_head_bytes", stats.head_bytes);
     fields.add("mneme_table_bytes", stats.overhead_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
+    fields.add("mneme_reserve_bytes", stats.reserve_bytes);
+    fields.add("mneme_resident_bytes", stats.pages.resident_bytes);
     fields.add("mneme_huge_page_bytes", stats.pages.huge_bytes);
+    fields.add("mneme_pages_age_ms", server.pages_age_ms());
+    fields.add("mneme_page_warning", page_warning(&stats));
+    fields.add("mneme_log_segments", stats.segments);
+    fields.add("mneme_condemned_segments", stats.condemned);
     fields.add("mneme_moved_bytes", stats.moved_bytes);
     Ok(())
 }
@@ -157,6 +165,25 @@ pub(super) fn replication(_: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
+/// The processor time of the process, of its children, and of the thread that has started it and serves nobody.
+pub(super) fn cpu(_: &Shared, fields: &mut Fields) -> Outcome {
+    for (of, suffix) in [
+        (TimeOf::Process, ""),
+        (TimeOf::Children, "_children"),
+        (TimeOf::MainThread, "_main_thread"),
+    ] {
+        let time = cpu_time(of);
+        for (kind, time) in [("sys", time.system), ("user", time.user)] {
+            let seconds = time.as_secs_f64();
+            fields.add(
+                &format!("used_cpu_{kind}{suffix}"),
+                format_args!("{seconds:.6}"),
+            );
+        }
+    }
+    Ok(())
+}
+
 /// What each command has cost.
 pub(super) fn commandstats(server: &Shared, fields: &mut Fields) -> Outcome {
     for command in executable() {
@@ -212,15 +239,25 @@ pub(super) fn cluster(_: &Shared, fields: &mut Fields) -> Outcome {
 
 pub(super) fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
     for index in 0..server.settings.count(Key::Databases) {
-        let keys = server.store.database(index)?.try_len()?;
-        if keys > 0 {
+        let found = server.store.database(index)?.keyspace()?;
+        if found.records > 0 {
+            let (keys, expires) = (found.records, found.expiring);
+            let ttl = found.mean_ttl.map_or(0, |ttl| ttl.as_millis());
             fields.add(
                 &format!("db{index}"),
-                format_args!("keys={keys},expires=0,avg_ttl=0"),
+                format_args!("keys={keys},expires={expires},avg_ttl={ttl}"),
             );
         }
     }
     Ok(())
+}
+
+/// Who is told how the process fares.
+fn supervisor() -> &'static str {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(_) => "systemd",
+        None => "no",
+    }
 }
 
 /// Bytes as Redis shows them to people.

@@ -1,4 +1,4 @@
-//! One connection to a running server, for questions that an operator asks.
+//! One connection to a running server, for questions that an operator asks (`stat`, `check`, `doctor`).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,7 +33,12 @@ pub struct Where {
     port: u16,
 
     /// The server's unix socket, instead of host and port.
-    #[arg(long, env = "MNEME_UNIXSOCKET", value_name = "PATH")]
+    #[arg(
+        long,
+        visible_alias = "socket",
+        env = "MNEME_UNIXSOCKET",
+        value_name = "PATH"
+    )]
     unixsocket: Option<PathBuf>,
 
     /// The password. Better set in the environment: others can see a process' arguments.
@@ -65,6 +70,29 @@ pub enum AskError {
     Foreign { place: String },
 }
 
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Text(String),
+    Number(i64),
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    /// A list of names and values in turn, by name; empty if it is none.
+    pub fn fields(self) -> BTreeMap<String, Reply> {
+        let Reply::List(items) = self else {
+            return BTreeMap::new();
+        };
+        let mut fields = BTreeMap::new();
+        let mut items = items.into_iter();
+        while let (Some(Reply::Text(name)), Some(value)) = (items.next(), items.next()) {
+            fields.insert(name, value);
+        }
+        fields
+    }
+}
+
 /// What a socket of either kind does.
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
@@ -76,7 +104,8 @@ pub struct Client {
 }
 
 impl Where {
-    fn place(&self) -> String {
+    /// In words.
+    pub fn place(&self) -> String {
         match &self.unixsocket {
             Some(path) => path.display().to_string(),
             None => format!("{}:{}", self.host, self.port),
@@ -127,6 +156,16 @@ impl Client {
 
     /// What the server answers with one text.
     pub fn ask(&mut self, command: &[&str]) -> Result<String, AskError> {
+        match self.request(command)? {
+            Reply::Text(text) => Ok(text),
+            _ => Err(AskError::Foreign {
+                place: self.place.clone(),
+            }),
+        }
+    }
+
+    /// What the server answers.
+    pub fn request(&mut self, command: &[&str]) -> Result<Reply, AskError> {
         let mut request = format!("*{}\r\n", command.len());
         for word in command {
             request += &format!("${}\r\n{word}\r\n", word.len());
@@ -138,7 +177,7 @@ impl Client {
             .and_then(|()| self.answer());
         let place = || self.place.clone();
         match answered {
-            Ok(Some(Ok(text))) => Ok(text),
+            Ok(Some(Ok(reply))) => Ok(reply),
             Ok(Some(Err(said))) => Err(AskError::Refused {
                 place: place(),
                 said,
@@ -151,29 +190,52 @@ impl Client {
         }
     }
 
-    /// A text or the server's error; `None` for what is neither.
-    fn answer(&mut self) -> std::io::Result<Option<Result<String, String>>> {
+    /// An answer or the server's error; `None` for what is neither.
+    fn answer(&mut self) -> std::io::Result<Option<Result<Reply, String>>> {
         let mut line = Vec::new();
-        self.stream.read_until(b'\n', &mut line)?;
+        (&mut self.stream)
+            .take(LONGEST as u64)
+            .read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end();
-        Ok(match (line.get(..1), line.get(1..)) {
-            (Some("+"), Some(text)) => Some(Ok(text.to_owned())),
-            (Some("-"), Some(said)) => Some(Err(said.to_owned())),
-            (Some("$"), Some(len)) => match len.parse::<usize>() {
-                Ok(len) if len <= LONGEST => {
-                    let mut text = vec![0; len + 2];
-                    self.stream.read_exact(&mut text)?;
-                    text.truncate(len);
-                    Some(Ok(String::from_utf8_lossy(&text).into_owned()))
-                }
-                _ => None,
-            },
+        let (Some(kind), Some(rest)) = (line.get(..1), line.get(1..)) else {
+            return Ok(None);
+        };
+        Ok(match kind {
+            "+" => Some(Ok(Reply::Text(rest.to_owned()))),
+            "-" => Some(Err(rest.to_owned())),
+            ":" => rest.parse().ok().map(|number| Ok(Reply::Number(number))),
+            "$" => self.text(rest)?.map(|text| Ok(Reply::Text(text))),
+            "*" => self.list(rest)?,
             _ => None,
         })
+    }
+
+    fn text(&mut self, len: &str) -> std::io::Result<Option<String>> {
+        let Some(len) = len.parse::<usize>().ok().filter(|len| *len <= LONGEST) else {
+            return Ok(None);
+        };
+        let mut text = vec![0; len + 2];
+        self.stream.read_exact(&mut text)?;
+        text.truncate(len);
+        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    fn list(&mut self, len: &str) -> std::io::Result<Option<Result<Reply, String>>> {
+        let Some(len) = len.parse::<usize>().ok().filter(|len| *len <= MOST) else {
+            return Ok(None);
+        };
+        let mut items = Vec::new();
+        for _ in 0..len {
+            match self.answer()? {
+                Some(Ok(item)) => items.push(item),
+                other => return Ok(other),
+            }
+        }
+        Ok(Some(Ok(Reply::List(items))))
     }
 
     /// `INFO`, all of it.
@@ -184,6 +246,9 @@ impl Client {
 
 /// No answer to a question asked here is longer.
 const LONGEST: usize = 16 << 20;
+
+/// No list in an answer is longer.
+const MOST: usize = 1 << 16;
 
 /// The fields of `INFO`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -228,6 +293,18 @@ pub fn part<'a>(list: &'a str, name: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_read_by_name() {
+        let text = |text: &str| Reply::Text(text.to_owned());
+        let list = Reply::List(vec![text("a"), Reply::Number(1), text("b"), text("c")]);
+        let fields = list.fields();
+        assert_eq!(
+            (&fields["a"], &fields["b"]),
+            (&Reply::Number(1), &text("c"))
+        );
+        assert!(text("a").fields().is_empty());
+    }
 
     #[test]
     fn fields_are_found_by_name_and_by_beginning() {

@@ -1,0 +1,79 @@
+//! The table of commands: what each has cost, since the look before or since the start.
+
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+
+use super::view::{Look, count, percentage};
+use crate::command::client::part;
+
+/// Commands shown, those first that have cost most.
+const COMMANDS: usize = 12;
+
+/// What a command has cost.
+struct Cost<'a> {
+    name: &'a str,
+    calls: u64,
+    usec: u64,
+}
+
+fn costs<'a>(now: &'a Look, before: Option<&Look>) -> Vec<Cost<'a>> {
+    let number = |list: &str, name: &str| part(list, name).parse::<u64>().unwrap_or(0);
+    let mut costs: Vec<_> = now
+        .info
+        .beginning("cmdstat_")
+        .map(|(name, list)| {
+            let old = before.map_or("", |look| look.info.text(&format!("cmdstat_{name}")));
+            // A counter that was reset begins anew.
+            let more = |name| {
+                let count = number(list, name);
+                count.checked_sub(number(old, name)).unwrap_or(count)
+            };
+            Cost {
+                name,
+                calls: more("calls"),
+                usec: more("usec"),
+            }
+        })
+        .filter(|cost| cost.calls > 0)
+        .collect();
+    costs.sort_by_key(|cost| (Reverse(cost.usec), cost.name));
+    costs
+}
+
+/// Appends the table to a page.
+pub fn table(page: &mut String, now: &Look, before: Option<&Look>) {
+    let costs = costs(now, before);
+    if costs.is_empty() {
+        return;
+    }
+    let all: u64 = costs.iter().map(|cost| cost.usec).sum();
+    let calls = if before.is_some() { "calls/s" } else { "calls" };
+    let seconds = before.map_or(1.0, |before| now.seconds_since(before));
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        page,
+        "\n{:<20}{calls:>12}{:>8}{:>10}{:>10}{:>10}{:>10}",
+        "command", "time", "mean us", "p50", "p99", "p99.9"
+    );
+    for Cost { name, calls, usec } in costs.into_iter().take(COMMANDS) {
+        let [p50, p99, p999] = percentiles(name, now, before);
+        let _ = writeln!(
+            page,
+            "{name:<20}{:>12}{:>8}{:>10.2}{p50:>10}{p99:>10}{p999:>10}",
+            count(calls as f64 / seconds),
+            percentage(usec as f64, all as f64),
+            usec as f64 / calls as f64,
+        );
+    }
+}
+
+/// In microseconds. Between two looks they are known to a power of two.
+fn percentiles(name: &str, now: &Look, before: Option<&Look>) -> [String; 3] {
+    match before {
+        Some(before) => now.spreads.since(name, &before.spreads).percentiles(),
+        None => {
+            let times = now.info.text(&format!("latency_percentiles_usec_{name}"));
+            ["p50", "p99", "p99.9"].map(|name| part(times, name).to_owned())
+        }
+    }
+}

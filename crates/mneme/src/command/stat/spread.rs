@@ -1,0 +1,152 @@
+//! How the time of commands spreads between two looks, from the counts that `LATENCY HISTOGRAM` adds up since the start.
+
+use std::collections::BTreeMap;
+
+use crate::command::client::{AskError, Client, Reply};
+
+/// How many calls took at most so many microseconds. Where a bound is missing, no call lies between it and the one below.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Spread(BTreeMap<u64, u64>);
+
+/// The spread of each command.
+#[derive(Debug, Default, Clone)]
+pub struct Spreads(BTreeMap<String, Spread>);
+
+impl Spreads {
+    /// What the server has counted so far; nothing from one that does not know the question.
+    pub fn ask(client: &mut Client) -> Result<Self, AskError> {
+        match client.request(&["LATENCY", "HISTOGRAM"]) {
+            Ok(reply) => Ok(Self::of(reply)),
+            Err(AskError::Refused { .. }) => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of(reply: Reply) -> Self {
+        let commands = reply.fields().into_iter().filter_map(|(name, about)| {
+            let Some(Reply::List(rows)) = about.fields().remove("histogram_usec") else {
+                return None;
+            };
+            let mut spread = Spread::default();
+            for pair in rows.chunks(2) {
+                if let [Reply::Number(bound), Reply::Number(count)] = pair {
+                    let number = |number: &i64| u64::try_from(*number).unwrap_or(0);
+                    spread.0.insert(number(bound), number(count));
+                }
+            }
+            Some((name, spread))
+        });
+        Self(commands.collect())
+    }
+
+    /// The spread of one command since `before`.
+    pub fn since(&self, name: &str, before: &Spreads) -> Spread {
+        let now = self.0.get(name).cloned().unwrap_or_default();
+        match before.0.get(name) {
+            // Begun anew meanwhile, there is less than before.
+            Some(old) if old.calls() <= now.calls() => now.without(old),
+            _ => now,
+        }
+    }
+
+    /// The spread of all commands together since `before`.
+    pub fn all_since(&self, before: &Spreads) -> Spread {
+        let each: Vec<_> = self.0.keys().map(|name| self.since(name, before)).collect();
+        let bounds = each.iter().flat_map(|spread| spread.0.keys().copied());
+        let mut all = Spread::default();
+        for bound in bounds {
+            let count = each.iter().map(|spread| spread.up_to(bound)).sum();
+            all.0.insert(bound, count);
+        }
+        all
+    }
+}
+
+impl Spread {
+    fn up_to(&self, bound: u64) -> u64 {
+        self.0
+            .range(..=bound)
+            .next_back()
+            .map_or(0, |(_, count)| *count)
+    }
+
+    fn without(&self, old: &Spread) -> Spread {
+        let bounds = self.0.keys().chain(old.0.keys());
+        Spread(
+            bounds
+                .map(|bound| (*bound, self.up_to(*bound).saturating_sub(old.up_to(*bound))))
+                .collect(),
+        )
+    }
+
+    fn calls(&self) -> u64 {
+        self.up_to(u64::MAX)
+    }
+
+    /// The bound that `part` of the calls did not exceed, in microseconds; `None` where there were none.
+    pub fn quantile(&self, part: f64) -> Option<u64> {
+        let calls = self.calls();
+        let wanted = ((calls as f64 * part).ceil() as u64).max(1);
+        let mut rows = self.0.iter();
+        rows.find(|(_, count)| **count >= wanted)
+            .map(|(bound, _)| *bound)
+    }
+
+    /// The 50th, the 99th and the 99.9th percentile, for people.
+    pub fn percentiles(&self) -> [String; 3] {
+        [0.5, 0.99, 0.999].map(|part| {
+            self.quantile(part)
+                .map_or("-".to_owned(), |bound| bound.to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spreads(commands: &[(&str, &[(i64, i64)])]) -> Spreads {
+        let text = |text: &str| Reply::Text(text.to_owned());
+        let number = |number: &i64| Reply::Number(*number);
+        let list = commands.iter().flat_map(|(name, rows)| {
+            let calls = rows.last().map_or(0, |row| row.1);
+            let rows = rows
+                .iter()
+                .flat_map(|(bound, count)| [number(bound), number(count)]);
+            let about = [
+                text("calls"),
+                Reply::Number(calls),
+                text("histogram_usec"),
+                Reply::List(rows.collect()),
+            ];
+            [text(name), Reply::List(about.into())]
+        });
+        Spreads::of(Reply::List(list.collect()))
+    }
+
+    #[test]
+    fn what_came_before_the_last_look_does_not_count() {
+        let before = spreads(&[("get", &[(1, 90), (66, 100)])]);
+        // Ten more: nine within 2 us, one within 1049.
+        let now = spreads(&[
+            ("get", &[(1, 90), (2, 99), (66, 109), (1049, 110)]),
+            ("set", &[(4, 10)]),
+        ]);
+        let get = now.since("get", &before);
+        assert_eq!(get.calls(), 10);
+        assert_eq!(
+            [0.5, 0.9, 0.99].map(|part| get.quantile(part)),
+            [Some(2), Some(2), Some(1049)]
+        );
+        let all = now.all_since(&before);
+        assert_eq!(all.calls(), 20);
+        assert_eq!(
+            [0.4, 0.9, 1.0].map(|part| all.quantile(part)),
+            [Some(2), Some(4), Some(1049)]
+        );
+        assert_eq!(now.since("get", &now).percentiles(), ["-", "-", "-"]);
+        // Begun anew.
+        assert_eq!(before.since("get", &now).calls(), 100);
+        assert_eq!(now.since("none", &before).quantile(0.5), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Metrics for Prometheus, by HTTP on an address of their own ([`metrics-listen`](crate::settings::Key::Metrics)), served by
+//! one thread that does nothing else: **no scraper, however slow or hostile, costs a client anything but that thread's time**.
+//!
+//! The thread reads what the I/O threads count for themselves, and what the store counts; it takes no lock that a command's
+//! execution waits for.
+
+mod exposition;
+mod families;
+mod http;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+
+use crate::listen::Listener;
+use crate::shared::Shared;
+use http::{After, PATIENCE, Visit};
+
+/// Connections at once. One more takes the place of the one that has lasted longest, so that those who never ask for
+/// anything do not keep a scraper out.
+const MOST: usize = 64;
+
+/// Events that one wait takes.
+const EVENTS: usize = 128;
+
+/// How long it rests where connections cannot be accepted.
+const RETRY: Duration = Duration::from_millis(100);
+
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+
+/// A listening socket that nobody serves yet.
+pub(crate) struct Endpoint {
+    poll: Poll,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Endpoint {
+    /// Listens at `address`.
+    pub fn listen(address: SocketAddr) -> io::Result<Self> {
+        let Listener::Tcp(mut listener) = Listener::tcp(address, MOST as i32)? else {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        };
+        let poll = Poll::new()?;
+        poll.registry()
+            .register(&mut listener, LISTENER, Interest::READABLE)?;
+        let address = listener.local_addr()?;
+        Ok(Self {
+            poll,
+            listener,
+            address,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends the wait of who serves it.
+    pub fn waker(&self) -> io::Result<Waker> {
+        Waker::new(self.poll.registry(), WAKER)
+    }
+
+    /// Answers scrapers until the server stops.
+    pub fn serve(mut self, server: &Shared) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut visits: Slab<Visit> = Slab::new();
+        let mut retry = false;
+        while !server.stopping() {
+            let patience = patience(&visits, server.now_ns(), retry);
+            match self.poll.poll(&mut events, patience) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                polled => polled?,
+            }
+            let mut accept = std::mem::take(&mut retry);
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    LISTENER => accept = true,
+                    Token(key) => go_on(&mut visits, key, server),
+                }
+            }
+            if accept {
+                retry = self.accept(&mut visits, server).is_err();
+            }
+            let now_ns = server.now_ns();
+            visits.retain(|_, visit| visit.deadline_ns > now_ns);
+        }
+        Ok(())
+    }
+
+    /// Accepts all that wait.
+    fn accept(&mut self, visits: &mut Slab<Visit>, server: &Shared) -> io::Result<()> {
+        loop {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if crate::event_loop::is_transient(&error) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a scraper's connection; trying again");
+                    return Err(error);
+                }
+            };
+            if visits.len() == MOST {
+                let oldest = visits.iter().min_by_key(|(_, visit)| visit.deadline_ns);
+                if let Some(key) = oldest.map(|(key, _)| key) {
+                    visits.remove(key);
+                }
+            }
+            let key = visits.vacant_key();
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let registry = self.poll.registry();
+            if let Err(error) = registry.register(&mut stream, Token(key), both) {
+                tracing::warn!(%error, "cannot wait for a scraper's request; closing its connection");
+                continue;
+            }
+            let deadline_ns = server.now_ns() + PATIENCE.as_nanos() as u64;
+            visits.insert(Visit::new(stream, deadline_ns));
+            go_on(visits, key, server);
+        }
+    }
+}
+
+fn go_on(visits: &mut Slab<Visit>, key: usize, server: &Shared) {
+    if let Some(visit) = visits.get_mut(key)
+        && visit.go_on(|| families::page(server)) == After::Over
+    {
+        visits.remove(key);
+    }
+}
+
+/// How long to wait for events at most.
+fn patience(visits: &Slab<Visit>, now_ns: u64, retry: bool) -> Option<Duration> {
+    let next = visits.iter().map(|(_, visit)| visit.deadline_ns).min();
+    let left = next.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(now_ns)));
+    // A clock that tests set by hand would have it turn without a rest.
+    let left = left.map(|left| left.max(Duration::from_millis(1)));
+    [left, retry.then_some(RETRY)].into_iter().flatten().min()
+}
