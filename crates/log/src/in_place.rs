@@ -15,7 +15,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use mneme_sync::{DeadSlot, Slot, UndoArea};
+use mneme_sync::{DeadSlot, Lane, Slot, UndoArea};
 
 use crate::core::{Core, OPERATION_LANE, Wait};
 use crate::counts::{self, Counts};
@@ -108,7 +108,9 @@ impl Core {
             None => None,
         };
         let fits = found.is_some_and(|found| holds(found.record.header(), value, expiry));
-        if !fits || !slot.undo().write(0, value) {
+        // Where a transaction's body changes something by itself, the area may hold the notes of what it has locked ahead.
+        let noted = slot.intent(Lane::Txn).read().is_some();
+        if !fits || noted || !slot.undo().write(0, value) {
             return Ok(None);
         }
         let mut wait = Wait::new();

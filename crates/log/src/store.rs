@@ -233,7 +233,8 @@ impl LogStore {
     ///
     /// If somebody else changes a key that it has read before it is done, `body` runs again: it must
     /// have no effect but those on the transaction. It holds a pin meanwhile, so keep it short. An
-    /// error that it returns ends the transaction without effect.
+    /// error that it returns ends the transaction without effect. After 16 such conflicts it runs with the buckets of
+    /// the keys locked that it used before, so that it is done in the end; writers of those keys wait meanwhile.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};

@@ -3,10 +3,11 @@
 //! **Nobody sees a part of one, whoever dies when.** A transaction runs optimistically: its body reads
 //! and appends new records that nobody can find yet. Committing locks the home buckets of all its keys,
 //! in the order of their locations, checks that what was read is still so, and publishes (see
-//! [`commit`]). If somebody was faster, the body runs again.
+//! [`commit`]). If somebody was faster, the body runs again; after some such conflicts under locks (see [`ahead`]).
 //!
 //! Readers of its keys wait while the buckets are locked; all others take no notice.
 
+mod ahead;
 mod commit;
 mod undo;
 
@@ -28,7 +29,8 @@ use crate::room::Room;
 use crate::spaces::Space;
 use crate::watch::Watch;
 
-use commit::Outcome;
+use ahead::{Ahead, Overtaken};
+use commit::{Home, Outcome};
 
 /// A key as a transaction has read it.
 struct Read {
@@ -74,6 +76,8 @@ pub struct Transaction<'a> {
     wanting: Option<u64>,
     /// What must not have changed.
     watch: Option<&'a Watch>,
+    /// What is locked before the body runs.
+    ahead: Option<Ahead<'a>>,
 }
 
 /// One database within a transaction.
@@ -95,13 +99,21 @@ impl Core {
             .slot()
             .map_err(|e| E::from(WriteError::from(e)))?;
         let mut room = Room::new(0);
-        let (mut conflicts, mut refusals) = (0, 0);
+        let (mut overtaken, mut refusals) = (Overtaken::default(), 0);
         loop {
             let mut attempt = Transaction::new(self, &slot, watch)?;
             if watch.is_some_and(|watch| !watch.is_as_noted()) {
                 return Ok(None);
             }
+            if overtaken.locks_ahead() && !self.read_only {
+                attempt.lock_ahead(&overtaken)?;
+            }
+            let began = overtaken.is_close().then(|| self.clock.now_ns());
             let result = body(&mut attempt);
+            if let Some(began) = began {
+                let took = self.clock.now_ns().saturating_sub(began);
+                overtaken.learn(&attempt, took);
+            }
             let written = attempt.bytes();
             let wanting = match attempt.wanting {
                 // Whatever the body made of that error.
@@ -121,7 +133,7 @@ impl Core {
                         Outcome::Committed => return Ok(Some(value)),
                         Outcome::Changed => return Ok(None),
                         Outcome::Conflict => {
-                            self.stand_back(&mut conflicts);
+                            self.stand_back(&mut overtaken.conflicts);
                             continue;
                         }
                         Outcome::LimboFull => {
@@ -164,6 +176,7 @@ impl<'a> Transaction<'a> {
             written: HashMap::new(),
             wanting: None,
             watch,
+            ahead: None,
         })
     }
 
@@ -276,6 +289,8 @@ impl<'a> Transaction<'a> {
 impl Drop for Transaction<'_> {
     /// Counts what was appended as dead, unless it was committed; also if the body panics.
     fn drop(&mut self) {
+        // Where the arena does not take the notes back at once it does so when this thread is gone.
+        let _ = self.give_up_locks();
         for write in &self.writes {
             if let Some((loc, size)) = write.new {
                 // Where that fails is damage for the check to say.
@@ -320,6 +335,8 @@ impl TransactionOn<'_, '_> {
             Some(root) => core.mem.index_segment(root, place)?,
             None => None,
         };
+        let home = segment.map(|segment| Home::of(segment, place).loc);
+        t.before_reading(home)?;
         let mut read = Read {
             space: core.entered_space(database),
             place,

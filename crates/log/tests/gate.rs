@@ -142,6 +142,32 @@ impl Recorded {
         });
     }
 
+    /// Reads and rewrites these keys, of which one is stored anew, as it is, in the first runs.
+    fn overtaken(&self, keys: Vec<Vec<u8>>, other: Vec<u8>) {
+        let new = |key: &[u8]| Some([key, b" anew"].concat());
+        let changes = keys.iter().map(|key| (key.clone(), new(key))).collect();
+        let first = get(&self.store, &keys[0]);
+        let mut runs = 0;
+        self.around_all(true, changes, |s| {
+            s.transaction(|t| {
+                runs += 1;
+                if runs == 17 {
+                    // For which it gives up its locks, if it is not among the keys.
+                    t.get(&other)?;
+                }
+                for key in &keys {
+                    t.get(key)?;
+                    t.put(key, &new(key).unwrap_or_default())?;
+                }
+                match &first {
+                    Some(value) if runs <= 16 => s.put(&keys[0], value),
+                    _ => Ok(()),
+                }
+            })
+            .unwrap();
+        });
+    }
+
     fn put_until(&self, key: &[u8], value: &[u8]) {
         self.around(vec![(key.to_vec(), Some(value.to_vec()))], |s| {
             s.put_until(key, value, Expiry::At(u64::MAX >> 1)).unwrap();
@@ -288,6 +314,11 @@ impl Work {
                     changes.sort();
                     changes.dedup_by(|a, b| a.0 == b.0);
                     s.transact(changes);
+                }
+                // Overtaken until it locks ahead: what changes is what was there.
+                for round in 0..3 {
+                    let keys = (0..20).map(|i| key(round * 40 + i));
+                    s.overtaken(keys.collect(), key(round * 40 + round * 600));
                 }
                 // More than the undo area holds.
                 for round in 0..2 {

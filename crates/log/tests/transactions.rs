@@ -4,8 +4,11 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use mneme_log::{Cursor, Expiry, Holding, LogStore, Stored, Transaction, UpdatePolicy, WriteError};
+use mneme_log::{
+    Cursor, Decision, Expiry, Holding, LogStore, Stored, Transaction, UpdatePolicy, WriteError,
+};
 
 fn open() -> LogStore {
     open_with(UpdatePolicy::Append)
@@ -474,4 +477,158 @@ fn what_it_stores_with_an_expiry_that_is_over_it_does_not_see() {
     });
     assert!(!removed.unwrap());
     assert!(store.get(b"k").unwrap().is_none());
+}
+
+const HOT: u64 = 64;
+/// Runs of a body whose keys others change all the time: sixteen that conflict, and one under locks, if the index keeps its
+/// shape meanwhile.
+const RUNS: u32 = 20;
+
+/// Adds one to each of the numbers under `HOT` keys, in one transaction, and says how often its body ran.
+fn add_to_all(store: &LogStore, mut between: impl FnMut(u32)) -> u32 {
+    let mut runs = 0;
+    let added = store.transaction(|t| {
+        runs += 1;
+        if runs > 10 * RUNS {
+            return Err(WriteError::NoSuchDatabase(usize::MAX));
+        }
+        for i in 0..HOT {
+            let number = t.read(&i.to_be_bytes(), number)?;
+            t.put(&i.to_be_bytes(), &(number + 1).to_le_bytes())?;
+        }
+        between(runs);
+        Ok(())
+    });
+    assert!(added.is_ok(), "{runs} runs");
+    runs
+}
+
+/// A store whose writers find room, so that bodies run anew only for what others change.
+fn hot(policy: UpdatePolicy) -> LogStore {
+    let store = LogStore::builder()
+        .update_policy(policy)
+        .capacity(512 << 20)
+        .open_private()
+        .unwrap();
+    for i in 0..HOT {
+        store.put(&i.to_be_bytes(), &0u64.to_le_bytes()).unwrap();
+    }
+    store
+}
+
+/// In each run of its body somebody changes what it has read, if he can.
+#[test]
+fn who_is_overtaken_each_time_is_done_in_the_end() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = &hot(policy);
+        let (ask, asked) = std::sync::mpsc::channel::<u32>();
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for run in asked {
+                    let key = (u64::from(run) % HOT).to_be_bytes();
+                    store
+                        .update(&key, |old| Decision::Replace(old.unwrap().to_vec()))
+                        .unwrap();
+                    store.put(&key, &7u64.to_le_bytes()).unwrap();
+                    let _ = say.send(run);
+                }
+            });
+            let runs = add_to_all(store, |run| {
+                ask.send(run).unwrap();
+                // Under locks he cannot, and says so later.
+                while matches!(said.recv_timeout(Duration::from_millis(100)), Ok(done) if done != run)
+                {
+                }
+            });
+            assert!(runs > 2 && runs <= RUNS, "{policy:?}: {runs} runs");
+            // One that only reads.
+            let mut runs = 0;
+            let sum = store.transaction(|t| {
+                runs += 1;
+                assert!(runs <= RUNS, "{runs} runs");
+                let mut sum = 0;
+                for i in 0..HOT {
+                    sum += t.read(&i.to_be_bytes(), number)?;
+                }
+                ask.send(runs).unwrap();
+                while matches!(said.recv_timeout(Duration::from_millis(100)), Ok(done) if done != runs) {}
+                Ok::<_, WriteError>(sum)
+            });
+            assert!(sum.unwrap() > 0);
+            drop(ask);
+        });
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// Three writers at full speed on the same keys, and two transactions that cross.
+#[test]
+fn writers_without_pause_starve_no_transaction() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = &hot(policy);
+        let done = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    let mut i = thread;
+                    while !done.load(Relaxed) {
+                        i += 7;
+                        store
+                            .put(&(i % HOT).to_be_bytes(), &i.to_le_bytes())
+                            .unwrap();
+                    }
+                });
+            }
+            let many = |_| {
+                for _ in 0..10 {
+                    // Two that lock ahead stand in each other's way at most as often as they begin anew.
+                    let runs = add_to_all(store, |_| std::thread::yield_now());
+                    assert!(runs <= 2 * RUNS, "{policy:?}: {runs} runs");
+                }
+            };
+            let others: Vec<_> = (0..2).map(|i| scope.spawn(move || many(i))).collect();
+            others.into_iter().for_each(|other| {
+                let ended = other.join();
+                if ended.is_err() {
+                    done.store(true, Relaxed);
+                }
+                ended.unwrap();
+            });
+            done.store(true, Relaxed);
+        });
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// What is not locked ahead is read without locks: nobody waits for one who waits for him.
+#[test]
+fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = &hot(policy);
+        let crossing = |first: u64| {
+            let mut runs = 0;
+            store
+                .transaction(|t| {
+                    runs += 1;
+                    // Others each time, of which the other transaction has locked some.
+                    for i in 0..HOT {
+                        let key = ((first + i * 7 + runs * 5) % HOT).to_be_bytes();
+                        let number = t.read(&key, number)?;
+                        if i < 8 {
+                            t.put(&key, &(number + 1).to_le_bytes())?;
+                        }
+                    }
+                    std::thread::yield_now();
+                    Ok::<_, WriteError>(())
+                })
+                .unwrap();
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || (0..200).for_each(|i| crossing(thread * 20 + i)));
+            }
+        });
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
 }

@@ -320,6 +320,12 @@ impl<W: Word> Held<'_, W> {
         self.bucket.0[0].store(self.word.0 | TXN, Release);
     }
 
+    /// The same, and stays so whatever else is stored to the word.
+    pub fn become_transaction(&mut self) {
+        self.word = LockWord(self.word.0 | TXN);
+        self.set_transaction();
+    }
+
     /// Gives the lock back.
     #[inline]
     pub fn unlock(self) {

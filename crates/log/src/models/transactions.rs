@@ -94,24 +94,42 @@ fn lock<O: Orders>(
     }
 }
 
+/// How a transaction has its homes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Locks {
+    /// The twin: as a single write has its home.
+    Plain,
+    /// So that readers wait.
+    Transaction,
+    /// Plainly while its body runs, and so that readers wait before it publishes.
+    Ahead,
+    /// The twin that lets readers wait only once it has published `KEY`.
+    AheadTooLate,
+}
+use Locks::{Ahead, AheadTooLate, Plain, Transaction};
+
 /// Locks both homes, publishes a new version of `KEY` and then `FAR`, takes both back if so told, and
 /// unlocks.
-fn transact<O: Orders>(
-    space: &Space<O>,
-    transaction: bool,
-    take_back: bool,
-) -> Result<(), Corrupt> {
+fn transact<O: Orders>(space: &Space<O>, locks: Locks, take_back: bool) -> Result<(), Corrupt> {
     let (new, far) = (
         space.write(NEW, version(KEY, 2)),
         space.write(FAR_NEW, version(FAR, 2)),
     );
-    let (segment, home) = lock(space, PLACE, transaction);
-    let (_, mut far_home) = lock(space, FAR_PLACE, transaction);
+    let (segment, mut home) = lock(space, PLACE, locks == Transaction);
+    let (_, mut far_home) = lock(space, FAR_PLACE, locks == Transaction);
+    if locks == Ahead {
+        home.become_transaction();
+        far_home.become_transaction();
+    }
     let found = space
         .find_in(segment, PLACE.tag, &[KEY])?
         .expect("a key that is there");
     let bucket = space.bucket(segment, found.bucket)?;
     bucket.replace(found.slot, Entry::new(PLACE.tag, new));
+    if locks == AheadTooLate {
+        home.become_transaction();
+        far_home.become_transaction();
+    }
     let entry = Entry::new(FAR_PLACE.tag, far);
     let placed = space.insert_entry(segment, &mut far_home, entry)?;
     assert_eq!(placed, Some(0));
@@ -130,11 +148,11 @@ fn scene<O: Orders>() -> Arc<Space<O>> {
 }
 
 /// A reader of one key beside a transaction that is taken back.
-fn taken_back<O: Orders>(transaction: bool, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
+fn taken_back<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, transaction, true).unwrap());
+        let writer = thread::spawn(move || transact(&other, locks, true).unwrap());
         let found = read(&space, PLACE, KEY, look);
         assert_eq!(found, Some(1), "what never happened");
         writer.join().unwrap();
@@ -142,11 +160,11 @@ fn taken_back<O: Orders>(transaction: bool, look: Look<O>) -> impl Fn() + Send +
 }
 
 /// A reader of both keys, one after the other, beside a transaction that is committed.
-fn committed<O: Orders>(transaction: bool, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
+fn committed<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, transaction, false).unwrap());
+        let writer = thread::spawn(move || transact(&other, locks, false).unwrap());
         if read(&space, PLACE, KEY, look) == Some(2) {
             let far = read(&space, FAR_PLACE, FAR, look);
             assert_eq!(far, Some(2), "half a transaction");
@@ -158,32 +176,48 @@ fn committed<O: Orders>(transaction: bool, look: Look<O>) -> impl Fn() + Send + 
 
 #[test]
 fn what_is_taken_back_was_never_seen() {
-    holds(taken_back::<Sound>(true, look));
-    holds(taken_back::<Sound>(true, glimpse));
+    holds(taken_back::<Sound>(Transaction, look));
+    holds(taken_back::<Sound>(Transaction, glimpse));
 }
 
 #[test]
 fn one_look_at_the_lock_afterwards_is_not_enough() {
-    fails("what never happened", taken_back::<Sound>(true, look_once));
+    fails(
+        "what never happened",
+        taken_back::<Sound>(Transaction, look_once),
+    );
 }
 
 #[test]
 fn under_a_plain_lock_it_is_seen() {
-    fails("half a transaction", committed::<Sound>(false, look));
-    fails("half a transaction", committed::<Sound>(false, glimpse));
+    fails("half a transaction", committed::<Sound>(Plain, look));
+    fails("half a transaction", committed::<Sound>(Plain, glimpse));
 }
 
 #[test]
 fn no_reader_sees_half_a_transaction() {
-    holds(committed::<Sound>(true, look));
-    holds(committed::<Sound>(true, glimpse));
+    holds(committed::<Sound>(Transaction, look));
+    holds(committed::<Sound>(Transaction, glimpse));
+}
+
+#[test]
+fn nor_of_one_that_locked_ahead() {
+    for look in [look, glimpse] {
+        holds(committed::<Sound>(Ahead, look));
+        holds(taken_back::<Sound>(Ahead, look));
+    }
+}
+
+#[test]
+fn if_readers_wait_only_once_it_publishes_they_see_half() {
+    fails("half a transaction", committed::<Sound>(AheadTooLate, look));
 }
 
 #[test]
 fn without_ordering_it_sees_what_is_not_written() {
     let unwritten = "Causality violation";
-    fails(unwritten, committed::<LooseStores>(true, glimpse));
-    fails(unwritten, committed::<LooseLoads>(true, glimpse));
+    fails(unwritten, committed::<LooseStores>(Transaction, glimpse));
+    fails(unwritten, committed::<LooseLoads>(Transaction, glimpse));
 }
 
 /// A writer of one of the keys waits for the transaction, and is not overwritten by what it takes back.
@@ -192,7 +226,7 @@ fn a_writer_beside_what_is_taken_back_is_not_lost() {
     holds(|| {
         let space = scene::<Sound>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, true, true).unwrap());
+        let writer = thread::spawn(move || transact(&other, Transaction, true).unwrap());
         let loc: Loc = space.write(FAR_NEW + 1, version(KEY, 3));
         put(&space, 2, PLACE, KEY, loc);
         writer.join().unwrap();

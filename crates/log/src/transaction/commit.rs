@@ -18,6 +18,8 @@
 
 use std::collections::HashSet;
 
+use mneme_sync::Holding;
+
 use crate::core::{Core, Wait};
 use crate::counts::{self, Counts as Counted};
 use crate::effects::Kind;
@@ -31,7 +33,7 @@ use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::watch::{Watch, Watched};
 
-use super::undo::{Counts, INTENT_TRANSACTION, LANE, Noted, Notes, Phase, words};
+use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Noted, Notes, Phase, words};
 use super::{Read, Transaction, Write};
 
 /// What an attempt at committing came to. Unless it committed, what was appended is given up.
@@ -79,20 +81,27 @@ enum Round {
 
 /// Where a key lives, this round.
 #[derive(Clone, Copy)]
-struct Home {
+pub(super) struct Home {
     segment: SegmentRef,
     /// The home bucket.
-    loc: Loc,
+    pub loc: Loc,
 }
 
 impl Home {
-    fn of(segment: SegmentRef, place: Place) -> Home {
+    pub fn of(segment: SegmentRef, place: Place) -> Home {
         let bucket = segment.home(place.tag);
         Home {
             segment,
             loc: segment.bucket_at(bucket),
         }
     }
+}
+
+/// What an intent says, before its buckets are locked or while they are.
+struct Announced<'c> {
+    homes: Homes<'c>,
+    room: NoteRoom<'c>,
+    counts: Counts,
 }
 
 /// Where all keys of a transaction live.
@@ -105,14 +114,14 @@ struct Found<'h> {
 }
 
 /// The homes of a transaction's keys, and the locks on them once they are held.
-struct Homes<'c> {
+pub(super) struct Homes<'c> {
     /// Ascending, each once.
-    locs: Vec<Loc>,
+    pub locs: Vec<Loc>,
     held: Vec<Held<'c>>,
 }
 
 impl<'c> Homes<'c> {
-    fn of(loc: impl Iterator<Item = Loc>) -> Homes<'c> {
+    pub fn of(loc: impl Iterator<Item = Loc>) -> Homes<'c> {
         let mut locs: Vec<Loc> = loc.collect();
         locs.sort_unstable();
         locs.dedup();
@@ -134,6 +143,22 @@ impl<'c> Homes<'c> {
             mneme_sys::fault!("txn.unlocked");
         }
     }
+
+    /// The same of homes in which nothing has happened.
+    pub fn unlock_unchanged(&mut self) {
+        for held in self.held.drain(..) {
+            held.unlock_unchanged();
+            mneme_sys::fault!("txn.unlocked");
+        }
+    }
+
+    /// Makes readers of all of them wait, before the first is changed.
+    fn begin(&mut self) {
+        for held in &mut self.held {
+            held.become_transaction();
+            mneme_sys::fault!("txn.ahead.marked");
+        }
+    }
 }
 
 impl Core {
@@ -153,13 +178,17 @@ impl Core {
 /// Looks at what was absent before a transaction that only reads runs anew.
 const LOOKS: usize = 64;
 
-impl Transaction<'_> {
+impl<'a> Transaction<'a> {
     /// Makes it happen, if what it read is still so.
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
         if self.writes.is_empty() {
             // A change is counted before it can be seen: had a watched key changed before all of this was as it was read,
             // the watch would say so now.
-            return Ok(match self.settle_reads()? {
+            let settled = match self.settle_held()? {
+                Some(settled) => settled,
+                None => self.settle_reads()?,
+            };
+            return Ok(match settled {
                 Outcome::Committed if !self.is_as_watched() => Outcome::Changed,
                 other => other,
             });
@@ -251,8 +280,13 @@ impl Transaction<'_> {
         })
     }
 
-    fn commit_writes(&self) -> Result<Outcome, WriteError> {
+    fn commit_writes(&mut self) -> Result<Outcome, WriteError> {
         let mut wait = Wait::new();
+        while self.ahead.is_none() && self.slot.intent(LANE).read().is_some() {
+            // A transaction in the body of one that has locked ahead: it is told who stalls.
+            self.core
+                .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
+        }
         loop {
             let mut writes = Vec::with_capacity(self.writes.len());
             for write in &self.writes {
@@ -263,45 +297,39 @@ impl Transaction<'_> {
             }
             let mut reads = Vec::with_capacity(self.reads.len());
             for read in &self.reads {
-                let segment = match (read.root, read.seen) {
-                    (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
-                    _ => None,
-                };
-                reads.push(segment.map(|segment| Home::of(segment, read.place)));
+                reads.push(self.home_of_read(read)?);
             }
             let mut watched = Vec::new();
             for noted in self.watched() {
-                let segment = self.core.watched_segment(noted)?;
-                watched.push(segment.map(|segment| Home::of(segment, noted.place)));
+                watched.push(self.home_of_watched(noted)?);
             }
             let all = writes.iter().chain(reads.iter().flatten());
             let all = all.chain(watched.iter().flatten());
-            let mut homes = Homes::of(all.map(|home| home.loc));
+            let homes = Homes::of(all.map(|home| home.loc));
             let counters = self.counters()?;
             let counts = Counts {
                 homes: homes.locs.len(),
                 writes: writes.len(),
                 databases: counters.len(),
             };
-            let room = match self.core.note_room(self.slot, counts)? {
-                Ok(room) => room,
+            let Announced {
+                mut homes,
+                room,
+                counts,
+            } = match self.announce(homes, counts)? {
+                Ok(announced) => announced,
                 Err(bytes) => return Ok(Outcome::NoRoom(bytes)),
             };
-            let (notes, at) = self.core.notes(&room, counts)?;
-            for (i, loc) in homes.locs.iter().enumerate() {
-                notes.set_home(i, *loc);
-            }
-            let intent = self.slot.intent(LANE);
-            let numbers = [counts.homes, counts.writes, counts.databases].map(|n| n as u64);
-            let [h, w, c] = numbers;
-            intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, h, w, c]);
-            mneme_sys::fault!("txn.intent");
+            let notes = self.core.notes(&room, counts);
             let found = Found {
                 writes: &writes,
                 reads: &reads,
                 watched: &watched,
             };
-            let round = self.round(&mut homes, found, &notes, &counters, &mut wait);
+            let intent = self.slot.intent(LANE);
+            let round = notes
+                .map_err(WriteError::from)
+                .and_then(|(notes, _)| self.round(&mut homes, found, &notes, &counters, &mut wait));
             homes.unlock();
             intent.clear();
             mneme_sys::fault!("txn.cleared");
@@ -327,6 +355,56 @@ impl Transaction<'_> {
                 }
             }
         }
+    }
+
+    /// Writes down what is to be locked, or takes over what is locked already. `Err`: there is no room for so many bytes.
+    fn announce(
+        &mut self,
+        homes: Homes<'a>,
+        counts: Counts,
+    ) -> Result<Result<Announced<'a>, u64>, WriteError> {
+        let intent = self.slot.intent(LANE);
+        if let Some(mut ahead) = self.ahead.take() {
+            if let Some(counts) = ahead.covers(&homes.locs, counts) {
+                // Nothing of it is looked at in this phase.
+                intent.set(words::WRITES, counts.writes as u64);
+                intent.set(words::COUNTS, counts.databases as u64);
+                ahead.homes.begin();
+                return Ok(Ok(Announced {
+                    homes: ahead.homes,
+                    room: ahead.room,
+                    counts,
+                }));
+            }
+            self.ahead = Some(ahead);
+            self.give_up_locks()?;
+        }
+        let room = match self.core.note_room(self.slot, counts)? {
+            Ok(room) => room,
+            Err(bytes) => return Ok(Err(bytes)),
+        };
+        let (notes, at) = self.core.notes(&room, counts)?;
+        for (i, loc) in homes.locs.iter().enumerate() {
+            notes.set_home(i, *loc);
+        }
+        let numbers = [counts.homes, counts.writes, counts.databases].map(|n| n as u64);
+        let [h, w, c] = numbers;
+        intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, h, w, c]);
+        mneme_sys::fault!("txn.intent");
+        Ok(Ok(Announced {
+            homes,
+            room,
+            counts,
+        }))
+    }
+
+    /// Where a key that was read lives by now, if it had a bucket.
+    pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
+        let segment = match (read.root, read.seen) {
+            (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
+            _ => None,
+        };
+        Ok(segment.map(|segment| Home::of(segment, read.place)))
     }
 
     /// The home bucket of `place`, with a segment made for it if need be, or why there is none.
@@ -367,7 +445,7 @@ impl Transaction<'_> {
         }
     }
 
-    fn watched(&self) -> impl Iterator<Item = &Watched> {
+    pub(super) fn watched(&self) -> impl Iterator<Item = &Watched> {
         self.watch.into_iter().flat_map(Watch::keys)
     }
 
@@ -384,16 +462,16 @@ impl Transaction<'_> {
     }
 
     /// Steps 2 to 5, but for the unlocking.
-    fn round<'c>(
-        &'c self,
-        homes: &mut Homes<'c>,
+    fn round(
+        &self,
+        homes: &mut Homes<'a>,
         found: Found<'_>,
         notes: &Notes<'_>,
         counters: &[(Root, u64)],
         wait: &mut Wait,
     ) -> Result<Round, WriteError> {
         let Found { writes, reads, .. } = found;
-        if !self.lock(homes, wait)? {
+        if homes.held.is_empty() && !self.lock(homes, wait, true)? {
             return Ok(Round::Again);
         }
         mneme_sys::fault!("txn.locked");
@@ -486,12 +564,23 @@ impl Transaction<'_> {
         Ok(Round::Committed)
     }
 
-    /// Locks all homes; false if one was replaced meanwhile.
-    fn lock<'c>(&'c self, homes: &mut Homes<'c>, wait: &mut Wait) -> Result<bool, WriteError> {
+    /// Locks all homes, so that readers wait or do not; false if one was replaced meanwhile.
+    pub(super) fn lock(
+        &self,
+        homes: &mut Homes<'a>,
+        wait: &mut Wait,
+        readers_wait: bool,
+    ) -> Result<bool, WriteError> {
+        let core: &'a Core = self.core;
         for loc in &homes.locs {
-            let bucket = Bucket::of_words(self.core.mem.words(*loc)?);
+            let bucket = Bucket::of_words(core.mem.words(*loc)?);
             loop {
-                match bucket.try_lock_for_transaction(self.slot.id()) {
+                let lock = if readers_wait {
+                    bucket.try_lock_for_transaction(self.slot.id())
+                } else {
+                    bucket.try_lock(self.slot.id())
+                };
+                match lock {
                     TryLock::Held(held) => {
                         homes.held.push(held);
                         mneme_sys::fault!("txn.home.locked");
@@ -499,7 +588,7 @@ impl Transaction<'_> {
                     }
                     TryLock::Retired => return Ok(false),
                     TryLock::Busy(word) => {
-                        self.core.wait_for(self.slot, wait, word)?;
+                        core.wait_for(self.slot, wait, word)?;
                     }
                 }
             }
@@ -508,7 +597,7 @@ impl Transaction<'_> {
     }
 
     /// Whether a key is as it was read. All homes are held.
-    fn is_as_read(
+    pub(super) fn is_as_read(
         &self,
         read: &Read,
         home: Option<Home>,

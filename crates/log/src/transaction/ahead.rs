@@ -1,0 +1,189 @@
+//! **A transaction that others overtake is done in the end**: after some conflicts it locks the homes of the keys that it
+//! has used so far before its body runs, so that nobody can change them meanwhile.
+//!
+//! The locks are plain ones, in the order of their places like those of every commit: the body reads past them, and so does
+//! everybody else. Committing sets the bit on them that makes readers wait, and goes on as ever. The intent stands as
+//! long as they are held, in the phase in which nothing is published: who dies meanwhile has his homes unlocked.
+//!
+//! Whoever holds locks must wait for nobody who may wait for him. So the locks are given up as soon as the body reads a key
+//! whose home is not among them (it is among them next time), and nothing else that a body does waits for a bucket. A
+//! body that takes long runs without locks, as before: others would wait for it.
+
+use crate::core::Wait;
+use crate::error::{Corrupt, WriteError};
+use crate::index::{Lookup, Place};
+use crate::mem::Loc;
+use crate::spaces::Space;
+use crate::watch::Watched;
+
+use super::Transaction;
+use super::commit::{Home, Homes, Outcome};
+use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Phase};
+
+/// Conflicts after which a transaction locks ahead.
+const CONFLICTS: u32 = 16;
+/// What a body may take that runs under locks: others are told that somebody stalls after a second.
+const SHORT_NS: u64 = 200_000_000;
+
+/// What a transaction that begins again knows of the attempts before.
+#[derive(Default)]
+pub(super) struct Overtaken {
+    pub conflicts: u32,
+    /// The keys that they read and wrote, each once.
+    keys: Vec<(Space, Place)>,
+    writes: usize,
+    /// How long the last body took.
+    took_ns: u64,
+}
+
+impl Overtaken {
+    /// Whether the next attempt is to lock ahead.
+    pub fn locks_ahead(&self) -> bool {
+        self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS
+    }
+
+    /// Whether what attempts do is written down.
+    pub fn is_close(&self) -> bool {
+        self.conflicts + 1 >= CONFLICTS
+    }
+
+    /// Takes in what an attempt has used.
+    pub fn learn(&mut self, attempt: &Transaction<'_>, took_ns: u64) {
+        let reads = attempt.reads.iter().map(|read| (read.space, read.place));
+        let writes = attempt.writes.iter().map(|w| (w.root.space(), w.place));
+        // The keys of a body that uses others each time are of no use to it, and keep others out.
+        if self.keys.len() > 4 * (attempt.reads.len() + attempt.writes.len()) {
+            self.keys.clear();
+        }
+        self.keys.extend(reads.chain(writes));
+        let order = |(space, place): &(Space, Place)| (space.number(), place.partition, place.tag);
+        self.keys.sort_unstable_by_key(order);
+        self.keys.dedup();
+        self.writes = self.writes.max(attempt.writes.len());
+        self.took_ns = took_ns;
+    }
+}
+
+/// Locks that are held before the body runs, and the room for the notes.
+pub(super) struct Ahead<'c> {
+    pub homes: Homes<'c>,
+    pub room: NoteRoom<'c>,
+    /// Writes and databases that there is room for.
+    most: Counts,
+}
+
+impl Ahead<'_> {
+    pub fn holds(&self, loc: Loc) -> bool {
+        self.homes.locs.binary_search(&loc).is_ok()
+    }
+
+    /// What the notes are of, if all these are held and so many are foreseen.
+    pub fn covers(&self, homes: &[Loc], mut counts: Counts) -> Option<Counts> {
+        counts.homes = self.homes.locs.len();
+        let foreseen = counts.writes <= self.most.writes && counts.databases <= self.most.databases;
+        (foreseen && homes.iter().all(|loc| self.holds(*loc))).then_some(counts)
+    }
+}
+
+impl<'a> Transaction<'a> {
+    /// Locks the homes of what earlier attempts have used; not where there is no room to write that down.
+    pub(super) fn lock_ahead(&mut self, known: &Overtaken) -> Result<(), WriteError> {
+        let core = self.core;
+        let mut wait = Wait::new();
+        loop {
+            let mut homes = Homes::of(self.known_homes(known)?.into_iter());
+            let most = Counts {
+                homes: homes.locs.len(),
+                // A body may do a little more than the last time.
+                writes: known.writes + known.writes / 4 + 4,
+                databases: crate::layout::DATABASES.min(known.writes + 4),
+            };
+            let Ok(room) = core.note_room(self.slot, most)? else {
+                return Ok(());
+            };
+            let (notes, at) = core.notes(&room, most)?;
+            for (i, loc) in homes.locs.iter().enumerate() {
+                notes.set_home(i, *loc);
+            }
+            let intent = self.slot.intent(LANE);
+            let homes_held = most.homes as u64;
+            intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, homes_held]);
+            mneme_sys::fault!("txn.ahead.intent");
+            let locked = self.lock(&mut homes, &mut wait, false);
+            self.ahead = Some(Ahead { homes, room, most });
+            if matches!(locked, Ok(true)) {
+                mneme_sys::fault!("txn.ahead.locked");
+                return Ok(());
+            }
+            self.give_up_locks()?;
+            locked?;
+        }
+    }
+
+    /// Where the keys of earlier attempts live by now, and those that are watched.
+    fn known_homes(&self, known: &Overtaken) -> Result<Vec<Loc>, Corrupt> {
+        let mut locs = Vec::with_capacity(known.keys.len());
+        for &(space, place) in &known.keys {
+            if let Some(root) = self.core.root(space)?
+                && let Some(segment) = self.core.mem.index_segment(root, place)?
+            {
+                locs.push(Home::of(segment, place).loc);
+            }
+        }
+        for noted in self.watched() {
+            if let Some(home) = self.home_of_watched(noted)? {
+                locs.push(home.loc);
+            }
+        }
+        Ok(locs)
+    }
+
+    pub(super) fn home_of_watched(&self, noted: &Watched) -> Result<Option<Home>, Corrupt> {
+        let segment = self.core.watched_segment(noted)?;
+        Ok(segment.map(|segment| Home::of(segment, noted.place)))
+    }
+
+    /// Before a key is read whose home may be held by somebody who waits for this transaction.
+    pub(super) fn before_reading(&mut self, home: Option<Loc>) -> Result<(), WriteError> {
+        match (&self.ahead, home) {
+            (Some(ahead), Some(loc)) if !ahead.holds(loc) => self.give_up_locks(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Unlocks what was locked ahead, if anything is. Nothing was published.
+    pub(super) fn give_up_locks(&mut self) -> Result<(), WriteError> {
+        let Some(mut ahead) = self.ahead.take() else {
+            return Ok(());
+        };
+        ahead.homes.unlock_unchanged();
+        self.slot.intent(LANE).clear();
+        mneme_sys::fault!("txn.ahead.cleared");
+        self.core.drop_notes(self.slot, ahead.room)
+    }
+
+    /// Whether what was read, and nothing else was done, is as it was read; `None`: not all of it is held.
+    pub(super) fn settle_held(&mut self) -> Result<Option<Outcome>, WriteError> {
+        let Some(mut ahead) = self.ahead.take() else {
+            return Ok(None);
+        };
+        let settled = self.are_as_read(&mut ahead);
+        self.ahead = Some(ahead);
+        let settled = settled?;
+        self.give_up_locks()?;
+        Ok(settled)
+    }
+
+    fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<Outcome>, WriteError> {
+        for read in &self.reads {
+            let home = self.home_of_read(read)?;
+            if home.is_some_and(|home| !ahead.holds(home.loc)) {
+                return Ok(None);
+            }
+            if !self.is_as_read(read, home, &mut ahead.homes)? {
+                return Ok(Some(Outcome::Conflict));
+            }
+        }
+        Ok(Some(Outcome::Committed))
+    }
+}
