@@ -277,11 +277,13 @@ impl Core {
         let segment = self.mem.index_segment(root, place)?;
         let mut copy = Vec::new();
         let (decision, present, kept, expect);
+        let mut grows_from = None;
         if self.overwrites() {
             let copied = self.copy_out(root, place, segment, key, &mut copy)?.ok();
             let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
+            grows_from = stored.map(|stored| stored.value.len());
             expect = copied.map_or(Expect::Absent, |c| c.expect(&copy));
         } else {
             let seen = self.find_seen(root, place, segment, key)?;
@@ -331,10 +333,13 @@ impl Core {
         }
         let new = match value {
             None => None,
-            Some(value) => match self.write_new(slot, root, key, value, expiry, room)? {
-                None => return Ok(Tried::NoRoom),
-                new => new,
-            },
+            Some(value) => {
+                let header = self.header_of_update(root, key, value, grows_from, expiry)?;
+                match self.write_new(slot, header, key, value, expiry, room)? {
+                    None => return Ok(Tried::NoRoom),
+                    new => new,
+                }
+            }
         };
         change.new = new;
         let published = self.publish(slot, pin, &change)?;
@@ -346,18 +351,42 @@ impl Core {
         Ok(Tried::of(published))
     }
 
-    /// Appends a record for `key` in `root`: where, and its size. `None`: no room.
+    /// The header of a record that takes the place of one whose value had `grows_from` bytes.
+    ///
+    /// A value that an update has made longer is likely to grow on: it gets room for twice as much, so that one that grows
+    /// byte by byte is copied as often as it doubles.
+    fn header_of_update(
+        &self,
+        root: Root,
+        key: &[u8],
+        value: &[u8],
+        grows_from: Option<usize>,
+        expiry: Expiry,
+    ) -> Result<Header, WriteError> {
+        Self::check_lengths(key, value)?;
+        let header = self.header_for(key, value, expiry, root.space());
+        let grows = grows_from.is_some_and(|old| old < value.len());
+        if !grows || header.room().is_none() {
+            return Ok(header);
+        }
+        let room = (2 * value.len()).min(MAX_IN_PLACE);
+        let roomy = Header::roomy(key.len(), value.len(), room, root.space());
+        Ok(match header.has_expiry() {
+            true => roomy.with_expiry(),
+            false => roomy,
+        })
+    }
+
+    /// Appends a record for `key`: where, and its size. `None`: no room.
     fn write_new(
         &self,
         slot: &Slot<'_>,
-        root: Root,
+        header: Header,
         key: &[u8],
         value: &[u8],
         expiry: Expiry,
         room: &mut Room,
     ) -> Result<Option<(Loc, u64)>, WriteError> {
-        Self::check_lengths(key, value)?;
-        let header = self.header_for(key, value, expiry, root.space());
         room.want(header.size());
         let loc = self.write_record(slot, header, expiry, key, value)?;
         Ok(loc.map(|loc| (loc, header.size())))
@@ -372,7 +401,7 @@ impl Core {
         space: Space,
     ) -> Header {
         let header = if self.overwrites() && value.len() <= MAX_IN_PLACE {
-            Header::roomy(key.len(), value.len(), space)
+            Header::roomy(key.len(), value.len(), value.len(), space)
         } else {
             Header::record(key.len(), value.len(), space)
         };

@@ -70,12 +70,12 @@ impl Header {
         )
     }
 
-    /// The header of a record whose value, of at most [`MAX_IN_PLACE`] bytes, has room to be
-    /// overwritten by one that fills the record's last word.
-    pub fn roomy(key_len: usize, value_len: usize, space: Space) -> Header {
-        debug_assert!(value_len <= MAX_IN_PLACE);
+    /// The header of a record whose value has room to be overwritten by one of `room` bytes, at most [`MAX_IN_PLACE`], or
+    /// that fills the record's last word.
+    pub fn roomy(key_len: usize, value_len: usize, room: usize, space: Space) -> Header {
+        debug_assert!(value_len <= room && room <= MAX_IN_PLACE);
         let plain = Header::record(key_len, 0, space).0 & !(3 << STATE_SHIFT);
-        let room = value_len.next_multiple_of(8) as u64;
+        let room = room.next_multiple_of(8) as u64;
         Header(plain | STATE_ROOMY << STATE_SHIFT | room << ROOM_SHIFT).with_length(value_len)
     }
 
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn a_record_with_room_keeps_its_size_whatever_its_value() {
         for (k, v) in [(0, 0), (1, 1), (9, 100), (16, MAX_IN_PLACE)] {
-            let h = Header::roomy(k, v, Space::new(63));
+            let h = Header::roomy(k, v, v, Space::new(63));
             let room = h.room().unwrap();
             assert!(h.is_record() && room >= v && room <= v + 7);
             assert_eq!(h.value_offset() % 8, 0);

@@ -241,3 +241,30 @@ fn a_value_overwritten_meanwhile_is_decided_on_anew() {
     assert_eq!(seen, [1, 7]);
     assert_eq!(store.get(b"k").unwrap().unwrap(), [8; 100]);
 }
+
+/// What an update has made longer has room to grow on: it is copied as often as it doubles, not each time.
+#[test]
+fn a_value_that_grows_bit_by_bit_is_seldom_appended() {
+    let store = open();
+    let mut expected = Vec::new();
+    // Of an open log segment, all that is written.
+    let written = || store.stats().live_bytes + store.stats().stale_bytes;
+    let mut moved = 0;
+    for i in 0..256u32 {
+        let was = written();
+        expected.extend([i as u8; 16]);
+        let append = |old: Option<&[u8]>| {
+            Decision::Replace([old.unwrap_or_default(), &[i as u8; 16]].concat())
+        };
+        store.update(b"grows", append).unwrap();
+        assert_eq!(store.get(b"grows").unwrap().unwrap(), expected);
+        moved += u32::from(written() != was);
+    }
+    assert!(moved <= 10, "appended {moved} times");
+    // What shrinks, or is put anew, keeps its place.
+    store.put(b"grows", b"short").unwrap();
+    assert_eq!(store.get(b"grows").unwrap().unwrap(), b"short");
+    store.compact().unwrap();
+    assert_eq!(store.get(b"grows").unwrap().unwrap(), b"short");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
