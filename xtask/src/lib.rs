@@ -4,9 +4,11 @@
 //! - [`proof`]: the lists of `docs/proof.md` (models, Miri, long runs), read by the commands that run them.
 //! - [`steps`]: running named steps with their times and a summary.
 //! - [`ci`], [`ladder`]: the two commands.
+//! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
 
 pub mod ci;
+pub mod go_ycsb;
 pub mod install_c;
 pub mod ladder;
 pub mod layering;

@@ -1,8 +1,9 @@
-//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`, `cargo xtask install-c`.
+//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`, `cargo xtask go-ycsb`,
+//! `cargo xtask install-c`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
-use xtask::{ci, install_c, ladder, layering};
+use xtask::{ci, go_ycsb, install_c, ladder, layering};
 
 const USAGE: &str = "\
 cargo xtask <errand>
@@ -11,6 +12,8 @@ cargo xtask <errand>
   ladder [--secs N] [--seed N] [--only substring] [--list]
                                           the long forms of the proofs (default: 600 s each)
   layering                                the layering check alone
+  go-ycsb [--server PATH] [--records N] [--operations N] [--threads N]
+                                          its workloads on strings, on `mneme serve` and on Redis
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
 ";
 
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
     let outcome = Workspace::load().and_then(|workspace| match errand.as_str() {
         "ci" => ci::run_all(&workspace, &ci::Options::parse(rest)?),
         "ladder" => ladder::run_all(&workspace, &ladder::Options::parse(rest)?),
+        "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
         "layering" => Ok(report_layering(&workspace)),
         "help" | "--help" | "-h" => {

@@ -1,0 +1,333 @@
+//! A client is served beside a crowd that means ill: connections that say nothing, clients that send half a command,
+//! garbage, or do not read.
+//!
+//! A few hundred; with `MNEME_LADDER_SECS` 100,000 (or `MNEME_LADDER_CONNECTIONS`), or as many as the limit on open files
+//! allows this machine's server, and more that come and are refused. Prints what the client's commands took, alone and beside
+//! the crowd, and the memory of an idle connection, and the same of Redis 7.0 where there is one. Latencies are printed, not judged.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::serving::{self, Serving};
+
+/// Tells the test's other processes what to be: server's port, kind, first alias of the loopback address, how many.
+const CROWD: &str = "MNEME_TEST_CROWD";
+
+/// Connections of one other process: below the usual limits on open files and on ports of one address.
+const EACH: usize = 15_000;
+
+/// Descriptors that a process has beside its connections.
+const OTHERS: usize = 200;
+
+const LARGE: usize = 64 << 10;
+
+fn number(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Another process of connections, ended with this value.
+struct Crowd(Child);
+
+impl Crowd {
+    /// Returns when all of them are there.
+    fn gather(port: u16, kind: &str, alias: usize, count: usize) -> (Self, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "one_process_of_the_crowd", "--nocapture"]);
+        command.env(CROWD, format!("{port} {kind} {alias} {count}"));
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let crowd = Self(process);
+        let told = lines
+            .map(Result::unwrap)
+            .find(|line| line.contains("there:"));
+        (crowd, told.expect("the crowd gathers"))
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A connection to an alias of the loopback address, each of which has ports of its own.
+fn connect(alias: usize, port: u16) -> TcpStream {
+    let address = std::net::SocketAddr::from(([127, 0, 0, alias as u8], port));
+    let client = TcpStream::connect(address).expect("the server listens");
+    client
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    client
+}
+
+/// What the other processes do.
+#[test]
+fn one_process_of_the_crowd() {
+    let Ok(told) = std::env::var(CROWD) else {
+        return;
+    };
+    let words: Vec<&str> = told.split(' ').collect();
+    let count = |at: usize| words[at].parse::<usize>().unwrap();
+    let (port, alias, count) = (count(0) as u16, count(2), count(3));
+    mneme_sys::allow_open_files((count + OTHERS) as u64).unwrap();
+    let mut kept = Vec::new();
+    let mut refused = 0;
+    match words[1] {
+        "garbage" => {
+            println!("there: {count}");
+            send_garbage(port, alias, count);
+        }
+        "refused" => {
+            for _ in 0..count {
+                let mut reply = Vec::new();
+                connect(alias, port).read_to_end(&mut reply).unwrap();
+                assert_eq!(reply, b"-ERR max number of clients reached\r\n");
+                refused += 1;
+            }
+        }
+        kind => {
+            let request = match kind {
+                "idle" => Vec::new(),
+                "half" => b"*3\r\n$3\r\nSET\r\n$4\r\nha".to_vec(),
+                "slow" => b"GET large\r\n".repeat(100),
+                other => panic!("there is no crowd called {other}"),
+            };
+            for _ in 0..count {
+                let mut client = connect(alias, port);
+                client.write_all(&request).unwrap();
+                kept.push(client);
+            }
+        }
+    }
+    println!("there: {} and {refused} refused", kept.len());
+    // Until the test ends.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Sends what is no command, is told so, and comes again, from several connections; until it is killed.
+fn send_garbage(port: u16, alias: usize, count: usize) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut garbage = [0; 512];
+    loop {
+        for _ in 0..count {
+            for byte in &mut garbage {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                *byte = (state >> 56) as u8;
+            }
+            garbage[0] = b'*';
+            let mut client = connect(alias, port);
+            // Either may fail: the server ends it, the sooner the better.
+            let _ = client.write_all(&garbage);
+            let _ = client.read(&mut [0; 256]);
+        }
+    }
+}
+
+/// Commands one after the other for so long; each reply is the right one. What they took in microseconds, in order.
+fn measure(client: &mut TcpStream, time: Duration) -> Vec<u64> {
+    let begun = Instant::now();
+    let mut took = Vec::new();
+    while begun.elapsed() < time || took.len() < 1_000 {
+        let value = format!("{:08}", took.len());
+        let request = format!("SET mine {value}\r\nGET mine\r\n");
+        let sent = Instant::now();
+        client.write_all(request.as_bytes()).unwrap();
+        let expected = format!("+OK\r\n$8\r\n{value}\r\n");
+        let mut whole = [0; 19];
+        client.read_exact(&mut whole).unwrap();
+        assert_eq!(whole, expected.as_bytes());
+        took.push(sent.elapsed().as_micros() as u64);
+    }
+    took.sort_unstable();
+    took
+}
+
+fn shown(took: &[u64]) -> String {
+    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+    format!(
+        "{} times SET and GET: median {} us, p99 {}, p99.9 {}, longest {}",
+        took.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    )
+}
+
+/// Bytes of a process that are resident.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.unwrap().trim_end_matches("kB").trim();
+    kib.parse::<u64>().unwrap() << 10
+}
+
+/// Connections that this server may have.
+fn possible(client: &mut TcpStream) -> usize {
+    client.write_all(b"CONFIG GET maxclients\r\n").unwrap();
+    let mut reply = [0; 256];
+    let read = client.read(&mut reply).unwrap();
+    let text = String::from_utf8_lossy(&reply[..read]);
+    text.lines()
+        .rfind(|line| !line.is_empty())
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// Waits until the server has so many clients, the one that asks among them.
+fn await_clients(client: &mut TcpStream, count: usize) {
+    let expected = format!("connected_clients:{count}\r\n");
+    loop {
+        client.write_all(b"INFO clients\r\n").unwrap();
+        let mut text = String::new();
+        while !text.ends_with("\r\n\r\n") {
+            let mut some = [0; 4096];
+            let read = client.read(&mut some).unwrap();
+            assert!(read > 0, "the server goes on");
+            text.push_str(&String::from_utf8_lossy(&some[..read]));
+        }
+        if text.contains(&expected) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Gathers so many connections of a kind, in as many processes as that takes.
+fn gather(port: u16, kind: &str, count: usize, alias: &mut usize) -> Vec<Crowd> {
+    let mut crowds = Vec::new();
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(EACH);
+        *alias += 1;
+        let (crowd, told) = Crowd::gather(port, kind, *alias, some);
+        println!("{kind}: {told}");
+        crowds.push(crowd);
+        left -= some;
+    }
+    crowds
+}
+
+/// Bytes a connection that says nothing takes of a server.
+fn idle_memory(
+    (pid, port): (u32, u16),
+    client: &mut TcpStream,
+    count: usize,
+    alias: &mut usize,
+) -> (u64, Vec<Crowd>) {
+    await_clients(client, 1);
+    let before = resident(pid);
+    let idle = gather(port, "idle", count, alias);
+    await_clients(client, count + 1);
+    let grown = resident(pid).saturating_sub(before);
+    (grown / count.max(1) as u64, idle)
+}
+
+#[test]
+fn a_client_is_served_beside_a_crowd_that_means_ill() {
+    let seconds = number("MNEME_LADDER_SECS");
+    let usual = if seconds.is_some() { 100_000 } else { 400 };
+    let wanted = number("MNEME_LADDER_CONNECTIONS").unwrap_or(usual);
+    let time = Duration::from_secs(seconds.unwrap_or(0) as u64 / 4);
+    let max_clients = wanted.to_string();
+    let mut command = serving::command(&["--port", "0", "--memory", "256mb", "--bind", "*"]);
+    command.args(["--maxclients", &max_clients]);
+    command.args(["--client-output-buffer-pause", "65536", "--log", "off"]);
+    command.env("MNEME_PRIVATE", "yes");
+    let serving = Serving::start(command);
+    let (pid, port) = (serving.process.id(), serving.port());
+    let mut client = serving.client();
+    let most = possible(&mut client);
+    if most < wanted {
+        println!("{wanted} connections wanted; the limit on open files allows the server {most}");
+    }
+    let request = [
+        b"*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$65536\r\n",
+        &[b'x'; LARGE][..],
+        b"\r\n",
+    ];
+    client.write_all(&request.concat()).unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    println!("alone: {}", shown(&measure(&mut client, time)));
+    // Of what there is room for, beside the client and those who send garbage: half idle, the rest with half a command
+    // or unread replies.
+    let room = most - 10;
+    let slow = (room / 100).min(50);
+    let mut alias = 1;
+    let (bytes, mut crowds) = idle_memory((pid, port), &mut client, room / 2, &mut alias);
+    println!("an idle connection takes {bytes} bytes");
+    crowds.extend(gather(port, "slow", slow, &mut alias));
+    crowds.extend(gather(port, "half", room - room / 2 - slow - 2, &mut alias));
+    println!("resident with all: {} MiB", resident(pid) >> 20);
+    println!("beside them: {}", shown(&measure(&mut client, time)));
+    crowds.extend(gather(port, "garbage", 2, &mut alias));
+    println!("and garbage: {}", shown(&measure(&mut client, time)));
+    drop(crowds);
+    await_clients(&mut client, 1);
+    println!("without them again: {}", shown(&measure(&mut client, time)));
+    if most < wanted {
+        // Fill it, and have the rest refused.
+        let filled = gather(port, "idle", most - 1, &mut alias);
+        await_clients(&mut client, most);
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| gather(port, "refused", wanted - most, &mut alias));
+            let took = measure(&mut client, time);
+            println!("while others are refused: {}", shown(&took));
+            drop(refused.join().unwrap());
+        });
+        drop(filled);
+    }
+    beside_redis(room / 2, &mut alias);
+}
+
+/// What an idle connection takes of Redis.
+fn beside_redis(count: usize, alias: &mut usize) {
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    let mut command = Command::new("redis-server");
+    let most = (count + 10).to_string();
+    command.args([
+        "--port",
+        &port.to_string(),
+        "--save",
+        "",
+        "--maxclients",
+        &most,
+    ]);
+    command.args(["--protected-mode", "no", "--bind", "0.0.0.0"]);
+    command.stdout(Stdio::null());
+    let Ok(process) = command.spawn() else {
+        println!("skipped: there is no redis-server");
+        return;
+    };
+    let redis = Crowd(process);
+    let mut client = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(client) => break client,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let server = (redis.0.id(), port);
+    let (bytes, idle) = idle_memory(server, &mut client, count, alias);
+    println!("an idle connection of Redis takes {bytes} bytes");
+    drop((idle, redis));
+}
