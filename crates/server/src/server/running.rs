@@ -1,0 +1,224 @@
+//! A server that runs: what can be asked of it, and how it ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use super::StartError;
+use crate::backing::Origin;
+use crate::handover::Listeners;
+use crate::shared::Shared;
+use mneme_log::{LogStore, PageReport};
+
+/// A running server. Dropping it stops it, waiting until it has stopped.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    unix_socket: Option<PathBuf>,
+    origin: Origin,
+}
+
+/// The memory that a server has for its data.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    /// How much.
+    pub bytes: u64,
+    /// In pages of which kind.
+    pub pages: PageReport,
+}
+
+/// Why a server ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A thread's event queue failed.
+    #[error("an I/O thread failed: {0}")]
+    EventQueue(#[from] io::Error),
+    /// A thread panicked: a bug in Mneme.
+    #[error("an I/O thread panicked; please report this")]
+    Panicked,
+}
+
+/// Stops its server; can be sent to another thread, such as one that waits for signals. It keeps nothing of the server
+/// alive.
+#[derive(Clone)]
+pub struct Stopper(Weak<Shared>);
+
+/// How a server ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// It [retired](Stopper::retire): these sockets go on listening for its successor.
+    Retired(Listeners),
+}
+
+impl Running {
+    /// One without threads yet.
+    pub(super) fn new(shared: Arc<Shared>, unix_socket: Option<PathBuf>, origin: Origin) -> Self {
+        Self {
+            shared,
+            threads: Vec::new(),
+            unix_socket,
+            origin,
+        }
+    }
+
+    /// Starts the threads that serve no clients.
+    pub(super) fn spawn_helpers(&mut self) -> Result<(), StartError> {
+        if self.shared.store.segment().is_some() {
+            self.spawn("mneme-effects", |shared| {
+                shared.keep_listening();
+                Ok(())
+            })?;
+        }
+        self.spawn("mneme-background", |shared| {
+            shared.work_in_background();
+            Ok(())
+        })?;
+        self.spawn("mneme-purge", |shared| {
+            shared.purge.serve(|| {
+                if let Err(error) = shared.store.compact() {
+                    tracing::warn!(%error, "a compaction that a client asked for has ended early");
+                }
+            });
+            Ok(())
+        })
+    }
+
+    /// Starts one of its threads. The others stop when it ends, however it ends.
+    pub(super) fn spawn(
+        &mut self,
+        name: impl Into<String>,
+        run: impl FnOnce(&Shared) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let (stopper, shared) = (self.stopper(), Arc::clone(&self.shared));
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                let _others = StopAll(stopper);
+                run(&shared)
+            })
+            .map_err(|source| StartError::System {
+                what: "a thread",
+                source,
+            })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.shared.addresses
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.shared.metrics.get().map(|(address, _)| *address)
+    }
+
+    /// The store it serves.
+    pub fn store(&self) -> &LogStore {
+        &self.shared.store
+    }
+
+    /// Where its records are.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Its I/O threads.
+    pub fn threads(&self) -> usize {
+        self.shared.threads.len()
+    }
+
+    /// The memory it has obtained.
+    pub fn memory(&self) -> Memory {
+        let store = &self.shared.store;
+        Memory {
+            bytes: store.capacity(),
+            pages: self.shared.pages.last(self.shared.now_ns()).0,
+        }
+    }
+
+    /// Tells it to stop: to accept and read no more, to send the replies it owes, and to close its connections.
+    /// Returns at once; [`join`](Self::join) waits for the end.
+    pub fn shutdown(&self) {
+        self.shared.stop();
+    }
+
+    /// Something that can tell it to stop from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::downgrade(&self.shared))
+    }
+
+    /// Waits until it has stopped: told to by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's `SHUTDOWN`. Its
+    /// store is closed then, unless the embedding program has it too.
+    pub fn join(mut self) -> Result<Ended, ServeError> {
+        self.wait()?;
+        let retired = self.shared.retired();
+        Ok(retired.map_or(Ended::Stopped, Ended::Retired))
+    }
+
+    fn wait(&mut self) -> Result<(), ServeError> {
+        let mut result = Ok(());
+        for thread in std::mem::take(&mut self.threads) {
+            let ended = match thread.join() {
+                Ok(ended) => ended.map_err(ServeError::EventQueue),
+                Err(_) => Err(ServeError::Panicked),
+            };
+            result = result.and(ended);
+        }
+        if let Some(path) = self.unix_socket.take()
+            && !self.shared.has_retired()
+        {
+            // It may have been removed already; nothing depends on it.
+            let _ = std::fs::remove_file(path);
+        }
+        result
+    }
+}
+
+impl Stopper {
+    /// As [`Running::shutdown`].
+    pub fn stop(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.stop();
+        }
+    }
+
+    /// The same, but the listening sockets go on listening for a successor: [`Running::join`] returns them.
+    pub fn retire(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.retire();
+        }
+    }
+
+    /// The listening sockets once more; none of a server that has ended.
+    pub(crate) fn listeners(&self) -> io::Result<Listeners> {
+        match self.0.upgrade() {
+            Some(shared) => shared.listeners(),
+            None => Ok(Listeners::default()),
+        }
+    }
+}
+
+/// Stops the server when the thread that holds it ends, however it ends: clients of a thread that is gone would wait
+/// for ever.
+struct StopAll(Stopper);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Err(error) = self.wait() {
+            tracing::error!(%error, "a server ended badly");
+        }
+    }
+}

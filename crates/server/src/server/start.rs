@@ -1,0 +1,208 @@
+//! Starting a server: sockets first, so that a port that is taken costs nothing; then the store; then the threads.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::{Poll, Waker};
+use mneme_sys::{SysfsTopology, Topology};
+
+use super::{Running, Server, StartError, number};
+use crate::backing::{Backing, Origin, Wanted};
+use crate::descriptors;
+use crate::event_loop::{EventLoop, WAKER};
+use crate::eviction;
+use crate::handover::Listeners;
+use crate::listen::Listener;
+use crate::metrics::Endpoint;
+use crate::settings::{Key, MOST_THREADS, Settings, Value};
+use crate::shared::Shared;
+use mneme_log::{DATABASES, LogStore};
+
+/// Sockets that a server listens on, and the TCP addresses among them.
+type Bound = (Vec<Listener>, Vec<SocketAddr>);
+
+impl Server {
+    /// Opens the store, listens, and serves until told to stop. When it returns, clients can connect.
+    pub fn start(self) -> Result<Running, StartError> {
+        let Self {
+            settings,
+            store,
+            segment,
+            listeners,
+            clock,
+        } = self;
+        let threads = threads(&settings)?;
+        allow_clients(&settings, threads);
+        let (listeners, addresses) = match listeners {
+            None => listen(&settings)?,
+            Some(inherited) => inherit(&inherited, &settings)?,
+        };
+        if let Some(address) = addresses.first() {
+            settings.put(Key::Port, Value::number(address.port().into()));
+        }
+        let metrics = settings.metrics().map(listen_for_metrics).transpose()?;
+        let (store, origin) = back(&settings, store, segment)?;
+
+        let refused = |what| move |source| StartError::System { what, source };
+        let mut event_loops = Vec::new();
+        let mut wakers = Vec::new();
+        for _ in 0..threads {
+            let poll = Poll::new().map_err(refused("an event queue"))?;
+            wakers.push(Waker::new(poll.registry(), WAKER).map_err(refused("an event"))?);
+            let own = Listener::share_all(&listeners).map_err(refused("a file descriptor"))?;
+            event_loops.push((poll, own));
+        }
+        let run_id = run_id().map_err(refused("randomness"))?;
+        let unix_socket = settings.unix_socket();
+        let shared = Arc::new(Shared::new(
+            store, settings, wakers, addresses, run_id, clock, listeners,
+        ));
+        // What local programs do is heard from before the first client's request on.
+        shared.listen_to_locals();
+        // If one of its threads does not start, dropping it stops those that have.
+        let mut running = Running::new(Arc::clone(&shared), unix_socket, origin);
+        for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {
+            let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
+                .map_err(refused("an event queue"))?;
+            running.spawn(format!("mneme-io-{index}"), |_| event_loop.run())?;
+        }
+        running.spawn_helpers()?;
+        if let Some(endpoint) = metrics {
+            let waker = endpoint.waker().map_err(refused("an event"))?;
+            // Nobody else sets it.
+            let _ = shared.metrics.set((endpoint.address(), waker));
+            running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
+        }
+        Ok(running)
+    }
+}
+
+/// How many I/O threads there are to be.
+fn threads(settings: &Settings) -> Result<usize, StartError> {
+    let threads = match settings.count(Key::Threads) {
+        0 => SysfsTopology::detect().cpus().clamp(1, MOST_THREADS),
+        threads => threads,
+    };
+    if threads > MOST_THREADS {
+        return Err(StartError::Threads(threads));
+    }
+    Ok(threads)
+}
+
+/// The sockets of a predecessor, which stand in the settings instead of what was to be listened on.
+fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartError> {
+    let refused = |what| move |source| StartError::System { what, source };
+    let path = listeners.0.iter().find_map(Listener::path);
+    let path = path.map_or(String::new(), |path| path.to_string_lossy().into_owned());
+    settings.put(Key::UnixSocket, Value::text(path));
+    let addresses = listeners
+        .0
+        .iter()
+        .filter_map(|one| one.address().transpose());
+    let addresses = addresses.collect::<io::Result<_>>();
+    let shared = Listener::share_all(&listeners.0).map_err(refused("a file descriptor"))?;
+    Ok((shared, addresses.map_err(refused("an address"))?))
+}
+
+/// Opens what is to be served, and sets what it may forget.
+fn back(
+    settings: &Settings,
+    store: Option<Arc<LogStore>>,
+    segment: Option<Wanted>,
+) -> Result<(Backing, Origin), StartError> {
+    let databases = settings.count(Key::Databases);
+    if !(1..=DATABASES).contains(&databases) {
+        return Err(StartError::Databases(databases));
+    }
+    let (store, origin) = match (store, segment) {
+        (Some(store), _) => (Backing::Process(store), Origin::Process),
+        (None, Some(wanted)) => wanted.open()?,
+        (None, None) => {
+            let store = Arc::new(open(settings)?);
+            (Backing::Process(store), Origin::Process)
+        }
+    };
+    if settings.is_given(Key::MaxMemoryPolicy) {
+        let evict = eviction::policy(settings.number(Key::MaxMemoryPolicy));
+        store.set_eviction(evict).map_err(StartError::Eviction)?;
+    }
+    Ok((store, origin))
+}
+
+/// Raises the limit on open files for as many clients as are wanted, and lowers their number where it stays too low.
+fn allow_clients(settings: &Settings, threads: usize) {
+    let wanted = settings.count(Key::MaxClients);
+    let possible = descriptors::clients(wanted, threads);
+    if possible < wanted {
+        tracing::warn!(
+            maxclients = possible,
+            wanted,
+            "fewer clients than wanted: the hard limit on open files (ulimit -Hn) is too low"
+        );
+        settings.put(Key::MaxClients, number(possible));
+    }
+}
+
+fn open(settings: &Settings) -> Result<LogStore, StartError> {
+    let machine = mneme_sys::total_memory();
+    let bytes = match settings.count(Key::MaxMemory) as u64 {
+        0 => machine / 2,
+        bytes => bytes,
+    };
+    // As far as `CONFIG SET maxmemory` may make it grow: as a store in a segment.
+    let most = bytes.saturating_mul(4).min(machine).max(bytes);
+    LogStore::builder()
+        .capacity(bytes)
+        .max_capacity(most)
+        .update_policy(settings.update_policy())
+        .maintainer(true)
+        .open_private()
+        .map_err(|source| StartError::Store { bytes, source })
+}
+
+fn listen(settings: &Settings) -> Result<Bound, StartError> {
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    // If the system chooses the port, it chooses it for the first address, and the others take the same.
+    let mut port = settings.number(Key::Port) as u16;
+    let backlog = settings.number(Key::Backlog) as i32;
+    for ip in settings.addresses() {
+        let address = SocketAddr::new(ip, port);
+        let bound = Listener::tcp(address, backlog)
+            .and_then(|listener| Ok((listener.address()?, listener)));
+        let (actual, listener) = bound.map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+            _ => StartError::Bind { address, source },
+        })?;
+        let actual = actual.unwrap_or(address);
+        port = actual.port();
+        listeners.push(listener);
+        addresses.push(actual);
+    }
+    if let Some(path) = &settings.unix_socket() {
+        let unix = |source| StartError::UnixSocket {
+            path: path.clone(),
+            source,
+        };
+        listeners.push(Listener::unix(path, settings).map_err(unix)?);
+    }
+    if listeners.is_empty() {
+        return Err(StartError::NothingToListenOn);
+    }
+    Ok((listeners, addresses))
+}
+
+fn listen_for_metrics(address: SocketAddr) -> Result<Endpoint, StartError> {
+    Endpoint::listen(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+        _ => StartError::Bind { address, source },
+    })
+}
+
+/// Forty hexadecimal digits that no other run has.
+fn run_id() -> io::Result<String> {
+    let mut bytes = [0; 20];
+    mneme_sys::random_bytes(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
