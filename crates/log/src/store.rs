@@ -339,7 +339,7 @@ impl LogStore {
     /// processes. An operation takes place wholly before it or wholly after it.
     ///
     /// Costs the same whatever the databases hold. It waits until every operation that is under way
-    /// anywhere in the store is over, and until every [`Value`] that anybody keeps is dropped;
+    /// anywhere in the store is over, and until every [`Value`](crate::Value) that anybody keeps is dropped;
     /// meanwhile operations on the two databases, and transactions, wait for it.
     ///
     /// ```

@@ -228,10 +228,10 @@ impl Builder {
     ///
     /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may only
     /// read: nothing is ever stored there, only to `control`, which must be writable. Whatever would
-    /// change the store fails with [`WriteError::ReadOnly`] before it has touched anything, `check`,
+    /// change the store fails with [`WriteError::ReadOnly`](crate::WriteError::ReadOnly) before it has touched anything, `check`,
     /// `compact`, `reap` and a transaction's writes included; it has no maintainer. Where a read finds
     /// what a dead participant left in its way, it waits a second at most for somebody who may write to
-    /// repair it, and then says so ([`ReadError::Reap`]).
+    /// repair it, and then says so ([`ReadError::Reap`](crate::ReadError::Reap)).
     ///
     /// **After a reboot** of the machine that kept the regions, the first opening that may write puts the store in order:
     /// every bucket of the index is looked at once, and others who open it wait for that two seconds at most. That the

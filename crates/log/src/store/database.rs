@@ -14,7 +14,7 @@ macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
             /// The value of `key`: where it lies in a store that appends, a copy in one that
-            /// overwrites or does not [lend](Builder::lending). Waits for no writer, but for a transaction that is committing the key, or
+            /// overwrites or does not [lend](crate::Builder::lending). Waits for no writer, but for a transaction that is committing the key, or
             /// for an overwriting of its value, a second at most.
             ///
             /// # Errors

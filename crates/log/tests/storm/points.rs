@@ -26,7 +26,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
 /// the reason, or where it is died at.
-const SPARED: [(&str, &str); 18] = [
+const SPARED: [(&str, &str); 19] = [
     (
         "log.effects.",
         "nobody follows the store here; `effects::deaths`",
@@ -62,6 +62,10 @@ const SPARED: [(&str, &str); 18] = [
         "in the maintainer's thread, which is not armed",
     ),
     ("log.copy.", "nobody opens the store for reading alone"),
+    (
+        "txn.ahead.",
+        "only after sixteen conflicts of one transaction; `gate::transactions`",
+    ),
     ("sync.vigil.", "nobody watches the store here"),
     ("sync.gate.", "the log uses no gate of readers"),
     ("sync.fenced.", "the log uses no fenced gate"),
