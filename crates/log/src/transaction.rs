@@ -13,7 +13,7 @@ mod undo;
 
 use std::collections::HashMap;
 
-use mneme_sync::{Pin, Slot};
+use mneme_sync::{Pin, Slot, SlotError};
 
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
@@ -276,6 +276,14 @@ impl<'a> Transaction<'a> {
         Ok(root)
     }
 
+    /// Refuses in a child that was forked by the body: what was begun is its parent's.
+    fn may_go_on(&self) -> Result<(), WriteError> {
+        match self.core.participants.is_forked() {
+            true => Err(SlotError::Forked.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes that were appended and not given up.
     fn bytes(&self) -> u64 {
         self.writes
@@ -289,6 +297,9 @@ impl<'a> Transaction<'a> {
 impl Drop for Transaction<'_> {
     /// Counts what was appended as dead, unless it was committed; also if the body panics.
     fn drop(&mut self) {
+        if self.may_go_on().is_err() {
+            return;
+        }
         // Where the arena does not take the notes back at once it does so when this thread is gone.
         let _ = self.give_up_locks();
         for write in &self.writes {
@@ -319,6 +330,7 @@ impl TransactionOn<'_, '_> {
         visit: impl FnOnce(Option<Stored<'_>>) -> R,
     ) -> Result<R, WriteError> {
         let (t, database) = (&mut *self.transaction, self.database);
+        t.may_go_on()?;
         if key.len() > MAX_KEY {
             return Ok(visit(None));
         }
@@ -389,6 +401,7 @@ impl TransactionOn<'_, '_> {
         expiry: Expiry,
     ) -> Result<(), WriteError> {
         let t = &mut *self.transaction;
+        t.may_go_on()?;
         t.core.may_write()?;
         Core::check_lengths(key, value)?;
         let space = t.core.entered_space(self.database);

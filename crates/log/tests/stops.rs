@@ -474,6 +474,42 @@ fn what_a_batch_has_removed_before_it_fails_is_counted() {
     sound(&store, "");
 }
 
+/// Whose notes of its locks another would write over that runs in its body, and dies with it.
+#[test]
+fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
+    let (memory, store) = Memory::new();
+    for key in [b"outer", b"inner"] {
+        store.put(key, b"0").unwrap();
+    }
+    let outcome = fault::run("txn.published", Action::Abandon, 1, move || {
+        let mut runs = 0;
+        let outer = store.transaction(|t| {
+            runs += 1;
+            t.get(b"outer")?;
+            t.put(b"outer", b"2")?;
+            if runs <= 16 {
+                return store.put(b"outer", b"1");
+            }
+            let mut runs = 0;
+            store.transaction(|t| {
+                runs += 1;
+                t.get(b"inner")?;
+                match runs {
+                    1..=16 => store.put(b"inner", b"1"),
+                    _ => Ok(()),
+                }
+            })
+        });
+        outer.unwrap();
+    });
+    assert_eq!(outcome, Outcome::Abandoned);
+    memory.script.kill(1);
+    let second = memory.open(2);
+    assert_eq!(second.get(b"outer").unwrap().as_deref(), Some(&b"1"[..]));
+    second.put(b"outer", b"3").unwrap();
+    sound(&second, "");
+}
+
 /// The check does not take for damage what a thread that stands still has changed and not yet counted: it says who that is.
 #[test]
 fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {

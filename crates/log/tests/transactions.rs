@@ -632,3 +632,28 @@ fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 }
+
+/// Its locks are gone by then, which were its own: that it had them is no reason to begin anew, or it would for ever.
+#[test]
+fn what_was_read_under_locks_that_were_given_up_counts() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = &hot(policy);
+        let expiry = Expiry::At(u64::MAX >> 1);
+        store.put_until(b"first", b"0", expiry).unwrap();
+        let mut runs = 0;
+        let read = store.transaction(|t| {
+            runs += 1;
+            if runs > 2 * RUNS {
+                return Err(WriteError::NoSuchDatabase(usize::MAX));
+            }
+            t.get(b"first")?;
+            // Another each time.
+            t.get(&u64::from(runs).to_be_bytes())?;
+            match runs {
+                1..=16 => store.put_until(b"first", &runs.to_le_bytes(), expiry),
+                _ => Ok(()),
+            }
+        });
+        assert!(read.is_ok() && runs <= RUNS, "{policy:?}: {runs} runs");
+    }
+}

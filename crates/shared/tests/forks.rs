@@ -24,10 +24,14 @@ fn in_a_child(f: impl FnOnce()) {
         // SAFETY: ends this process.
         unsafe { _exit(i32::from(!well)) }
     }
+    must_end_well(pid);
+}
+
+fn must_end_well(child: i32) {
     let mut status = -1;
     // SAFETY: the status is this function's own.
-    let waited = unsafe { waitpid(pid, &raw mut status, 0) };
-    assert_eq!((waited, status), (pid, 0), "the child's end");
+    let waited = unsafe { waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0), "the child's end");
 }
 
 /// One test at a time: who forks while another thread attaches has a child that waits for its locks for ever.
@@ -144,4 +148,45 @@ fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
     effects.as_mut().unwrap().drain(10, told).unwrap();
     assert_eq!(heard, [b"before".to_vec(), b"after".to_vec()]);
     drop((effects, writer, store));
+}
+
+/// Nor does it carry out, or give up, what its parent is about to do, and has locked its keys for.
+#[test]
+fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
+    let (_place, registry) = Place::new("transaction");
+    let store = options().create(&registry, "s").unwrap();
+    store.put(b"a", b"0").unwrap();
+    store.put(b"other", b"0").unwrap();
+    for ends_it in [false, true] {
+        let (mut runs, mut is_child) = (0, false);
+        let done = store.transaction(|t| {
+            runs += 1;
+            t.get(b"a")?;
+            t.put(b"a", b"2")?;
+            // Overtaken until it locks ahead.
+            if runs <= 16 {
+                return store.put(b"a", b"1");
+            }
+            // SAFETY: as in `in_a_child`.
+            let child = unsafe { fork() };
+            if child != 0 {
+                must_end_well(child);
+                return Ok(());
+            }
+            is_child = true;
+            match ends_it {
+                true => Ok(()),
+                // For which its parent would give up its locks.
+                false => t.get(b"other").map(drop).and(t.put(b"a", b"3")),
+            }
+        });
+        if is_child {
+            let refused = matches!(done, Err(WriteError::Slot(SlotError::Forked)));
+            // SAFETY: ends this process.
+            unsafe { _exit(i32::from(!refused)) }
+        }
+        done.unwrap();
+        assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"2"[..]));
+        assert!(store.check().unwrap().is_sound());
+    }
 }

@@ -101,6 +101,11 @@ impl LockWord {
         self.locked() && self.0 >> HOLDER_SHIFT == RETIRED
     }
 
+    /// What it is once its holder, who has changed nothing, has let it go.
+    pub fn let_go(self) -> LockWord {
+        LockWord(self.0 & (REACH_MASK | VERSION_MASK))
+    }
+
     fn held_by(self, slot: SlotId) -> LockWord {
         LockWord(self.0 & (REACH_MASK | VERSION_MASK) | LOCKED | u64::from(slot.0) << HOLDER_SHIFT)
     }
@@ -335,9 +340,8 @@ impl<W: Word> Held<'_, W> {
 
     /// The same, if the bucket is as it was when it was locked.
     pub fn unlock_unchanged(self) {
-        let word = self.word.0 & (REACH_MASK | VERSION_MASK);
         // SYNC: as in `unlock`.
-        self.bucket.0[0].store(word, Release);
+        self.bucket.0[0].store(self.word.let_go().0, Release);
     }
 
     /// Marks the bucket as replaced, for ever: its entries stay readable as they are.

@@ -86,9 +86,13 @@ impl Ahead<'_> {
 }
 
 impl<'a> Transaction<'a> {
-    /// Locks the homes of what earlier attempts have used; not where there is no room to write that down.
+    /// Locks the homes of what earlier attempts have used; not where there is no room to write that down, nor in the body of
+    /// another transaction that has done so: the thread has one intent.
     pub(super) fn lock_ahead(&mut self, known: &Overtaken) -> Result<(), WriteError> {
         let core = self.core;
+        if self.slot.intent(LANE).read().is_some() {
+            return Ok(());
+        }
         let mut wait = Wait::new();
         loop {
             let mut homes = Homes::of(self.known_homes(known)?.into_iter());
@@ -156,6 +160,12 @@ impl<'a> Transaction<'a> {
         let Some(mut ahead) = self.ahead.take() else {
             return Ok(());
         };
+        // What was read under them was read beside nobody: no holder is to be waited for who may have been changing it.
+        for seen in self.reads.iter_mut().filter_map(|read| read.seen.as_mut()) {
+            if ahead.holds(seen.at) {
+                seen.word = seen.word.let_go();
+            }
+        }
         ahead.homes.unlock_unchanged();
         self.slot.intent(LANE).clear();
         mneme_sys::fault!("txn.ahead.cleared");

@@ -181,6 +181,7 @@ const LOOKS: usize = 64;
 impl<'a> Transaction<'a> {
     /// Makes it happen, if what it read is still so.
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
+        self.may_go_on()?;
         if self.writes.is_empty() {
             // A change is counted before it can be seen: had a watched key changed before all of this was as it was read,
             // the watch would say so now.
