@@ -82,11 +82,16 @@ impl Report {
 }
 
 impl Core {
-    pub(crate) fn check(&self, slot: &Slot<'_>) -> Result<Report, WriteError> {
+    /// What is found until `goes_on` says no.
+    pub(crate) fn check(
+        &self,
+        slot: &Slot<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Report, WriteError> {
         let mut report = Report::default();
-        self.check_segments(slot, &mut report);
+        self.check_segments(slot, goes_on, &mut report);
         self.check_heads(slot, &mut report);
-        report.add(self.check_index(slot)?);
+        report.add(self.check_index(slot, goes_on)?);
         match self.arena.check() {
             Ok(problems) => report
                 .problems
@@ -100,14 +105,21 @@ impl Core {
     }
 
     /// The part of it that needs no look at the log but where the index leads there.
-    pub(crate) fn check_index(&self, slot: &Slot<'_>) -> Result<Report, WriteError> {
+    pub(crate) fn check_index(
+        &self,
+        slot: &Slot<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Report, WriteError> {
         let mut report = Report::default();
         if let Some(what) = self.check_spaces(slot)? {
             report.problem(what);
         }
         for space in Space::all() {
-            let checked = self.check_space(slot, space, &mut report);
+            let checked = self.check_space(slot, space, goes_on, &mut report);
             report.damage(checked)?;
+        }
+        if !goes_on() {
+            return Ok(report);
         }
         {
             // Nobody frees a dropped index while its blocks are counted.
@@ -125,6 +137,7 @@ impl Core {
         &self,
         slot: &Slot<'_>,
         space: Space,
+        goes_on: &dyn Fn() -> bool,
         report: &mut Report,
     ) -> Result<(), WriteError> {
         let (mut walk, mut wait) = (1, Wait::new());
@@ -139,6 +152,9 @@ impl Core {
             let mut first = None;
             let mut cleared = false;
             for partition in 0..self.partitions() as u32 {
+                if !goes_on() {
+                    return Ok(());
+                }
                 // The root is looked up under the pin, which keeps its block from being freed.
                 let _pin = slot.pin();
                 let root = self.root(space)?;
@@ -278,8 +294,8 @@ impl Core {
     }
 
     /// Every log segment can be walked from header to header, and the arena agrees that it is one.
-    fn check_segments(&self, slot: &Slot<'_>, report: &mut Report) {
-        for (frame, info, word, state) in self.segments() {
+    fn check_segments(&self, slot: &Slot<'_>, goes_on: &dyn Fn() -> bool, report: &mut Report) {
+        for (frame, info, word, state) in self.segments().take_while(|_| goes_on()) {
             let _pin = slot.pin();
             let (frames, written) = (info.frames(), info.written_at(frame));
             let arena = self.arena.extent_of(frame);

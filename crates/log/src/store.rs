@@ -203,8 +203,18 @@ impl LogStore {
     /// somebody is stopped who may not have counted a change of his; or this thread cannot take part.
     /// Damage is no error: the [`Report`] says what it is.
     pub fn check(&self) -> Result<Report, WriteError> {
+        self.check_while(&|| true).map(Option::unwrap_or_default)
+    }
+
+    /// [`check`](Self::check), given up once `goes_on` says no, for good: `None`. It is asked at least once for each log
+    /// segment and each part of an index, some hundred thousand records.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_while(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Report>, WriteError> {
         let slot = self.core.writer()?;
-        self.core.check(&slot)
+        let report = self.core.check(&slot, goes_on)?;
+        Ok(goes_on().then_some(report))
     }
 
     /// [`check`](Self::check) of the index alone: that what it refers to is there, that all its memory is referred to, and that
@@ -215,7 +225,7 @@ impl LogStore {
     /// As [`check`](Self::check).
     pub fn check_index(&self) -> Result<Report, WriteError> {
         let slot = self.core.writer()?;
-        self.core.check_index(&slot)
+        self.core.check_index(&slot, &|| true)
     }
 
     /// Repairs what participants left that were killed, and takes their slots back; how many slots.
@@ -380,15 +390,26 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::put`].
     pub fn compact(&self) -> Result<usize, WriteError> {
+        self.compact_while(|| true)
+    }
+
+    /// [`compact`](Self::compact), which ends once `goes_on`, asked before each segment, says no: beside writers without
+    /// pause there is always one that is worth it.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`].
+    pub fn compact_while(&self, mut goes_on: impl FnMut() -> bool) -> Result<usize, WriteError> {
         let slot = self.core.writer()?;
         let mut moved = 0;
         self.core.maintain(&slot)?;
-        while self.core.compact(&slot)? {
+        while goes_on() && self.core.compact(&slot)? {
             moved += 1;
             self.core.maintain(&slot)?;
         }
         self.core.maintain(&slot)?;
-        self.core.trim_index(&slot)?;
+        if goes_on() {
+            self.core.trim_index(&slot)?;
+        }
         Ok(moved)
     }
 }

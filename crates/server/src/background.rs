@@ -140,8 +140,10 @@ impl Shared {
 
     fn check_store(&self) -> (CheckState, u64) {
         let begun_ms = self.now_ms();
-        let state = match self.store.check() {
-            Ok(report) => CheckState::Done(report),
+        // A server that is told to end does not keep its segment, and its successor, waiting for this.
+        let state = match self.store.check_while(&|| !self.stopping()) {
+            Ok(Some(report)) => CheckState::Done(report),
+            Ok(None) => CheckState::Failed("the server was told to end".to_owned()),
             Err(error) => CheckState::Failed(error.to_string()),
         };
         (state, self.now_ms().saturating_sub(begun_ms))

@@ -79,7 +79,7 @@ impl Running {
         })?;
         self.spawn("mneme-purge", |shared| {
             shared.purge.serve(|| {
-                if let Err(error) = shared.store.compact() {
+                if let Err(error) = shared.store.compact_while(|| !shared.stopping()) {
                     tracing::warn!(%error, "a compaction that a client asked for has ended early");
                 }
             });

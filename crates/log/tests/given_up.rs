@@ -1,0 +1,58 @@
+//! What takes as long as a store is large ends soon where it is told to.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::cell::Cell;
+
+use mneme_log::LogStore;
+
+/// A store with many log segments, of which each fourth record is left.
+fn sparse() -> LogStore {
+    let store = LogStore::builder()
+        .capacity(256 << 20)
+        .maintainer(false)
+        .open_private()
+        .unwrap();
+    let key = |i: u32| i.to_le_bytes();
+    for i in 0..60_000 {
+        store.put(&key(i), &[7; 1_000]).unwrap();
+    }
+    for i in (0..60_000).filter(|i| i % 4 != 0) {
+        store.remove(&key(i)).unwrap();
+    }
+    store
+}
+
+/// Says yes so often, and no from then on.
+fn so_often(times: u32, asked: &Cell<u32>) -> impl Fn() -> bool + '_ {
+    move || {
+        asked.set(asked.get() + 1);
+        asked.get() <= times
+    }
+}
+
+#[test]
+fn a_compaction_ends_between_two_segments() {
+    let (store, asked) = (sparse(), Cell::new(0));
+    assert_eq!(store.compact_while(so_often(3, &asked)).unwrap(), 3);
+    let rest = store.compact().unwrap();
+    assert!(rest > 3, "{rest}");
+    assert!(store.check().unwrap().is_sound());
+    assert_eq!(store.len(), 15_000);
+}
+
+#[test]
+fn a_check_that_is_given_up_reports_nothing() {
+    let (store, asked) = (sparse(), Cell::new(0));
+    let whole = store.check_while(&so_often(u32::MAX, &asked)).unwrap();
+    assert_eq!(whole, Some(store.check().unwrap()));
+    let all = asked.take();
+    assert!(all > 200, "asked {all} times");
+    for times in [0, 10, all / 2, all - 1] {
+        asked.set(0);
+        assert_eq!(store.check_while(&so_often(times, &asked)).unwrap(), None);
+        // Once more for each of the databases, and in the end.
+        assert!(asked.get() <= times + 70, "{} of {all}", asked.get());
+    }
+    assert!(store.check().unwrap().is_sound());
+}
