@@ -121,17 +121,6 @@ impl Drop for Configuration {
     }
 }
 
-/// What a server says to these lines, up to the end of the connection.
-fn said(serving: &Serving, lines: &str) -> String {
-    let mut client = serving.client();
-    client
-        .write_all(format!("{lines}QUIT\r\n").as_bytes())
-        .unwrap();
-    let mut replies = String::new();
-    client.read_to_string(&mut replies).unwrap();
-    replies
-}
-
 #[test]
 fn a_flag_beats_the_environment_which_beats_the_file() {
     let file = Configuration::new(
@@ -143,8 +132,7 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
         .env("MNEME_MAXCLIENTS", "22")
         .env("MNEME_DATABASES", "22");
     let serving = Serving::start(command);
-    let replies = said(
-        &serving,
+    let replies = serving.said(
         "CONFIG GET maxclients databases\r\nCONFIG GET tcp-backlog\r\nCONFIG SET slowlog-max-len 7\r\n\
          CONFIG REWRITE\r\n",
     );

@@ -116,7 +116,8 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     };
     if let Some(change) = is_asked(Key::MaxClients) {
         let wanted = usize::try_from(change.value.number).unwrap_or(usize::MAX);
-        let possible = descriptors::clients(wanted, server.threads.len());
+        let has_metrics = server.metrics.get().is_some();
+        let possible = descriptors::clients(wanted, server.threads.len(), has_metrics);
         if possible < wanted {
             return Err(refused(change.key, Reason::Descriptors(possible)));
         }

@@ -1,15 +1,19 @@
 //! How many clients the limit on open files allows, once it is raised as far as the system lets us: as in Redis, whose
 //! `maxclients` is lowered where the limit is, and cannot be set beyond it.
 
+use crate::metrics;
+
 /// Descriptors that are not clients': standard streams, listeners, the store's own, those of a successor's questions.
 const RESERVED: usize = 32;
 
 /// Descriptors of one I/O thread: its event queue, what wakes it, its share of the listeners.
 const PER_THREAD: usize = 8;
 
-/// As many of the `wanted` clients as this process may have descriptors for, the limit on them raised for it.
-pub(crate) fn clients(wanted: usize, threads: usize) -> usize {
-    let others = RESERVED + PER_THREAD * threads;
+/// As many of the `wanted` clients as this process may have descriptors for beside its threads, and its scrapers if it
+/// `has_metrics`; the limit on them is raised for it.
+pub(crate) fn clients(wanted: usize, threads: usize, has_metrics: bool) -> usize {
+    let metrics = if has_metrics { metrics::DESCRIPTORS } else { 0 };
+    let others = RESERVED + PER_THREAD * threads + metrics;
     let needed = wanted.saturating_add(others);
     match mneme_sys::allow_open_files(needed as u64) {
         Ok(open_files) => wanted.min(possible(open_files, others)),

@@ -227,6 +227,22 @@ fn times_that_were_not_tracked_are_in_no_distribution() {
     assert!(of("mneme_command_duration_seconds_sum") < of("mneme_command_seconds_total"));
 }
 
+/// Nor may clients be so many that a scraper finds no descriptor.
+#[test]
+fn descriptors_of_scrapers_are_not_clients() {
+    const SCRAPERS: u64 = 64;
+    let possible = |server| -> u64 {
+        let (_running, address) = start(server);
+        let refused = Client::connect(address).line("CONFIG SET maxclients 4000000000");
+        let Reply::Error(refused) = refused else {
+            panic!("nobody has so many descriptors");
+        };
+        refused.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let (without, with) = (possible(server()), possible(measured()));
+    assert!(with + SCRAPERS <= without, "{with} and {without}");
+}
+
 #[test]
 fn whoever_else_connects_is_in_nobody_s_way() {
     let (running, address) = start(measured());

@@ -1,7 +1,7 @@
 //! `mneme serve` as a process of its own.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -49,12 +49,29 @@ impl Serving {
         line.rsplit(':').next().unwrap().trim().parse().unwrap()
     }
 
+    /// Where it serves metrics.
+    pub fn metrics(&self) -> SocketAddr {
+        let url = self.banner.split("http://").nth(1).unwrap();
+        url.split('/').next().unwrap().parse().unwrap()
+    }
+
     pub fn client(&self) -> TcpStream {
         let client = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
         client
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
         client
+    }
+
+    /// What it says to these lines, up to the end of the connection.
+    pub fn said(&self, lines: &str) -> String {
+        let mut client = self.client();
+        client
+            .write_all(format!("{lines}QUIT\r\n").as_bytes())
+            .unwrap();
+        let mut replies = String::new();
+        client.read_to_string(&mut replies).unwrap();
+        replies
     }
 
     pub fn signal(&self, name: &str) {

@@ -1,8 +1,8 @@
 //! Metrics for Prometheus, by HTTP on an address of their own ([`metrics-listen`](crate::settings::Key::Metrics)), served by
 //! one thread that does nothing else: **no scraper, however slow or hostile, costs a client anything but that thread's time**.
 //!
-//! The thread reads what the I/O threads count for themselves, and what the store counts; it takes no lock that a command's
-//! execution waits for.
+//! The thread reads what the I/O threads count for themselves, and what the store counts. The locks that commands take too (to
+//! count an error reply, for instance) it holds for the copy of a few numbers.
 
 mod exposition;
 mod families;
@@ -23,6 +23,9 @@ use http::{After, PATIENCE, Visit};
 /// Connections at once. One more takes the place of the one that has lasted longest, so that those who never ask for
 /// anything do not keep a scraper out.
 const MOST: usize = 64;
+
+/// Descriptors: the connections and one that takes the place of another, the listener, the event queue, what ends its wait.
+pub(crate) const DESCRIPTORS: usize = MOST + 4;
 
 /// Events that one wait takes.
 const EVENTS: usize = 128;
@@ -103,7 +106,7 @@ impl Endpoint {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if crate::event_loop::is_transient(&error) => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a scraper's connection; trying again");
+                    server.accept_failures.note(&error, server.now_ms());
                     return Err(error);
                 }
             };

@@ -133,7 +133,7 @@ fn back(
 /// Raises the limit on open files for as many clients as are wanted, and lowers their number where it stays too low.
 fn allow_clients(settings: &Settings, threads: usize) {
     let wanted = settings.count(Key::MaxClients);
-    let possible = descriptors::clients(wanted, threads);
+    let possible = descriptors::clients(wanted, threads, settings.metrics().is_some());
     if possible < wanted {
         tracing::warn!(
             maxclients = possible,
