@@ -211,9 +211,13 @@ impl Server {
         command.args(["serve", "--private", "--port", "0", "--memory", "2gb"]);
         let failed = |error| format!("{}: {error}", program.display());
         let started = command.stdout(Stdio::piped()).spawn();
-        let mut process = started.map_err(failed)?;
+        let mut server = Self {
+            name: "mneme",
+            port: 0,
+            process: started.map_err(failed)?,
+        };
         let mut port = None;
-        if let Some(banner) = process.stdout.take() {
+        if let Some(banner) = server.process.stdout.take() {
             for line in BufReader::new(banner).lines().map_while(Result::ok) {
                 let is_address = line.contains("listening on");
                 port = port.or(line
@@ -226,14 +230,9 @@ impl Server {
                 }
             }
         }
-        let server = |port| Self {
-            name: "mneme",
-            port,
-            process,
-        };
         let port = port.and_then(|port| port.trim().parse().ok());
-        port.map(server)
-            .ok_or_else(|| "mneme says no port".to_owned())
+        server.port = port.ok_or_else(|| "mneme says no port".to_owned())?;
+        Ok(server)
     }
 
     /// `None` where there is no such program.

@@ -28,6 +28,18 @@ impl Place {
     fn registry(&self) -> Registry {
         Registry::open(&self.0).unwrap()
     }
+
+    /// The store's data, and where in it its header is.
+    fn data(&self) -> (File, u64) {
+        let store = SharedStore::attach(&self.registry(), NAME).unwrap();
+        let data = store.segment().directory().join("data");
+        drop(store);
+        let mut bytes = vec![0; 1 << 20];
+        let file = File::options().read(true).write(true).open(data).unwrap();
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
+        (file, header.unwrap() as u64)
+    }
 }
 
 impl Drop for Place {
@@ -132,15 +144,9 @@ fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
 fn a_store_of_another_format_is_refused_and_left_as_it_is() {
     let place = Place::new("format");
     let registry = place.registry();
-    let store = SharedStore::attach(&registry, NAME).unwrap();
-    let data = store.segment().directory().join("data");
-    drop(store);
-    let mut bytes = vec![0; 1 << 20];
-    let file = File::options().read(true).write(true).open(data).unwrap();
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
+    let (file, header) = place.data();
     // The word behind it is the format.
-    let at = header.unwrap() as u64 + 8;
+    let at = header + 8;
     let of = |format: u64| file.write_all_at(&format.to_le_bytes(), at).unwrap();
     for other in [mneme_log::FORMAT - 1, mneme_log::FORMAT + 1] {
         of(other);
@@ -174,16 +180,9 @@ fn a_store_of_another_format_is_refused_and_left_as_it_is() {
 fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
     let place = Place::new("lost");
     let registry = place.registry();
-    let store = SharedStore::attach(&registry, NAME).unwrap();
-    let data = store.segment().directory().join("data");
-    drop(store);
-    let mut bytes = vec![0; 1 << 20];
-    let file = File::options().read(true).write(true).open(data).unwrap();
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    let header = bytes.windows(8).position(|word| word == b"MNEMELOG");
+    let (file, header) = place.data();
     // The word that says where database 0 has its index.
-    file.write_all_at(&[0; 8], header.unwrap() as u64 + 512)
-        .unwrap();
+    file.write_all_at(&[0; 8], header + 512).unwrap();
     for _ in 0..3 {
         let refused = opening().open(&registry, NAME).map(drop);
         assert!(
