@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt as _;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -138,7 +139,9 @@ fn a_control_file_that_was_made_anew_is_followed_too() {
     let control = scene.registry.root().join("spaces/w/control");
     let at = space.attach().unwrap();
     // In use: it is not made anew while anybody is attached, even damaged.
-    std::fs::write(&control, b"damage").unwrap();
+    // Its length stays: to those who map it, a file that is cut off is memory that is gone.
+    let file = std::fs::File::options().write(true).open(&control).unwrap();
+    file.write_all_at(b"damage", 0).unwrap();
     drop(at);
     assert_eq!(scene.registry.clean().unwrap().len(), 1);
     let at = space.attach().unwrap();
