@@ -161,7 +161,8 @@ fn a_swap_that_waits_for_a_local_program_keeps_nobody_else_waiting() {
         assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
         served += 1;
     }
-    assert!(served > 10, "{served} commands");
+    // Kept waiting, it would have been served once, at the end.
+    assert!(served > 1, "{served} commands");
     swapper.stream.get_ref().set_nonblocking(false).unwrap();
     let Reply::Error(error) = swapper.reply() else {
         panic!("a value was kept");
@@ -170,9 +171,7 @@ fn a_swap_that_waits_for_a_local_program_keeps_nobody_else_waiting() {
     assert!(error.starts_with("ERR ") && error.contains(&pid), "{error}");
     // Pipelined behind another, which is not done twice; and let through in the end.
     swapper.send(&[encode(&["INCR", "n"]), encode(&["SWAPDB", "0", "1"])].concat());
-    for _ in 0..10 {
-        assert_eq!(other.command(&["EXISTS", "key"]), Reply::Integer(1));
-    }
+    assert_eq!(other.command(&["EXISTS", "key"]), Reply::Integer(1));
     drop(kept);
     assert_eq!(swapper.reply(), Reply::Integer(1));
     assert_eq!(swapper.reply(), Reply::ok());
