@@ -14,7 +14,7 @@ const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u64 = 15;
+const FUZZ_SECONDS: u64 = 10;
 
 /// Seconds that each storm of kills goes on.
 const STORM_SECONDS: u64 = 10;
