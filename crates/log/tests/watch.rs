@@ -358,7 +358,11 @@ proptest! {
                 }
                 Step::Expire(d, k, e) => {
                     let at = now + u64::from(e);
-                    if db(d).set_expiry(&[k], Expiry::At(at)).unwrap() {
+                    let had = model[usize::from(d)].get(&k).copied();
+                    // The time that it has already is no change.
+                    if db(d).set_expiry(&[k], Expiry::At(at)).unwrap()
+                        && had.is_none_or(|(had, _)| had != Some(at))
+                    {
                         model[usize::from(d)].insert(k, (Some(at), version));
                     }
                     touched = true;
