@@ -169,6 +169,13 @@ impl Builder {
         Ok(whole_frames(self.capacity))
     }
 
+    /// What was given, or the machine's own.
+    fn topology_or_detected(&self) -> Arc<dyn Topology> {
+        self.topology
+            .clone()
+            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()))
+    }
+
     /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
     /// and `control`, of at least [`control_bytes`]. Others may [`open_in`](Builder::open_in) them
     /// afterwards, at any addresses. `liveness` says who of them lives: a participant that it calls
@@ -189,10 +196,7 @@ impl Builder {
         if len < MIN_CAPACITY {
             return Err(OpenError::CapacityTooSmall(len));
         }
-        let topology = self
-            .topology
-            .clone()
-            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
+        let topology = self.topology_or_detected();
         let geometry = Geometry::new(len, max, topology.cpus(), topology.nodes());
         let random = match self.entropy {
             Some(bytes) => bytes,
@@ -246,10 +250,7 @@ impl Builder {
         control: Region,
         liveness: Arc<dyn Liveness>,
     ) -> Result<LogStore, OpenError> {
-        let topology = self
-            .topology
-            .clone()
-            .unwrap_or_else(|| Arc::new(SysfsTopology::detect()));
+        let topology = self.topology_or_detected();
         let uuid = Arena::identity(&data)?;
         let data = Arc::new(data);
         let opened = match data.access() {
