@@ -15,7 +15,7 @@ impl Coded for ReadError {
     fn code(&self) -> Code {
         match self {
             Self::Slot(error) => error.code(),
-            Self::Stalled(_) | Self::Reap(_) => Code::Stalled,
+            Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) => Code::Stalled,
             Self::Corrupt(error) => error.code(),
             Self::NoSuchDatabase(_) => Code::Invalid,
         }
@@ -27,7 +27,7 @@ impl Coded for WriteError {
         match self {
             Self::OutOfMemory { .. } => Code::NoMemory,
             Self::KeyTooLong(_) | Self::ValueTooLong(_) | Self::NoSuchDatabase(_) => Code::Invalid,
-            Self::Stalled(_) | Self::Reap(_) => Code::Stalled,
+            Self::Stalled(_) | Self::Reap(_) | Self::Overtaken(_) => Code::Stalled,
             Self::Slot(error) => error.code(),
             Self::Corrupt(error) => error.code(),
             Self::ReadOnly => Code::ReadOnly,

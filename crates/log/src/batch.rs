@@ -98,6 +98,7 @@ impl Core {
         if !self.lends {
             return self.copy_many(database, keys, visit);
         }
+        let mut copy = Vec::new();
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
             let (_pin, space) = self.enter_to_read(database)?;
             let first = chunk * WIDTH;
@@ -117,7 +118,13 @@ impl Core {
                 };
                 let value = match at_sight {
                     Some(value) => Some(value),
-                    None => (self.find_live(root, place, segment, key)?).map(|r| r.value()),
+                    None => (self.find_live(root, place, segment, key, &mut copy)?).map(|record| {
+                        if record.changes() {
+                            &copy[..]
+                        } else {
+                            record.value()
+                        }
+                    }),
                 };
                 visit(first + i, value);
             }

@@ -254,6 +254,10 @@ impl Core {
                         }
                     };
                     let info = self.tables.info(frame);
+                    if (record.patch()).is_some_and(|(_, w)| w.len() > record.header().patch_room())
+                    {
+                        report.problem(format!("{at}: a value longer than its record"));
+                    }
                     let end = entry.loc().byte() - frame_byte(frame) + record.header().size();
                     let state = info.state().state();
                     if end > info.used()

@@ -8,12 +8,15 @@
 //! pin is waited for, and a read that never ends is no better than a pin that is held for long. To hold
 //! up the others a reader must then be stopped once more, in that very attempt.
 //!
+//! A value that may be patched is believed if it was not patched meanwhile. A reader that was overtaken as often seals it
+//! under its firm pin, if it may write (see [`crate::patch`]).
+//!
 //! Nothing is waited for under such a pin: who finds a transaction or a swap in the way leaves, waits,
 //! and looks again. Nor is a caller's code run under one.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 
 use mneme_sync::RevocablePin;
 
@@ -23,12 +26,18 @@ use crate::error::{ReadError, WriteError};
 use crate::index::bucket::LockWord;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
-use crate::racing::{PIECE, Racing, Sight};
+use crate::part::within;
+use crate::patch::{Overtaken, PatchWord, Seal, seal};
+use crate::racing::{PIECE, Racing, RacingRecord, Sight};
 use crate::spaces::{Space, Table};
 use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
 const TRIES: u32 = 3;
+/// The whole of a value.
+pub(crate) fn all(len: usize) -> Range<usize> {
+    0..len
+}
 
 /// The pin that a read is under.
 pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>);
@@ -37,6 +46,11 @@ impl Hold<'_> {
     /// Whether what was seen so far is true.
     pub fn is_valid(&self) -> bool {
         self.0.is_none_or(RevocablePin::is_valid)
+    }
+
+    /// Whether nobody takes it away, so that what was found may be changed.
+    fn is_firm(&self) -> bool {
+        self.0.is_none()
     }
 }
 
@@ -47,6 +61,20 @@ pub(crate) enum Look<T> {
     Unsettled(LockWord),
     /// The pin is lost.
     Lost,
+    /// The value was patched meanwhile.
+    Overtaken,
+}
+
+impl<T> Look<T> {
+    /// The same of what `f` makes of what was seen.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Look<U> {
+        match self {
+            Look::Seen(seen) => Look::Seen(f(seen)),
+            Look::Unsettled(word) => Look::Unsettled(word),
+            Look::Lost => Look::Lost,
+            Look::Overtaken => Look::Overtaken,
+        }
+    }
 }
 
 impl Core {
@@ -57,7 +85,7 @@ impl Core {
         database: u8,
         mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
     ) -> Result<T, ReadError> {
-        let (mut wait, mut lost) = (Wait::new(), 0);
+        let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
         loop {
             let seen = if lost < TRIES {
                 let pin = self.participants.pin_revocable()?;
@@ -77,6 +105,14 @@ impl Core {
                 Some(Look::Seen(seen)) => return Ok(seen),
                 Some(Look::Unsettled(word)) if word.in_transaction() => {
                     self.wait_for(&self.participants.slot()?, &mut wait, word)
+                }
+                Some(Look::Overtaken) if lost < TRIES => {
+                    lost += 1;
+                    Ok(())
+                }
+                Some(Look::Overtaken) => {
+                    overtaken.again(self)?;
+                    Ok(())
                 }
                 Some(Look::Unsettled(_) | Look::Lost) => Ok(()),
                 None => self.await_swap(&self.participants.slot()?, &mut wait),
@@ -172,7 +208,8 @@ impl Core {
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
-            self.copy_key(hold, root, place, segment, key, value)
+            let copied = self.copy_key(hold, root, place, segment, key, &all, value)?;
+            Ok(copied.map(|there| there.is_some()))
         })
     }
 
@@ -218,8 +255,11 @@ impl Core {
         short
     }
 
-    /// Appends the value of `key`, which belongs at `place`; whether it is there. `place` led to
-    /// `segment` under the caller's pin.
+    /// Appends what there is of `range` in the value of `key`, which belongs at `place`; the value's length, if it is there. `place` led to `segment` under the caller's pin.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is one fact of the operation"
+    )]
     pub(crate) fn copy_key(
         &self,
         hold: &Hold<'_>,
@@ -227,10 +267,11 @@ impl Core {
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
+        range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
-    ) -> Result<Look<bool>, ReadError> {
+    ) -> Result<Look<Option<usize>>, ReadError> {
         let Some(segment) = segment else {
-            return Ok(Look::Seen(false));
+            return Ok(Look::Seen(None));
         };
         let (racing, begin) = (Racing(&self.mem), to.len());
         let seen = racing.settled(segment, place.tag, |_| {
@@ -238,36 +279,79 @@ impl Core {
             if let Some(found) = &found
                 && found.record.header().room().is_some()
             {
-                found.record.append_short_value(to);
+                let part = within(range, found.record.header().value_len());
+                found.record.append_part(part, to);
             }
-            let seen = found.map(|found| (found.record, found.record.expires()));
+            let seen = found.map(|found| {
+                let record = found.record;
+                (record, record.patch(), record.expires())
+            });
             // SYNC: pairs with the release fence in `begin_overwriting`: whoever has read a new byte
             // sees the bit, or the unlocking.
             fence(Acquire);
             Ok(seen)
         })?;
-        let there = match seen {
+        let (record, patch) = match seen {
             Err(word) => {
                 to.truncate(begin);
                 return Ok(Look::Unsettled(word));
             }
-            Ok((None, _)) => return Ok(Look::Seen(false)),
-            Ok((Some((_, expires)), _)) if self.has_passed(expires) => false,
-            // It never changes, so that no change in its bucket matters to a long copy.
-            Ok((Some((record, _)), _)) if record.header().room().is_none() => {
-                if !record.append_value(to, || hold.is_valid()) {
-                    return Ok(Look::Lost);
-                }
-                true
+            Ok((None, _)) => return Ok(Look::Seen(None)),
+            Ok((Some((_, _, expires)), _)) if self.has_passed(expires) => {
+                to.truncate(begin);
+                return Ok(Look::Seen(None));
             }
-            Ok(_) => true,
+            Ok((Some((record, patch, _)), _)) => (record, patch),
         };
-        if there {
+        // But for one with room a value is not copied yet: no change in its bucket matters to a long copy.
+        let copied = match patch {
+            Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to),
+            None if record.header().room().is_some() => Look::Seen(record.header().value_len()),
+            None => {
+                let len = record.header().plain_len();
+                match record.append_range(within(range, len), to, || hold.is_valid()) {
+                    true => Look::Seen(len),
+                    false => Look::Lost,
+                }
+            }
+        };
+        if let Look::Seen(_) = copied {
             self.note_access(root, place);
+        }
+        Ok(copied.map(Some))
+    }
+
+    /// The part of [`Core::copy_key`] for a value that may be patched: its length.
+    fn copy_patchable(
+        &self,
+        hold: &Hold<'_>,
+        record: &RacingRecord<'_>,
+        (word, mut seen): (&AtomicU64, PatchWord),
+        range: &impl Fn(usize) -> Range<usize>,
+        to: &mut Vec<u8>,
+    ) -> Look<usize> {
+        if hold.is_firm() && !self.read_only {
+            if seal(word) == Seal::Odd {
+                return Look::Overtaken;
+            }
+            seen = PatchWord::load(word);
+        }
+        if seen.is_odd() {
+            return Look::Overtaken;
+        }
+        let begin = to.len();
+        let len = seen.len().min(record.header().patch_room());
+        if !record.append_range(within(range, len), to, || hold.is_valid()) {
+            return Look::Lost;
+        }
+        // SYNC: pairs with the release fence where a patch begins: whoever has read a new byte sees the odd word.
+        fence(Acquire);
+        if PatchWord::load(word).same_bytes(seen) {
+            Look::Seen(len)
         } else {
             to.truncate(begin);
+            Look::Overtaken
         }
-        Ok(Look::Seen(there))
     }
 
     /// Calls `visit` with each key's number and a copy of its value, in order.
@@ -322,10 +406,13 @@ impl Core {
                 self.note_access(root, place);
                 true
             } else {
-                match self.copy_key(hold, root, place, segment, key, bytes) {
-                    Ok(Look::Seen(there)) => there,
+                match self.copy_key(hold, root, place, segment, key, &all, bytes) {
+                    Ok(Look::Seen(there)) => there.is_some(),
                     Ok(Look::Lost) => return Ok(Look::Lost),
-                    Ok(Look::Unsettled(_)) | Err(_) if i > 0 => return Ok(Look::Seen(i)),
+                    Ok(Look::Unsettled(_) | Look::Overtaken) | Err(_) if i > 0 => {
+                        return Ok(Look::Seen(i));
+                    }
+                    Ok(Look::Overtaken) => return Ok(Look::Overtaken),
                     Ok(Look::Unsettled(word)) => return Ok(Look::Unsettled(word)),
                     Err(error) => return Err(error),
                 }

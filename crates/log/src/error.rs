@@ -1,5 +1,7 @@
 //! What can go wrong, one enum a family of operations.
 
+use std::time::Duration;
+
 use mneme_sync::{SlotError, Stalled};
 use thiserror::Error;
 
@@ -63,6 +65,12 @@ pub enum ReadError {
     /// The region is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// The value was patched whenever it was copied, for a second. Only where the opening may only read; any other has its
+    /// way.
+    #[error(
+        "the value changed whenever it was read, for {0:?}; read it in parts, or attach the store for writing"
+    )]
+    Overtaken(Duration),
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
@@ -108,6 +116,9 @@ pub enum WriteError {
     /// What a killed participant left is in the way and could not be repaired now.
     #[error("what a dead participant left could not be repaired: {0}")]
     Reap(String),
+    /// A transaction of an opening that may only read wanted a value that was patched whenever it was copied, for a second.
+    #[error("the value changed whenever it was read, for {0:?}; attach the store for writing")]
+    Overtaken(Duration),
     /// This opening of the store may only read, see [`Builder::open_in`](crate::Builder::open_in).
     #[error(
         "this opening of the store may only read; open it with a data region that may be written"
@@ -123,6 +134,7 @@ impl WriteError {
             WriteError::Stalled(e) => ReadError::Stalled(e),
             WriteError::Corrupt(e) => ReadError::Corrupt(e),
             WriteError::NoSuchDatabase(i) => ReadError::NoSuchDatabase(i),
+            WriteError::Overtaken(since) => ReadError::Overtaken(since),
             other => ReadError::Reap(other.to_string()),
         }
     }
@@ -135,6 +147,7 @@ impl From<ReadError> for WriteError {
             ReadError::Stalled(e) => WriteError::Stalled(e),
             ReadError::Corrupt(e) => WriteError::Corrupt(e),
             ReadError::NoSuchDatabase(i) => WriteError::NoSuchDatabase(i),
+            ReadError::Overtaken(since) => WriteError::Overtaken(since),
             ReadError::Reap(what) => WriteError::Reap(what),
         }
     }

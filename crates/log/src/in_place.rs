@@ -26,6 +26,7 @@ use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::mem::Loc;
+use crate::patch::Overtaken;
 use crate::publish::{Change, Expect, Published, space_of, words};
 use crate::record::{Header, MAX_IN_PLACE, Record};
 use crate::spaces::Space;
@@ -48,11 +49,48 @@ impl Core {
         &self,
         root: Root,
         place: Place,
-        segment: Option<SegmentRef>,
+        mut segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Result<Copied, Option<HomeWord>>, ReadError> {
-        let seen = self.look(root, place, segment, |segment, _| {
+        let mut overtaken = Overtaken::default();
+        let seen = loop {
+            let seen = self.look_out(root, place, segment, key, value)?;
+            let record = match &seen {
+                Some((Some((_, _, record)), _)) if record.header().room().is_none() => record,
+                _ => break seen,
+            };
+            // Once it is sealed it never changes. To copy one of a GiB while nobody writes to its bucket could
+            // be to wait for ever.
+            if self.copy_whole(record, value) {
+                break seen;
+            }
+            overtaken.again(self)?;
+            segment = self.mem.index_segment(root, place)?;
+        };
+        Ok(match seen {
+            None => Err(None),
+            Some((None, home)) => Err(Some(home)),
+            Some((Some((entry, expires, record)), home)) => Ok(Copied {
+                entry,
+                home,
+                expires,
+                header: record.header(),
+            }),
+        })
+    }
+
+    /// The part of [`Core::copy_out`] that looks: a value with room is copied.
+    #[allow(clippy::type_complexity, reason = "what was found, as one look saw it")]
+    fn look_out<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<(Option<(Entry, u64, Record<'m>)>, HomeWord)>, ReadError> {
+        self.look(root, place, segment, |segment, _| {
             let found = self.mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
                 if found.record.header().room().is_some() {
@@ -64,23 +102,6 @@ impl Core {
             // the bit, or the unlocking.
             fence(Acquire);
             Ok(copied)
-        })?;
-        Ok(match seen {
-            None => Err(None),
-            Some((None, home)) => Err(Some(home)),
-            Some((Some((entry, expires, record)), home)) => {
-                if record.header().room().is_none() {
-                    // It never changes. To copy one of a GiB while nobody writes to its bucket could
-                    // be to wait for ever.
-                    record.copy_value(value);
-                }
-                Ok(Copied {
-                    entry,
-                    home,
-                    expires,
-                    header: record.header(),
-                })
-            }
         })
     }
 
@@ -249,6 +270,7 @@ impl Core {
     pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
         let record = self.mem.record(old)?;
         let copy = self.mem.record(new)?;
+        self.complete_patchable(&record, &copy);
         if record.header().room().is_some() {
             copy.overwrite(record.value());
             set_length(self.mem.word(new)?, record.header().value_len());
@@ -319,8 +341,7 @@ impl Copied {
 impl Record<'_> {
     /// Copies the value, which somebody may be overwriting.
     pub fn copy_value(&self, to: &mut Vec<u8>) {
-        let header = self.header();
-        to.resize(header.value_len(), 0);
+        to.resize(self.value_len(), 0);
         // SAFETY: the record is mapped; whoever writes to it meanwhile does so by `overwrite`.
         unsafe { mneme_sys::racy::load(self.value_address(), to) };
     }

@@ -63,6 +63,8 @@ mod mem;
 #[cfg(test)]
 mod models;
 mod ops;
+mod part;
+mod patch;
 mod processes;
 mod publish;
 mod racing;
@@ -91,6 +93,7 @@ pub use evict::Evict;
 pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
 pub use ops::{Decision, Updated};
+pub use part::{Part, Patch};
 pub use processes::{Process, ProcessPin, Work};
 pub use record::{MAX_KEY, MAX_VALUE};
 pub use role::{RoleError, ServerRole};

@@ -13,6 +13,7 @@
 mod buckets;
 mod effects;
 mod heads;
+mod patches;
 mod segments;
 mod swaps;
 mod transactions;

@@ -72,7 +72,7 @@ impl Core {
 
     /// The value of `key`, if it is found at first sight. The caller is pinned.
     #[inline(always)]
-    fn glimpse(&self, database: u8, key: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn glimpse(&self, database: u8, key: &[u8]) -> Option<&[u8]> {
         let root = self.root(self.space(database)?).ok()??;
         let place = self.place(key);
         let segment = self.mem.index_segment(root, place).ok()??;
@@ -109,12 +109,18 @@ impl Core {
         };
         let place = self.place(key);
         let segment = self.mem.index_segment(root, place)?;
-        let record = self.find_live(root, place, segment, key)?;
-        Ok(record.map(|record| Value::new(record.value(), pin)))
+        let mut copy = Vec::new();
+        Ok(
+            match self.find_live(root, place, segment, key, &mut copy)? {
+                Some(record) if record.changes() => Some(Value::copied(copy)),
+                Some(record) => Some(Value::new(record.value(), pin)),
+                None => None,
+            },
+        )
     }
 
     /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned, and
-    /// has seen `place` lead to `segment` since.
+    /// has seen `place` lead to `segment` since. `copy` as for [`Core::find_whole`].
     #[inline(never)]
     pub(crate) fn find_live(
         &self,
@@ -122,9 +128,11 @@ impl Core {
         place: Place,
         segment: Option<SegmentRef>,
         key: &[u8],
+        copy: &mut Vec<u8>,
     ) -> Result<Option<Record<'_>>, ReadError> {
-        let found = self.find(root, place, segment, key)?;
-        let live = found
+        let seen = self.find_whole(root, place, segment, key, copy)?;
+        let live = seen
+            .and_then(|(found, _)| found)
             .map(|found| found.record)
             .filter(|record| !self.is_expired(record));
         if live.is_some() {
@@ -286,7 +294,7 @@ impl Core {
             grows_from = stored.map(|stored| stored.value.len());
             expect = copied.map_or(Expect::Absent, |c| c.expect(&copy));
         } else {
-            let seen = self.find_seen(root, place, segment, key)?;
+            let seen = self.find_whole(root, place, segment, key, &mut copy)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: it may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
@@ -434,7 +442,11 @@ impl Core {
     }
 
     /// Reserves space for a record and writes its header there; `None`: no room. The caller is pinned.
-    fn reserve_one(&self, slot: &Slot<'_>, header: Header) -> Result<Option<Loc>, WriteError> {
+    pub(crate) fn reserve_one(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
         if self.is_large(header.size()) {
             return self.reserve_large(slot, header);
         }
@@ -473,7 +485,7 @@ impl Core {
 }
 
 /// What one attempt at an update came to.
-enum Tried {
+pub(crate) enum Tried {
     Done(Updated),
     /// Somebody changed the key in between.
     Conflict,
@@ -481,7 +493,7 @@ enum Tried {
 }
 
 impl Tried {
-    fn of(published: Published) -> Tried {
+    pub fn of(published: Published) -> Tried {
         match published {
             Published::Inserted => Tried::Done(Updated::Inserted),
             Published::Replaced => Tried::Done(Updated::Replaced),

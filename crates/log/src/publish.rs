@@ -28,6 +28,7 @@ use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::patch::PATCH;
 use crate::spaces::Space;
 
 /// The intent of a thread that is about to lock a bucket: words as in [`words`].
@@ -448,6 +449,8 @@ impl Core {
         };
         if intent.words[words::SPACE] & OVERWRITE != 0 {
             self.redo_overwrite(dead, &held, &intent.words)?;
+        } else if intent.words[words::SPACE] & PATCH != 0 {
+            self.redo_patch(dead, &held, &intent.words)?;
         } else if intent.words[words::SPACE] & RETIME != 0 {
             self.redo_expiry(dead, &intent.words)?;
         } else if intent.words[words::SPACE] & READY != 0 {

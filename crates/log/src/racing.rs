@@ -12,11 +12,13 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::error::Corrupt;
 use crate::mem::{Keyed, Loc, Mem, Memory};
+use crate::patch::PatchWord;
 use crate::record::Header;
 
 /// Bytes that are copied between two looks whether the pin still holds.
@@ -162,7 +164,7 @@ impl Keyed for RacingRecord<'_> {
     }
 }
 
-impl RacingRecord<'_> {
+impl<'m> RacingRecord<'m> {
     #[inline]
     pub fn header(&self) -> Header {
         self.header
@@ -186,13 +188,25 @@ impl RacingRecord<'_> {
         unsafe { append(key, self.header.key_len(), to) };
     }
 
-    /// Appends a value of at most [`PIECE`] bytes.
+    /// The word of a patchable record, and what it says now.
+    #[inline]
+    pub fn patch(&self) -> Option<(&'m AtomicU64, PatchWord)> {
+        if !self.header.is_patchable() {
+            return None;
+        }
+        let value = self.address.wrapping_add(self.header.value_offset());
+        // SAFETY: the word before the value is the record's, and aligned as that is.
+        let word = unsafe { &*value.cast::<AtomicU64>().wrapping_sub(1) };
+        Some((word, PatchWord::load(word)))
+    }
+
+    /// Appends at most [`PIECE`] bytes of the value.
     #[inline(always)]
-    pub fn append_short_value(&self, to: &mut Vec<u8>) {
-        debug_assert!(self.header.value_len() <= PIECE);
+    pub fn append_part(&self, part: Range<usize>, to: &mut Vec<u8>) {
+        debug_assert!(part.len() <= PIECE);
         let value = self.address.wrapping_add(self.header.value_offset());
         // SAFETY: the value is a part of the record.
-        unsafe { append(value, self.header.value_len(), to) };
+        unsafe { append(value.wrapping_add(part.start), part.len(), to) };
     }
 
     /// The same of a record without room.
@@ -206,24 +220,27 @@ impl RacingRecord<'_> {
         unsafe { append(value, self.header.plain_len(), to) };
     }
 
-    /// Appends the value, as long as `holds` says that it is one; false if it does not.
+    /// Appends a part of the value, as long as `holds` says that it is one; false if it does not.
     ///
     /// A long one may take longer than a pin is waited for; and before so much memory is taken, its
     /// length has to be one.
-    pub fn append_value(&self, to: &mut Vec<u8>, holds: impl Fn() -> bool) -> bool {
-        let (begin, len) = (to.len(), self.header.value_len());
-        if len <= PIECE {
-            self.append_short_value(to);
+    pub fn append_range(
+        &self,
+        range: Range<usize>,
+        to: &mut Vec<u8>,
+        holds: impl Fn() -> bool,
+    ) -> bool {
+        if range.len() <= PIECE {
+            self.append_part(range, to);
             return true;
         }
-        let value = self.address.wrapping_add(self.header.value_offset());
         if !holds() {
             return false;
         }
-        to.reserve(len);
-        for at in (0..len).step_by(PIECE) {
-            // SAFETY: the piece is a part of the value.
-            unsafe { append(value.wrapping_add(at), PIECE.min(len - at), to) };
+        let begin = to.len();
+        to.reserve(range.len());
+        for at in range.clone().step_by(PIECE) {
+            self.append_part(at..range.end.min(at + PIECE), to);
             if !holds() {
                 to.truncate(begin);
                 return false;
@@ -291,7 +308,7 @@ mod tests {
             }
             assert!(!record.has_key(&[&key[..], b"x"].concat()));
             let mut value = b"before".to_vec();
-            record.append_short_value(&mut value);
+            record.append_part(0..3, &mut value);
             assert_eq!(value, b"before\xff\xff\xff");
             value.clear();
             record.append_key(&mut value);

@@ -10,10 +10,11 @@
 //! | then | key, value, zero to seven bytes of padding |
 //!
 //! A record with *room* (see [`crate::in_place`]) has its value at a multiple of 8 bytes, so that no
-//! word holds bytes of both, and behind the value whatever room is left.
+//! word holds bytes of both, and behind the value whatever room is left. A *patchable* one (see
+//! [`crate::patch`]) has one word more, before the value, with the value's length.
 //!
-//! Key and value never change once the record is published, but for the value of a record with room.
-//! The expiry does, by one store under the bucket's lock.
+//! Key and value never change once the record is published, but for the value of a record with room, and of
+//! a patchable one that is not sealed. The expiry does, by one store under the bucket's lock.
 //!
 //! Nibble §4.1 keeps the key with the object for the same reason: compaction finds the index entry
 //! from the record alone.
@@ -23,6 +24,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::mem::Mem;
+use crate::patch::PatchWord;
 use crate::spaces::Space;
 
 /// The longest key, in bytes.
@@ -37,7 +39,8 @@ const ALWAYS_EXPIRY: usize = 64 << 10;
 /// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]), expiry 1,
 /// state 2, space 6.
 ///
-/// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16.
+/// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16, in state [`STATE_PATCHABLE`] they are the room: the
+/// value's length may change, and what the record occupies must not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header(pub u64);
 
@@ -50,8 +53,10 @@ const STATE_SHIFT: u32 = 56;
 const SPACE_SHIFT: u32 = 58;
 const STATE_RECORD: u64 = 1;
 const STATE_ROOMY: u64 = 2;
+const STATE_PATCHABLE: u64 = 3;
 const PLAIN: u64 = STATE_RECORD << STATE_SHIFT;
 const ROOMY: u64 = STATE_ROOMY << STATE_SHIFT;
+const PATCHABLE: u64 = STATE_PATCHABLE << STATE_SHIFT;
 const ROOM_SHIFT: u32 = VALUE_SHIFT + 15;
 const LENGTH_MASK: u64 = (1 << 15) - 1;
 const ROOM_MASK: u64 = (1 << 16) - 1;
@@ -79,6 +84,25 @@ impl Header {
         Header(plain | STATE_ROOMY << STATE_SHIFT | room << ROOM_SHIFT).with_length(value_len)
     }
 
+    /// The header of a record whose value may be patched, and grow to `room` bytes, at most [`MAX_VALUE`], or to the end of
+    /// the record's last word.
+    pub fn patchable(key_len: usize, room: usize, space: Space) -> Header {
+        let room = room.next_multiple_of(8);
+        Header(Header::record(key_len, room, space).0 | PATCHABLE).with_expiry()
+    }
+
+    /// Whether the value may be patched, unless it is sealed.
+    #[inline(always)]
+    pub fn is_patchable(self) -> bool {
+        self.0 & PATCHABLE == PATCHABLE
+    }
+
+    /// How long the value of a patchable record may become.
+    pub fn patch_room(self) -> usize {
+        debug_assert!(self.is_patchable());
+        self.plain_len()
+    }
+
     /// The same for a value of `len` bytes, no more than its room.
     pub fn with_length(self, len: usize) -> Header {
         debug_assert!(self.room().is_some_and(|room| len <= room));
@@ -102,8 +126,10 @@ impl Header {
         (self.0 & 0xffff) as usize
     }
 
+    /// Not of a patchable record: that one's word says it.
     #[inline(always)]
     pub fn value_len(self) -> usize {
+        debug_assert!(!self.is_patchable());
         if self.room().is_some() {
             self.plain_len() & LENGTH_MASK as usize
         } else {
@@ -130,6 +156,10 @@ impl Header {
             ROOMY => self
                 .room()
                 .is_some_and(|room| self.value_len() <= room && room <= MAX_IN_PLACE),
+            PATCHABLE => {
+                let room = self.patch_room();
+                room <= MAX_VALUE && room.is_multiple_of(8) && self.has_expiry()
+            }
             _ => false,
         }
     }
@@ -168,22 +198,21 @@ impl Header {
     #[inline(always)]
     pub fn value_offset(self) -> usize {
         let key_end = self.key_offset() + self.key_len();
-        if self.room().is_some() {
-            whole_words(key_end)
-        } else {
-            key_end
+        match self.0 & PATCHABLE {
+            ROOMY => whole_words(key_end),
+            PATCHABLE => whole_words(key_end) + 8,
+            _ => key_end,
         }
     }
 
     /// Bytes the record occupies, padding and room included.
     #[inline(always)]
     pub fn size(self) -> u64 {
-        let key_end = self.key_offset() + self.key_len();
-        let bytes = match self.room() {
-            None => key_end + self.plain_len(),
-            Some(room) => whole_words(key_end) + room,
+        let end = match self.room() {
+            None => self.plain_len(),
+            Some(room) => room,
         };
-        whole_words(bytes) as u64
+        whole_words(self.value_offset() + end) as u64
     }
 }
 
@@ -231,8 +260,30 @@ impl<'m> Record<'m> {
 
     #[inline]
     pub fn value(&self) -> &'m [u8] {
-        // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them.
-        unsafe { std::slice::from_raw_parts(self.value_address(), self.header.value_len()) }
+        // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them, patchable ones
+        // once they are sealed.
+        unsafe { std::slice::from_raw_parts(self.value_address(), self.value_len()) }
+    }
+
+    /// The value's length.
+    #[inline]
+    pub fn value_len(&self) -> usize {
+        match self.patch() {
+            None => self.header.value_len(),
+            Some((_, word)) => word.len().min(self.header.patch_room()),
+        }
+    }
+
+    /// The word of a patchable record, and what it says now.
+    #[inline]
+    pub fn patch(&self) -> Option<(&'m AtomicU64, PatchWord)> {
+        if !self.header.is_patchable() {
+            return None;
+        }
+        // SAFETY: as in `key`; the word before the value is aligned as the record is, and is only accessed as an
+        // atomic once the record is published.
+        let word = unsafe { &*self.value_address().cast::<AtomicU64>().wrapping_sub(1) };
+        Some((word, PatchWord::load(word)))
     }
 
     /// The value of a record that is known to have no room.
@@ -290,6 +341,28 @@ impl<'m> Record<'m> {
         // SYNC: pairs with the Acquire load in `expires`.
         word.store(at, Release);
         true
+    }
+}
+
+/// Writes all of a patchable record but its value behind the header word at `address`: `len` is the value's length.
+///
+/// # Safety
+/// As [`write_body`].
+pub(crate) unsafe fn write_patchable(
+    address: *mut u8,
+    header: Header,
+    expires: u64,
+    key: &[u8],
+    len: usize,
+) {
+    debug_assert!(header.is_patchable() && len <= header.patch_room());
+    let word = address.wrapping_add(header.value_offset() - 8);
+    // SAFETY: the caller reserved these bytes; both words are aligned as the record is.
+    unsafe {
+        // Relaxed: published with the record.
+        (*address.add(8).cast::<AtomicU64>()).store(expires, Relaxed);
+        (*word.cast::<AtomicU64>()).store(PatchWord::new(len).0, Relaxed);
+        mneme_sys::racy::store(key, address.add(header.key_offset()));
     }
 }
 
@@ -365,6 +438,22 @@ mod tests {
             assert!(h.size() >= h.with_expiry().size() - 8);
         }
         assert_eq!(Header::record(3, 100, Space::new(0)).room(), None);
+    }
+
+    #[test]
+    fn a_patchable_record_is_as_long_as_its_room() {
+        for (k, room) in [(0, 0), (1, 1), (9, 5000), (MAX_KEY, MAX_VALUE)] {
+            let h = Header::patchable(k, room, Space::new(63));
+            assert!(h.is_record() && h.is_patchable() && h.has_expiry());
+            assert_eq!((h.key_len(), h.space()), (k, Space::new(63)));
+            assert!(h.patch_room() >= room && h.patch_room() < room + 8);
+            assert_eq!(h.value_offset() % 8, 0);
+            assert!(h.value_offset() >= 8 + 8 + k + 8);
+            assert_eq!(h.size() as usize, h.value_offset() + h.patch_room());
+            assert_eq!((h.room(), h.plain_end()), (None, None));
+        }
+        assert!(!Header::record(3, 5000, Space::new(0)).is_patchable());
+        assert!(!Header::roomy(3, 50, 50, Space::new(0)).is_patchable());
     }
 
     #[test]

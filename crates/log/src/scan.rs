@@ -10,14 +10,18 @@
 //! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
 //! what lies there may long have changed in the new one, and its old records may be gone.
 
-use crate::copied::{Hold, Look};
+use std::ops::Range;
+
+use crate::copied::{Hold, Look, all};
 use crate::core::Core;
 use crate::error::{Corrupt, ReadError};
 use crate::index::bucket::{Entry, LockWord, MAX_REACH, SLOTS, TAG_BITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef, prefix_tag};
 use crate::mem::Memory;
+use crate::part::within;
 use crate::racing::{PIECE, Racing};
+use crate::record::Record;
 use crate::spaces::Space;
 
 /// The most entries that a bucket can be the home of.
@@ -104,8 +108,46 @@ impl Core {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cursor, ReadError> {
         if !self.lends {
-            return self.scan_copied(database, cursor, count, visit);
+            return self.scan_copied(database, cursor, count, all, visit);
         }
+        let mut copy = Vec::new();
+        self.scan_records(database, cursor, count, |record| {
+            if record.seals(self.read_only) {
+                visit(record.key(), record.value());
+            } else if self.get_into(database, record.key(), &mut copy)? {
+                visit(record.key(), &copy);
+            } else {
+                return Ok(false);
+            }
+            Ok(true)
+        })
+    }
+
+    /// As [`Core::scan`], with keys alone: no value is copied for it, nor sealed.
+    pub(crate) fn scan_keys(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Cursor, ReadError> {
+        if !self.lends {
+            return self.scan_copied(database, cursor, count, |_| 0..0, |key, _| visit(key));
+        }
+        self.scan_records(database, cursor, count, |record| {
+            visit(record.key());
+            Ok(true)
+        })
+    }
+
+    /// The same with records where they lie; `visit` says whether it counts.
+    fn scan_records(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&Record<'_>) -> Result<bool, ReadError>,
+    ) -> Result<Cursor, ReadError> {
         let slot = self.participants.slot()?;
         // Who asks for none and goes on until the end shall come there.
         let count = count.max(1);
@@ -135,8 +177,7 @@ impl Core {
                 if self.is_expired(&record) {
                     continue;
                 }
-                visited += 1;
-                visit(record.key(), record.value());
+                visited += usize::from(visit(&record)?);
             }
         }
         Ok(Cursor::END)
@@ -194,12 +235,13 @@ struct Copies {
 }
 
 impl Core {
-    /// As [`Core::scan`], with copies.
+    /// As [`Core::scan`], with copies: of each value the part that `range` makes of its length.
     pub(crate) fn scan_copied(
         &self,
         database: u8,
         cursor: Cursor,
         count: usize,
+        range: impl Fn(usize) -> Range<usize>,
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cursor, ReadError> {
         let count = count.max(1);
@@ -213,11 +255,8 @@ impl Core {
             }
             budget -= 1;
             let (space, next) = self.look_copying(database, |hold, space| {
-                Ok(match self.copy_home(hold, space, at, &mut copies)? {
-                    Look::Seen(next) => Look::Seen((space, next)),
-                    Look::Unsettled(word) => Look::Unsettled(word),
-                    Look::Lost => Look::Lost,
-                })
+                let home = self.copy_home(hold, space, at, &range, &mut copies)?;
+                Ok(home.map(|next| (space, next)))
             })?;
             if visited > 0 && from != Some(space) {
                 // It was swapped since: what is visited in one step is of one instant's database.
@@ -244,6 +283,7 @@ impl Core {
         hold: &Hold<'_>,
         space: Space,
         mut at: HashOrder,
+        range: &impl Fn(usize) -> Range<usize>,
         copies: &mut Copies,
     ) -> Result<Look<Option<HashOrder>>, ReadError> {
         copies.bytes.clear();
@@ -272,7 +312,7 @@ impl Core {
                 next = u64::from(entry.tag());
                 break;
             }
-            match self.copy_entry(hold, root, *entry, copies)? {
+            match self.copy_entry(hold, root, *entry, range, copies)? {
                 Look::Seen(()) => {}
                 Look::Unsettled(_) if may_end => {
                     next = u64::from(entry.tag());
@@ -280,6 +320,7 @@ impl Core {
                 }
                 Look::Unsettled(word) => return Ok(Look::Unsettled(word)),
                 Look::Lost => return Ok(Look::Lost),
+                Look::Overtaken => return Ok(Look::Overtaken),
             }
         }
         at.go_to(next);
@@ -292,6 +333,7 @@ impl Core {
         hold: &Hold<'_>,
         root: Root,
         entry: Entry,
+        range: &impl Fn(usize) -> Range<usize>,
         copies: &mut Copies,
     ) -> Result<Look<()>, ReadError> {
         let racing = Racing(&self.mem);
@@ -303,12 +345,15 @@ impl Core {
         let begin = bytes.len();
         record.append_key(bytes);
         let value = bytes.len();
-        let there = if self.overwrites() {
+        let there = if self.overwrites() || record.header().is_patchable() {
             let key = bytes[begin..].to_vec();
             let place = self.place(&key);
             let segment = self.mem.index_segment(root, place)?;
-            self.copy_key(hold, root, place, segment, &key, bytes)?
-        } else if record.append_value(bytes, || hold.is_valid()) {
+            self.copy_key(hold, root, place, segment, &key, range, bytes)?
+                .map(|there| there.is_some())
+        } else if record.append_range(within(range, record.header().value_len()), bytes, || {
+            hold.is_valid()
+        }) {
             Look::Seen(true)
         } else {
             Look::Lost
@@ -327,6 +372,7 @@ impl Core {
                 Look::Unsettled(word)
             }
             Look::Lost => Look::Lost,
+            Look::Overtaken => Look::Overtaken,
         })
     }
 

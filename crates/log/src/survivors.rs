@@ -48,6 +48,12 @@ impl Survivor<'_> {
     fn size(&self) -> u64 {
         self.record.header().size()
     }
+
+    /// Before it is copied: what nobody changes meanwhile need not be copied again under its bucket's lock.
+    fn seal(&self) {
+        // Who is patching it now has made that necessary.
+        let _ = self.record.seals(false);
+    }
 }
 
 /// How a walk over a victim's records ended.
@@ -177,6 +183,7 @@ impl Core {
             return Ok(false);
         };
         let copy = Loc::of_byte(frame_byte(extent.start));
+        survivor.seal();
         self.copy_run(survivor.loc, copy, bytes)?;
         mneme_sys::fault!("compact.large.copied");
         self.close_large(slot, extent.start, bytes)?;
@@ -303,6 +310,7 @@ impl Core {
             if used + survivor.size() > capacity || self.is_large(survivor.size()) {
                 break;
             }
+            survivor.seal();
             *copy = Loc::of_byte(frame_byte(frame) + used);
             used += survivor.size();
             n += 1;

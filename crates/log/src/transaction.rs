@@ -372,14 +372,21 @@ impl TransactionOn<'_, '_> {
             t.reads.push(read);
             return Ok(visit(copied.ok().and_then(|c| c.stored(core, &value))));
         }
-        let seen = core.find_seen(root, place, segment, key)?;
+        let mut copy = Vec::new();
+        let seen = core.find_whole(root, place, segment, key, &mut copy)?;
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         read.seen = seen.as_ref().map(|(_, home)| *home);
         read.entry = found.map(|f| f.entry);
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
         t.reads.push(read);
         let there = found.filter(|f| !core.is_expired(&f.record));
-        Ok(visit(there.map(|f| Stored::of(&f.record))))
+        Ok(visit(there.map(|f| match f.record.changes() {
+            true => Stored {
+                value: &copy,
+                expiry: Expiry::of_word(f.record.expires()),
+            },
+            false => Stored::of(&f.record),
+        })))
     }
 
     /// Stores `value` under `key`.

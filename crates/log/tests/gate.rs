@@ -12,12 +12,13 @@
 
 mod memory;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use memory::Memory;
 use mneme_log::UpdatePolicy::{self, Append, InPlace};
-use mneme_log::{Cursor, Decision, Evict, Expiry, LogStore, WriteError};
+use mneme_log::{Cursor, Decision, Evict, Expiry, LogStore, Patch, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 /// The database beside database 0 that the work is done in.
@@ -168,6 +169,24 @@ impl Recorded {
         });
     }
 
+    /// Writes `bytes` at `at`, however long the value is.
+    fn patch(&self, key: &[u8], at: usize, bytes: &[u8]) {
+        let mut value = self.model.lock().unwrap().records[key].clone();
+        value.resize(value.len().max(at + bytes.len()), 0);
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+        self.around(vec![(key.to_vec(), Some(value))], |s| {
+            s.update_part(
+                key,
+                |_| at..at + 8,
+                |_| Patch::Write {
+                    at,
+                    bytes: Cow::Borrowed(bytes),
+                },
+            )
+            .unwrap();
+        });
+    }
+
     fn put_until(&self, key: &[u8], value: &[u8]) {
         self.around(vec![(key.to_vec(), Some(value.to_vec()))], |s| {
             s.put_until(key, value, Expiry::At(u64::MAX >> 1)).unwrap();
@@ -222,6 +241,8 @@ enum Work {
     Batch,
     /// Atomic updates.
     Update,
+    /// Parts of values, short, long and large ones.
+    Patch,
     /// Large values.
     Large,
     /// Small values that find no room unless large ones move.
@@ -292,6 +313,27 @@ impl Work {
                 (0..900).for_each(|i| s.update(&key(i), &value(i, 50, 300)));
                 // Shorter, longer and as long as before.
                 (0..900).for_each(|i| s.update(&key(i), &value(i, 51, 250 + i as usize % 60)));
+            }
+            Work::Patch => {
+                let values = [(1, 300), (2, 5000), (3, 9000), (4, 70_000), (5, 1 << 20)];
+                for (i, len) in values {
+                    s.put(&key(i), &value(i, 1, len));
+                }
+                for round in 2..8 {
+                    for (i, len) in values {
+                        // The first is what makes them patchable, and what they are after a reader.
+                        s.patch(&key(i), 100, &value(i, round, 40));
+                        s.patch(&key(i), len / 2, &value(i, round, len.min(4000)));
+                        s.patch(&key(i), len + 50 * round as usize, &value(i, round, 30));
+                        s.patch(&key(i), len - 20, &value(i, round, 500));
+                        if round % 3 == 0 {
+                            get(&s.store, &key(i));
+                        }
+                    }
+                    // So that they are among the survivors of something.
+                    (0..300).for_each(|i| s.put(&key(10_000 + i), &value(i, round, 3000)));
+                    s.store.compact().unwrap();
+                }
             }
             Work::Large => {
                 for round in 0..3 {
@@ -596,24 +638,32 @@ gates! {
     fn overwriting_and_compacting(): InPlace ALL_NAMES => Replace Transact;
     fn overwriting_and_swapping(): InPlace ALL_NAMES => Swap;
     // Survivors with room.
+    fn patching(): Append ALL_NAMES => Patch;
+    fn patching_beside_overwriting(): InPlace &["log.patch.", "log.sealed", "compact."] => Patch;
     fn overwriting_beside_large_values(): InPlace &["compact.written", "compact.swapped"] => Large;
 }
 
-/// Where whoever does an overwriting again dies.
-const REDONE: &str = "log.redo.value";
-
-/// Whoever does again what the dead was overwriting dies in the middle of it; a third one finishes.
+/// Whoever does again what the dead was overwriting, or patching, dies in the middle of it; a third one finishes.
 #[test]
 fn redoers_die_too() {
-    for name in [
-        "log.overwrite.noted",
-        "log.overwrite.begun",
-        "log.overwrite.during",
-        "log.overwrite.length",
-    ] {
-        let (memory, model) = abandon(InPlace, Work::Update, name, 100).unwrap();
+    let overwriting = |name| (InPlace, Work::Update, name, 100, "log.redo.value");
+    let patching = |name| (Append, Work::Patch, name, 20, "log.redo.patch");
+    let deaths = [
+        overwriting("log.overwrite.noted"),
+        overwriting("log.overwrite.begun"),
+        overwriting("log.overwrite.during"),
+        overwriting("log.overwrite.length"),
+        patching("log.patch.noted"),
+        patching("log.patch.waited"),
+        patching("log.patch.begun"),
+        patching("log.patch.during"),
+        patching("log.patch.written"),
+        patching("log.patch.done"),
+    ];
+    for (policy, work, name, nth, redone) in deaths {
+        let (memory, model) = abandon(policy, work, name, nth).unwrap();
         let second = memory.open(2);
-        let outcome = fault::run(REDONE, Action::Abandon, 1, move || {
+        let outcome = fault::run(redone, Action::Abandon, 1, move || {
             second.reap().unwrap();
         });
         assert_eq!(outcome, Outcome::Abandoned, "{name}");
@@ -741,7 +791,7 @@ fn somebody_dies_at_every_name() {
         .flat_map(|&(policy, work, only)| gated(policy, work, only).into_keys())
         .chain(REPAIRS)
         .chain(SETTLING)
-        .chain([REDONE])
+        .chain(["log.redo.value", "log.redo.patch"])
         .map(str::to_owned)
         .collect();
     // Every death that those tests ask for is one that they insist on.

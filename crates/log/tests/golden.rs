@@ -12,12 +12,13 @@
     reason = "a test fails by panicking"
 )]
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mneme_log::{Builder, FORMAT, LogStore, control_bytes};
+use mneme_log::{Builder, FORMAT, LogStore, Part, Patch, control_bytes};
 use mneme_sys::{Access, ManualClock, PagePolicy, Region, ScriptedLiveness, SyntheticTopology};
 
 const CAPACITY: usize = 64 << 20;
@@ -44,7 +45,7 @@ const PARTS: [(usize, &str); 16] = [
     (0x20_0000, "index frame: bitmap"),
     (0x20_0400, "index frame: root"),
     (0x20_0700, "index frame: two segments of two buckets"),
-    (0x40_0000, "log segment: two records"),
+    (0x40_0000, "log segment: four records"),
 ];
 fn regions() -> [Region; 2] {
     let control = control_bytes().next_multiple_of(2 << 20);
@@ -65,7 +66,7 @@ fn builder() -> Builder {
         .entropy(*b"identity of 16 b\x07\x06\x05\x04\x03\x02\x01\x00")
 }
 
-/// A store with one record, and one that is dead.
+/// A store with a record, a patchable one, and two that are dead.
 fn make([data, control]: &[Region; 2]) {
     let liveness = ScriptedLiveness::new().process(1);
     let store = builder()
@@ -74,6 +75,14 @@ fn make([data, control]: &[Region; 2]) {
     store.put(b"calliope", b"epic poetry").unwrap();
     store.put(b"clio", b"history").unwrap();
     assert!(store.remove(b"clio").unwrap());
+    store.put(b"thalia", &[0; 5000]).unwrap();
+    let patch = Patch::Write {
+        at: 8,
+        bytes: Cow::Borrowed(b"comedy"),
+    };
+    store
+        .update_part(b"thalia", |_| 0..0, |_| patch.clone())
+        .unwrap();
 }
 
 fn words(region: &Region) -> &[AtomicU64] {
@@ -143,7 +152,10 @@ fn a_store_with_the_words_of_the_format_can_be_opened() {
         .unwrap();
     assert_eq!(store.get(b"calliope").unwrap().unwrap(), b"epic poetry");
     assert!(store.get(b"clio").unwrap().is_none());
-    assert_eq!(store.len(), 1);
+    let comedy = |part: Option<Part<'_>>| part.map(|part| (part.bytes.to_vec(), part.len));
+    let read = store.read_part(b"thalia", |_| 8..14, comedy).unwrap();
+    assert_eq!(read, Some((b"comedy".to_vec(), 5000)));
+    assert_eq!(store.len(), 2);
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     store.put(b"clio", b"history again").unwrap();
     assert_eq!(store.get(b"clio").unwrap().unwrap(), b"history again");

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use mneme_log::{
-    Cursor, Decision, Expiry, LogStore, Transaction, UpdatePolicy, Updated, WriteError,
+    Cursor, Decision, Expiry, LogStore, Patch, Transaction, UpdatePolicy, Updated, WriteError,
 };
 use mneme_sys::{Clock, ManualClock};
 use proptest::prelude::*;
@@ -39,6 +40,8 @@ enum Op {
     Compact,
     Clear,
     Swap(usize),
+    UpdatePart(u16, usize, u16),
+    ReadPart(u16, usize, usize),
 }
 
 /// What a key should hold, and until when.
@@ -98,6 +101,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Compact),
         1 => Just(Op::Clear),
         2 => (0usize..3).prop_map(Op::Swap),
+        // Few keys, so that some of their values become long.
+        20 => (0u16..100, 0usize..12_000, 0u16..6000).prop_map(|(k, at, n)| Op::UpdatePart(k, at, n)),
+        10 => (0u16..100, 0usize..20_000, 0usize..20_000).prop_map(|(k, a, b)| Op::ReadPart(k, a, b)),
     ]
 }
 
@@ -107,6 +113,12 @@ fn key(n: u16) -> Vec<u8> {
 
 fn value(n: u16, len: u16) -> Vec<u8> {
     (0..len).map(|i| (n ^ i) as u8).collect()
+}
+
+/// What there is of a range of a value, and its length.
+fn part_of(kept: &Kept, start: usize, end: usize) -> (&[u8], usize) {
+    let end = end.min(kept.value.len());
+    (&kept.value[start.min(end)..end], kept.value.len())
 }
 
 fn scan_all(store: &LogStore, db: usize, step: usize) -> HashMap<Vec<u8>, Vec<u8>> {
@@ -120,6 +132,16 @@ fn scan_all(store: &LogStore, db: usize, step: usize) -> HashMap<Vec<u8>, Vec<u8
             })
             .unwrap();
     }
+    let mut keys = 0;
+    cursor = Cursor::START;
+    while cursor != Cursor::END {
+        let step = db.scan_keys(cursor, step, |k| {
+            assert!(seen.contains_key(k));
+            keys += 1;
+        });
+        cursor = step.unwrap();
+    }
+    assert_eq!(keys, seen.len());
     seen
 }
 
@@ -257,6 +279,32 @@ proptest! {
                 Op::Scan(step) => {
                     let seen = scan_all(&store, db, usize::from(step));
                     prop_assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), model[db].values());
+                }
+                Op::UpdatePart(k, at, n) => {
+                    let kept = m.get(&key(k)).cloned();
+                    let bytes = value(k ^ n, n);
+                    let did = s.update_part(&key(k), |_| at / 2..at, |part| {
+                        let expected = kept.as_ref().map(|kept| part_of(kept, at / 2, at));
+                        assert_eq!(part.map(|p| (p.bytes, p.len)), expected);
+                        Patch::Write { at, bytes: Cow::Borrowed(&bytes) }
+                    }).unwrap();
+                    let expected = match kept {
+                        Some(_) => Updated::Replaced,
+                        None => Updated::Inserted,
+                    };
+                    prop_assert_eq!(did, expected);
+                    let kept = m.entry(key(k)).or_insert(Kept::forever(Vec::new()));
+                    let end = at + bytes.len();
+                    let len = kept.value.len().max(end);
+                    kept.value.resize(len, 0);
+                    kept.value[at..end].copy_from_slice(&bytes);
+                }
+                Op::ReadPart(k, a, b) => {
+                    let kept = m.get(&key(k));
+                    let expected = kept.map(|kept| part_of(kept, a, b));
+                    s.read_part(&key(k), |_| a..b, |part| {
+                        assert_eq!(part.map(|p| (p.bytes, p.len)), expected);
+                    }).unwrap();
                 }
                 Op::Compact => { store.compact().unwrap(); }
                 Op::Clear => { s.clear().unwrap(); m.clear(); }

@@ -53,9 +53,9 @@
 pub use mneme_log::{
     BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Effect, Effects, Evict,
     Expiry, GrowError, KeyOf, Life, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError,
-    PageKind, PagePolicy, PageReport, Process, ProcessPin, ProcessState, ReadError, Report,
-    RoleError, ServerRole, SlotError, Stalled, Stats, Stored, Told, Transaction, TransactionOn,
-    UpdatePolicy, Updated, Value, Watch, What, Work, WriteError,
+    PageKind, PagePolicy, PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError,
+    Report, RoleError, ServerRole, SlotError, Stalled, Stats, Stored, Told, Transaction,
+    TransactionOn, UpdatePolicy, Updated, Value, Watch, What, Work, WriteError,
 };
 
 pub use mneme_shared::{

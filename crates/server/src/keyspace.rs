@@ -3,7 +3,9 @@
 //! A command is written once and knows nothing of the difference. By itself each operation here is atomic; those of
 //! a closure given to [`Keyspace::atomically`] are so together, and within a transaction all of them.
 
-use mneme_log::{Decision, Expiry, LogStore, Stored, Transaction, Updated};
+use std::ops::Range;
+
+use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Transaction, Updated};
 
 use crate::commands::Failure;
 use crate::counters::Counters;
@@ -131,6 +133,28 @@ impl<'a> Keyspace<'a> {
         Ok(visit(value.as_deref()))
     }
 
+    /// Calls `visit` with the part of the value of `key` that `range` makes of its length, and counts a hit or a miss. The
+    /// rest of a long value costs nothing.
+    pub fn read_part<R>(
+        &mut self,
+        key: &[u8],
+        range: impl Fn(usize) -> Range<usize>,
+        visit: impl FnOnce(Option<Part<'_>>) -> R,
+    ) -> Result<R, Failure> {
+        if self.transaction.is_some() {
+            return self.read(key, |value| {
+                visit(value.map(|value| Part::of(value, range)))
+            });
+        }
+        let mut found = false;
+        let result = (self.store.database(self.database)?).read_part(key, range, |part| {
+            found = part.is_some();
+            visit(part)
+        })?;
+        self.count(found);
+        Ok(result)
+    }
+
     /// Whether `key` is there. Counts a hit or a miss.
     pub fn contains(&mut self, key: &[u8]) -> Result<bool, Failure> {
         let found = match &mut self.transaction {
@@ -213,6 +237,27 @@ impl<'a> Keyspace<'a> {
         } else {
             Updated::Inserted
         })
+    }
+
+    /// Changes a part of the value of `key` by the part that `range` makes of its length; its expiry stays. `decide` may be
+    /// called again, as in [`update`](Self::update). The rest of a long value costs nothing, but within a transaction.
+    pub fn update_part<'b>(
+        &mut self,
+        key: &[u8],
+        range: impl Fn(usize) -> Range<usize>,
+        mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
+    ) -> Result<Updated, Failure> {
+        if self.transaction.is_some() {
+            return self.update(key, |stored| {
+                let value = stored.map(|stored| stored.value);
+                let patch = decide(value.map(|value| Part::of(value, &range)));
+                patch
+                    .apply(value.unwrap_or_default())
+                    .map_or(Decision::Keep, Decision::Replace)
+            });
+        }
+        let database = self.store.database(self.database)?;
+        Ok(database.update_part(key, range, decide)?)
     }
 
     /// Sets when `key` expires by when it does now; `None` leaves it. `decide` may be called again.

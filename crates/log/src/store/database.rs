@@ -1,11 +1,15 @@
 //! What can be done with a database's records, by [`Database`] and, of database 0, by [`LogStore`] itself.
 
+use std::ops::Range;
+
 use super::LogStore;
+use crate::copied::all;
 use crate::core::Core;
 use crate::counts::Keyspace;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::ops::{Decision, Updated};
+use crate::part::{Part, Patch};
 use crate::scan::Cursor;
 use crate::value::Value;
 
@@ -186,6 +190,43 @@ macro_rules! operations {
                 db.core.update(db.number, key, decide)
             }
 
+            /// Calls `visit` once, with a part of the value of `key`: what there is of the range, in bytes, that `range` makes
+            /// of the value's length. `None`: the key is not there. What is not asked for is not copied. Where values are lent, `visit` may run pinned, as if it held a
+            /// [`Value`].
+            ///
+            /// # Errors
+            /// As for `get`; `visit` was not called.
+            pub fn read_part<R>(
+                &$self,
+                key: &[u8],
+                range: impl Fn(usize) -> Range<usize>,
+                visit: impl FnOnce(Option<Part<'_>>) -> R,
+            ) -> Result<R, ReadError> {
+                let db = $db;
+                db.core.read_part(db.number, key, range, visit)
+            }
+
+            /// Changes a part of the value of `key` by a part of it, as for `read_part`, atomically. `decide` is called again
+            /// if somebody else changed the key meanwhile, so it must have no effect of its own. It runs pinned, and
+            /// nothing is locked. The expiry stays as it is.
+            ///
+            /// What it costs grows with what is read and written, not with the value: one of more than 4 KiB is
+            /// changed where it lies, up to 4 KiB within it and 64 KiB behind its end at once; for its growth it gets
+            /// room for as much again, at most 1 MiB. It is stored anew when that is used up, and for the first change
+            /// after it was read as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_part<'b>(
+                &$self,
+                key: &[u8],
+                range: impl Fn(usize) -> Range<usize>,
+                decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                db.core.update_part(db.number, key, range, decide)
+            }
+
             /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says where to go on. From
             /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
             /// visited at least once. The order is that of the keys' hashes. Where values are lent, `visit`
@@ -203,6 +244,20 @@ macro_rules! operations {
                 db.core.scan(db.number, cursor, count, visit)
             }
 
+            /// As `scan`, with keys alone: no value is looked at, however long.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn scan_keys(
+                &$self,
+                cursor: Cursor,
+                count: usize,
+                visit: impl FnMut(&[u8]),
+            ) -> Result<Cursor, ReadError> {
+                let db = $db;
+                db.core.scan_keys(db.number, cursor, count, visit)
+            }
+
             /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not run
             /// pinned.
             ///
@@ -215,7 +270,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], &[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.core.scan_copied(db.number, cursor, count, visit)
+                db.core.scan_copied(db.number, cursor, count, all, visit)
             }
 
             /// A key drawn by lot, each as likely as any other; `None`: the database holds no record. Looks at a

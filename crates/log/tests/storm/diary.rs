@@ -47,7 +47,8 @@ pub struct Change {
 }
 
 /// What lanes do.
-pub const KINDS: [&str; 16] = [
+pub const KINDS: [&str; 17] = [
+    "patch",
     "put",
     "remove",
     "update",

@@ -1,6 +1,8 @@
 //! What a lane does until it is killed.
 
-use mneme_log::{BatchError, Decision, Expiry, GrowError, LogStore, Updated, WriteError};
+use std::borrow::Cow;
+
+use mneme_log::{BatchError, Decision, Expiry, GrowError, LogStore, Patch, Updated, WriteError};
 use mneme_sys::Region;
 
 use super::diary::{Diary, MOST};
@@ -12,7 +14,7 @@ use super::names::{
 use super::place::MAX;
 use super::random::Random;
 use super::roles::Twin;
-use super::value::{ELEMENTS, LEAST, Shared, Stamp};
+use super::value::{ELEMENTS, LEAST, PART, Shared, Stamp};
 
 /// Bytes of a shared record.
 const SHARED_BYTES: usize = 8 * (ELEMENTS + 1);
@@ -149,9 +151,54 @@ impl<'s> Lane<'s> {
             lane: self.number,
             name: canonical(name),
             seq: state.seq,
+            whole: state.seq,
             len: state.len,
         };
         stamp.bytes()
+    }
+
+    /// A part of one that is likely to be long enough.
+    fn patch_one(&mut self) {
+        let large = self.random.among(&LARGE);
+        let some: [usize; 8] = std::array::from_fn(|_| self.random.among(&MAIN));
+        let long = some
+            .into_iter()
+            .find(|name| self.diary.state(*name).len > PART);
+        self.patch(long.unwrap_or(large));
+    }
+
+    /// The first part of a long value, where it lies; of a name whose value does not expire.
+    fn patch(&mut self, name: usize) {
+        let old = self.diary.state(name);
+        if old.until != 0 || old.len <= PART {
+            return;
+        }
+        let new = self.next(old.len, 0);
+        self.change("patch", How::Whole, &[(name, new)], |lane| {
+            let at = place(lane.store, lane.number, name);
+            whole(at.update_part(
+                &lane.key(name),
+                |_| 0..LEAST,
+                |part| {
+                    let seen = part.map(|part| Stamp::of_head(part.bytes));
+                    if seen.map(|seen| (seen.seq, seen.len)) != Some((old.seq, old.len)) {
+                        lane.wrong(&format!("name {name}: {old:?} expected, {seen:?} shown"));
+                    }
+                    let whole = seen.map_or(0, |seen| seen.whole);
+                    let stamp = Stamp {
+                        lane: lane.number,
+                        name: canonical(name),
+                        seq: new.seq,
+                        whole,
+                        len: new.len,
+                    };
+                    Patch::Write {
+                        at: 0,
+                        bytes: Cow::Owned(stamp.bytes()[..PART].to_vec()),
+                    }
+                },
+            ))
+        });
     }
 
     fn put(&mut self, kind: &'static str, name: usize, len: usize) {
@@ -519,7 +566,8 @@ impl<'s> Lane<'s> {
             }
             854..858 => self.clear(),
             858..862 => self.swap(),
-            862..940 => self.own_put(),
+            862..900 => self.own_put(),
+            900..940 => self.patch_one(),
             _ => self.upkeep(),
         }
     }

@@ -97,7 +97,7 @@ const AFTER: [(&str, &[&str]); 9] = [
     ("index.repair.", &["index.limbo."]),
     (
         "log.redo.",
-        &["log.overwrite.begun", "log.overwrite.during"],
+        &["log.overwrite.begun", "log.overwrite.during", "log.patch."],
     ),
     ("log.reap.", &["log.", "index."]),
     ("log.swap.unmarked", &["log.swap.marked", "log.swap.noted"]),

@@ -1,7 +1,9 @@
 //! Values that say whose they are, and in which no byte can be of another.
 
 /// Bytes of the shortest value.
-pub const LEAST: usize = 24;
+pub const LEAST: usize = 32;
+/// Bytes of a value that a change of a part makes anew; what comes behind them says which value as a whole it is of.
+pub const PART: usize = 4096;
 /// How many elements a shared record has: one for each lane.
 pub const ELEMENTS: usize = super::names::LANES;
 
@@ -18,19 +20,24 @@ fn word(bytes: &[u8], i: usize) -> u64 {
     bytes.map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// What a value says: who wrote it under which name, his how-many-eth it is, how long.
+/// What a value says: who wrote it under which name, his how-many-eth change it is and as a whole was, how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     pub lane: usize,
     pub name: usize,
     pub seq: u64,
+    pub whole: u64,
     pub len: usize,
 }
 
 impl Stamp {
-    fn body(self, from: usize) -> impl Iterator<Item = u64> {
-        let start = mix((self.lane as u64) << 32 | self.name as u64) ^ mix(self.seq);
-        (from as u64..).map(move |i| start.wrapping_add(i.wrapping_mul(ODD)))
+    fn body(self) -> impl Iterator<Item = u64> {
+        let name = mix((self.lane as u64) << 32 | self.name as u64);
+        (0..).map(move |i: u64| {
+            let of_part = LEAST as u64 + i * 8 < PART as u64;
+            let start = name ^ mix(if of_part { self.seq } else { self.whole });
+            start.wrapping_add(i.wrapping_mul(ODD))
+        })
     }
 
     /// The value.
@@ -39,36 +46,46 @@ impl Stamp {
         let head = [
             (self.lane as u64) << 32 | self.name as u64,
             self.seq,
+            self.whole,
             self.len as u64,
         ];
         let mut bytes = Vec::with_capacity(self.len + 8);
         head.iter()
             .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         let words = (self.len - LEAST).div_ceil(8);
-        for word in self.body(0).take(words) {
+        for word in self.body().take(words) {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.truncate(self.len);
         bytes
     }
 
-    /// What these bytes say, if all of them agree.
-    pub fn of(bytes: &[u8]) -> Result<Stamp, String> {
-        let stamp = Stamp {
+    /// What the first bytes of a value say.
+    pub fn of_head(bytes: &[u8]) -> Stamp {
+        Stamp {
             lane: (word(bytes, 0) >> 32) as usize,
             name: word(bytes, 0) as u32 as usize,
             seq: word(bytes, 1),
+            whole: word(bytes, 2),
+            len: word(bytes, 3) as usize,
+        }
+    }
+
+    /// What these bytes say, if all of them agree.
+    pub fn of(bytes: &[u8]) -> Result<Stamp, String> {
+        let stamp = Stamp {
             len: bytes.len(),
+            ..Stamp::of_head(bytes)
         };
-        if bytes.len() < LEAST || word(bytes, 2) != bytes.len() as u64 {
+        if bytes.len() < LEAST || word(bytes, 3) != bytes.len() as u64 {
             return Err(format!(
                 "{} bytes that say they are {}: {stamp:?}",
                 bytes.len(),
-                word(bytes, 2)
+                word(bytes, 3)
             ));
         }
         let chunks = bytes[LEAST..].chunks(8);
-        for (i, (chunk, expected)) in chunks.zip(stamp.body(0)).enumerate() {
+        for (i, (chunk, expected)) in chunks.zip(stamp.body()).enumerate() {
             if chunk != &expected.to_le_bytes()[..chunk.len()] {
                 return Err(format!(
                     "byte {} is of another value: {stamp:?}",
@@ -113,6 +130,7 @@ fn a_torn_or_foreign_value_is_told() {
         lane: 1,
         name: 7,
         seq: 9,
+        whole: 9,
         len: 203,
     };
     let bytes = stamp.bytes();
@@ -122,7 +140,12 @@ fn a_torn_or_foreign_value_is_told() {
         torn[i] ^= 4;
         assert_ne!(Stamp::of(&torn), Ok(stamp), "byte {i}");
     }
-    let newer = Stamp { seq: 10, ..stamp }.bytes();
+    let newer = Stamp {
+        seq: 10,
+        whole: 10,
+        ..stamp
+    };
+    let newer = newer.bytes();
     // Of the length alone it could be either's.
     for cut in 9..bytes.len() {
         let torn = [&bytes[..cut], &newer[cut..]].concat();

@@ -9,7 +9,6 @@ mod connection;
 mod definition;
 mod describe;
 mod expiration;
-mod extend;
 mod generic;
 mod help;
 mod keys;
@@ -30,7 +29,7 @@ pub(crate) use lookup::TABLE;
 pub(crate) mod prelude {
     pub(crate) use super::call::{Call, Failure, Outcome};
     pub(crate) use super::definition::{
-        Argument, Batching, Category, Command, Flag, Group, Kind, Reach,
+        Argument, Batching, Category, Command, Flag, Group, Kind, PART, Reach,
     };
     pub(crate) use super::keys::{KeyFlag, KeySpec};
 }

@@ -31,6 +31,8 @@ impl Scene {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = format!("/dev/shm/mneme-space-test-{}-{number}", std::process::id());
         let root = PathBuf::from(root);
+        // Of a process of the same number that was killed, once.
+        let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir(&root).unwrap();
         std::fs::create_dir(root.join("memory")).unwrap();
         Scene::at(root, number)

@@ -1,6 +1,6 @@
 //! `BITCOUNT key [start end [BYTE | BIT]]`: how many bits are 1.
 
-use super::span::{UNIT, Unit, count_ones};
+use super::span::{UNIT, Unit, bytes_of, count_ones};
 use crate::commands::prelude::*;
 use crate::commands::range::Ends;
 
@@ -32,12 +32,25 @@ pub(super) static BITCOUNT: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let range = range(call);
-    let ones = call.keyspace.read(call.args.at(1), |value| {
-        // Where there is no key, it does not matter what the range is.
-        let Some(value) = value else { return Ok(0) };
-        let bits = range?.and_then(|(ends, unit)| unit.bits(ends, value.len()));
-        Ok::<_, Failure>(bits.map_or(0, |bits| count_ones(value, bits)))
-    })??;
+    let bits = |len| match range {
+        Ok(Some((ends, unit))) => unit.bits(ends, len).unwrap_or_default(),
+        _ => 0..0,
+    };
+    let bytes = |len| bytes_of(&bits(len));
+    let ones = call.keyspace.read_part(call.args.at(1), bytes, |part| {
+        part.map(|part| {
+            let (bits, first) = (bits(part.len), bytes(part.len).start * 8);
+            match bits.is_empty() {
+                true => 0,
+                false => count_ones(part.bytes, bits.start - first..bits.end - first),
+            }
+        })
+    })?;
+    // Where there is no key, it does not matter what the range is.
+    let ones = match ones {
+        Some(ones) => range.map(|_| ones)?,
+        None => 0,
+    };
     call.reply.integer(ones as i64);
     Ok(())
 }

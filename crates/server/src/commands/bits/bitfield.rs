@@ -1,18 +1,19 @@
 //! `BITFIELD`, `BITFIELD_RO key [GET | SET | INCRBY | OVERFLOW ...] ...`: integers of any width within a value.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::field::{Field, Overflow};
-use crate::commands::extend::extended;
+use super::span::bytes_of;
 use crate::commands::prelude::*;
 use crate::resp::Reply;
-use mneme_log::Decision;
+use mneme_log::Patch;
 
 pub(super) static BITFIELD: Command = Command {
     name: "bitfield",
     summary: "Reads and changes integers of any width within the value of a key",
     since: "3.2.0",
-    complexity: "O(1) for each operation where nothing changes; else O(N) once where N is the length of the value: it is stored in one piece",
+    complexity: PART,
     flags: &[Flag::Write, Flag::DenyOom],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
@@ -134,15 +135,16 @@ impl Operation {
         !matches!(self.action, Action::Get)
     }
 
-    /// Bytes of a value that has room for the field.
-    fn end(&self) -> usize {
-        (self.offset + self.field.width() as usize).div_ceil(8)
+    /// The bytes of a value that the field lies in.
+    fn bytes(&self) -> Range<usize> {
+        bytes_of(&(self.offset..self.offset + self.field.width() as usize))
     }
 
-    /// Carries it out on `value`, which is long enough if this is a write: the answer, or `None` if nothing has been
-    /// done.
-    fn carry_out(&self, value: &mut Cow<'_, [u8]>) -> Option<i64> {
-        let old = self.field.read(value, self.offset);
+    /// Carries it out on `part`, the value's bytes from `first` on, which are enough if this is a write: the answer, or
+    /// `None` if nothing has been done.
+    fn carry_out(&self, part: &mut Cow<'_, [u8]>, first: usize) -> Option<i64> {
+        let offset = self.offset - first * 8;
+        let old = self.field.read(part, offset);
         let (new, answer) = match self.action {
             Action::Get => return Some(old),
             Action::Set(new) => (self.field.fit(new, self.overflow)?, old),
@@ -152,7 +154,7 @@ impl Operation {
             }
         };
         if new != old {
-            self.field.write(value.to_mut(), self.offset, new);
+            self.field.write(part.to_mut(), offset, new);
         }
         Some(answer)
     }
@@ -160,33 +162,47 @@ impl Operation {
 
 fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
+    // All that they look at, in one piece.
+    let places = || operations.iter().map(Operation::bytes);
+    let first = places().map(|bytes| bytes.start).min().unwrap_or(0);
+    let behind = places().map(|bytes| bytes.end).max().unwrap_or(0);
+    let piece = |_| first..behind;
     let writes = operations.iter().filter(|operation| operation.is_write());
-    let Some(end) = writes.map(Operation::end).max() else {
-        return call.keyspace.read(key, |value| {
-            carry_out(operations, &mut value.unwrap_or_default().into(), reply);
+    let Some(end) = writes.map(|write| write.bytes().end).max() else {
+        return call.keyspace.read_part(key, piece, |part| {
+            let part = part.map_or(&[][..], |part| part.bytes);
+            carry_out(operations, &mut part.into(), first, reply);
         });
     };
     let position = reply.position();
-    call.keyspace.update(key, |old| {
-        let old = old.map_or(&b""[..], |old| old.value);
-        let mut value = Cow::Borrowed(old);
-        if old.len() < end {
-            value = Cow::Owned(extended(old, end));
+    call.keyspace.update_part(key, piece, |old| {
+        let (old, len) = old.map_or((&[][..], 0), |old| (old.bytes, old.len));
+        let mut part = Cow::Borrowed(old);
+        if len < end {
+            part.to_mut().resize(end - first, 0);
         }
         reply.truncate(position);
-        carry_out(operations, &mut value, reply);
-        match value {
-            Cow::Borrowed(_) => Decision::Keep,
-            Cow::Owned(value) => Decision::Replace(value),
+        carry_out(operations, &mut part, first, reply);
+        match part {
+            Cow::Borrowed(_) => Patch::Keep,
+            Cow::Owned(bytes) => Patch::Write {
+                at: first,
+                bytes: bytes.into(),
+            },
         }
     })?;
     Ok(())
 }
 
-fn carry_out(operations: &[Operation], value: &mut Cow<'_, [u8]>, reply: &mut Reply<'_>) {
+fn carry_out(
+    operations: &[Operation],
+    part: &mut Cow<'_, [u8]>,
+    first: usize,
+    reply: &mut Reply<'_>,
+) {
     reply.array(operations.len());
     for operation in operations {
-        match operation.carry_out(value) {
+        match operation.carry_out(part, first) {
             Some(answer) => reply.integer(answer),
             None => reply.null(),
         }

@@ -1,6 +1,6 @@
 //! `BITPOS key bit [start [end [BYTE | BIT]]]`: where the first 0, or 1, is.
 
-use super::span::{UNIT, Unit, find};
+use super::span::{UNIT, Unit, bytes_of, find};
 use crate::commands::prelude::*;
 use crate::commands::range::Ends;
 
@@ -40,18 +40,25 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let range = range(call);
     // Zeros follow a value, unless it has been said where the range ends.
     let is_open = call.args.len() < 5;
-    let position = call.keyspace.read(call.args.at(1), |value| {
-        // Where there is no key, it does not matter what the range is.
-        let Some(value) = value else {
-            return Ok((!bit).then_some(0));
-        };
-        let (ends, unit) = range?;
-        let Some(bits) = unit.bits(ends, value.len()) else {
-            return Ok(None);
-        };
-        let behind = bits.end;
-        Ok::<_, Failure>(find(value, bits, bit).or((is_open && !bit).then_some(behind)))
-    })??;
+    let bits = |len| {
+        let (ends, unit) = range.as_ref().ok()?;
+        unit.bits(*ends, len)
+    };
+    let bytes = |len| bytes_of(&bits(len).unwrap_or_default());
+    let position = call.keyspace.read_part(call.args.at(1), bytes, |part| {
+        part.map(|part| {
+            let (bits, first) = (bits(part.len)?, bytes(part.len).start * 8);
+            let found = find(part.bytes, bits.start - first..bits.end - first, bit);
+            found
+                .map(|found| found + first)
+                .or((is_open && !bit).then_some(bits.end))
+        })
+    })?;
+    // Where there is no key, it does not matter what the range is.
+    let position = match position {
+        Some(position) => range.map(|_| position)?,
+        None => (!bit).then_some(0),
+    };
     call.reply
         .integer(position.map_or(-1, |position| position as i64));
     Ok(())

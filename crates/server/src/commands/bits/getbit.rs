@@ -18,8 +18,10 @@ pub(super) static GETBIT: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let offset = call.bit_offset(2)?;
-    let bit = call.keyspace.read(call.args.at(1), |value| {
-        let byte = value.unwrap_or_default().get(offset / 8);
+    let index = offset / 8;
+    let (key, byte) = (call.args.at(1), |_| index..index + 1);
+    let bit = call.keyspace.read_part(key, byte, |part| {
+        let byte = part.and_then(|part| part.bytes.first());
         byte.is_some_and(|byte| byte & mask(offset) != 0)
     })?;
     call.reply.integer(i64::from(bit));

@@ -1,17 +1,16 @@
 //! `SETBIT key offset value`: changes one bit of a value.
 
 use super::getbit::mask;
-use crate::commands::extend::extended;
 use crate::commands::prelude::*;
 use crate::resp::parse_i64;
-use mneme_log::Decision;
+use mneme_log::Patch;
 
 pub(super) static SETBIT: Command = Command {
     name: "setbit",
     summary: "Changes a bit of the value of a key and returns what it was, creating the key if it is not there",
     since: "2.2.0",
     group: Group::Bitmap,
-    complexity: "O(1) where nothing changes; else O(N) where N is the length of the value: it is stored in one piece",
+    complexity: PART,
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom],
     categories: &[Category::Bitmap],
@@ -38,18 +37,18 @@ fn run(call: &mut Call<'_>) -> Outcome {
     };
     let (index, mask) = (offset / 8, mask(offset));
     let mut was = false;
-    call.keyspace.update(call.args.at(1), |old| {
-        let old = old.map_or(&b""[..], |old| old.value);
-        let byte = old.get(index);
+    let (key, byte) = (call.args.at(1), |_| index..index + 1);
+    call.keyspace.update_part(key, byte, |part| {
+        let byte = part.and_then(|part| part.bytes.first().copied());
         was = byte.is_some_and(|byte| byte & mask != 0);
         if byte.is_some() && was == bit {
-            return Decision::Keep;
+            return Patch::Keep;
         }
-        let mut value = extended(old, index + 1);
-        if was != bit {
-            value[index] ^= mask;
+        let flipped = if was == bit { 0 } else { mask };
+        Patch::Write {
+            at: index,
+            bytes: vec![byte.unwrap_or(0) ^ flipped].into(),
         }
-        Decision::Replace(value)
     })?;
     call.reply.integer(i64::from(was));
     Ok(())

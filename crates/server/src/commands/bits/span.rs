@@ -34,6 +34,11 @@ impl Unit {
     }
 }
 
+/// The bytes that bits lie in.
+pub(super) fn bytes_of(bits: &Range<usize>) -> Range<usize> {
+    bits.start / 8..bits.end.div_ceil(8)
+}
+
 /// The words that commands call the units by.
 pub(super) const UNIT: Argument = Argument::one_of(
     "index_unit",
@@ -44,7 +49,7 @@ pub(super) const UNIT: Argument = Argument::one_of(
 
 /// How many bits of `value` in `range`, which is not empty and lies within it, are 1.
 pub(super) fn count_ones(value: &[u8], range: Range<usize>) -> u64 {
-    let bytes = &value[range.start / 8..range.end.div_ceil(8)];
+    let bytes = &value[bytes_of(&range)];
     let (words, rest) = bytes.as_chunks::<8>();
     let in_words = words
         .iter()
@@ -62,7 +67,7 @@ pub(super) fn count_ones(value: &[u8], range: Range<usize>) -> u64 {
 
 /// Where in `range`, which lies within `value`, the first bit is that equals `bit`.
 pub(super) fn find(value: &[u8], range: Range<usize>, bit: bool) -> Option<usize> {
-    let bytes = &value[range.start / 8..range.end.div_ceil(8)];
+    let bytes = &value[bytes_of(&range)];
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);

@@ -28,7 +28,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let mut matching = Vec::new();
     let mut cursor = Cursor::START;
     loop {
-        cursor = database.scan(cursor, 1024, |key, _| {
+        cursor = database.scan_keys(cursor, 1024, |key| {
             if glob::matches(pattern, key) {
                 matching.push(key.to_vec());
             }

@@ -62,7 +62,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     // A step of the store may bring nothing where the database is sparse; the client's round trip costs more than a
     // few steps.
     for _ in 0..STEPS {
-        cursor = database.scan(cursor, count - seen, |key, _| {
+        cursor = database.scan_keys(cursor, count - seen, |key| {
             seen += 1;
             if strings && pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
                 keys.push(key.to_vec());

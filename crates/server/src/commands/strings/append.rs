@@ -2,14 +2,14 @@
 
 use crate::commands::prelude::*;
 use crate::settings::Key;
-use mneme_log::Decision;
+use mneme_log::Patch;
 
 pub(super) static APPEND: Command = Command {
     name: "append",
     summary: "Appends to a key's value, creating the key if it is not there",
     since: "2.0.0",
     group: Group::String,
-    complexity: "O(N) where N is the length of the new value: a value is stored in one piece",
+    complexity: PART,
     arity: 3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
     categories: &[Category::String],
@@ -23,15 +23,21 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let suffix = call.args.at(2);
     let longest = call.server.settings.count(Key::BulkLength);
     let mut len = 0;
-    call.keyspace.update(call.args.at(1), |old| {
-        let old = old.map_or(&b""[..], |old| old.value);
-        len = old.len() + suffix.len();
-        if len > longest {
-            Decision::Keep
-        } else {
-            Decision::Replace([old, suffix].concat())
-        }
-    })?;
+    call.keyspace.update_part(
+        call.args.at(1),
+        |_| 0..0,
+        |part| {
+            let at = part.map_or(0, |part| part.len);
+            len = at + suffix.len();
+            if len > longest {
+                return Patch::Keep;
+            }
+            Patch::Write {
+                at,
+                bytes: suffix.into(),
+            }
+        },
+    )?;
     if len > longest {
         return Err(Failure::TooLong);
     }

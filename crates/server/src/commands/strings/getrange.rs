@@ -38,12 +38,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
         end: call.integer(3)?,
     };
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read(key, |value| {
-        let value = value.unwrap_or_default();
-        let part = match ends.within(value.len()) {
-            Some(range) if !ends.are_reversed() => &value[range],
-            _ => &[],
-        };
-        reply.bulk(part);
+    let range = |len| match ends.within(len) {
+        Some(range) if !ends.are_reversed() => range,
+        _ => 0..0,
+    };
+    call.keyspace.read_part(key, range, |part| {
+        reply.bulk(part.map_or(&[], |part| part.bytes))
     })
 }

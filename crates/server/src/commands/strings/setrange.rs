@@ -1,16 +1,15 @@
 //! `SETRANGE key offset value`: overwrites a part of a value, with zeros in between where it is shorter.
 
-use crate::commands::extend::extended;
 use crate::commands::prelude::*;
 use crate::settings::Key;
-use mneme_log::Decision;
+use mneme_log::Patch;
 
 pub(super) static SETRANGE: Command = Command {
     name: "setrange",
     summary: "Overwrites a part of the value of a key, creating the key if it is not there",
     since: "2.2.0",
     group: Group::String,
-    complexity: "O(N) where N is the length of the new value: a value is stored in one piece",
+    complexity: PART,
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom],
     categories: &[Category::String],
@@ -31,17 +30,21 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let end = offset.saturating_add(part.len());
     let too_long = !part.is_empty() && end > call.server.settings.count(Key::BulkLength);
     let mut len = 0;
-    call.keyspace.update(call.args.at(1), |old| {
-        let old = old.map_or(&b""[..], |old| old.value);
-        len = old.len();
-        if part.is_empty() || too_long {
-            return Decision::Keep;
-        }
-        let mut value = extended(old, end);
-        value[offset..end].copy_from_slice(part);
-        len = value.len();
-        Decision::Replace(value)
-    })?;
+    call.keyspace.update_part(
+        call.args.at(1),
+        |_| 0..0,
+        |old| {
+            len = old.map_or(0, |old| old.len);
+            if part.is_empty() || too_long {
+                return Patch::Keep;
+            }
+            len = len.max(end);
+            Patch::Write {
+                at: offset,
+                bytes: part.into(),
+            }
+        },
+    )?;
     if too_long {
         return Err(Failure::TooLong);
     }

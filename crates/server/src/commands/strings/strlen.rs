@@ -17,9 +17,11 @@ pub(super) static STRLEN: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    let len = call
-        .keyspace
-        .read(call.args.at(1), |value| value.map_or(0, <[u8]>::len))?;
+    let len = call.keyspace.read_part(
+        call.args.at(1),
+        |_| 0..0,
+        |part| part.map_or(0, |part| part.len),
+    )?;
     call.reply.integer(len as i64);
     Ok(())
 }

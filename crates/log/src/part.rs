@@ -1,0 +1,373 @@
+//! Parts of values: read and changed without the rest of the value, so that a bit of a long one costs what a bit costs.
+//!
+//! A short value is read and stored whole, as by [`update`](crate::LogStore::update). The first change of a part of a
+//! long one makes a patchable record of it; what comes after is a patch, unless somebody has sealed the record
+//! meanwhile (see [`crate::patch`]).
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use mneme_sync::{Pin, Slot};
+
+use crate::copied::Look;
+use crate::core::Core;
+use crate::error::{ReadError, WriteError};
+use crate::index::root::Root;
+use crate::index::{Found, Lookup, Place};
+use crate::ops::{Decision, Tried, Updated};
+use crate::patch::{Overtaken, PatchWord, Patched, Target, Write};
+use crate::publish::{Change, Expect, Published};
+use crate::record::{Header, MAX_VALUE, Record, write_patchable};
+use crate::room::Room;
+
+/// Values longer than this are patched; shorter ones are as quickly stored anew.
+const LONG: usize = 4096;
+/// How much room at most a value gets to grow, beyond its length.
+const MOST_GROWTH: usize = 1 << 20;
+
+/// A part of what is stored under a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part<'v> {
+    /// The bytes that were asked for, as far as the value has them.
+    pub bytes: &'v [u8],
+    /// The length of the whole value, in bytes.
+    pub len: usize,
+}
+
+impl<'v> Part<'v> {
+    /// What there is in `value` of the range that `range` makes of its length.
+    #[must_use]
+    pub fn of(value: &'v [u8], range: impl Fn(usize) -> Range<usize>) -> Part<'v> {
+        Part {
+            bytes: &value[within(&range, value.len())],
+            len: value.len(),
+        }
+    }
+}
+
+/// What a change of a part does, see [`LogStore::update_part`](crate::LogStore::update_part).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Patch<'b> {
+    /// Leave the value as it is.
+    Keep,
+    /// Write these bytes. Where the value ends before the last of them it becomes longer, with zeros in between; so it does
+    /// if they are none.
+    Write {
+        /// Where the first of them goes, in bytes from the value's beginning.
+        at: usize,
+        /// What is written.
+        bytes: Cow<'b, [u8]>,
+    },
+}
+
+/// What there is of `range` in a value of `len` bytes.
+pub(crate) fn within(range: &impl Fn(usize) -> Range<usize>, len: usize) -> Range<usize> {
+    let range = range(len);
+    let end = range.end.min(len);
+    range.start.min(end)..end
+}
+
+impl Patch<'_> {
+    /// What `value` becomes, which may be longer than the store takes; `None`: it stays.
+    #[must_use]
+    pub fn apply(&self, value: &[u8]) -> Option<Vec<u8>> {
+        self.written().map(|write| patched(value, write))
+    }
+
+    /// What is to be written, and where.
+    fn written(&self) -> Option<Write<'_>> {
+        match self {
+            Patch::Keep => None,
+            Patch::Write { at, bytes } => Some(Write { at: *at, bytes }),
+        }
+    }
+}
+
+/// `value` with that written. Memory for a long tail of zeros is taken when it is read.
+fn patched(value: &[u8], Write { at, bytes }: Write<'_>) -> Vec<u8> {
+    let end = at + bytes.len();
+    let mut new = if end > value.len() {
+        let mut longer = vec![0; end];
+        longer[..value.len()].copy_from_slice(value);
+        longer
+    } else {
+        value.to_vec()
+    };
+    new[at..end].copy_from_slice(bytes);
+    new
+}
+
+impl Core {
+    /// Calls `visit` once, with what there is of `range` in the value of `key`.
+    pub(crate) fn read_part<R>(
+        &self,
+        database: u8,
+        key: &[u8],
+        range: impl Fn(usize) -> Range<usize>,
+        visit: impl FnOnce(Option<Part<'_>>) -> R,
+    ) -> Result<R, ReadError> {
+        if self.lends {
+            let (_pin, space) = self.enter_to_read(database)?;
+            if let Some(value) = self.glimpse(database, key) {
+                return Ok(visit(Some(Part::of(value, range))));
+            }
+            let Some(root) = self.root(space)? else {
+                return Ok(visit(None));
+            };
+            let place = self.place(key);
+            let segment = self.mem.index_segment(root, place)?;
+            let found = self.find(root, place, segment, key)?;
+            let live = found.filter(|found| !self.is_expired(&found.record));
+            if live.is_some() {
+                self.note_access(root, place);
+            }
+            match live {
+                None => return Ok(visit(None)),
+                Some(found) if !found.record.changes() => {
+                    return Ok(visit(Some(Part::of(found.record.value(), range))));
+                }
+                Some(_) => {}
+            }
+        }
+        let mut bytes = Vec::new();
+        let seen = self.look_copying(database, |hold, space| {
+            bytes.clear();
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(None));
+            };
+            let place = self.place(key);
+            let segment = self.mem.index_segment(root, place)?;
+            self.copy_key(hold, root, place, segment, key, &range, &mut bytes)
+        })?;
+        Ok(visit(seen.map(|len| Part { bytes: &bytes, len })))
+    }
+
+    /// Decides on `key` by a part of its present value, atomically; `decide` may be called more than once.
+    pub(crate) fn update_part<'b>(
+        &self,
+        database: u8,
+        key: &[u8],
+        range: impl Fn(usize) -> Range<usize>,
+        mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
+    ) -> Result<Updated, WriteError> {
+        let slot = self.writer()?;
+        Self::check_lengths(key, &[])?;
+        let mut long = Long {
+            core: self,
+            slot: &slot,
+            place: self.place(key),
+            key,
+            range: &range,
+            growth: MOST_GROWTH,
+            overtaken: Overtaken::default(),
+        };
+        let (mut room, mut conflicts) = (Room::new(0), 0);
+        loop {
+            let tried = {
+                let (pin, space) = self.enter(&slot, database)?;
+                match self.root(space)? {
+                    Some(root) => long.try_update(&pin, root, &mut decide, &mut room)?,
+                    None => None,
+                }
+            };
+            match tried {
+                Some(Tried::Done(updated)) => return Ok(updated),
+                Some(Tried::Conflict) => self.stand_back(&mut conflicts),
+                Some(Tried::NoRoom) => match self.make_room(&slot, &mut room) {
+                    // There may be room for the value, if not for what it would grow by.
+                    Err(WriteError::OutOfMemory { .. }) if long.growth > 0 => {
+                        (long.growth, room) = (0, Room::new(0));
+                    }
+                    made => made?,
+                },
+                None => break,
+            }
+        }
+        self.update_short(database, key, &range, &mut decide)
+    }
+
+    /// The same of a value that is short, or not there.
+    fn update_short<'b>(
+        &self,
+        database: u8,
+        key: &[u8],
+        range: &impl Fn(usize) -> Range<usize>,
+        decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
+    ) -> Result<Updated, WriteError> {
+        let mut too_long = None;
+        let updated = self.update(database, key, |stored| {
+            too_long = None;
+            let value = stored.map_or(&[][..], |stored| stored.value);
+            let patch = decide(stored.map(|stored| Part::of(stored.value, range)));
+            match patch.written() {
+                None => Decision::Keep,
+                Some(write) if write.len_after(0) <= MAX_VALUE => {
+                    Decision::Replace(patched(value, write))
+                }
+                Some(write) => {
+                    too_long = Some(write.len_after(0));
+                    Decision::Keep
+                }
+            }
+        })?;
+        too_long.map_or(Ok(updated), |len| Err(WriteError::ValueTooLong(len)))
+    }
+}
+
+/// A change of a part of a value that may be long.
+struct Long<'a, R> {
+    core: &'a Core,
+    slot: &'a Slot<'a>,
+    place: Place,
+    key: &'a [u8],
+    range: &'a R,
+    /// How much room at most the value gets to grow.
+    growth: usize,
+    overtaken: Overtaken,
+}
+
+impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
+    /// One attempt; `None`: the value is not long.
+    fn try_update<'b>(
+        &mut self,
+        pin: &Pin<'_>,
+        root: Root,
+        decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
+        room: &mut Room,
+    ) -> Result<Option<Tried>, WriteError> {
+        let core = self.core;
+        let segment = core.mem.index_segment(root, self.place)?;
+        let found = core.find(root, self.place, segment, self.key)?;
+        let Some(Found { entry, record, .. }) = found else {
+            return Ok(None);
+        };
+        let (expires, patch) = (record.expires(), record.patch());
+        let len = match patch {
+            Some((_, word)) => word.len().min(record.header().patch_room()),
+            None => record.header().value_len(),
+        };
+        if core.has_passed(expires) || record.header().room().is_some() || len <= LONG {
+            return Ok(None);
+        }
+        let asked = within(self.range, len);
+        let mut copy = Vec::new();
+        let bytes = match patch {
+            Some((_, word)) => {
+                copy.resize(asked.len(), 0);
+                if word.is_odd() || !record.copy_part(word, asked.start, &mut copy) {
+                    self.overtaken.again(core)?;
+                    return Ok(Some(Tried::Conflict));
+                }
+                &copy[..]
+            }
+            None => &record.value()[asked],
+        };
+        let patched = decide(Some(Part { bytes, len }));
+        let Some(write) = patched.written() else {
+            return Ok(Some(Tried::Done(Updated::Kept)));
+        };
+        if write.len_after(len) > MAX_VALUE {
+            return Err(WriteError::ValueTooLong(write.len_after(len)));
+        }
+        let seen = Target {
+            loc: entry.loc(),
+            expires,
+            word: patch.map_or(PatchWord::new(len), |(_, word)| word),
+        };
+        if patch.is_some() && seen.takes(&record, &write) {
+            match core.patch(self.slot, (root, self.place), self.key, &seen, write)? {
+                Patched::Done => return Ok(Some(Tried::Done(Updated::Replaced))),
+                Patched::Overtaken => return Ok(Some(Tried::Conflict)),
+                Patched::Unable => {}
+            }
+        }
+        if !record.seals(false) {
+            self.overtaken.again(core)?;
+            return Ok(Some(Tried::Conflict));
+        }
+        if (record.patch()).is_some_and(|(_, now)| !now.same_value(seen.word)) {
+            return Ok(Some(Tried::Conflict));
+        }
+        self.store_patchable(pin, root, &record, &seen, write, room)
+            .map(Some)
+    }
+
+    /// Stores the value anew, as a patchable one, with what is to be written.
+    fn store_patchable(
+        &self,
+        pin: &Pin<'_>,
+        root: Root,
+        old: &Record<'_>,
+        seen: &Target,
+        write: Write<'_>,
+        room: &mut Room,
+    ) -> Result<Tried, WriteError> {
+        let core = self.core;
+        let value = old.value();
+        let after = write.len_after(value.len());
+        // A value that has become longer is likely to grow on.
+        let growth = match after > value.len() {
+            true => after.min(self.growth),
+            false => 0,
+        };
+        let capacity = (after + growth).min(MAX_VALUE);
+        let header = Header::patchable(self.key.len(), capacity, root.space());
+        room.want(header.size());
+        let Some(loc) = core.reserve_one(self.slot, header)? else {
+            return Ok(Tried::NoRoom);
+        };
+        let size = header.size();
+        let address = core.mem.address(loc, size)?;
+        // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record before it is published,
+        // but those who have lost their pins and copy.
+        unsafe { write_patchable(address, header, seen.expires, self.key, after) };
+        mneme_sys::fault!("log.body.during");
+        let new = Record::new(header, address);
+        new.write_part(0, &value[..value.len().min(write.at)]);
+        new.write_behind(value.len(), write.at, write.bytes);
+        let rest = value.get(write.at + write.bytes.len()..);
+        new.write_part(
+            after - rest.map_or(0, <[u8]>::len),
+            rest.unwrap_or_default(),
+        );
+        mneme_sys::fault!("log.body.after");
+        let change = Change {
+            new: Some((loc, size)),
+            expiring: seen.expires != 0,
+            expect: Expect::Expiring(seen.loc, seen.expires),
+            ..Change::removal(root, self.place, self.key)
+        };
+        let published = core.publish(self.slot, pin, &change)?;
+        if published == Published::NoRoom {
+            core.record_died(loc, size)?;
+        }
+        Ok(Tried::of(published))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_there_is_of_it() {
+        assert_eq!(within(&|_| 2..5, 10), 2..5);
+        assert_eq!(within(&|_| 2..5, 4), 2..4);
+        assert_eq!(within(&|_| 2..5, 1), 1..1);
+        assert_eq!(within(&|len| len - 3..len, 10), 7..10);
+        #[allow(clippy::reversed_empty_ranges, reason = "callers may ask for one")]
+        let reversed = 5..2;
+        assert_eq!(within(&|_| reversed.clone(), 10), 2..2);
+    }
+
+    #[test]
+    fn bytes_are_written_within_at_the_end_and_beyond() {
+        let patched = |value, at, bytes| patched(value, Write { at, bytes });
+        assert_eq!(patched(b"abcdef", 2, b"xy"), b"abxyef");
+        assert_eq!(patched(b"abcdef", 5, b"xyz"), b"abcdexyz");
+        assert_eq!(patched(b"ab", 4, b"x"), b"ab\0\0x");
+        assert_eq!(patched(b"", 0, b"x"), b"x");
+        assert_eq!(patched(b"ab", 3, b""), b"ab\0");
+        assert_eq!(patched(b"ab", 1, b""), b"ab");
+    }
+}

@@ -1,0 +1,487 @@
+//! Patching: a part of a long value is changed where it lies, so that what a change costs does not depend on how long
+//! the value is.
+//!
+//! A *patchable* record is one that a change of a part has made (see [`crate::part`]). Its word, before the value, says
+//! how long the value is, counts the patches, and whether it is *sealed*: then it changes no more, as all other records
+//! in the log. **Whoever needs the value as a whole, at one place and for long, seals it first**: readers that lend,
+//! transactions, compaction. The next patch then makes a new record. That costs as much as what the reader did, and
+//! not more often: a value is copied at most as often as it is read as a whole.
+//!
+//! - A patch is made under the bucket's lock. Behind the value's end, where nobody looks, bytes are simply written.
+//!   Others are written to the thread's redo area first, then the intent says so, then the word is made odd by an
+//!   exchange that fails if the record is sealed; then come the bytes, then the word with the new length.
+//! - A reader of a part copies it and believes the copy if the word is even and counts as many patches before and after
+//!   (a sequence lock of the record's own: what happens to its neighbours in the bucket makes no difference). So does
+//!   a reader of the whole, who seals it once it was overtaken often, if it may write.
+//! - A death in the middle leaves the bucket locked with the bit that makes readers wait, an odd word and the intent:
+//!   the reaper patches again from the redo area. Before the word was odd nothing was begun.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+use mneme_sync::{DeadSlot, Lane, Slot, UndoArea, Word};
+
+use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::effects::Kind;
+use crate::error::{Corrupt, ReadError, WriteError};
+use crate::index::bucket::{Held, HomeWord};
+use crate::index::root::Root;
+use crate::index::{Found, Lookup, Place, SegmentRef};
+use crate::mem::Loc;
+use crate::publish::words;
+use crate::record::{MAX_IN_PLACE, Record};
+
+/// Set in the intent of an operation that patches, once the redo area is written.
+pub(crate) const PATCH: u64 = 1 << 35;
+
+/// The longest part of a value that is overwritten in its place: the redo area holds it.
+const MAX_INSIDE: usize = MAX_IN_PLACE;
+/// The most that is written behind a value's end under its bucket's lock.
+const MAX_BEHIND: usize = 64 << 10;
+/// How long somebody looks again at a value that is always being patched.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The word of a patchable record: the value's length 31 bits, sealed 1, patches 32 (odd: one is being made).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PatchWord(pub u64);
+
+const LENGTH_MASK: u64 = (1 << 31) - 1;
+const SEALED: u64 = 1 << 31;
+const ONE_STEP: u64 = 1 << 32;
+
+impl PatchWord {
+    /// Of a value of `len` bytes that nobody has patched yet.
+    pub fn new(len: usize) -> PatchWord {
+        PatchWord(len as u64)
+    }
+
+    #[inline]
+    pub fn load<W: Word>(word: &W) -> PatchWord {
+        // SYNC: pairs with the Release store in `finish`.
+        PatchWord(word.load(Acquire))
+    }
+
+    /// The value's length.
+    #[inline]
+    pub fn len(self) -> usize {
+        (self.0 & LENGTH_MASK) as usize
+    }
+
+    /// Whether a patch is being made, or was when its thread died.
+    #[inline]
+    pub fn is_odd(self) -> bool {
+        self.0 & ONE_STEP != 0
+    }
+
+    #[inline]
+    pub fn is_sealed(self) -> bool {
+        self.0 & SEALED != 0
+    }
+
+    /// Whether no byte of the value was overwritten between the two, whatever was added behind it.
+    #[inline]
+    pub fn same_bytes(self, before: PatchWord) -> bool {
+        !before.is_odd() && self.0 / ONE_STEP == before.0 / ONE_STEP
+    }
+
+    /// Whether the value is the same, sealed or not.
+    pub fn same_value(self, before: PatchWord) -> bool {
+        self.same_bytes(before) && self.len() == before.len()
+    }
+
+    /// The same while a patch is made.
+    pub fn odd(self) -> PatchWord {
+        PatchWord(self.0 | ONE_STEP)
+    }
+
+    /// The same with that patch made, for a value of `len` bytes.
+    fn even(self, len: usize) -> PatchWord {
+        PatchWord((self.0 & !(ONE_STEP - 1)).wrapping_add(ONE_STEP) | len as u64)
+    }
+}
+
+/// What became of an attempt to seal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seal {
+    /// Nobody changes the value any more.
+    Sealed,
+    /// Somebody is patching it.
+    Odd,
+}
+
+/// Seals the record of this word.
+pub(crate) fn seal<W: Word>(word: &W) -> Seal {
+    loop {
+        let now = PatchWord::load(word);
+        if now.is_sealed() {
+            return Seal::Sealed;
+        }
+        if now.is_odd() {
+            return Seal::Odd;
+        }
+        // SYNC: a patch that was made before is seen whole; one that begins later fails in `begin`.
+        if (word.compare_exchange(now.0, now.0 | SEALED, AcqRel, Relaxed)).is_ok() {
+            mneme_sys::fault!("log.sealed");
+            return Seal::Sealed;
+        }
+    }
+}
+
+/// Makes the word odd, unless it is no longer as it was `seen`: then somebody has sealed it.
+pub(crate) fn begin<W: Word>(word: &W, seen: PatchWord) -> bool {
+    // SYNC: pairs with the exchange in `seal`.
+    let begun = (word.compare_exchange(seen.0, seen.odd().0, AcqRel, Relaxed)).is_ok();
+    // SYNC: pairs with the acquire fence in `Record::copy_part`: whoever has read a new byte sees the odd word.
+    W::fence(Release);
+    begun
+}
+
+/// Makes the word even again.
+pub(crate) fn finish<W: Word>(word: &W, odd: PatchWord, len: usize) {
+    // SYNC: pairs with the Acquire load in `PatchWord::load`.
+    word.store(odd.even(len).0, Release);
+}
+
+/// What a patch writes: `bytes` from `at` on, with zeros before them where the value ends earlier.
+#[derive(Clone, Copy)]
+pub(crate) struct Write<'b> {
+    pub at: usize,
+    pub bytes: &'b [u8],
+}
+
+impl<'b> Write<'b> {
+    /// How long a value of `len` bytes is afterwards.
+    pub fn len_after(&self, len: usize) -> usize {
+        len.max(self.at.saturating_add(self.bytes.len()))
+    }
+
+    /// What overwrites bytes of a value of `len` bytes, and what comes behind its end.
+    fn parts(&self, len: usize) -> (&'b [u8], &'b [u8]) {
+        let inside = len.saturating_sub(self.at).min(self.bytes.len());
+        self.bytes.split_at(inside)
+    }
+}
+
+/// What became of a patch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patched {
+    Done,
+    /// The value is no longer as when that was decided on. Nothing was changed.
+    Overtaken,
+    /// The thread's redo area is in use: within a transaction's body. Nothing was changed.
+    Unable,
+}
+
+/// Somebody who looks again because the value was patched meanwhile.
+#[derive(Default)]
+pub(crate) struct Overtaken {
+    rounds: u32,
+    began: Option<u64>,
+}
+
+impl Overtaken {
+    /// Stands back before the next look. An end has to come: one that may write seals a value that is patched
+    /// all the time, and one that may only read has to be told that it has no chance.
+    #[cold]
+    pub fn again(&mut self, core: &Core) -> Result<(), ReadError> {
+        let now = core.clock.now_ns();
+        let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
+        if since > PATIENCE {
+            return Err(match core.read_only {
+                true => ReadError::Overtaken(since),
+                false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),
+            });
+        }
+        core.stand_back(&mut self.rounds);
+        Ok(())
+    }
+}
+
+/// A patchable record as its patch was decided on.
+pub(crate) struct Target {
+    pub loc: Loc,
+    pub expires: u64,
+    pub word: PatchWord,
+}
+
+impl Core {
+    /// What [`Core::find_seen`] finds, with a value that nobody patches any more: it is sealed. Where this opening may
+    /// only read it cannot be; there `copy` is the value while the record [`changes`](Record::changes).
+    #[inline(always)]
+    pub(crate) fn find_whole<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        copy: &mut Vec<u8>,
+    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+        let seen = self.find_seen(root, place, segment, key)?;
+        match &seen {
+            Some((Some(found), _)) if found.record.header().is_patchable() => {
+                self.make_whole(root, place, seen, key, copy)
+            }
+            _ => Ok(seen),
+        }
+    }
+
+    /// The rest of [`Core::find_whole`] for a patchable record.
+    #[cold]
+    #[inline(never)]
+    fn make_whole<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        mut seen: Option<(Option<Found<'m>>, HomeWord)>,
+        key: &[u8],
+        copy: &mut Vec<u8>,
+    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+        let mut overtaken = Overtaken::default();
+        loop {
+            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+            let whole = found.is_none_or(|found| {
+                found.record.seals(self.read_only) || self.copy_whole(&found.record, copy)
+            });
+            if whole {
+                return Ok(seen);
+            }
+            // Who patches has the bucket locked: the next look waits for that.
+            overtaken.again(self)?;
+            let segment = self.mem.index_segment(root, place)?;
+            seen = self.find_seen(root, place, segment, key)?;
+        }
+    }
+
+    /// Copies a value that does not lie in a record with room; false: it was patched meanwhile, or is being.
+    pub(crate) fn copy_whole(&self, record: &Record<'_>, copy: &mut Vec<u8>) -> bool {
+        if record.seals(self.read_only) {
+            record.copy_value(copy);
+            return true;
+        }
+        let Some((_, word)) = record.patch().filter(|_| self.read_only) else {
+            return false;
+        };
+        copy.resize(record.value_len().min(word.len()), 0);
+        copy.len() == word.len() && record.copy_part(word, 0, copy)
+    }
+
+    /// Patches the value of `key`, if it is as when that was decided on. The caller is pinned since it saw `target`.
+    pub(crate) fn patch(
+        &self,
+        slot: &Slot<'_>,
+        (root, place): (Root, Place),
+        key: &[u8],
+        target: &Target,
+        write: Write<'_>,
+    ) -> Result<Patched, WriteError> {
+        let (inside, _) = write.parts(target.word.len());
+        // Where a transaction's body changes something by itself, the area may hold the notes of what it has locked ahead.
+        let noted = slot.intent(Lane::Txn).read().is_some();
+        if noted || !slot.undo().write(0, inside) {
+            return Ok(Patched::Unable);
+        }
+        let mut wait = Wait::new();
+        let (held, segment) = loop {
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(Patched::Overtaken);
+            };
+            if let Some(held) = self.lock_home(slot, segment, place, &mut wait)? {
+                break (held, segment);
+            }
+        };
+        let found = self.mem.find_in(segment, place.tag, key);
+        let record = match &found {
+            Ok(Some(found)) if target.is(found) => Some(&found.record),
+            _ => None,
+        };
+        let patched = record.is_some_and(|record| {
+            self.note_change(root, place);
+            self.patch_held(slot, &held, root, record, target, write)
+        });
+        if patched {
+            self.tell(slot, root.space(), Kind::Stored, key);
+        }
+        match record {
+            Some(_) => held.unlock(),
+            // Nothing happened, as those who read by the version need not doubt.
+            None => held.unlock_unchanged(),
+        }
+        mneme_sys::fault!("log.patch.unlocked");
+        slot.intent(OPERATION_LANE).clear();
+        found?;
+        Ok(match patched {
+            true => Patched::Done,
+            false => Patched::Overtaken,
+        })
+    }
+
+    /// The part of [`Core::patch`] that changes the record, in the bucket that is held; false: it has been sealed.
+    fn patch_held(
+        &self,
+        slot: &Slot<'_>,
+        held: &Held<'_>,
+        root: Root,
+        record: &Record<'_>,
+        target: &Target,
+        write: Write<'_>,
+    ) -> bool {
+        let Some((word, _)) = record.patch() else {
+            return false;
+        };
+        let len = target.word.len();
+        let (inside, behind) = write.parts(len);
+        record.write_behind(len, write.at + inside.len(), behind);
+        mneme_sys::fault!("log.patch.behind");
+        let intent = slot.intent(OPERATION_LANE);
+        let after = write.len_after(len);
+        intent.set(words::NEW, target.loc.bits());
+        intent.set(words::OLD, (write.at as u64) << 32 | after as u64);
+        intent.set(words::COUNT, inside.len() as u64);
+        intent.set(words::SPACE, u64::from(root.space().number()) | PATCH);
+        mneme_sys::fault!("log.patch.noted");
+        held.begin_overwriting();
+        mneme_sys::fault!("log.patch.waited");
+        if !begin(word, target.word) {
+            return false;
+        }
+        mneme_sys::fault!("log.patch.begun");
+        if mneme_sys::fault::ENABLED {
+            // With fault points compiled in it has a middle at which it can be abandoned.
+            record.write_part(write.at, &inside[..inside.len() / 2]);
+            mneme_sys::fault!("log.patch.during");
+        }
+        record.write_part(write.at, inside);
+        mneme_sys::fault!("log.patch.written");
+        finish(word, target.word.odd(), after);
+        mneme_sys::fault!("log.patch.done");
+        true
+    }
+
+    /// Patches again what a dead thread was patching, in the bucket that it held.
+    pub(crate) fn redo_patch(
+        &self,
+        dead: &DeadSlot<'_>,
+        held: &Held<'_>,
+        intent: &[u64; 7],
+    ) -> Result<(), WriteError> {
+        let loc = Loc::of_word(intent[words::NEW]);
+        let record = self.mem.record(loc)?;
+        let (at, after) = (
+            intent[words::OLD] >> 32,
+            intent[words::OLD] & u64::from(u32::MAX),
+        );
+        let (at, after, inside) = (at as usize, after as usize, intent[words::COUNT]);
+        let mut bytes = vec![0; (inside as usize).min(MAX_INSIDE)];
+        let fits = record.header().is_patchable()
+            && inside <= MAX_INSIDE as u64
+            && at + bytes.len() <= after
+            && after <= record.header().patch_room();
+        let word = record.patch().filter(|_| fits);
+        let Some((word, _)) = word.filter(|_| UndoArea::read(&dead.undo(), 0, &mut bytes)) else {
+            return Err(Corrupt::at(
+                loc.byte(),
+                "an intent patches a record that has no room for it",
+            )
+            .into());
+        };
+        // It may have died before it made readers wait.
+        held.begin_overwriting();
+        loop {
+            let now = PatchWord::load(word);
+            if now.is_sealed() {
+                // It had not begun, and nobody may any more.
+                return Ok(());
+            }
+            if now.is_odd() || begin(word, now) {
+                record.write_part(at, &bytes);
+                mneme_sys::fault!("log.redo.patch");
+                finish(word, now.odd(), after);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the copy of a patchable record whole whose bucket is held, so that nobody patches either.
+    ///
+    /// A copy that says it is sealed was made of a sealed value, and is right. Any other may have been overtaken.
+    pub(crate) fn complete_patchable(&self, record: &Record<'_>, copy: &Record<'_>) {
+        let (Some((_, now)), Some((word, copied))) = (record.patch(), copy.patch()) else {
+            return;
+        };
+        if !copied.is_sealed() {
+            copy.write_part(0, record.value());
+        }
+        // Relaxed: published with the record.
+        word.store(PatchWord::new(now.len()).0, Relaxed);
+    }
+}
+
+impl Target {
+    /// Whether the record that was found is still as it was.
+    fn is(&self, found: &Found<'_>) -> bool {
+        found.entry.loc() == self.loc
+            && found.record.expires() == self.expires
+            && (found.record.patch()).is_some_and(|(_, word)| word == self.word)
+    }
+
+    /// Whether `write` can be made where the record lies.
+    pub fn takes(&self, record: &Record<'_>, write: &Write<'_>) -> bool {
+        let (inside, _) = write.parts(self.word.len());
+        let after = write.len_after(self.word.len());
+        !self.word.is_sealed()
+            && inside.len() <= MAX_INSIDE
+            && after - self.word.len() <= MAX_BEHIND
+            && after <= record.header().patch_room()
+    }
+}
+
+impl Record<'_> {
+    /// Whether the value may yet be patched.
+    pub fn changes(&self) -> bool {
+        self.patch().is_some_and(|(_, word)| !word.is_sealed())
+    }
+
+    /// Seals a value that may be patched, unless the opening is `read_only`; whether it changes no more.
+    pub fn seals(&self, read_only: bool) -> bool {
+        match self.patch() {
+            None => true,
+            Some((_, now)) if read_only => now.is_sealed(),
+            Some((word, _)) => seal(word) == Seal::Sealed,
+        }
+    }
+
+    /// Copies a part of the value, which somebody may be patching; false: somebody was.
+    pub fn copy_part(&self, seen: PatchWord, at: usize, to: &mut [u8]) -> bool {
+        let Some((word, _)) = self.patch() else {
+            return false;
+        };
+        debug_assert!(at + to.len() <= self.header().patch_room());
+        // SAFETY: the part is the record's, which is mapped; whoever writes to it meanwhile does so by `write_part`.
+        unsafe { mneme_sys::racy::load(self.value_address().wrapping_add(at), to) };
+        // SYNC: pairs with the release fence in `begin`.
+        fence(Acquire);
+        PatchWord::load(word).same_bytes(seen)
+    }
+
+    /// Writes a part of the value. The bucket is held, and the word odd, or the record nobody else's.
+    pub fn write_part(&self, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= self.header().patch_room());
+        let to = self.value_address().cast_mut().wrapping_add(at);
+        // SAFETY: the part is the record's, which is mapped for writing; all who read it meanwhile do so by `copy_part`
+        // or by other racing copies, and no other thread writes to it.
+        unsafe { mneme_sys::racy::store(bytes, to) };
+    }
+
+    /// Writes `bytes` at `at`, behind the value's end at `len`, and zeros between. The bucket is held.
+    pub fn write_behind(&self, len: usize, at: usize, bytes: &[u8]) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut gap = len..at.max(len);
+        while !gap.is_empty() {
+            let n = gap.len().min(ZEROS.len());
+            self.write_part(gap.start, &ZEROS[..n]);
+            gap.start += n;
+        }
+        self.write_part(at, bytes);
+    }
+}

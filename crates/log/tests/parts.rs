@@ -1,0 +1,368 @@
+//! Parts of long values are changed where they lie: nothing is appended for it, and no reader, of a part or of the
+//! whole, however it reads, ever sees half a change.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+#[cfg(feature = "fault")]
+use std::sync::{Arc, Mutex};
+
+#[cfg(feature = "fault")]
+use memory::stopped::Stopped;
+use memory::{CAPACITY, Memory};
+use mneme_log::{Cursor, LogStore, Part, Patch, ReadError, UpdatePolicy, Updated, WriteError};
+use mneme_sys::Access;
+#[cfg(feature = "fault")]
+use mneme_sys::fault::{self, Action};
+
+const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
+/// Bytes of a block, all of which are always the same.
+const BLOCK: usize = 512;
+const BLOCKS: usize = 48;
+
+fn write(store: &LogStore, key: &[u8], at: usize, bytes: &[u8]) -> Updated {
+    let bytes = Cow::Borrowed(bytes);
+    store
+        .update_part(
+            key,
+            |_| 0..0,
+            |_| Patch::Write {
+                at,
+                bytes: bytes.clone(),
+            },
+        )
+        .unwrap()
+}
+
+/// Appends `bytes`; the length afterwards.
+fn append(store: &LogStore, key: &[u8], bytes: &[u8]) -> usize {
+    let mut len = 0;
+    let patch = |part: Option<Part<'_>>| {
+        let at = part.map_or(0, |part| part.len);
+        len = at + bytes.len();
+        Patch::Write {
+            at,
+            bytes: Cow::Borrowed(bytes),
+        }
+    };
+    store.update_part(key, |_| 0..0, patch).unwrap();
+    len
+}
+
+fn len_of(store: &LogStore, key: &[u8]) -> Option<usize> {
+    let len = |part: Option<Part<'_>>| part.map(|part| part.len);
+    store.read_part(key, |_| 0..0, len).unwrap()
+}
+
+/// Bytes in use, all that was ever written to the log included that no compaction has freed.
+fn used(store: &LogStore) -> u64 {
+    let stats = store.stats();
+    stats.live_bytes + stats.stale_bytes
+}
+
+#[test]
+fn many_changes_of_a_long_value_append_nothing() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &vec![0; 1 << 20]).unwrap();
+        write(&store, b"k", 7, b"first");
+        let before = used(&store);
+        for i in 0..20_000 {
+            write(&store, b"k", i * 50, &[i as u8]);
+            store
+                .read_part(
+                    b"k",
+                    |_| i..i + 8,
+                    |part| assert_eq!(part.unwrap().bytes.len(), 8),
+                )
+                .unwrap();
+        }
+        assert_eq!(used(&store), before, "{policy:?}");
+        let value = store.get(b"k").unwrap().unwrap().to_vec();
+        assert!((0..20_000).all(|i| value[i * 50] == i as u8));
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &[1; 5000]).unwrap();
+        let before = used(&store);
+        let mut len = 5000;
+        while len < 1 << 20 {
+            len += 16;
+            assert_eq!(append(&store, b"k", &[1; 16]), len);
+        }
+        assert_eq!(len_of(&store, b"k"), Some(len));
+        assert!(
+            store
+                .get(b"k")
+                .unwrap()
+                .unwrap()
+                .iter()
+                .all(|byte| *byte == 1)
+        );
+        // All copies together: less than twice the last one, and that has room for as much again.
+        assert!(
+            used(&store) - before < 5 << 20,
+            "{policy:?}: {}",
+            used(&store) - before
+        );
+    }
+}
+
+/// What is read as a whole stays as it is while it is read, and the value goes on changing.
+#[test]
+fn a_lent_value_does_not_change() {
+    let (_memory, store) = Memory::new();
+    store.put(b"k", &[1; 8000]).unwrap();
+    write(&store, b"k", 0, b"2");
+    let lent = store.get(b"k").unwrap().unwrap();
+    assert_eq!(write(&store, b"k", 5, b"3"), Updated::Replaced);
+    append(&store, b"k", b"4");
+    assert_eq!(lent[..8], [b'2', 1, 1, 1, 1, 1, 1, 1]);
+    assert_eq!(lent.len(), 8000);
+    drop(lent);
+    let now = store.get(b"k").unwrap().unwrap();
+    assert_eq!(now[..8], [b'2', 1, 1, 1, 1, b'3', 1, 1]);
+    assert_eq!(now[8000..], *b"4");
+}
+
+#[test]
+fn what_lies_between_is_zero_and_what_is_too_long_is_refused() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        // No memory is as new: what room holds before it is used is not zeros.
+        for round in 0..2 {
+            for i in 0..24u64 {
+                store.put(&i.to_le_bytes(), &[0xff; 1 << 20]).unwrap();
+            }
+            (0..24u64).for_each(|i| assert!(store.remove(&i.to_le_bytes()).unwrap()));
+            for i in 0..4000u64 {
+                store.put(&i.to_le_bytes(), &[0xff; 10_000]).unwrap();
+            }
+            (0..4000u64).for_each(|i| assert!(store.remove(&i.to_le_bytes()).unwrap()));
+            while store.compact().unwrap() > round {}
+        }
+        for len in [0, 10, 6000] {
+            store.put(b"k", &vec![9; len]).unwrap();
+            // Room with other bytes in it, that nobody has asked to see.
+            append(&store, b"k", &[8; 100]);
+            write(&store, b"k", len + 90, &[7; 4]);
+            write(&store, b"k", len + 5000, b"end");
+            let value = store.get(b"k").unwrap().unwrap().to_vec();
+            assert_eq!(value.len(), len + 5003);
+            assert!(value[len + 100..len + 5000].iter().all(|byte| *byte == 0));
+            for at in [mneme_log::MAX_VALUE, usize::MAX] {
+                let refused = store.update_part(
+                    b"k",
+                    |_| 0..0,
+                    |_| Patch::Write {
+                        at,
+                        bytes: Cow::Borrowed(b"x"),
+                    },
+                );
+                let refused = refused.unwrap_err();
+                assert!(matches!(refused, WriteError::ValueTooLong(_)), "{refused}");
+            }
+            assert_eq!(store.get(b"k").unwrap().unwrap(), value);
+        }
+        let reader = memory.open_to_copy(2, Access::ReadOnly);
+        let refused = reader.update_part(b"k", |_| 0..0, |_| Patch::Keep);
+        assert!(matches!(refused, Err(WriteError::ReadOnly)));
+    }
+}
+
+/// A store that has room for the value, but not for what it would grow by.
+#[test]
+fn a_value_grows_without_room_to_spare() {
+    let (_memory, store) = Memory::new();
+    let mut filled = 0u64;
+    while store.put(&filled.to_le_bytes(), &[5; 1 << 20]).is_ok() {
+        filled += 1;
+    }
+    for i in 0..3u64 {
+        store.remove(&i.to_le_bytes()).unwrap();
+    }
+    store.put(b"k", &vec![1; 1_200_000]).unwrap();
+    assert_eq!(append(&store, b"k", b"x"), 1_200_001);
+}
+
+/// Whether each of a value's blocks is of one byte.
+fn whole(value: &[u8]) -> bool {
+    value
+        .chunks(BLOCK)
+        .all(|block| block.iter().all(|byte| *byte == block[0]))
+}
+
+/// What was read; `None`: the value never stood still, as only those have to be told who may not write.
+fn unless_overtaken<T>(read: Result<T, ReadError>, may_write: bool) -> Option<T> {
+    match read {
+        Err(ReadError::Overtaken(_)) if !may_write => None,
+        read => Some(read.unwrap()),
+    }
+}
+
+/// Reads `key` in every way there is; how many blocks and values it saw.
+fn read_all(store: &LogStore, key: &[u8], round: usize, may_write: bool) -> u64 {
+    let (keys, mut seen) = ([key], 0);
+    let mut see = |value: &[u8]| {
+        seen += 1;
+        assert!(value.len() >= BLOCK && whole(value));
+    };
+    for i in 0..20 {
+        let at = (round + i) % BLOCKS * BLOCK;
+        let part = store.read_part(key, |_| at..at + BLOCK, |part| see(part.unwrap().bytes));
+        unless_overtaken(part, may_write);
+    }
+    match round % 6 {
+        0 => {
+            if let Some(value) = unless_overtaken(store.get(key), may_write) {
+                // What is lent stays as it is.
+                let value = value.unwrap();
+                let then = value.to_vec();
+                std::thread::yield_now();
+                see(&value);
+                assert!(then == *value);
+            }
+        }
+        1 => {
+            let mut value = Vec::new();
+            if unless_overtaken(store.get_into(key, &mut value), may_write) == Some(true) {
+                see(&value);
+            }
+        }
+        2 => drop(unless_overtaken(
+            store.get_many(&keys, |_, value| see(value.unwrap())),
+            may_write,
+        )),
+        3 => drop(unless_overtaken(
+            store.copy_many(&keys, |_, value| see(value.unwrap())),
+            may_write,
+        )),
+        4 => match store.transaction(|t| t.get(key)) {
+            Err(WriteError::Overtaken(_)) if !may_write => {}
+            value => see(&value.unwrap().unwrap()),
+        },
+        _ => {
+            let mut cursor = Some(Cursor::START);
+            while let Some(at) = cursor.filter(|at| *at != Cursor::END) {
+                cursor = unless_overtaken(store.scan(at, 100, |_, value| see(value)), may_write);
+            }
+        }
+    }
+    seen
+}
+
+/// Changes blocks, adds some, and now and then puts the value anew.
+fn change(store: &LogStore, key: &[u8], until: &AtomicBool, seed: usize) {
+    let mut i = seed;
+    while !until.load(Relaxed) {
+        i = i.wrapping_add(1);
+        let byte = (i * 7) as u8;
+        match i % 1000 {
+            0 => store.put(key, &vec![byte; BLOCKS * BLOCK]).unwrap(),
+            n if n % 30 == 0 => {
+                append(store, key, &[byte; BLOCK]);
+            }
+            n => {
+                let at = n % BLOCKS * BLOCK;
+                let decide = |part: Option<Part<'_>>| {
+                    assert!(whole(part.unwrap().bytes));
+                    Patch::Write {
+                        at,
+                        bytes: Cow::Owned(vec![byte; BLOCK]),
+                    }
+                };
+                store.update_part(key, |_| at..at + BLOCK, decide).unwrap();
+            }
+        }
+    }
+}
+
+/// Readers that may seal, that copy, and that may only read, beside two writers and compaction.
+#[test]
+fn no_reader_sees_half_a_change() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &vec![1; BLOCKS * BLOCK]).unwrap();
+        let (done, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+        let copying = memory.open_to_copy(4, Access::ReadWrite);
+        let reading = memory.open_to_copy(5, Access::ReadOnly);
+        std::thread::scope(|s| {
+            for process in [2, 3] {
+                let writer = memory.open(process);
+                let done = &done;
+                s.spawn(move || change(&writer, b"k", done, process as usize * 500));
+            }
+            let readers = [(&store, true), (&copying, true), (&reading, false)];
+            let readers = readers.map(|(reader, may_write)| {
+                let (seen, memory) = (&seen, &memory);
+                s.spawn(move || {
+                    for round in 0..if may_write { 3000 } else { 60 } {
+                        seen.fetch_add(read_all(reader, b"k", round, may_write), Relaxed);
+                        if round % 500 == 0 {
+                            memory.open(9).compact().unwrap();
+                        }
+                    }
+                })
+            });
+            for reader in readers {
+                let _ = reader.join().map_err(|e| {
+                    done.store(true, Relaxed);
+                    std::panic::resume_unwind(e)
+                });
+            }
+            done.store(true, Relaxed);
+        });
+        assert!(seen.into_inner() >= 2 * 3000 * 20);
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// A copy that compaction makes of a value while somebody patches it is not what is led to.
+#[cfg(feature = "fault")]
+#[test]
+fn a_copy_that_was_overtaken_is_made_again() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &[1; 8000]).unwrap();
+        write(&store, b"k", 0, &[1; 8]);
+        // Enough beside it that is dead, for compaction to move it.
+        (0..300).for_each(|_| store.put(b"dead", &[9; 9000]).unwrap());
+        // Begun once its segment is a victim, and ended once it is copied.
+        let patching = Arc::new(Mutex::new(None));
+        let (begun, writer) = (Arc::clone(&patching), Mutex::new(Some(memory.open(2))));
+        let begin = move || {
+            let writer = writer.lock().unwrap().take().unwrap();
+            let patch = move || write(&writer, b"k", 100, &[2; 4000]);
+            *begun.lock().unwrap() = Some(Stopped::at("log.patch.during", 1, patch));
+        };
+        let ended = Arc::clone(&patching);
+        let end = move || {
+            let patching = ended.lock().unwrap().take().unwrap();
+            assert_eq!(patching.finish(), Updated::Replaced);
+        };
+        fault::arm("compact.claimed", Action::Call(Arc::new(begin)), 1);
+        fault::arm("compact.copied", Action::Call(Arc::new(end)), 1);
+        assert!(store.compact().unwrap() > 0);
+        fault::disarm();
+        assert!(patching.lock().unwrap().is_none());
+        let value = store.get(b"k").unwrap().unwrap().to_vec();
+        assert!(value[100..4100].iter().all(|byte| *byte == 2));
+        assert!(value[4100..].iter().all(|byte| *byte == 1));
+    }
+}
+
+/// A value that never stops changing is told to one that may only read; he reads it in parts.
+#[test]
+fn an_overtaken_reader_is_told() {
+    let told = ReadError::Overtaken(std::time::Duration::from_secs(1)).to_string();
+    assert!(told.contains("in parts"), "{told}");
+}
