@@ -395,6 +395,20 @@ int mneme_get_alloc(mneme_store_t store, const void *key, size_t key_length, voi
 /* Gives back what mneme_get_alloc() gave. NULL does nothing. */
 void mneme_free(void *value);
 
+/* Copies what there is of the value from byte `at` on to the buffer, as far as there is room, and tells the length of the whole
+ * value. What is not asked for is not copied. */
+int mneme_read_part(mneme_store_t store, const void *key, size_t key_length, size_t at, void *buffer, size_t room,
+                    size_t *length);
+
+/* For mneme_write_part(): behind the value's last byte. */
+#define MNEME_AT_END ((size_t)-1)
+
+/* Writes bytes into the value from byte `at` on, as one step, and tells how long it is then; 0 or -1. Where it ends before it
+ * becomes longer, with zeros in between; a key that is not there becomes one. Its expiry stays. Of a value above 4 KiB this
+ * costs what the part costs, unless something has read all of it since the last change. */
+int mneme_write_part(mneme_store_t store, const void *key, size_t key_length, size_t at, const void *part,
+                     size_t part_length, size_t *length);
+
 /* Whether the key is there. */
 int mneme_contains(mneme_store_t store, const void *key, size_t key_length);
 

@@ -17,6 +17,7 @@ mod codes;
 mod current;
 mod memory;
 mod options;
+mod parts;
 mod process;
 mod records;
 mod seg;

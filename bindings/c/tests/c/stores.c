@@ -136,6 +136,34 @@ static int as_asked(const void *old, size_t length, mneme_change_t *change, void
     return asked->answer;
 }
 
+/* A value of a MiB, read and written in parts. */
+static void parts(mneme_store_t store)
+{
+    enum { LONG = 1 << 20 };
+    static char value[LONG];
+    char bytes[16];
+    size_t length = 7;
+
+    MUST(mneme_read_part(store, TEXT("part"), 0, bytes, 4, &length) == 0 && length == 7);
+    MUST(mneme_write_part(store, TEXT("part"), 2, "ab", 2, &length) == 0 && length == 4);
+    MUST(mneme_read_part(store, TEXT("part"), 1, bytes, sizeof bytes, &length) == 1 && length == 4);
+    MUST(memcmp(bytes, "\0ab", 3) == 0);
+    memset(value, 'x', LONG);
+    MUST(mneme_put(store, TEXT("part"), value, LONG) == 0);
+    for (size_t i = 0; i < 1000; i++) {
+        MUST(mneme_write_part(store, TEXT("part"), i * 1000, "y", 1, NULL) == 0);
+        MUST(mneme_write_part(store, TEXT("part"), MNEME_AT_END, "z", 1, &length) == 0 && length == LONG + i + 1);
+    }
+    MUST(mneme_read_part(store, TEXT("part"), 999000, bytes, 2, NULL) == 1 && memcmp(bytes, "yx", 2) == 0);
+    MUST(mneme_read_part(store, TEXT("part"), LONG + 998, bytes, sizeof bytes, &length) == 1 && length == LONG + 1000);
+    MUST(memcmp(bytes, "zz", 2) == 0);
+    MUST(mneme_read_part(store, TEXT("part"), MNEME_AT_END, NULL, 0, &length) == 1 && length == LONG + 1000);
+    REFUSED(MNEME_EINVAL, mneme_write_part(store, TEXT("part"), (size_t)1 << 40, "y", 1, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_read_part(store, TEXT("part"), 0, NULL, 1, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_write_part(store, TEXT("part"), 0, NULL, 1, NULL) == -1);
+    MUST(mneme_remove(store, TEXT("part")) == 1);
+}
+
 static void updates(mneme_store_t store)
 {
     struct asked asked = {.store = store, .answer = MNEME_KEEP};
@@ -322,6 +350,7 @@ static void all(void)
     MUST(store && sid);
     MUST(has(store, "k", NULL));
     records(store);
+    parts(store);
     updates(store);
     batches(store);
     misuse(store, sid);

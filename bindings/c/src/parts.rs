@@ -1,0 +1,96 @@
+//! Parts of values, which cost what the part costs.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use mneme_log::Patch;
+
+use crate::border::{answer, slice, tell};
+use crate::process::StoreId;
+use crate::store::opened;
+use crate::vas::null;
+
+/// `MNEME_AT_END`.
+const END: usize = usize::MAX;
+
+/// See the header.
+///
+/// # Safety
+/// The key's bytes, room for as many bytes as is said, and a place for the length or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_read_part(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    at: usize,
+    buffer: *mut c_void,
+    room: usize,
+    length: *mut usize,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { slice(key, key_length, "key") }?;
+        if buffer.is_null() && room != 0 {
+            return Err(null("the buffer"));
+        }
+        let part = |_| at..at.saturating_add(room);
+        let found = store.database()?.read_part(key, part, |part| {
+            let part = part?;
+            if !part.bytes.is_empty() {
+                // SAFETY: there is so much room, the caller says, and it is his.
+                unsafe {
+                    ptr::copy_nonoverlapping(part.bytes.as_ptr(), buffer.cast(), part.bytes.len());
+                }
+            }
+            Some(part.len)
+        })?;
+        let Some(whole) = found else { return Ok(0) };
+        // SAFETY: the caller's promise.
+        unsafe { tell(length, whole) };
+        Ok(1)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The key's and the part's bytes, and a place for the length or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mneme_write_part(
+    store: StoreId,
+    key: *const c_void,
+    key_length: usize,
+    at: usize,
+    part: *const c_void,
+    part_length: usize,
+    length: *mut usize,
+) -> c_int {
+    answer(-1, || {
+        let store = opened(store)?;
+        // SAFETY: the caller's promise.
+        let (key, bytes) = unsafe {
+            (
+                slice(key, key_length, "key")?,
+                slice(part, part_length, "part")?,
+            )
+        };
+        let mut after = 0;
+        store.database()?.update_part(
+            key,
+            |_| 0..0,
+            |old| {
+                let len = old.map_or(0, |old| old.len);
+                let at = if at == END { len } else { at };
+                after = len.max(at.saturating_add(bytes.len()));
+                Patch::Write {
+                    at,
+                    bytes: bytes.into(),
+                }
+            },
+        )?;
+        // SAFETY: the caller's promise.
+        unsafe { tell(length, after) };
+        Ok(0)
+    })
+}
