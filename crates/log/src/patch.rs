@@ -41,6 +41,8 @@ const MAX_INSIDE: usize = MAX_IN_PLACE;
 const MAX_BEHIND: usize = 64 << 10;
 /// How long somebody looks again at a value that is always being patched.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// And how often at least: it may itself have been kept from running.
+const LOOKS: u32 = 500;
 
 /// The word of a patchable record: the value's length 31 bits, sealed 1, patches 32 (odd: one is being made).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,7 +189,7 @@ impl Overtaken {
     pub fn again(&mut self, core: &Core) -> Result<(), ReadError> {
         let now = core.clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
-        if since > PATIENCE {
+        if since > PATIENCE && self.rounds > LOOKS {
             return Err(match core.read_only {
                 true => ReadError::Overtaken(since),
                 false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),
