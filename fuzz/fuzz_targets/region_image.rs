@@ -56,6 +56,7 @@ impl Case {
                 Op::PutMany(key),
                 Op::PutLarge,
                 Op::Update(key),
+                Op::Patch(key),
                 Op::Remove(key),
                 Op::RemoveMany(key),
                 Op::Scan(u64::from(*n) << 7),

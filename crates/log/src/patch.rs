@@ -294,7 +294,10 @@ impl Core {
         };
         let found = self.mem.find_in(segment, place.tag, key);
         let record = match &found {
-            Ok(Some(found)) if target.is(found) => Some(&found.record),
+            // Of a header that somebody damages meanwhile nothing is believed that was read before.
+            Ok(Some(found)) if target.is(found) && target.takes(&found.record, &write) => {
+                Some(&found.record)
+            }
             _ => None,
         };
         let patched = record.is_some_and(|record| {
@@ -431,7 +434,8 @@ impl Target {
     pub fn takes(&self, record: &Record<'_>, write: &Write<'_>) -> bool {
         let (inside, _) = write.parts(self.word.len());
         let after = write.len_after(self.word.len());
-        !self.word.is_sealed()
+        record.header().is_patchable()
+            && !self.word.is_sealed()
             && inside.len() <= MAX_INSIDE
             && after - self.word.len() <= MAX_BEHIND
             && after <= record.header().patch_room()

@@ -68,7 +68,7 @@ impl Draw {
 
     fn op(&mut self) -> (usize, Op) {
         let i = self.below(u64::from(KEYS)) as u32;
-        let op = match self.below(15) {
+        let op = match self.below(18) {
             0 => Op::Get(i),
             1 => Op::GetMany(i),
             2 => Op::Put(i, self.next() as u16),
@@ -83,6 +83,7 @@ impl Draw {
             11 => Op::Check,
             12 => Op::Stats,
             13 => Op::Reap,
+            14..17 => Op::Patch(i),
             _ => Op::Fill,
         };
         (self.below(DATABASES as u64) as usize, op)
@@ -168,6 +169,8 @@ fn the_check_names_what_is_overwritten() {
     const ONES: fn(u64, u64) -> u64 = |_, _| u64::MAX;
     /// One of the bits that hold a location, or a length.
     const FLIP: fn(u64, u64) -> u64 = |old, drawn| old ^ 1 << (drawn % 42);
+    /// A length beyond the record.
+    const LONG: fn(u64, u64) -> u64 = |old, drawn| old | (drawn % 64 + 1) << 16;
     /// A lock in nobody's hands, with the bit of a transaction.
     const MIXED: fn(u64, u64) -> u64 = |old, _| old | 2;
     let places = &Image::the().places;
@@ -185,6 +188,7 @@ fn the_check_names_what_is_overwritten() {
         (Area::Entries, [ANY, ONES, FLIP]),
         // A length that leads to another record's header is one that could be.
         (Area::RecordHeaders, [ANY, ONES, ANY]),
+        (Area::Patches, [LONG, LONG, ONES]),
     ] {
         let (memory, store, _) = scene();
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
@@ -233,6 +237,7 @@ fn try_everything(store: &LogStore) {
         Op::Get(1),
         Op::Put(1, 500),
         Op::Remove(2),
+        Op::Patch(8),
         Op::PutMany(3),
         Op::RemoveMany(4),
         Op::PutLarge,

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-use mneme_log::{Builder, Cursor, Decision, LogStore, OpenError, control_bytes};
+use mneme_log::{Builder, Cursor, Decision, LogStore, OpenError, Patch, WriteError, control_bytes};
 use mneme_sys::{Access, Clock, PagePolicy, Region, ScriptedLiveness};
 
 pub const CAPACITY: usize = 64 << 20;
@@ -108,6 +108,19 @@ pub fn value(i: u32) -> Vec<u8> {
 /// directories. Those of the first partition stay.
 const SMALL: u32 = 50_000;
 
+/// Keys of values that are changed in part: one that may be changed where it lies, one that may no more.
+const PATCHED: &[u8] = b"patched";
+const SEALED: &[u8] = b"sealed";
+
+fn patch(store: &LogStore, key: &[u8], at: usize) -> Result<(), WriteError> {
+    let patch = Patch::Write {
+        at,
+        bytes: b"patch".into(),
+    };
+    store.update_part(key, |_| 0..8, |_| patch.clone())?;
+    Ok(())
+}
+
 /// Makes the store: several databases, directories, displaced entries, dead records, a compacted
 /// segment, a large record, an index that waits for its sweep.
 fn make(memory: &Memory) {
@@ -141,6 +154,13 @@ fn make(memory: &Memory) {
         .collect();
     store.remove_many(&others).unwrap();
     store.put(b"large", &vec![7; 700_000]).unwrap();
+    for (key, sealed) in [(PATCHED, false), (SEALED, true)] {
+        store.put(key, &[5; 6000]).unwrap();
+        patch(&store, key, 6000).unwrap();
+        if sealed {
+            store.get(key).unwrap();
+        }
+    }
     // Enough that some segments are closed, and one of them is a victim.
     for i in 0..10 {
         store.put(b"long", &vec![i; 400_000]).unwrap();
@@ -160,6 +180,9 @@ pub fn contents() -> Vec<(usize, Vec<u8>, Vec<u8>)> {
         }
     }
     all.push((0, b"large".to_vec(), vec![7; 700_000]));
+    for key in [PATCHED, SEALED] {
+        all.push((0, key.to_vec(), [&[5; 6000][..], b"patch"].concat()));
+    }
     all.push((0, b"long".to_vec(), vec![9; 400_000]));
     all
 }
@@ -192,12 +215,14 @@ pub enum Area {
     Entries,
     /// Headers of records.
     RecordHeaders,
+    /// Words of patchable records.
+    Patches,
     /// Log segments as far as they are written.
     Records,
 }
 
 impl Area {
-    pub const ALL: [Area; 15] = [
+    pub const ALL: [Area; 16] = [
         Area::Arena,
         Area::Header,
         Area::Roots,
@@ -212,6 +237,7 @@ impl Area {
         Area::Locks,
         Area::Entries,
         Area::RecordHeaders,
+        Area::Patches,
         Area::Records,
     ];
 
@@ -411,6 +437,25 @@ impl Places {
                     frame(i).start..frame(i).start + used
                 })
         };
+        // Where each begins, and the word of a patchable one.
+        let records = || {
+            let mut records = Vec::new();
+            for segment in segments() {
+                let mut at = segment.start;
+                while at < segment.end {
+                    let header = word(at);
+                    let (key, value) = (header & 0xffff, header >> 16 & 0x7fff_ffff);
+                    let (expiry, patchable) = (header >> 55 & 1, header >> 56 & 3 == 3);
+                    let behind_key = (8 + 8 * expiry + key).div_ceil(8) as usize;
+                    records.push((at, patchable.then_some(at + behind_key)));
+                    at += match patchable {
+                        true => behind_key + 1 + value as usize / 8,
+                        false => (8 + 8 * expiry + key + value).div_ceil(8) as usize,
+                    };
+                }
+            }
+            records
+        };
         match area {
             Area::Arena => (0..self.header).collect(),
             Area::Header => (self.header..self.spaces()).collect(),
@@ -441,20 +486,8 @@ impl Places {
             Area::Directories => below().1,
             Area::Locks => buckets().collect(),
             Area::Entries => buckets().flat_map(|at| at + 1..at + BUCKET_WORDS).collect(),
-            Area::RecordHeaders => segments()
-                .flat_map(|segment| {
-                    let mut next = segment.start;
-                    std::iter::from_fn(move || {
-                        let at = next;
-                        let header = word(at);
-                        let (key, value) = (header & 0xffff, header >> 16 & 0x7fff_ffff);
-                        let expiry = header >> 55 & 1;
-                        next += (8 + 8 * expiry + key + value).div_ceil(8) as usize;
-                        (at < segment.end).then_some(at)
-                    })
-                    .collect::<Vec<_>>()
-                })
-                .collect(),
+            Area::RecordHeaders => records().into_iter().map(|(at, _)| at).collect(),
+            Area::Patches => records().into_iter().filter_map(|(_, at)| at).collect(),
             Area::Records => segments().flatten().collect(),
         }
     }
@@ -583,6 +616,7 @@ pub enum Op {
     PutMany(u32),
     PutLarge,
     Update(u32),
+    Patch(u32),
     Remove(u32),
     RemoveMany(u32),
     Scan(u64),
@@ -623,6 +657,21 @@ pub fn operate(store: &LogStore, database: usize, op: Op) {
                 Some(_) => Decision::Replace(vec![3; 50]),
                 None => Decision::Replace(vec![2; 20]),
             });
+        }
+        Op::Patch(i) => {
+            let whole = i.is_multiple_of(8);
+            for key in [PATCHED, SEALED] {
+                let _ = db.read_part(
+                    key,
+                    |len| len / 2..len,
+                    |part| drop(part.map(|p| p.bytes.to_vec())),
+                );
+                let _ = patch(store, key, i as usize * 50);
+                if whole {
+                    let _ = db.get(key).map(|found| found.map(|v| v.to_vec()));
+                    let _ = db.get_into(key, &mut Vec::new());
+                }
+            }
         }
         Op::Remove(i) => drop(db.remove(&key(i))),
         Op::RemoveMany(i) => {
