@@ -77,6 +77,16 @@ impl<T> Look<T> {
     }
 }
 
+/// A record without its value.
+pub(crate) struct Outline {
+    root: Root,
+    place: Place,
+    /// The word of its expiry.
+    pub expires: u64,
+    /// All that it occupies.
+    bytes: u64,
+}
+
 impl Core {
     /// What `look` sees in the space of `database` while its pin holds. `look` may be called more than
     /// once, and its answers but for the last mean nothing.
@@ -138,18 +148,18 @@ impl Core {
             return Ok(self.get(database, key)?.is_some());
         }
         let found = self.find_copying(database, key)?;
-        if let Some((root, place, _)) = found {
-            self.note_access(root, place);
+        if let Some(outline) = &found {
+            self.note_access(outline.root, outline.place);
         }
         Ok(found.is_some())
     }
 
-    /// Which key `key` is, and the word of its expiry; `None`: it is not there.
+    /// What can be told of the record of `key` without its value; `None`: it is not there.
     pub(crate) fn find_copying(
         &self,
         database: u8,
         key: &[u8],
-    ) -> Result<Option<(Root, Place, u64)>, ReadError> {
+    ) -> Result<Option<Outline>, ReadError> {
         self.look_copying(database, |_, space| {
             let Some(root) = self.root(space)? else {
                 return Ok(Look::Seen(None));
@@ -161,17 +171,26 @@ impl Core {
             let racing = Racing(&self.mem);
             let seen = racing.settled(segment, place.tag, |_| {
                 let found = racing.find_in(segment, place.tag, key)?;
-                Ok(found.map(|found| found.record.expires()))
+                Ok(found.map(|found| Outline {
+                    root,
+                    place,
+                    expires: found.record.expires(),
+                    bytes: found.record.header().size(),
+                }))
             })?;
             Ok(match seen {
-                Ok((expires, _)) => Look::Seen(
-                    expires
-                        .filter(|expires| !self.has_passed(*expires))
-                        .map(|expires| (root, place, expires)),
-                ),
+                Ok((outline, _)) => {
+                    Look::Seen(outline.filter(|outline| !self.has_passed(outline.expires)))
+                }
                 Err(word) => Look::Unsettled(word),
             })
         })
+    }
+
+    /// Bytes of the record of `key` as it lies.
+    pub(crate) fn record_bytes(&self, database: u8, key: &[u8]) -> Result<Option<u64>, ReadError> {
+        let found = self.find_copying(database, key)?;
+        Ok(found.map(|outline| outline.bytes))
     }
 
     /// Copies the value of `key` to `value`; whether it is there.

@@ -114,7 +114,7 @@ impl Core {
     /// When `key` expires; `None`: it is absent.
     pub(crate) fn expiry(&self, database: u8, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
         let found = self.find_copying(database, key)?;
-        Ok(found.map(|(_, _, expires)| Expiry::of_word(expires)))
+        Ok(found.map(|outline| Expiry::of_word(outline.expires)))
     }
 
     /// Sets the expiry of `key` to what `decide` makes of the present one, atomically.

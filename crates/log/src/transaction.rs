@@ -221,6 +221,14 @@ impl<'a> Transaction<'a> {
         self.zero().read(key, visit)
     }
 
+    /// Bytes that the record of `key` occupies, or will once the transaction is committed.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, WriteError> {
+        self.zero().record_bytes(key)
+    }
+
     /// Stores `value` under `key`.
     ///
     /// # Errors
@@ -387,6 +395,24 @@ impl TransactionOn<'_, '_> {
             },
             false => Stored::of(&f.record),
         })))
+    }
+
+    /// Bytes that the record of `key` occupies, or will once the transaction is committed.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, WriteError> {
+        if !self.read(key, |stored| stored.is_some())? {
+            return Ok(None);
+        }
+        let t = &*self.transaction;
+        let loc = match t.written.get(&(self.database, key.into())) {
+            Some(&at) => t.writes[at].new.map(|(loc, _)| loc),
+            None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
+        };
+        // What was read stays where it is until the attempt is over, and keeps its size.
+        let record = loc.map(|loc| t.core.mem.record(loc)).transpose()?;
+        Ok(record.map(|record| record.header().size()))
     }
 
     /// Stores `value` under `key`.

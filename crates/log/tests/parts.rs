@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 #[cfg(feature = "fault")]
 use memory::stopped::Stopped;
 use memory::{CAPACITY, Memory};
-use mneme_log::{Cursor, LogStore, Part, Patch, ReadError, UpdatePolicy, Updated, WriteError};
+use mneme_log::{
+    Cursor, Expiry, LogStore, Part, Patch, ReadError, UpdatePolicy, Updated, WriteError,
+};
 use mneme_sys::Access;
 #[cfg(feature = "fault")]
 use mneme_sys::fault::{self, Action};
@@ -114,6 +116,51 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
             "{policy:?}: {}",
             used(&store) - before
         );
+    }
+}
+
+/// What a record is said to take is what the store's accounts grow by: with the room that a growing value has, and asking
+/// for it does not seal the value.
+#[test]
+fn a_record_takes_what_the_store_counts_for_it() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        let takes = |key: &[u8]| store.record_bytes(key).unwrap();
+        let live = || store.stats().live_bytes;
+        assert_eq!(takes(b"k"), None);
+        for len in [0, 10, 5000, 100_000, 5 << 20] {
+            let before = live();
+            store.put(b"k", &vec![1; len]).unwrap();
+            assert_eq!(takes(b"k"), Some(live() - before), "{policy:?}, {len}");
+            append(&store, b"k", b"2");
+            assert_eq!(takes(b"k"), Some(live() - before), "{policy:?}, {len} + 1");
+            let later = Expiry::At(u64::MAX >> 2);
+            assert!(store.set_expiry(b"k", later).unwrap());
+            assert_eq!(
+                takes(b"k"),
+                Some(live() - before),
+                "{policy:?}, {len}, timed"
+            );
+            if len >= 5000 {
+                let (room, used) = (takes(b"k").unwrap(), used(&store));
+                assert!(room >= len as u64 + (len as u64).min(1 << 20), "{room}");
+                append(&store, b"k", b"3");
+                assert_eq!((takes(b"k"), self::used(&store)), (Some(room), used));
+            }
+            let within = store.transaction(|t| {
+                let there = t.record_bytes(b"k")?;
+                t.put(b"new", &vec![1; len])?;
+                let new = t.record_bytes(b"new")?;
+                t.remove(b"new")?;
+                Ok::<_, WriteError>((there, new.is_some(), t.record_bytes(b"new")?))
+            });
+            assert_eq!(within.unwrap(), (takes(b"k"), true, None));
+            assert!(store.remove(b"k").unwrap());
+            assert_eq!((takes(b"k"), live()), (None, before), "{policy:?}, {len}");
+        }
+        store.put_until(b"k", b"over", Expiry::At(1)).unwrap();
+        assert_eq!(takes(b"k"), None);
+        assert_eq!(takes(&vec![0; mneme_log::MAX_KEY + 1]), None);
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) trait Records {
         key: &[u8],
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), Failure>;
+    /// Bytes that the record of `key` occupies; `None` if it is not there.
+    fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure>;
     /// Stores `value` under `key` until `expiry`.
     fn put(
         &mut self,
@@ -47,6 +49,10 @@ impl Records for Transaction<'_> {
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), Failure> {
         Ok(self.database(database)?.read(key, visit)?)
+    }
+
+    fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure> {
+        Ok(self.database(database)?.record_bytes(key)?)
     }
 
     fn put(
@@ -176,6 +182,14 @@ impl<'a> Keyspace<'a> {
                 Ok(expiry)
             }
             None => Ok(self.store.database(self.database)?.expiry(key)?),
+        }
+    }
+
+    /// Bytes that the record of `key` occupies, the room that its value has to grow included; `None` if it is not there.
+    pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, Failure> {
+        match &mut self.transaction {
+            Some(transaction) => transaction.record_bytes(self.database, key),
+            None => Ok(self.store.database(self.database)?.record_bytes(key)?),
         }
     }
 

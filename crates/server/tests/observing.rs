@@ -205,6 +205,33 @@ fn memory_is_told_as_the_store_counts_it() {
         "{usage}, counted {grown}"
     );
     assert_eq!(client.line("MEMORY USAGE nothing"), Reply::Null);
+    // A value that grew has room to grow on, which is its own.
+    let before = running.store().stats().live_bytes;
+    client.command(&["SET", "grown", &"x".repeat(6000)]);
+    client.line("APPEND grown y");
+    let taken = running.store().stats().live_bytes - before;
+    assert!(taken > 12_000, "{taken}");
+    for _ in 0..2 {
+        let Reply::Integer(usage) = client.line("MEMORY USAGE grown") else {
+            panic!("no number")
+        };
+        assert!(
+            (taken..taken + 100).contains(&(usage as u64)),
+            "{usage}, counted {taken}"
+        );
+        // Neither asking nor appending has it stored anew.
+        client.line("APPEND grown y");
+        let stale = running.store().stats().stale_bytes;
+        client.line("APPEND grown y");
+        assert_eq!(running.store().stats().stale_bytes, stale);
+    }
+    client.line("MULTI");
+    client.line("MEMORY USAGE grown");
+    let replies = client.line("EXEC");
+    let [Reply::Integer(usage)] = replies.items() else {
+        panic!("{replies:?}")
+    };
+    assert!((taken..taken + 100).contains(&(*usage as u64)), "{usage}");
     for words in ["MEMORY DOCTOR", "MEMORY MALLOC-STATS"] {
         assert!(client.line(words).text().len() > 50, "{words}");
     }

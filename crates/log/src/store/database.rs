@@ -113,6 +113,17 @@ macro_rules! operations {
                 db.core.expiry(db.number, key)
             }
 
+            /// Bytes that the record of `key` occupies, as `stats().live_bytes` counts them: header, expiry, key, value, padding and
+            /// the room that a growing value has; not its share of the index. `None` if it is not there. However long
+            /// the value, only the record's header is read, and it does not count as a reading of it.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn record_bytes(&$self, key: &[u8]) -> Result<Option<u64>, ReadError> {
+                let db = $db;
+                db.core.record_bytes(db.number, key)
+            }
+
             /// Sets when `key` expires; whether it is there. Seldom copies the value: never if it is
             /// longer than 64 KiB or was stored with an expiry.
             ///

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::commands::help;
 use crate::commands::prelude::*;
-use mneme_log::{Expiry, Stats};
+use mneme_log::Stats;
 
 pub(super) static MEMORY: Command = Command {
     name: "memory",
@@ -72,7 +72,7 @@ static STATS: Command = Command {
 
 static USAGE: Command = Command {
     name: "memory|usage",
-    summary: "Returns the bytes that a key takes: its record, and its share of the index",
+    summary: "Returns the bytes that a key takes: its record, with the room that its value has to grow, and its share of the index",
     arity: -3,
     flags: &[Flag::Readonly],
     tips: &[],
@@ -96,10 +96,6 @@ static HELP: Command = Command {
     ..help::HELP
 };
 
-/// Bytes of a record before its value and key, and of the time it expires at, if it has one.
-const HEADER: u64 = 8;
-const EXPIRY: u64 = 8;
-
 fn usage(call: &mut Call<'_>) -> Outcome {
     match call.args.len() {
         3 => {}
@@ -111,20 +107,11 @@ fn usage(call: &mut Call<'_>) -> Outcome {
         _ => return Err(Failure::Syntax),
     }
     let key = call.args.at(2);
-    let Some(expiry) = call.keyspace.expiry(key)? else {
+    let Some(record) = call.keyspace.record_bytes(key)? else {
         call.reply.null();
         return Ok(());
     };
-    let value = call
-        .keyspace
-        .read(key, |value| value.map_or(0, <[u8]>::len))?;
     let stats = call.server.stats();
-    let expires = if expiry == Expiry::default() {
-        0
-    } else {
-        EXPIRY
-    };
-    let record = (HEADER + expires + value as u64 + key.len() as u64).next_multiple_of(8);
     let index = stats.index_used_bytes / stats.records.max(1);
     call.reply.integer((record + index) as i64);
     Ok(())
