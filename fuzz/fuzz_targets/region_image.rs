@@ -57,6 +57,7 @@ impl Case {
                 Op::PutLarge,
                 Op::Update(key),
                 Op::Patch(key),
+                Op::Transact(key),
                 Op::Remove(key),
                 Op::RemoveMany(key),
                 Op::Scan(u64::from(*n) << 7),

@@ -5,7 +5,7 @@
 //! in the order of their locations, checks that what was read is still so, and publishes (see
 //! [`commit`]). If somebody was faster, the body runs again; after some such conflicts under locks (see [`ahead`]).
 //!
-//! Readers of its keys wait while the buckets are locked; all others take no notice.
+//! Readers of its keys wait while it publishes, writers in the same buckets while these are locked; all others take no notice.
 
 mod ahead;
 mod commit;
@@ -110,6 +110,8 @@ impl Core {
             }
             let began = overtaken.is_close().then(|| self.clock.now_ns());
             let result = body(&mut attempt);
+            // A child that was forked by it: nothing of the store is there.
+            attempt.may_go_on()?;
             if let Some(began) = began {
                 let took = self.clock.now_ns().saturating_sub(began);
                 overtaken.learn(&attempt, took);

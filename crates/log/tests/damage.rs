@@ -68,7 +68,7 @@ impl Draw {
 
     fn op(&mut self) -> (usize, Op) {
         let i = self.below(u64::from(KEYS)) as u32;
-        let op = match self.below(18) {
+        let op = match self.below(20) {
             0 => Op::Get(i),
             1 => Op::GetMany(i),
             2 => Op::Put(i, self.next() as u16),
@@ -84,6 +84,7 @@ impl Draw {
             12 => Op::Stats,
             13 => Op::Reap,
             14..17 => Op::Patch(i),
+            17 | 18 => Op::Transact(i),
             _ => Op::Fill,
         };
         (self.below(DATABASES as u64) as usize, op)
@@ -214,6 +215,33 @@ fn the_check_names_what_is_overwritten() {
     }
 }
 
+/// A bucket that says it has been replaced, for ever, and leads nowhere: nobody waits for it without end.
+#[test]
+fn a_home_that_says_it_is_retired_is_told_by_transactions_too() {
+    type Work = fn(&LogStore) -> Result<(), WriteError>;
+    let works: [(&str, Work); 3] = [
+        ("put", |store| store.put(&key(1), b"x")),
+        ("transaction that writes", |store| {
+            store.transaction(|t| t.put(&key(1), b"x"))
+        }),
+        ("transaction that reads", |store| {
+            store.transaction(|t| t.get(&key(1)).map(drop))
+        }),
+    ];
+    for (name, work) in works {
+        let (memory, store, places) = scene();
+        let later = Expiry::At(u64::MAX >> 1);
+        store.put_until(&key(1), b"v", later).unwrap();
+        for at in places.all(Area::Locks) {
+            memory.set(*at, memory.word(*at) & !(0xffff << 48) | 1 | 0xffff << 48);
+        }
+        Watch::run(name.to_owned(), || {
+            let said = work(&store).unwrap_err();
+            assert!(said.to_string().contains("retired"), "{name}: {said}");
+        });
+    }
+}
+
 const INFO_USED: usize = 1;
 const INFO_DEAD: usize = 2;
 const INFO_PERIODS: usize = 4;
@@ -238,6 +266,7 @@ fn try_everything(store: &LogStore) {
         Op::Put(1, 500),
         Op::Remove(2),
         Op::Patch(8),
+        Op::Transact(9),
         Op::PutMany(3),
         Op::RemoveMany(4),
         Op::PutLarge,

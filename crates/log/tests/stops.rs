@@ -477,7 +477,9 @@ fn what_a_batch_has_removed_before_it_fails_is_counted() {
 /// Whose notes of its locks another would write over that runs in its body, and dies with it.
 #[test]
 fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
-    let (memory, store) = Memory::new();
+    // Of keys that do not share a bucket: the inner one would wait for the outer.
+    let builder = LogStore::builder().entropy([7; 24]);
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     for key in [b"outer", b"inner"] {
         store.put(key, b"0").unwrap();
     }

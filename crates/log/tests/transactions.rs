@@ -657,3 +657,58 @@ fn what_was_read_under_locks_that_were_given_up_counts() {
         assert!(read.is_ok() && runs <= RUNS, "{policy:?}: {runs} runs");
     }
 }
+
+/// Runs `body` in a transaction that has locked `key` ahead: whose first runs were all overtaken.
+fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(), WriteError>) {
+    let mut runs = 0;
+    let done = store.transaction(|t| {
+        runs += 1;
+        t.get(key)?;
+        t.put(key, b"mine")?;
+        match runs {
+            1..=16 => store.put_until(key, b"another's", Expiry::At(u64::MAX >> 1)),
+            _ => body(),
+        }
+    });
+    done.unwrap();
+    assert!(runs > 16);
+}
+
+/// The index is looked after by whoever adds and removes, in the body of a transaction too; its locks stay its own.
+#[test]
+fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
+    let store = open();
+    let others = 0..6_000u32;
+    for i in others.clone() {
+        store.put(&i.to_le_bytes(), b"").unwrap();
+    }
+    locked_ahead(&store, b"key", || {
+        for i in others.clone() {
+            match store.remove(&i.to_le_bytes()) {
+                // Of the same bucket.
+                Ok(_) | Err(WriteError::Stalled(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let put = || store.put(b"key", b"lost");
+        let refused = std::thread::scope(|s| s.spawn(put).join().unwrap());
+        assert!(
+            matches!(refused, Err(WriteError::Stalled(_))),
+            "{refused:?}"
+        );
+        Ok(())
+    });
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"mine"[..]));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// It would wait for itself.
+#[test]
+fn one_that_only_reads_in_the_body_of_one_that_locks_ahead_is_answered() {
+    let store = open();
+    locked_ahead(&store, b"key", || {
+        let read = store.transaction(|t| t.get(b"key"))?;
+        assert_eq!(read.as_deref(), Some(&b"another's"[..]));
+        Ok(())
+    });
+}

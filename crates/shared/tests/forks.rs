@@ -190,3 +190,31 @@ fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
         assert!(store.check().unwrap().is_sound());
     }
 }
+
+/// Nor does it look whether there is room for what found none in the body.
+#[test]
+fn a_child_forked_in_the_body_of_a_transaction_without_room_has_no_part_in_it() {
+    let (_place, registry) = Place::new("room");
+    let store = options().create(&registry, "s").unwrap();
+    let (mut forked, mut is_child) = (false, false);
+    let done = store.transaction(|t| {
+        let refused = t.put(b"a", &vec![0; 63 << 20]);
+        assert!(matches!(refused, Err(WriteError::OutOfMemory { .. })));
+        if !forked {
+            forked = true;
+            // SAFETY: as in `in_a_child`.
+            let child = unsafe { fork() };
+            is_child = child == 0;
+            if !is_child {
+                must_end_well(child);
+            }
+        }
+        refused
+    });
+    if is_child {
+        let refused = matches!(done, Err(WriteError::Slot(SlotError::Forked)));
+        // SAFETY: ends this process.
+        unsafe { _exit(i32::from(!refused)) }
+    }
+    assert!(matches!(done, Err(WriteError::OutOfMemory { .. })));
+}

@@ -233,6 +233,9 @@ impl HeldShard<'_> {
         depth: u32,
         size: u64,
     ) -> Result<Resized, WriteError> {
+        if self.holds_one_of(old)? {
+            return Ok(Resized::Busy(self.slot(), Holding::Lock));
+        }
         let mut size = size;
         loop {
             self.prepare(old);
@@ -264,6 +267,9 @@ impl HeldShard<'_> {
         place: Place,
         old: SegmentRef,
     ) -> Result<Resized, WriteError> {
+        if self.holds_one_of(&[old])? {
+            return Ok(Resized::Busy(self.slot(), Holding::Lock));
+        }
         let depth = old.depth() + 1;
         let mut extra = 0;
         loop {
@@ -373,6 +379,20 @@ impl HeldShard<'_> {
             }
             _ => Ok((partition, 1)),
         }
+    }
+
+    /// Whether this thread holds a bucket already, for a transaction that has locked ahead: to undo a change, or to carry
+    /// one out, would be to give that lock back.
+    fn holds_one_of(&self, old: &[SegmentRef]) -> Result<bool, Corrupt> {
+        for segment in old {
+            for i in 0..segment.buckets() {
+                let word = self.core.mem.bucket(*segment, i)?.word();
+                if word.locked() && word.holder() == self.slot() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Opens a journal entry for replacing `old`.

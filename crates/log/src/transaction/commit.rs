@@ -161,6 +161,11 @@ impl<'c> Homes<'c> {
     }
 }
 
+#[cold]
+fn retired_at(home: Loc) -> Corrupt {
+    Corrupt::at(home.byte(), "a retired index segment is in use")
+}
+
 impl Core {
     /// Waits a little after a conflict; longer after many.
     #[cold]
@@ -267,8 +272,14 @@ impl<'a> Transaction<'a> {
             if !word.locked() {
                 return Ok(Some(Some(now)));
             }
+            if word.holder() == self.slot.id() {
+                // Its own thread's, which has locked ahead and is in its body: nothing is changed under it.
+                return Ok(Some(Some(now)));
+            }
             if !word.retired() {
                 self.core.wait_for(self.slot, wait, word)?;
+            } else if !wait.found_retired(now.at.bits()) {
+                return Err(retired_at(now.at).into());
             }
         }
     }
@@ -587,7 +598,14 @@ impl<'a> Transaction<'a> {
                         mneme_sys::fault!("txn.home.locked");
                         break;
                     }
-                    TryLock::Retired => return Ok(false),
+                    TryLock::Retired => {
+                        // SYNC: pairs with the Release store in `Held::retire`: the next look finds another segment.
+                        let _ = bucket.word();
+                        return match wait.found_retired(loc.bits()) {
+                            true => Ok(false),
+                            false => Err(retired_at(*loc).into()),
+                        };
+                    }
                     TryLock::Busy(word) => {
                         core.wait_for(self.slot, wait, word)?;
                     }

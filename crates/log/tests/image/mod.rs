@@ -14,7 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-use mneme_log::{Builder, Cursor, Decision, LogStore, OpenError, Patch, WriteError, control_bytes};
+use mneme_log::{
+    Builder, Cursor, Decision, LogStore, OpenError, Patch, Transaction, WriteError, control_bytes,
+};
 use mneme_sys::{Access, Clock, PagePolicy, Region, ScriptedLiveness};
 
 pub const CAPACITY: usize = 64 << 20;
@@ -617,6 +619,7 @@ pub enum Op {
     PutLarge,
     Update(u32),
     Patch(u32),
+    Transact(u32),
     Remove(u32),
     RemoveMany(u32),
     Scan(u64),
@@ -672,6 +675,16 @@ pub fn operate(store: &LogStore, database: usize, op: Op) {
                     let _ = db.get_into(key, &mut Vec::new());
                 }
             }
+        }
+        Op::Transact(i) => {
+            let read = |t: &mut Transaction<'_>| t.database(database)?.get(&key(i)).map(drop);
+            let _ = store.transaction(read);
+            let _ = store.transaction(|t| {
+                read(t)?;
+                let mut t = t.database(database)?;
+                t.remove(&key(i + 1))?;
+                t.put(&key(i), b"transacted")
+            });
         }
         Op::Remove(i) => drop(db.remove(&key(i))),
         Op::RemoveMany(i) => {
