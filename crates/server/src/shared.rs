@@ -314,7 +314,8 @@ impl Shared {
             return;
         }
         let running = Duration::from_nanos(self.clock.now_ns().saturating_sub(self.started.1));
-        if running >= SETTLED_AFTER {
+        // One that ends has been told to, or has failed.
+        if running >= SETTLED_AFTER && !self.stopping() {
             self.declare_settled();
         }
     }
@@ -359,14 +360,20 @@ impl Shared {
             .then(|| Listeners(std::mem::take(&mut *self.lock_listeners())))
     }
 
-    /// Tells every thread to finish what it has begun and end.
+    /// Tells every thread to finish what it has begun and end. Who is told to before anything failed has not failed.
     pub fn stop(&self) {
+        if !self.stopping() {
+            self.declare_settled();
+        }
+        self.end();
+    }
+
+    /// The same, of a server that ends without being told to: its start has failed, unless it has settled before.
+    pub fn end(&self) {
         if !self.has_retired() {
             // From here on connections are refused, not left to wait.
             self.lock_listeners().clear();
         }
-        // Who is told to stop has not failed.
-        self.declare_settled();
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
         self.purge.end();

@@ -1,4 +1,5 @@
-//! A server counts what local programs do in the segment beside it, or says that it missed some.
+//! A server and its segment: it counts what local programs do there beside it, or says that it missed some; and starts of
+//! its that fail are counted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,11 +10,14 @@ mod common;
 
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Client, Reply, encode, server};
 use mneme_log::Decision;
-use mneme_server::{Opening, Running, Server};
-use mneme_shared::{Access, Registry, SharedStore, StoreOptions};
+use mneme_server::{Opening, Origin, Running, Server};
+use mneme_shared::{Access, Found, Registry, SharedStore, StoreOptions};
+use mneme_sys::{Clock, SystemClock};
 
 /// A registry of a test, gone with it.
 struct Place(PathBuf);
@@ -266,4 +270,48 @@ fn no_write_of_a_local_program_slips_between_watch_and_exec() {
     // It may have been killed between its two steps.
     let missing = number(&mut client, "n") - by_client - number(&mut client, "of the program");
     assert!(missing <= 1, "{missing} more than both have counted");
+}
+
+/// As a damaged store may make a thread that serves clients panic.
+struct Trap(AtomicBool);
+
+impl Clock for Trap {
+    fn now_ns(&self) -> u64 {
+        let thread = std::thread::current();
+        let serves = (thread.name()).is_some_and(|name| name.starts_with("mneme-io"));
+        assert!(!(serves && self.0.load(Ordering::SeqCst)), "trapped");
+        SystemClock.now_ns()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        SystemClock.wall_ms()
+    }
+}
+
+#[test]
+fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_told_to_end_has_not() {
+    let place = Place::new("panic");
+    let trap = Arc::new(Trap(AtomicBool::new(false)));
+    let start = || place.serve_as(server().clock(trap.clone()));
+    let noted = || place.registry().note("beside", "starts").unwrap();
+    // Told to end, in the first moment.
+    drop(start());
+    assert_eq!(noted(), None);
+    for failed in ["1\n", "2\n", "3\n"] {
+        trap.0.store(false, Ordering::SeqCst);
+        let running = start();
+        trap.0.store(true, Ordering::SeqCst);
+        Client::connect(running.addresses()[0]).send(b"PING\r\n");
+        assert!(running.join().is_err(), "a thread has panicked");
+        assert_eq!(noted().as_deref(), Some(failed));
+    }
+    trap.0.store(false, Ordering::SeqCst);
+    let running = start();
+    let Origin::Segment { found, .. } = running.origin() else {
+        panic!("it serves a segment");
+    };
+    assert_eq!(*found, Found::Checked);
+    running.shutdown();
+    running.join().unwrap();
+    assert_eq!(noted(), None);
 }

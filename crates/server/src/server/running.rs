@@ -93,12 +93,12 @@ impl Running {
         name: impl Into<String>,
         run: impl FnOnce(&Shared) -> io::Result<()> + Send + 'static,
     ) -> Result<(), StartError> {
-        let (stopper, shared) = (self.stopper(), Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
-                let _others = StopAll(stopper);
-                run(&shared)
+                let others = EndAll(shared);
+                run(&others.0)
             })
             .map_err(|source| StartError::System {
                 what: "a thread",
@@ -204,19 +204,22 @@ impl Stopper {
     }
 }
 
-/// Stops the server when the thread that holds it ends, however it ends: clients of a thread that is gone would wait
-/// for ever.
-struct StopAll(Stopper);
+/// Ends the server when the thread that holds it ends, however it ends: clients of a thread that is gone would wait
+/// for ever. A thread that ends before the server was told to has failed, and the start with it.
+struct EndAll(Arc<Shared>);
 
-impl Drop for StopAll {
+impl Drop for EndAll {
     fn drop(&mut self) {
-        self.0.stop();
+        self.0.end();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.stop();
+        match std::thread::panicking() {
+            true => self.shared.end(),
+            false => self.shared.stop(),
+        }
         if let Err(error) = self.wait() {
             tracing::error!(%error, "a server ended badly");
         }
