@@ -385,7 +385,8 @@ impl LogStore {
         self.core.swap_databases(a.number, b.number, patience)
     }
 
-    /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
+    /// Compacts until no log segment is worth it, and frees what readers have left; segments moved. These are at most as many
+    /// as there are log segments when it begins: what writers beside it make worth it meanwhile, they make for the next.
     ///
     /// # Errors
     /// As for [`LogStore::put`].
@@ -393,16 +394,16 @@ impl LogStore {
         self.compact_while(|| true)
     }
 
-    /// [`compact`](Self::compact), which ends once `goes_on`, asked before each segment, says no: beside writers without
-    /// pause there is always one that is worth it.
+    /// [`compact`](Self::compact), which ends once `goes_on`, asked before each segment, says no.
     ///
     /// # Errors
     /// As for [`LogStore::put`].
     pub fn compact_while(&self, mut goes_on: impl FnMut() -> bool) -> Result<usize, WriteError> {
         let slot = self.core.writer()?;
-        let mut moved = 0;
         self.core.maintain(&slot)?;
-        while goes_on() && self.core.compact(&slot)? {
+        let (mut moved, most) = (0, self.core.segments().count());
+        // Beside writers without pause there is always one that is worth it.
+        while moved < most && goes_on() && self.core.compact(&slot)? {
             moved += 1;
             self.core.maintain(&slot)?;
         }

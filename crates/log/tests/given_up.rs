@@ -42,6 +42,27 @@ fn a_compaction_ends_between_two_segments() {
 }
 
 #[test]
+fn a_compaction_ends_though_others_leave_work_behind_it_without_pause() {
+    let (store, asked) = (sparse(), Cell::new(0));
+    let segments = store.stats().segments as usize;
+    let mut i = 0u32;
+    // A writer that dirties more segments between two moves than one.
+    let moved = store.compact_while(|| {
+        asked.set(asked.get() + 1);
+        for _ in 0..500 {
+            i = i.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = (i >> 8) % 15_000 * 4;
+            store.put(&key.to_le_bytes(), &[8; 1_000]).unwrap();
+        }
+        asked.get() < 1_000
+    });
+    assert!(asked.get() < 1_000, "it goes on and on");
+    assert!((2..=segments).contains(&moved.unwrap()), "{segments}");
+    assert!(store.check().unwrap().is_sound());
+    assert_eq!(store.len(), 15_000);
+}
+
+#[test]
 fn a_check_that_is_given_up_reports_nothing() {
     let (store, asked) = (sparse(), Cell::new(0));
     let whole = store.check_while(&so_often(u32::MAX, &asked)).unwrap();
