@@ -8,7 +8,8 @@
 //!
 //! Shared memory that is touched page by page stays in small pages, for every process that maps it, until somebody gathers
 //! them into a huge one. So the maintainer goes round the frames in use, in what little time it may take each time: those
-//! whose writers were faster than it, those of a store that it has just opened, and the store's own tables.
+//! whose writers were faster than it, those of a store that it has just opened, and the store's own tables. The pages of a
+//! file on a disk are not gathered: to touch them all would be to read all of the file, and to write it.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,8 +52,10 @@ pub(crate) struct Gathered {
     node: NodeId,
     /// The next frame of this round.
     next: u32,
-    /// When the last round ended, and how many frames nobody had.
-    ended: Option<(u64, u32)>,
+    /// How many frames nobody had when this round began; none has begun.
+    free: Option<u32>,
+    /// When the last round ended.
+    ended: Option<u64>,
 }
 
 impl Gathered {
@@ -60,6 +63,7 @@ impl Gathered {
         Gathered {
             node,
             next: 0,
+            free: None,
             ended: None,
         }
     }
@@ -128,16 +132,22 @@ impl Core {
 
 impl Core {
     /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones, or begins another if
-    /// more frames are in use than were at the end of the last one: they may have been touched by who took them.
+    /// more frames are in use than were when the last one began: they may have been touched by who took them, and the round
+    /// may have been past them.
     pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
+        if self.mem.region().is_on_medium() {
+            return;
+        }
         let (stats, begin) = (self.arena.stats(), self.clock.now_ns());
         let behind = stats.own + stats.frames;
-        if let Some((ended, free)) = gathered.ended {
-            if begin < ended.saturating_add(REST_NS) || stats.free >= free {
+        if let Some(ended) = gathered.ended {
+            let seen = gathered.free.is_some_and(|free| stats.free >= free);
+            if seen || begin < ended.saturating_add(REST_NS) {
                 return;
             }
-            (gathered.next, gathered.ended) = (0, None);
+            *gathered = Gathered::new(gathered.node);
         }
+        gathered.free.get_or_insert(stats.free);
         while gathered.next < behind {
             if stopped() || self.clock.now_ns() >= begin.saturating_add(GATHERING_NS) {
                 return;
@@ -153,12 +163,16 @@ impl Core {
                 let _ = (self.mem.region()).prefault(start..start + FRAME_BYTES as usize);
             }
         }
-        gathered.ended = Some((begin, stats.free));
+        gathered.ended = Some(begin);
     }
 }
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use std::sync::Arc;
+
+    use mneme_sys::{ManualClock, PagePolicy, Region};
+
     use super::*;
     use crate::store::LogStore;
 
@@ -214,5 +228,61 @@ mod tests {
         gathered = Gathered::new(NodeId(0));
         core.gather(&mut gathered, &|| true);
         assert_eq!(gathered.next, 0);
+    }
+
+    #[test]
+    fn frames_claimed_behind_a_round_are_gathered_by_the_next() {
+        let clock = Arc::new(ManualClock::new(1, 1));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let builder = builder.page_policy(PagePolicy::Small).clock(clock.clone());
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let stats = core.arena.stats();
+        let mut gathered = Gathered::new(NodeId(0));
+        // A round that has begun, and come past all frames but one.
+        core.gather(&mut gathered, &|| true);
+        gathered.next = stats.own + stats.frames - 1;
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+        }
+        core.gather(&mut gathered, &|| false);
+        assert_eq!(gathered.ended, Some(1));
+        clock.advance_ns(2 * REST_NS);
+        core.gather(&mut gathered, &|| false);
+        assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
+        // Which has seen them all.
+        clock.advance_ns(2 * REST_NS);
+        core.gather(&mut gathered, &|| false);
+        assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
+    }
+
+    #[test]
+    fn a_file_on_a_disk_is_not_read_for_its_pages() {
+        let (file, page) = (mneme_sys::Access::ReadWrite, PagePolicy::Thp);
+        // Beside the test's own program: there is a disk.
+        let path = std::env::current_exe().unwrap().with_extension("gathered");
+        let mut options = std::fs::File::options();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let data = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let data = Region::map(data.into(), file, 512 << 20, page).unwrap();
+        if !data.is_on_medium() {
+            eprintln!("skipped: the test's program is not on a disk");
+            return;
+        }
+        data.grow(512 << 20).unwrap();
+        let bytes = crate::control_bytes();
+        let control = Region::private(bytes, bytes, PagePolicy::Small).unwrap();
+        let liveness = Arc::new(mneme_sys::ScriptedLiveness::new().process(0));
+        let builder = LogStore::builder().maintainer(false);
+        let store = builder.create_in(data, control, liveness).unwrap();
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 4 << 10]).unwrap();
+        }
+        let core = store.core();
+        let resident = || core.mem.region().pages().resident_bytes;
+        let before = resident();
+        core.gather(&mut Gathered::new(NodeId(0)), &|| false);
+        assert_eq!(resident(), before);
     }
 }

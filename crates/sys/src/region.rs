@@ -312,6 +312,13 @@ impl Region {
         self.backing.is_anonymous()
     }
 
+    /// Whether its bytes are on a medium, of which memory holds copies: touching them reads them from there, and writing them
+    /// has them written to it. Otherwise they are memory alone: private, a memfd, tmpfs or hugetlbfs.
+    #[must_use]
+    pub fn is_on_medium(&self) -> bool {
+        self.backing.is_on_medium()
+    }
+
     /// A descriptor of the same memory, for [`Region::map`] in a test or for sending to another
     /// process; `None` for private memory. It shares the region's open file description: lock
     /// through a reopened one only ([`OfdLiveness::reopen`](crate::OfdLiveness::reopen)).

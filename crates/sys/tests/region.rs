@@ -7,10 +7,11 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use mneme_sys::files::{self, Medium};
 use mneme_sys::{Access, FRAME, NodeId, PageKind, PagePolicy, Region, RegionError, Reserve};
 
 const F: u64 = FRAME as u64;
@@ -446,6 +447,19 @@ fn only_a_lazy_file_has_anything_to_reserve() {
     file.reserve(FRAME..2 * FRAME).unwrap();
     // The last page is what the file was lengthened by.
     assert_eq!(blocks(&file), F + 4096);
+}
+
+#[test]
+fn what_is_on_a_medium_is_told_from_memory() {
+    let private = Region::private(FRAME, FRAME, PagePolicy::Small).unwrap();
+    let memory = Region::memfd("medium", FRAME, FRAME, PagePolicy::Small).unwrap();
+    assert!(!private.is_on_medium() && !memory.is_on_medium());
+    for directory in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let on_medium = files::medium(Path::new(directory)).unwrap() == Medium::Other;
+        let file = nameless_file(directory);
+        let region = Region::map(file.into(), Access::ReadWrite, FRAME, PagePolicy::Small);
+        assert_eq!(region.unwrap().is_on_medium(), on_medium, "{directory}");
+    }
 }
 
 /// Bytes that the region's file has.

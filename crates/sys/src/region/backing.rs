@@ -68,6 +68,13 @@ impl Backing {
         matches!(self.source, Source::Anonymous)
     }
 
+    pub(super) fn is_on_medium(&self) -> bool {
+        let Source::File { medium, .. } = &self.source else {
+            return false;
+        };
+        *medium == Medium::Other
+    }
+
     /// A memfd of length 0. It is of the hugetlb kind only if the pool could hold all of `max`:
     /// a file cannot change its kind when it grows.
     pub(super) fn memfd(

@@ -111,6 +111,10 @@ impl Backing {
         !self.shareable
     }
 
+    pub(super) fn is_on_medium(&self) -> bool {
+        false
+    }
+
     /// The heap gives all of it at once.
     pub(super) fn is_lazy(&self) -> bool {
         false
