@@ -109,21 +109,27 @@ impl Opening {
                     let name = name.to_owned();
                     return Err(ServeError::DataGone { name, path });
                 }
-                opened => match self.attach(registry, name, opened)? {
-                    Attached::Served(served) => return Ok(*served),
-                    Attached::SetAside(name) => found = Found::Replaced(name),
-                },
+                opened => {
+                    drop(opened);
+                    mneme_sys::fault!("shared.serve.found");
+                    match self.attach(registry, name)? {
+                        Attached::Served(served) => return Ok(*served),
+                        Attached::SetAside(name) => found = Found::Replaced(name),
+                        Attached::Gone => {}
+                    }
+                }
             }
         }
     }
 
-    fn attach(
-        &self,
-        registry: &Registry,
-        name: &str,
-        opened: Result<Segment, OpenError>,
-    ) -> Result<Attached, ServeError> {
-        let starts = turn(registry, name)?;
+    fn attach(&self, registry: &Registry, name: &str) -> Result<Attached, ServeError> {
+        let turn = turn(registry, name);
+        // Not before: who had the turn may have set the segment aside, and made another of that name.
+        let opened = Segment::open(registry, name);
+        if matches!(opened, Err(OpenError::NotFound { .. })) {
+            return Ok(Attached::Gone);
+        }
+        let starts = turn?;
         let failed = starts.failed()?;
         mneme_sys::fault!("shared.serve.begun");
         let begun = starts.begin(&self.withdrawal, failed);
@@ -330,6 +336,8 @@ enum Attached {
     Served(Box<Served>),
     /// Under this name.
     SetAside(String),
+    /// Somebody has removed it, or set it aside.
+    Gone,
 }
 
 impl Served {

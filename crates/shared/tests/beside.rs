@@ -265,3 +265,34 @@ fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
         assert_eq!(options().upgrade(&registry, NAME).unwrap().records, 101);
     }
 }
+
+#[cfg(feature = "fault")]
+#[test]
+fn who_waited_for_his_turn_serves_what_has_the_name_by_then() {
+    use std::sync::Arc;
+
+    use mneme_sys::fault::{self, Action};
+
+    let place = Place::new("turn");
+    let registry = place.registry();
+    let other = registry.clone();
+    let replace = move || {
+        // Sets the store aside, and makes another.
+        other.set_note(NAME, "starts", Some("6\n")).unwrap();
+        let served = opening().open(&other, NAME).unwrap();
+        assert!(matches!(served.found(), Found::Replaced(_)));
+        served.put(b"here", b"now").unwrap();
+        served.settle().unwrap();
+    };
+    fault::arm("shared.serve.found", Action::Call(Arc::new(replace)), 1);
+    let served = opening().open(&registry, NAME).unwrap();
+    assert_eq!(served.get(b"here").unwrap().unwrap(), b"now");
+    drop(served);
+    // Or nothing has.
+    let other = registry.clone();
+    let remove = move || other.remove_segment(NAME).unwrap();
+    fault::arm("shared.serve.found", Action::Call(Arc::new(remove)), 1);
+    let served = opening().open(&registry, NAME).unwrap();
+    assert_eq!(served.found(), &Found::Created);
+    assert!(served.is_empty());
+}
