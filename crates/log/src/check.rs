@@ -118,13 +118,13 @@ impl Core {
             let checked = self.check_space(slot, space, goes_on, &mut report);
             report.damage(checked)?;
         }
-        if !goes_on() {
-            return Ok(report);
-        }
-        {
+        if goes_on() {
             // Nobody frees a dropped index while its blocks are counted.
             let _sweeping = self.tables.header().sweep.lock(slot)?;
             for shard in 0..self.tables.geometry.shards {
+                if !goes_on() {
+                    return Ok(report);
+                }
                 let checked = self.check_pool(slot, shard, &mut report);
                 report.damage(checked)?;
             }
@@ -516,5 +516,30 @@ impl Core {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::store::LogStore;
+
+    #[test]
+    fn between_the_shards_it_is_asked_whether_to_go_on() {
+        let builder = LogStore::builder().capacity(2 << 30).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let slot = core.writer().unwrap();
+        let asked = Cell::new(0);
+        let count = || {
+            asked.set(asked.get() + 1);
+            true
+        };
+        assert!(core.check_index(&slot, &count).unwrap().is_sound());
+        let (spaces, shards) = (Space::all().count(), core.tables.geometry.shards);
+        assert!(shards > 1);
+        assert!(asked.get() >= spaces + shards as usize, "{}", asked.get());
     }
 }

@@ -31,7 +31,7 @@
 //!
 //! # Threads and processes
 //! [`LogStore`] is `Send` and `Sync`; a [`Value`] stays on its thread. A thread becomes a participant
-//! at its first call, one of at most 1,024. A participant may be killed at any instruction: whoever
+//! at its first call, one of at most 1,020. A participant may be killed at any instruction: whoever
 //! finds what it left repairs it. A forked child is no participant; its calls fail with
 //! [`SlotError::Forked`].
 //!

@@ -58,6 +58,11 @@ impl Server {
         let shared = Arc::new(Shared::new(
             store, settings, wakers, addresses, run_id, clock, listeners,
         ));
+        // Before a client can ask for it. Nobody else sets it.
+        if let Some(endpoint) = &metrics {
+            let waker = endpoint.waker().map_err(refused("an event"))?;
+            let _ = shared.metrics.set((endpoint.address(), waker));
+        }
         // What local programs do is heard from before the first client's request on.
         shared.listen_to_locals();
         // If one of its threads does not start, dropping it stops those that have.
@@ -69,9 +74,6 @@ impl Server {
         }
         running.spawn_helpers()?;
         if let Some(endpoint) = metrics {
-            let waker = endpoint.waker().map_err(refused("an event"))?;
-            // Nobody else sets it.
-            let _ = shared.metrics.set((endpoint.address(), waker));
             running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
         }
         Ok(running)
