@@ -34,6 +34,10 @@ use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
 const TRIES: u32 = 3;
+/// A part of a value that is copied in less time than usually lies between two patches, and how often it is tried at once.
+const SHORT: usize = 4096;
+const SHORT_TRIES: u32 = 16;
+
 /// The whole of a value.
 pub(crate) fn all(len: usize) -> Range<usize> {
     0..len
@@ -85,6 +89,33 @@ pub(crate) struct Outline {
     pub expires: u64,
     /// All that it occupies.
     bytes: u64,
+}
+
+/// Appends a part of a value that may be patched, if nobody does meanwhile.
+fn copy_unless_patched(
+    hold: &Hold<'_>,
+    record: &RacingRecord<'_>,
+    (word, seen): (&AtomicU64, PatchWord),
+    part: &Range<usize>,
+    to: &mut Vec<u8>,
+) -> Look<()> {
+    if seen.is_odd() {
+        return Look::Overtaken;
+    }
+    let begin = to.len();
+    // A long copy that will not be believed is given up early.
+    let same = || PatchWord::load(word).same_bytes(seen);
+    let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
+    // SYNC: pairs with the release fence where a patch begins: whoever has read a new byte sees the odd word.
+    fence(Acquire);
+    if copied && same() {
+        return Look::Seen(());
+    }
+    to.truncate(begin);
+    match hold.is_valid() {
+        true => Look::Overtaken,
+        false => Look::Lost,
+    }
 }
 
 impl Core {
@@ -145,8 +176,12 @@ impl Core {
     /// Whether `key` is there.
     pub(crate) fn contains(&self, database: u8, key: &[u8]) -> Result<bool, ReadError> {
         if self.lends {
-            return Ok(self.get(database, key)?.is_some());
+            let _pin = self.participants.pin()?;
+            if self.glimpse(database, key).is_some() {
+                return Ok(true);
+            }
         }
+        // Not by `get`: that would seal a value that may be patched.
         let found = self.find_copying(database, key)?;
         if let Some(outline) = &found {
             self.note_access(outline.root, outline.place);
@@ -349,28 +384,28 @@ impl Core {
         range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
     ) -> Look<usize> {
+        let len = |seen: PatchWord| seen.len().min(record.header().patch_room());
+        let part = within(range, len(seen));
+        if part.is_empty() {
+            // The length alone is right in any word.
+            return Look::Seen(len(seen));
+        }
+        // A short part is had soon beside any patches. To seal the value for it would make them copy all of it.
+        for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
+            match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to) {
+                Look::Overtaken => std::hint::spin_loop(),
+                copied => return copied.map(|()| len(seen)),
+            }
+            seen = PatchWord::load(word);
+        }
         if hold.is_firm() && !self.read_only {
             if seal(word) == Seal::Odd {
                 return Look::Overtaken;
             }
             seen = PatchWord::load(word);
         }
-        if seen.is_odd() {
-            return Look::Overtaken;
-        }
-        let begin = to.len();
-        let len = seen.len().min(record.header().patch_room());
-        if !record.append_range(within(range, len), to, || hold.is_valid()) {
-            return Look::Lost;
-        }
-        // SYNC: pairs with the release fence where a patch begins: whoever has read a new byte sees the odd word.
-        fence(Acquire);
-        if PatchWord::load(word).same_bytes(seen) {
-            Look::Seen(len)
-        } else {
-            to.truncate(begin);
-            Look::Overtaken
-        }
+        copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to)
+            .map(|()| len(seen))
     }
 
     /// Calls `visit` with each key's number and a copy of its value, in order.

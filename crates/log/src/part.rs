@@ -25,6 +25,9 @@ const LONG: usize = 4096;
 /// How much room at most a value gets to grow, beyond its length.
 const MOST_GROWTH: usize = 1 << 20;
 
+/// How often a short part is patched while it is copied before the value is sealed for it.
+const TRIES: u32 = 16;
+
 /// A part of what is stored under a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part<'v> {
@@ -68,10 +71,18 @@ pub(crate) fn within(range: &impl Fn(usize) -> Range<usize>, len: usize) -> Rang
 }
 
 impl Patch<'_> {
-    /// What `value` becomes, which may be longer than the store takes; `None`: it stays.
-    #[must_use]
-    pub fn apply(&self, value: &[u8]) -> Option<Vec<u8>> {
-        self.written().map(|write| patched(value, write))
+    /// What `value` becomes; `None`: it stays.
+    ///
+    /// # Errors
+    /// [`WriteError::ValueTooLong`]: more than the store takes.
+    pub fn apply(&self, value: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
+        let Some(write) = self.written() else {
+            return Ok(None);
+        };
+        match write.len_after(value.len()) {
+            len if len > MAX_VALUE => Err(WriteError::ValueTooLong(len)),
+            _ => Ok(Some(patched(value, write))),
+        }
     }
 
     /// What is to be written, and where.
@@ -160,6 +171,8 @@ impl Core {
             range: &range,
             growth: MOST_GROWTH,
             overtaken: Overtaken::default(),
+            tries: 0,
+            starves: false,
         };
         let (mut room, mut conflicts) = (Room::new(0), 0);
         loop {
@@ -224,6 +237,9 @@ struct Long<'a, R> {
     /// How much room at most the value gets to grow.
     growth: usize,
     overtaken: Overtaken,
+    /// How often the part was patched while it was copied, and whether that is to have an end.
+    tries: u32,
+    starves: bool,
 }
 
 impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
@@ -241,6 +257,9 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let Some(Found { entry, record, .. }) = found else {
             return Ok(None);
         };
+        if self.starves {
+            let _ = record.seals(false);
+        }
         let (expires, patch) = (record.expires(), record.patch());
         let len = match patch {
             Some((_, word)) => word.len().min(record.header().patch_room()),
@@ -254,8 +273,15 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let bytes = match patch {
             Some((_, word)) => {
                 copy.resize(asked.len(), 0);
-                if word.is_odd() || !record.copy_part(word, asked.start, &mut copy) {
+                if word.is_odd() {
                     self.overtaken.again(core)?;
+                    return Ok(Some(Tried::Conflict));
+                }
+                self.overtaken = Overtaken::default();
+                if !record.copy_part(word, asked.start, &mut copy) {
+                    self.tries += 1;
+                    // One that asks for much would be overtaken for ever.
+                    self.starves = asked.len() > LONG || self.tries > TRIES;
                     return Ok(Some(Tried::Conflict));
                 }
                 &copy[..]
@@ -276,7 +302,11 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         };
         if patch.is_some() && seen.takes(&record, &write) {
             match core.patch(self.slot, (root, self.place), self.key, &seen, write)? {
-                Patched::Done => return Ok(Some(Tried::Done(Updated::Replaced))),
+                Patched::Done => {
+                    // It stays where it is, and is not the oldest for that.
+                    core.note_access(root, self.place);
+                    return Ok(Some(Tried::Done(Updated::Replaced)));
+                }
                 Patched::Overtaken => return Ok(Some(Tried::Conflict)),
                 Patched::Unable => {}
             }

@@ -189,7 +189,7 @@ impl Overtaken {
     pub fn again(&mut self, core: &Core) -> Result<(), ReadError> {
         let now = core.clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
-        if since > PATIENCE && self.rounds > LOOKS {
+        if since > PATIENCE && (core.read_only || self.rounds > LOOKS) {
             return Err(match core.read_only {
                 true => ReadError::Overtaken(since),
                 false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),
@@ -264,8 +264,8 @@ impl Core {
         let Some((_, word)) = record.patch().filter(|_| self.read_only) else {
             return false;
         };
-        copy.resize(record.value_len().min(word.len()), 0);
-        copy.len() == word.len() && record.copy_part(word, 0, copy)
+        copy.resize(word.len().min(record.header().patch_room()), 0);
+        !word.is_odd() && record.copy_part(word, 0, copy)
     }
 
     /// Patches the value of `key`, if it is as when that was decided on. The caller is pinned since it saw `target`.
@@ -409,7 +409,8 @@ impl Core {
 
     /// Makes the copy of a patchable record whole whose bucket is held, so that nobody patches either.
     ///
-    /// A copy that says it is sealed was made of a sealed value, and is right. Any other may have been overtaken.
+    /// A copy that says it is sealed was made of a sealed value (see [`Record::unseal`]), and is right. Any other may have
+    /// been overtaken.
     pub(crate) fn complete_patchable(&self, record: &Record<'_>, copy: &Record<'_>) {
         let (Some((_, now)), Some((word, copied))) = (record.patch(), copy.patch()) else {
             return;
@@ -454,6 +455,15 @@ impl Record<'_> {
             None => true,
             Some((_, now)) if read_only => now.is_sealed(),
             Some((word, _)) => seal(word) == Seal::Sealed,
+        }
+    }
+
+    /// Lets the word of a copy, which only this thread can find, say that the value was not sealed when the copying began:
+    /// the bytes may have been read before the word, and be older.
+    pub fn unseal(&self) {
+        if let Some((word, now)) = self.patch() {
+            // Relaxed: nobody else's.
+            word.store(now.0 & !SEALED, Relaxed);
         }
     }
 

@@ -35,6 +35,9 @@ const CHUNK: usize = 32;
 /// How many records ahead headers are fetched, were all as long as the present one.
 const AHEAD: u64 = 8;
 
+/// How often somebody is waited for who is patching a record that is to be moved.
+const SPINS: u32 = 1000;
+
 /// A record of a victim that was live when it was looked up.
 struct Survivor<'m> {
     loc: Loc,
@@ -49,10 +52,16 @@ impl Survivor<'_> {
         self.record.header().size()
     }
 
-    /// Before it is copied: what nobody changes meanwhile need not be copied again under its bucket's lock.
-    fn seal(&self) {
-        // Who is patching it now has made that necessary.
-        let _ = self.record.seals(false);
+    /// Before it is copied: what nobody changes meanwhile need not be copied again under its bucket's lock. False:
+    /// somebody is patching it, and for longer than a patch takes.
+    fn seal(&self) -> bool {
+        (0..SPINS).any(|_| {
+            let sealed = self.record.seals(false);
+            if !sealed {
+                std::hint::spin_loop();
+            }
+            sealed
+        })
     }
 }
 
@@ -183,8 +192,11 @@ impl Core {
             return Ok(false);
         };
         let copy = Loc::of_byte(frame_byte(extent.start));
-        survivor.seal();
+        let sealed = survivor.seal();
         self.copy_run(survivor.loc, copy, bytes)?;
+        if !sealed {
+            self.mem.record(copy)?.unseal();
+        }
         mneme_sys::fault!("compact.large.copied");
         self.close_large(slot, extent.start, bytes)?;
         mneme_sys::fault!("compact.large.closed");
@@ -305,13 +317,15 @@ impl Core {
             return Ok(0);
         };
         let (mut used, capacity) = (info.written_at(frame)?, info.capacity());
-        let mut n = 0;
+        let (mut n, mut unsealed) = (0, Vec::new());
         for (survivor, copy) in survivors.iter().zip(&mut *copies) {
             if used + survivor.size() > capacity || self.is_large(survivor.size()) {
                 break;
             }
-            survivor.seal();
             *copy = Loc::of_byte(frame_byte(frame) + used);
+            if !survivor.seal() {
+                unsealed.push(*copy);
+            }
             used += survivor.size();
             n += 1;
         }
@@ -325,6 +339,9 @@ impl Core {
                 done += 1;
             }
             self.copy_run(from, to, bytes)?;
+        }
+        for copy in unsealed {
+            self.mem.record(copy)?.unseal();
         }
         mneme_sys::fault!("compact.written");
         info.note_birth(born, used);

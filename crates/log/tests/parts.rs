@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use memory::stopped::Stopped;
 use memory::{CAPACITY, Memory};
 use mneme_log::{
-    Cursor, Expiry, LogStore, Part, Patch, ReadError, UpdatePolicy, Updated, WriteError,
+    Cursor, Evict, Expiry, LogStore, Part, Patch, ReadError, UpdatePolicy, Updated, WriteError,
 };
 use mneme_sys::Access;
 #[cfg(feature = "fault")]
@@ -239,6 +239,114 @@ fn a_value_grows_without_room_to_spare() {
     }
     store.put(b"k", &vec![1; 1_200_000]).unwrap();
     assert_eq!(append(&store, b"k", b"x"), 1_200_001);
+}
+
+/// Who asks whether a key is there, when it expires, which keys there are, or how long a value is, lets it be patched on.
+#[test]
+fn who_does_not_read_a_value_seals_none() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        let copying = memory.open_to_copy(2, Access::ReadWrite);
+        store.put(b"k", &vec![0; 1 << 20]).unwrap();
+        write(&store, b"k", 7, b"first");
+        let before = used(&store);
+        for store in [&store, &copying] {
+            for i in 0..4 {
+                match i {
+                    0 => assert!(store.contains(b"k").unwrap()),
+                    1 => assert!(store.expiry(b"k").unwrap().is_some()),
+                    2 => drop(store.scan_keys(Cursor::START, 10, |_| {}).unwrap()),
+                    _ => assert_eq!(len_of(store, b"k"), Some(1 << 20)),
+                }
+                write(store, b"k", i, b"x");
+                assert_eq!(used(store), before, "{policy:?}, {i}");
+            }
+        }
+    }
+}
+
+/// What is patched whenever somebody looks at all of it can be changed by all of it.
+#[test]
+fn a_long_part_is_decided_on_beside_patches() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        let other = memory.open(2);
+        store.put(b"k", &[0; 6000]).unwrap();
+        write(&store, b"k", 0, b"x");
+        let looks = AtomicU64::new(0);
+        // Called between the look at the record's word and the copying.
+        let range = |len| {
+            let look = looks.fetch_add(1, Relaxed);
+            if look < 700 {
+                write(&other, b"k", 1, &look.to_le_bytes());
+            }
+            0..len
+        };
+        let decide = |part: Option<Part<'_>>| {
+            let last = &part.unwrap().bytes[1..9];
+            Patch::Write {
+                at: 100,
+                bytes: Cow::Owned(last.to_vec()),
+            }
+        };
+        let updated = store.update_part(b"k", range, decide).unwrap();
+        assert_eq!(updated, Updated::Replaced);
+        let value = store.get(b"k").unwrap().unwrap();
+        assert_eq!(value[100..108], 699u64.to_le_bytes());
+    }
+}
+
+/// What is changed all the time is used all the time, although it stays where it is.
+#[test]
+fn a_value_that_is_patched_is_not_forgotten() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.set_eviction(Evict::Lru).unwrap();
+        store.put(b"k", &vec![0; 100_000]).unwrap();
+        write(&store, b"k", 0, b"x");
+        for i in 0..20_000u64 {
+            store.put(&i.to_le_bytes(), &[9; 10_000]).unwrap();
+            write(&store, b"k", i as usize, b"x");
+            assert!(store.expiry(b"k").unwrap().is_some(), "{policy:?}, {i}");
+        }
+        assert!(store.evicted() > 10_000);
+        assert!(len_of(&store, b"k") >= Some(100_000));
+    }
+}
+
+/// One that lends and may only read copies what may be patched.
+#[test]
+fn one_that_may_only_read_sees_no_half_change_either() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &vec![1; BLOCKS * BLOCK]).unwrap();
+        let reader = memory.open_to_read(3);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let (writer, done) = (memory.open(2), &done);
+            s.spawn(move || change(&writer, b"k", done, 1));
+            let reader = s.spawn(move || (0..60).map(|i| read_all(&reader, b"k", i, false)).sum());
+            let seen: u64 = reader.join().unwrap_or_else(|e| {
+                done.store(true, Relaxed);
+                std::panic::resume_unwind(e)
+            });
+            done.store(true, Relaxed);
+            assert!(seen > 60 * 10);
+        });
+    }
+}
+
+/// Outside of a store as within it.
+#[test]
+fn what_a_patch_makes_too_long_is_refused() {
+    for at in [mneme_log::MAX_VALUE, usize::MAX] {
+        let patch = Patch::Write {
+            at,
+            bytes: Cow::Borrowed(b"x"),
+        };
+        let refused = patch.apply(b"value").unwrap_err();
+        assert!(matches!(refused, WriteError::ValueTooLong(_)), "{refused}");
+    }
 }
 
 /// Whether each of a value's blocks is of one byte.

@@ -262,13 +262,22 @@ impl<'a> Keyspace<'a> {
         mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, Failure> {
         if self.transaction.is_some() {
-            return self.update(key, |stored| {
+            let mut refused = None;
+            let updated = self.update(key, |stored| {
                 let value = stored.map(|stored| stored.value);
                 let patch = decide(value.map(|value| Part::of(value, &range)));
-                patch
-                    .apply(value.unwrap_or_default())
-                    .map_or(Decision::Keep, Decision::Replace)
-            });
+                match patch.apply(value.unwrap_or_default()) {
+                    Ok(value) => value.map_or(Decision::Keep, Decision::Replace),
+                    Err(error) => {
+                        refused = Some(error);
+                        Decision::Keep
+                    }
+                }
+            })?;
+            return match refused {
+                None => Ok(updated),
+                Some(error) => Err(error.into()),
+            };
         }
         let database = self.store.database(self.database)?;
         Ok(database.update_part(key, range, decide)?)

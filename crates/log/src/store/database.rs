@@ -202,7 +202,8 @@ macro_rules! operations {
             }
 
             /// Calls `visit` once, with a part of the value of `key`: what there is of the range, in bytes, that `range` makes
-            /// of the value's length. `None`: the key is not there. What is not asked for is not copied. Where values are lent, `visit` may run pinned, as if it held a
+            /// of the value's length. `None`: the key is not there. What is not asked for is not copied. `range` may be
+            /// called again, and with lengths that the value never had. Where values are lent, `visit` may run pinned, as if it held a
             /// [`Value`].
             ///
             /// # Errors
