@@ -4,11 +4,14 @@
 
 mod memory;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use memory::Memory;
-use mneme_log::{Decision, Evict, Expiry, LogStore, ReadError, UpdatePolicy, Watch, WriteError};
+use mneme_log::{
+    Decision, Evict, Expiry, LogStore, Patch, ReadError, UpdatePolicy, Watch, WriteError,
+};
 use mneme_sys::ManualClock;
 use proptest::prelude::*;
 
@@ -127,6 +130,37 @@ fn a_watch_tells_of_every_change_by_any_process() {
                 assert_eq!(read.is_none(), changes, "{context}, reading");
                 assert_eq!(one.check().unwrap().problems, Vec::<String>::new());
             }
+        }
+    }
+}
+
+/// What is changed where it lies has changed, and so has what a reader seals.
+#[test]
+fn a_watch_tells_of_every_patch() {
+    for policy in POLICIES {
+        let (_memory, one, other, _clock) = two(policy);
+        one.put(b"k", &[7; 6000]).unwrap();
+        let change = |store: &LogStore, patch: &Patch<'static>| {
+            (store.update_part(b"k", |_| 0..9, |_| patch.clone())).unwrap()
+        };
+        let write = Patch::Write {
+            at: 5,
+            bytes: Cow::Borrowed(b"x"),
+        };
+        change(&one, &write);
+        for round in 0..4 {
+            let watching = watch(&one, b"k");
+            change(&other, &Patch::Keep);
+            if round == 3 {
+                other.get(b"k").unwrap().unwrap();
+            }
+            assert!(watching.is_unchanged(), "{policy:?}");
+            let done = watching.transaction(|t| t.put(b"mark", b"x")).unwrap();
+            assert!(done.is_some());
+            change(&other, &write);
+            assert!(!watching.is_unchanged(), "{policy:?}");
+            let done = watching.transaction(|t| t.get(b"k")).unwrap();
+            assert!(done.is_none());
         }
     }
 }

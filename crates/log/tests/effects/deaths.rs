@@ -7,15 +7,17 @@ use mneme_sys::fault::{self, Action, Outcome};
 
 use super::memory::stopped::Stopped;
 use super::mirror::{Heard, Mirror};
-use super::{POLICIES, key, names, two};
+use super::{POLICIES, key, names, patch, two};
 
 /// A change, of a store that holds some keys.
 type Work = (&'static str, fn(&LogStore));
 
 /// One of each kind.
-const WORKS: [Work; 7] = [
+const WORKS: [Work; 8] = [
     ("put", |s| s.put(b"new", b"value").unwrap()),
     ("put again", |s| s.put(&key(3), b"other").unwrap()),
+    // The follower has read it as a whole, so that the first stores it anew.
+    ("patch", |s| (9..11).for_each(|at| patch(s, b"long", at))),
     ("remove", |s| assert!(s.remove(&key(3)).unwrap())),
     ("retime", |s| {
         assert!(s.set_expiry(b"timed", Expiry::At(u64::MAX >> 2)).unwrap());
@@ -37,6 +39,7 @@ fn fill(store: &LogStore) {
     for i in 0..20 {
         store.put(&key(i), b"value").unwrap();
     }
+    store.put(b"long", &[7; 6000]).unwrap();
     let timed = Expiry::At(u64::MAX >> 1);
     store.put_until(b"timed", b"v", timed).unwrap();
     let other = store.database(5).unwrap();

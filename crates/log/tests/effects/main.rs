@@ -9,13 +9,14 @@ mod deaths;
 mod memory;
 mod mirror;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use memory::Memory;
 use mirror::{Heard, Mirror};
-use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_log::{Decision, Evict, Expiry, LogStore, Part, Patch, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
 
 const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
@@ -46,6 +47,15 @@ fn names(heard: &[Heard]) -> Vec<String> {
     heard.iter().map(Heard::name).collect()
 }
 
+/// Writes a byte into the value of `key`.
+fn patch(store: &LogStore, key: &[u8], at: usize) {
+    let write = |_: Option<Part<'_>>| Patch::Write {
+        at,
+        bytes: Cow::Borrowed(b"x"),
+    };
+    store.update_part(key, |_| 0..0, write).unwrap();
+}
+
 #[test]
 fn every_kind_of_change_is_told() {
     for policy in POLICIES {
@@ -67,6 +77,10 @@ fn every_kind_of_change_is_told() {
         );
         let longer = |s: &LogStore| s.put(b"k", &[7; 6000]).unwrap();
         check("put longer", &longer, &["0 stored k"]);
+        // The first stores it anew, the second changes it where it lies.
+        let patch = |s: &LogStore| patch(s, b"k", 5);
+        check("make it patchable", &patch, &["0 stored k"]);
+        check("patch", &patch, &["0 stored k"]);
         let update = |s: &LogStore| {
             let new = Decision::Replace(b"u".to_vec());
             s.update(b"k", |_| new.clone()).map(drop).unwrap();
