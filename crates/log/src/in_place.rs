@@ -270,6 +270,10 @@ impl Core {
     pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
         let record = self.mem.record(old)?;
         let copy = self.mem.record(new)?;
+        if record.header().shape() != copy.header().shape() {
+            // Somebody has damaged it since it was copied: what it says now may not fit into the copy.
+            return Err(Corrupt::at(old.byte(), "a record that changed its shape"));
+        }
         self.complete_patchable(&record, &copy);
         if record.header().room().is_some() {
             copy.overwrite(record.value());

@@ -116,6 +116,15 @@ impl Header {
             .then_some((self.0 >> ROOM_SHIFT & ROOM_MASK) as usize)
     }
 
+    /// What never changes once a record is published: all but the marks, and the length of a value with room.
+    pub fn shape(self) -> u64 {
+        let changing = match self.room() {
+            Some(_) => MARKS_MASK | LENGTH_MASK << VALUE_SHIFT,
+            None => MARKS_MASK,
+        };
+        self.0 & !changing
+    }
+
     /// The same with an expiry word.
     pub fn with_expiry(self) -> Header {
         Header(self.0 | 1 << EXPIRY_SHIFT)

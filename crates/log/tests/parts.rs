@@ -515,6 +515,49 @@ fn a_copy_that_was_overtaken_is_made_again() {
     }
 }
 
+/// What a record that is damaged says of its length after it was copied is not believed of the copy.
+#[cfg(feature = "fault")]
+#[test]
+fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
+    for policy in POLICIES {
+        let (memory, store) = Memory::with_policy(CAPACITY, policy);
+        store.put(b"k", &[1; 8000]).unwrap();
+        write(&store, b"k", 0, b"A MARK!!");
+        (0..300).for_each(|_| store.put(b"dead", &[9; 9000]).unwrap());
+        let words = memory.data.slice_at::<AtomicU64>(0, memory.data.len() / 8);
+        let mark = u64::from_le_bytes(*b"A MARK!!");
+        let at = words.unwrap().iter().position(|w| w.load(Relaxed) == mark);
+        // Header, expiry, key, patch word, value.
+        let header = (at.unwrap() - 4) * 8;
+        let patching = Arc::new(Mutex::new(None));
+        let (begun, writer) = (Arc::clone(&patching), Mutex::new(Some(memory.open(2))));
+        let begin = move || {
+            let writer = writer.lock().unwrap().take().unwrap();
+            let patch = move || write(&writer, b"k", 100, &[2; 4000]);
+            *begun.lock().unwrap() = Some(Stopped::at("log.patch.during", 1, patch));
+        };
+        let fd = memory.data.duplicate_fd().unwrap().unwrap();
+        let max = memory.data.max();
+        let data = mneme_sys::Region::map(fd, Access::ReadWrite, max, mneme_sys::PagePolicy::Small);
+        let (ended, data) = (Arc::clone(&patching), data.unwrap());
+        let end = move || {
+            ended.lock().unwrap().take().unwrap().finish();
+            let words = data.slice_at::<AtomicU64>(header as u64, 4).unwrap();
+            // Room, and a value, of a MiB.
+            words[0].fetch_or(1 << 36, Relaxed);
+            words[3].fetch_or(1 << 20, Relaxed);
+        };
+        fault::arm("compact.claimed", Action::Call(Arc::new(begin)), 1);
+        fault::arm("compact.copied", Action::Call(Arc::new(end)), 1);
+        let compacted = store.compact();
+        fault::disarm();
+        assert!(
+            matches!(compacted, Err(WriteError::Corrupt(_))),
+            "{policy:?}"
+        );
+    }
+}
+
 /// A value that never stops changing is told to one that may only read; he reads it in parts.
 #[test]
 fn an_overtaken_reader_is_told() {
