@@ -22,8 +22,8 @@ use crate::room::Room;
 
 /// Values longer than this are patched; shorter ones are as quickly stored anew.
 const LONG: usize = 4096;
-/// How much room at most a value gets to grow, beyond its length.
-const MOST_GROWTH: usize = 1 << 20;
+/// A value of at most so many bytes gets room for as many again, a longer one for an eighth of them, or for these.
+const MOST_DOUBLED: usize = 1 << 20;
 
 /// How often a short part is patched while it is copied before the value is sealed for it.
 const TRIES: u32 = 16;
@@ -169,7 +169,7 @@ impl Core {
             place: self.place(key),
             key,
             range: &range,
-            growth: MOST_GROWTH,
+            grows: true,
             overtaken: Overtaken::default(),
             tries: 0,
             starves: false,
@@ -188,8 +188,8 @@ impl Core {
                 Some(Tried::Conflict) => self.stand_back(&mut conflicts),
                 Some(Tried::NoRoom) => match self.make_room(&slot, &mut room) {
                     // There may be room for the value, if not for what it would grow by.
-                    Err(WriteError::OutOfMemory { .. }) if long.growth > 0 => {
-                        (long.growth, room) = (0, Room::new(0));
+                    Err(WriteError::OutOfMemory { .. }) if long.grows => {
+                        (long.grows, room) = (false, Room::new(0));
                     }
                     made => made?,
                 },
@@ -234,8 +234,8 @@ struct Long<'a, R> {
     place: Place,
     key: &'a [u8],
     range: &'a R,
-    /// How much room at most the value gets to grow.
-    growth: usize,
+    /// Whether there may be room for what the value grows by.
+    grows: bool,
     overtaken: Overtaken,
     /// How often the part was patched while it was copied, and whether that is to have an end.
     tries: u32,
@@ -336,8 +336,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         let value = old.value();
         let after = write.len_after(value.len());
         // A value that has become longer is likely to grow on.
-        let growth = match after > value.len() {
-            true => after.min(self.growth),
+        let growth = match self.grows && after > value.len() {
+            true => after.min(MOST_DOUBLED).max(after / 8),
             false => 0,
         };
         let capacity = (after + growth).min(MAX_VALUE);

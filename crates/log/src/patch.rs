@@ -38,7 +38,7 @@ pub(crate) const PATCH: u64 = 1 << 35;
 /// The longest part of a value that is overwritten in its place: the redo area holds it.
 const MAX_INSIDE: usize = MAX_IN_PLACE;
 /// The most that is written behind a value's end under its bucket's lock.
-const MAX_BEHIND: usize = 64 << 10;
+const MAX_BEHIND: usize = 1 << 20;
 /// How long somebody looks again at a value that is always being patched.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// And how often at least: it may itself have been kept from running.

@@ -223,8 +223,8 @@ macro_rules! operations {
             /// nothing is locked. The expiry stays as it is.
             ///
             /// What it costs grows with what is read and written, not with the value: one of more than 4 KiB is
-            /// changed where it lies, up to 4 KiB within it and 64 KiB behind its end at once; for its growth it gets
-            /// room for as much again, at most 1 MiB. It is stored anew when that is used up, and for the first change
+            /// changed where it lies, up to 4 KiB within it and 1 MiB behind its end at once; for its growth it gets
+            /// room for as much again, above 1 MiB for an eighth. It is stored anew when that is used up, and for the first change
             /// after it was read as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
             ///
             /// # Errors

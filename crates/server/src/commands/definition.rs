@@ -8,7 +8,7 @@ use super::keys::{KeyFlag, KeySpec};
 use crate::resp::Arguments;
 
 /// What it costs to change a part of a value.
-pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 64 KiB behind its end, within a transaction, when the value has outgrown its room, and for the first change since it was read as a whole";
+pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, within a transaction, when the value has outgrown its room, and for the first change since it was read as a whole";
 
 /// One command or subcommand.
 pub(crate) struct Command {
