@@ -68,6 +68,33 @@ pub enum AskError {
     Refused { place: String, said: String },
     #[error("what answers at {place} does not speak Redis' protocol")]
     Foreign { place: String },
+    #[error("what answers at {place} puts lists within lists more than {DEEPEST} deep")]
+    Deep { place: String },
+}
+
+/// Why an answer could not be read, or what it refuses.
+enum Fault {
+    Refused(String),
+    Foreign,
+    Deep,
+    Silent(std::io::Error),
+}
+
+impl Fault {
+    fn at(self, place: String) -> AskError {
+        match self {
+            Fault::Refused(said) => AskError::Refused { place, said },
+            Fault::Foreign => AskError::Foreign { place },
+            Fault::Deep => AskError::Deep { place },
+            Fault::Silent(source) => AskError::Silent { place, source },
+        }
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        Fault::Silent(error)
+    }
 }
 
 /// What a server answers.
@@ -170,72 +197,48 @@ impl Client {
         for word in command {
             request += &format!("${}\r\n{word}\r\n", word.len());
         }
-        let answered = self
-            .stream
-            .get_mut()
-            .write_all(request.as_bytes())
-            .and_then(|()| self.answer());
-        let place = || self.place.clone();
-        match answered {
-            Ok(Some(Ok(reply))) => Ok(reply),
-            Ok(Some(Err(said))) => Err(AskError::Refused {
-                place: place(),
-                said,
-            }),
-            Ok(None) => Err(AskError::Foreign { place: place() }),
-            Err(source) => Err(AskError::Silent {
-                place: place(),
-                source,
-            }),
-        }
+        let answered = match self.stream.get_mut().write_all(request.as_bytes()) {
+            Ok(()) => self.answer(DEEPEST),
+            Err(error) => Err(error.into()),
+        };
+        answered.map_err(|fault| fault.at(self.place.clone()))
     }
 
-    /// An answer or the server's error; `None` for what is neither.
-    fn answer(&mut self) -> std::io::Result<Option<Result<Reply, String>>> {
+    /// An answer with up to `depth` lists within one another.
+    fn answer(&mut self, depth: usize) -> Result<Reply, Fault> {
         let mut line = Vec::new();
         (&mut self.stream)
             .take(LONGEST as u64)
             .read_until(b'\n', &mut line)?;
         if line.is_empty() {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
         }
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end();
         let (Some(kind), Some(rest)) = (line.get(..1), line.get(1..)) else {
-            return Ok(None);
+            return Err(Fault::Foreign);
         };
-        Ok(match kind {
-            "+" => Some(Ok(Reply::Text(rest.to_owned()))),
-            "-" => Some(Err(rest.to_owned())),
-            ":" => rest.parse().ok().map(|number| Ok(Reply::Number(number))),
-            "$" => self.text(rest)?.map(|text| Ok(Reply::Text(text))),
-            "*" => self.list(rest)?,
-            _ => None,
-        })
+        match kind {
+            "+" => Ok(Reply::Text(rest.to_owned())),
+            "-" => Err(Fault::Refused(rest.to_owned())),
+            ":" => Ok(Reply::Number(rest.parse().map_err(|_| Fault::Foreign)?)),
+            "$" => Ok(Reply::Text(self.text(length(rest, LONGEST)?)?)),
+            "*" => self.list(length(rest, MOST)?, depth),
+            _ => Err(Fault::Foreign),
+        }
     }
 
-    fn text(&mut self, len: &str) -> std::io::Result<Option<String>> {
-        let Some(len) = len.parse::<usize>().ok().filter(|len| *len <= LONGEST) else {
-            return Ok(None);
-        };
+    fn text(&mut self, len: usize) -> Result<String, Fault> {
         let mut text = vec![0; len + 2];
         self.stream.read_exact(&mut text)?;
         text.truncate(len);
-        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    fn list(&mut self, len: &str) -> std::io::Result<Option<Result<Reply, String>>> {
-        let Some(len) = len.parse::<usize>().ok().filter(|len| *len <= MOST) else {
-            return Ok(None);
-        };
-        let mut items = Vec::new();
-        for _ in 0..len {
-            match self.answer()? {
-                Some(Ok(item)) => items.push(item),
-                other => return Ok(other),
-            }
-        }
-        Ok(Some(Ok(Reply::List(items))))
+    fn list(&mut self, len: usize, depth: usize) -> Result<Reply, Fault> {
+        let depth = depth.checked_sub(1).ok_or(Fault::Deep)?;
+        let items = (0..len).map(|_| self.answer(depth));
+        Ok(Reply::List(items.collect::<Result<_, _>>()?))
     }
 
     /// `INFO`, all of it.
@@ -249,6 +252,15 @@ const LONGEST: usize = 16 << 20;
 
 /// No list in an answer is longer.
 const MOST: usize = 1 << 16;
+
+/// No answer has more lists within one another. Reading each of them takes some stack.
+const DEEPEST: usize = 32;
+
+/// A length, up to `most`.
+fn length(text: &str, most: usize) -> Result<usize, Fault> {
+    let length = text.parse().ok().filter(|length| *length <= most);
+    length.ok_or(Fault::Foreign)
+}
 
 /// The fields of `INFO`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -293,6 +305,78 @@ pub fn part<'a>(list: &'a str, name: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that says this, whatever it is asked.
+    struct Saying(std::io::Cursor<Vec<u8>>);
+
+    impl Read for Saying {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(to)
+        }
+    }
+
+    impl Write for Saying {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn asked(answer: impl Into<Vec<u8>>) -> Result<Reply, AskError> {
+        let saying = Saying(std::io::Cursor::new(answer.into()));
+        let mut client = Client {
+            stream: BufReader::new(Box::new(saying)),
+            place: "a test".to_owned(),
+        };
+        client.request(&["PING"])
+    }
+
+    #[test]
+    fn lists_within_lists_have_an_end() {
+        for depth in [0, 1, DEEPEST] {
+            let mut reply = asked("*1\r\n".repeat(depth) + ":7\r\n").unwrap();
+            for _ in 0..depth {
+                let Reply::List(mut items) = reply else {
+                    panic!("{reply:?}")
+                };
+                reply = items.pop().unwrap();
+            }
+            assert_eq!(reply, Reply::Number(7));
+        }
+        // The last one would be more than the stack holds.
+        for depth in [DEEPEST + 1, 1 << 20] {
+            let refused = asked("*1\r\n".repeat(depth) + ":7\r\n").unwrap_err();
+            assert!(matches!(refused, AskError::Deep { .. }), "{refused}");
+            assert!(refused.to_string().contains("a test"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_apart() {
+        let refused = |answer: &str| asked(answer).unwrap_err();
+        assert!(
+            matches!(refused("-ERR no\r\n"), AskError::Refused { said, .. } if said == "ERR no")
+        );
+        assert!(matches!(
+            refused("*2\r\n:1\r\n-ERR no\r\n"),
+            AskError::Refused { .. }
+        ));
+        for answer in ["HTTP/1.1 400\r\n", "$x\r\n", "*99999999\r\n", ":1x\r\n"] {
+            assert!(
+                matches!(refused(answer), AskError::Foreign { .. }),
+                "{answer}"
+            );
+        }
+        for answer in ["", "$5\r\nab", "*2\r\n:1\r\n"] {
+            assert!(
+                matches!(refused(answer), AskError::Silent { .. }),
+                "{answer}"
+            );
+        }
+    }
 
     #[test]
     fn a_list_is_read_by_name() {
