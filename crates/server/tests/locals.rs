@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{Client, Reply, encode, server};
 use mneme_log::Decision;
@@ -191,6 +192,41 @@ fn a_swap_that_waits_for_a_local_program_keeps_nobody_else_waiting() {
         "{replies:?}"
     );
     drop(kept);
+}
+
+/// Longer than a swap is tried, in milliseconds.
+const PAUSE_MS: u64 = 700;
+
+#[test]
+fn a_swap_that_is_paused_is_tried_as_long_after_the_pause() {
+    let place = Place::new("paused");
+    let running = place.serve_as(server().threads(1));
+    let address = running.addresses()[0];
+    let (mut swapper, mut other) = (Client::connect(address), Client::connect(address));
+    let local = place.attach_lending();
+    loop {
+        other.command(&["SET", "key", "value"]);
+        let kept = local.get(b"key").unwrap().unwrap();
+        swapper.send(&encode(&["SWAPDB", "0", "1"]));
+        while !other.line("CLIENT LIST").text().contains("cmd=swapdb") {}
+        let began = Instant::now();
+        other.line(&format!("CLIENT PAUSE {PAUSE_MS} WRITE"));
+        std::thread::sleep(Duration::from_millis(PAUSE_MS));
+        while common::info(&mut other, "blocked_clients") != 0 {}
+        // It has been tried by then: there is one thread.
+        for _ in 0..3 {
+            assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
+        }
+        drop(kept);
+        let in_time = began.elapsed() < Duration::from_millis(PAUSE_MS + 400);
+        let reply = swapper.reply();
+        // If this test was kept from running, what was replied says nothing.
+        if in_time {
+            assert_eq!(reply, Reply::ok());
+            return;
+        }
+        swapper.line("PING");
+    }
 }
 
 /// Names the registry for the process that the next test starts.

@@ -183,6 +183,8 @@ impl<'a> Executor<'a> {
         let waits = pause >= holds;
         if waits {
             self.client.held = Some(holds);
+            // What it was tried before counts no more.
+            self.client.retries_ms = None;
         }
         waits
     }
