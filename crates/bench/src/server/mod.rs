@@ -59,6 +59,9 @@ fn memory_for(records: u64, value: u64) -> u64 {
     (records * each * 100 / 85).max(MIN_CAPACITY)
 }
 
+/// The patterns of a quick run: Redis' worst, and those with the largest changes of size but the last, which needs 1 GiB.
+const QUICK_PATTERNS: [Pattern; 3] = [PATTERNS[0], PATTERNS[3], PATTERNS[4]];
+
 struct Scale {
     throughput: throughput::Scale,
     tails: tails::Scale,
@@ -87,11 +90,12 @@ impl Scale {
             tails: tails::Scale {
                 // Fewer would not fill the smallest store.
                 records: if quick { 400_000 } else { 1_000_000 },
+                overwritten: if quick { 1 } else { 2 },
                 span: milliseconds(60, 4000),
             },
             records: match quick {
                 true => |value| {
-                    if value == VALUE { 1_000_000 } else { 100_000 }
+                    if value == VALUE { 400_000 } else { 100_000 }
                 },
                 false => |value| {
                     if value == VALUE {
@@ -101,13 +105,9 @@ impl Scale {
                     }
                 },
             },
-            patterns: &PATTERNS,
+            patterns: if quick { &QUICK_PATTERNS } else { &PATTERNS },
             data: match quick {
-                true => |pattern| match pattern.first {
-                    ..100_000 => 64 << 20,
-                    // Of less, log segments would leave too much unused.
-                    _ => 1 << 30,
-                },
+                true => |_| 64 << 20,
                 false => |pattern| {
                     if pattern.first < 100 {
                         256 << 20
@@ -419,6 +419,7 @@ mod tests {
             },
             tails: tails::Scale {
                 records: 2000,
+                overwritten: 1,
                 span: Duration::from_millis(5),
             },
             records: |_| 2000,

@@ -60,6 +60,8 @@ impl Weather {
 pub struct Scale {
     /// Records that stay, where the store is to be full of them; elsewhere a quarter.
     pub records: u32,
+    /// How often each of these is overwritten before, on the average.
+    pub overwritten: u64,
     /// How long each case takes in a round.
     pub span: Duration,
 }
@@ -102,7 +104,7 @@ impl Subject {
             // Until it has no room left but what it wins, from log segments of which some is dead everywhere.
             let all = u64::from(stay);
             let kind = Kind::Set;
-            let mut ids = (0..2 * all).map(|_| random.below(all) as u32);
+            let mut ids = (0..scale.overwritten * all).map(|_| random.below(all) as u32);
             load.closed(DEPTH, || ids.next().map(|id| Request { id, kind }))?;
         }
         Ok(Self {
