@@ -118,13 +118,9 @@ impl Core {
                 };
                 let value = match at_sight {
                     Some(value) => Some(value),
-                    None => (self.find_live(root, place, segment, key, &mut copy)?).map(|record| {
-                        if record.changes() {
-                            &copy[..]
-                        } else {
-                            record.value()
-                        }
-                    }),
+                    None => self
+                        .find_live(root, place, segment, key, &mut copy)?
+                        .map(|record| record.value_or(&copy)),
                 };
                 visit(first + i, value);
             }

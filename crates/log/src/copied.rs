@@ -35,8 +35,8 @@ use crate::value::Value;
 /// How many pins a read loses before it takes a firm one.
 const TRIES: u32 = 3;
 /// A part of a value that is copied in less time than usually lies between two patches, and how often it is tried at once.
-const SHORT: usize = 4096;
-const SHORT_TRIES: u32 = 16;
+pub(crate) const SHORT: usize = 4096;
+pub(crate) const SHORT_TRIES: u32 = 16;
 
 /// The whole of a value.
 pub(crate) fn all(len: usize) -> Range<usize> {
@@ -309,7 +309,8 @@ impl Core {
         short
     }
 
-    /// Appends what there is of `range` in the value of `key`, which belongs at `place`; the value's length, if it is there. `place` led to `segment` under the caller's pin.
+    /// Appends what there is of `range` in the value of `key`, which belongs at `place`; the value's length, if it is
+    /// there. `place` led to `segment` under the caller's pin.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is one fact of the operation"

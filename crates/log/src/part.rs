@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use mneme_sync::{Pin, Slot};
 
-use crate::copied::Look;
+use crate::copied::{Look, SHORT, SHORT_TRIES};
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
 use crate::index::root::Root;
@@ -24,9 +24,6 @@ use crate::room::Room;
 const LONG: usize = 4096;
 /// A value of at most so many bytes gets room for as many again, a longer one for an eighth of them, or for these.
 const MOST_DOUBLED: usize = 1 << 20;
-
-/// How often a short part is patched while it is copied before the value is sealed for it.
-const TRIES: u32 = 16;
 
 /// A part of what is stored under a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,23 +204,18 @@ impl Core {
         range: &impl Fn(usize) -> Range<usize>,
         decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, WriteError> {
-        let mut too_long = None;
+        let mut applied = Ok(());
         let updated = self.update(database, key, |stored| {
-            too_long = None;
             let value = stored.map_or(&[][..], |stored| stored.value);
             let patch = decide(stored.map(|stored| Part::of(stored.value, range)));
-            match patch.written() {
-                None => Decision::Keep,
-                Some(write) if write.len_after(0) <= MAX_VALUE => {
-                    Decision::Replace(patched(value, write))
-                }
-                Some(write) => {
-                    too_long = Some(write.len_after(0));
-                    Decision::Keep
-                }
-            }
+            let (patched, error) = match patch.apply(value) {
+                Ok(patched) => (patched, Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            applied = error;
+            patched.map_or(Decision::Keep, Decision::Replace)
         })?;
-        too_long.map_or(Ok(updated), |len| Err(WriteError::ValueTooLong(len)))
+        applied.map(|()| updated)
     }
 }
 
@@ -281,7 +273,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
                 if !record.copy_part(word, asked.start, &mut copy) {
                     self.tries += 1;
                     // One that asks for much would be overtaken for ever.
-                    self.starves = asked.len() > LONG || self.tries > TRIES;
+                    self.starves = asked.len() > SHORT || self.tries > SHORT_TRIES;
                     return Ok(Some(Tried::Conflict));
                 }
                 &copy[..]

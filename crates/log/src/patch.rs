@@ -443,7 +443,18 @@ impl Target {
     }
 }
 
-impl Record<'_> {
+impl<'m> Record<'m> {
+    /// The value, or, while it may yet be patched, the `copy` that was made of it.
+    pub fn value_or<'v>(&self, copy: &'v [u8]) -> &'v [u8]
+    where
+        'm: 'v,
+    {
+        match self.changes() {
+            true => copy,
+            false => self.value(),
+        }
+    }
+
     /// Whether the value may yet be patched.
     pub fn changes(&self) -> bool {
         self.patch().is_some_and(|(_, word)| !word.is_sealed())

@@ -251,7 +251,7 @@ impl Core {
                 if wait.found_retired(segment.word()) {
                     Ok(None)
                 } else {
-                    Err(retired(segment).into())
+                    Err(retired(segment.loc()).into())
                 }
             }
             TryLock::Busy(word) => {

@@ -390,12 +390,9 @@ impl TransactionOn<'_, '_> {
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
         t.reads.push(read);
         let there = found.filter(|f| !core.is_expired(&f.record));
-        Ok(visit(there.map(|f| match f.record.changes() {
-            true => Stored {
-                value: &copy,
-                expiry: Expiry::of_word(f.record.expires()),
-            },
-            false => Stored::of(&f.record),
+        Ok(visit(there.map(|f| Stored {
+            value: f.record.value_or(&copy),
+            expiry: Expiry::of_word(f.record.expires()),
         })))
     }
 

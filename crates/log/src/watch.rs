@@ -223,7 +223,7 @@ impl Core {
             }
             if word.retired() {
                 if !wait.found_retired(segment.word()) {
-                    return Err(retired(segment).into());
+                    return Err(retired(segment.loc()).into());
                 }
                 first = None;
                 continue;

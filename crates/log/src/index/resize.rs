@@ -559,10 +559,10 @@ impl HeldShard<'_> {
     }
 }
 
-/// What to say of an index word that names a segment that was replaced.
+/// What to say of an index word that names a segment that was replaced, which begins or has a bucket at `loc`.
 #[cold]
-pub(crate) fn retired(segment: SegmentRef) -> Corrupt {
-    Corrupt::at(segment.loc().byte(), "a retired index segment is in use")
+pub(crate) fn retired(loc: Loc) -> Corrupt {
+    Corrupt::at(loc.byte(), "a retired index segment is in use")
 }
 
 /// Locks every bucket of `segment`, or says which holder did not let go before `wait`, which gets
@@ -580,7 +580,7 @@ pub(crate) fn freeze<M: Memory>(
             match bucket.try_lock(slot) {
                 TryLock::Held(_) => break,
                 TryLock::Retired => {
-                    return Err(retired(segment));
+                    return Err(retired(segment.loc()));
                 }
                 TryLock::Busy(word) => {
                     tries += 1;

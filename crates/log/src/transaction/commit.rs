@@ -26,7 +26,7 @@ use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
 use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
-use crate::index::resize::{LimboFull, Resized, Why};
+use crate::index::resize::{LimboFull, Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
@@ -161,11 +161,6 @@ impl<'c> Homes<'c> {
     }
 }
 
-#[cold]
-fn retired_at(home: Loc) -> Corrupt {
-    Corrupt::at(home.byte(), "a retired index segment is in use")
-}
-
 impl Core {
     /// Waits a little after a conflict; longer after many.
     #[cold]
@@ -279,7 +274,7 @@ impl<'a> Transaction<'a> {
             if !word.retired() {
                 self.core.wait_for(self.slot, wait, word)?;
             } else if !wait.found_retired(now.at.bits()) {
-                return Err(retired_at(now.at).into());
+                return Err(retired(now.at).into());
             }
         }
     }
@@ -603,7 +598,7 @@ impl<'a> Transaction<'a> {
                         let _ = bucket.word();
                         return match wait.found_retired(loc.bits()) {
                             true => Ok(false),
-                            false => Err(retired_at(*loc).into()),
+                            false => Err(retired(*loc).into()),
                         };
                     }
                     TryLock::Busy(word) => {
