@@ -7,14 +7,17 @@
 //!
 //! Swapping, under a lock of its own:
 //!
-//! 1. note: which two databases, and which spaces they have;
-//! 2. mark both bytes: whoever finds a mark gives up its pin and waits;
-//! 3. wait until every pin from before the marks is gone; if that takes too long, undo;
-//! 4. note that the storing begins;
-//! 5. store the two new bytes, which have no mark, and clear the note.
+//! 1. wait until every pin that there is now is gone, while others come and go;
+//! 2. note: which two databases, and which spaces they have;
+//! 3. mark both bytes: whoever finds a mark gives up its pin and waits;
+//! 4. wait until every pin from before the marks is gone; if that takes too long, undo;
+//! 5. note that the storing begins;
+//! 6. store the two new bytes, which have no mark, and clear the note.
+//!
+//! Nothing rests on step 1 but that whoever keeps a value for long holds up the swapper alone, and nobody else.
 //!
 //! If the swapper dies, whoever waits for it, or reaps it, gets the lock with the news: it undoes what
-//! was noted in 1 and finishes what was noted in 4, when nobody uses the old spaces any more.
+//! was noted in 2 and finishes what was noted in 5, when nobody uses the old spaces any more.
 //!
 //! A transaction must find all its databases as they are at one instant: it begins while no swap is
 //! noted, and a swap that is noted later waits for its pin.
@@ -23,7 +26,7 @@ use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 use std::time::Duration;
 
-use mneme_sync::{Acquired, Epoch, Guard, Holding, Pin, Slot, SlotId, Word};
+use mneme_sync::{Acquired, Guard, Holding, Pin, Slot, SlotId, Word};
 
 use crate::core::{Core, Wait};
 use crate::effects::Kind;
@@ -366,11 +369,12 @@ impl Core {
             return Err(self.stalled_by_own_pin(&slot));
         }
         let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
+        let (patience, begin) = (patience.min(PATIENCE), self.clock.now_ns());
+        self.await_users(&slot, patience)?;
+        let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
         let table = self.table();
         let swap = table.mark([a, b]);
-        if let Err(error) =
-            self.await_users(&slot, self.participants.advance(), patience.min(PATIENCE))
-        {
+        if let Err(error) = self.await_users(&slot, patience.saturating_sub(waited)) {
             table.undo(swap);
             return Err(error);
         }
@@ -384,14 +388,10 @@ impl Core {
         .map(|_| ())
     }
 
-    /// Waits until all pins from before `epoch` are gone; those of the dead are reaped, and of readers
+    /// Waits until all pins that there are now are gone; those of the dead are reaped, and of readers
     /// that only copy they are taken away half-way.
-    fn await_users(
-        &self,
-        slot: &Slot<'_>,
-        epoch: Epoch,
-        patience: Duration,
-    ) -> Result<(), WriteError> {
+    fn await_users(&self, slot: &Slot<'_>, patience: Duration) -> Result<(), WriteError> {
+        let epoch = self.participants.advance();
         let mut revoked = false;
         loop {
             match self.participants.wait_quiescent(epoch, patience / 2) {

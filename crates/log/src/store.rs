@@ -349,8 +349,9 @@ impl LogStore {
     /// processes. An operation takes place wholly before it or wholly after it.
     ///
     /// Costs the same whatever the databases hold. It waits until every operation that is under way
-    /// anywhere in the store is over, and until every [`Value`](crate::Value) that anybody keeps is dropped;
-    /// meanwhile operations on the two databases, and transactions, wait for it.
+    /// anywhere in the store is over, and until every [`Value`](crate::Value) that anybody keeps is dropped: first for
+    /// all that there are, and keeps nobody waiting; then for those that came meanwhile, while operations on the two
+    /// databases, and transactions, wait for it.
     ///
     /// ```
     /// # use mneme_log::LogStore;

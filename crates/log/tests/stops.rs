@@ -280,6 +280,31 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
     }
 }
 
+/// Somebody who keeps a value holds up the swapper, who keeps nobody waiting on his account: it marks nothing.
+#[test]
+fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
+    let (memory, store) = Memory::new();
+    store.put(b"key", b"value").unwrap();
+    let kept = store.get(b"key").unwrap();
+    let theirs = memory.open(2);
+    let swapper = std::thread::spawn(move || {
+        let refused = theirs.swap_databases(0, 1);
+        let before = fault::passed();
+        (refused, before, theirs)
+    });
+    let (refused, passed, theirs) = swapper.join().unwrap();
+    assert!(
+        matches!(refused, Err(WriteError::Stalled(_))),
+        "{refused:?}"
+    );
+    let touched = |passed: &[(&str, u64)]| passed.iter().any(|(name, _)| *name == "log.swap.noted");
+    assert!(!touched(&passed), "{passed:?}");
+    drop(kept);
+    theirs.swap_databases(0, 1).unwrap();
+    assert!(touched(&fault::passed()));
+    assert!(store.is_empty());
+}
+
 /// A transaction that happened is not said to have failed because its notes cannot be given back.
 #[test]
 fn what_is_committed_stays_though_the_arena_is_held_up() {

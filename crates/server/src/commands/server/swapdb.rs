@@ -1,7 +1,7 @@
 //! `SWAPDB index1 index2`: two databases change places, at one instant for everybody.
 //!
-//! Whoever keeps a value of the store, a local program, is in its way. It waits for him in attempts, between which
-//! all go on, its thread's other clients too.
+//! Whoever keeps a value of the store, a local program, is in its way. It waits for him in attempts, which keep none but
+//! its own thread's clients waiting, and between which these are served too.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::resp::parse_i64;
 use crate::settings::Key;
 use mneme_log::WriteError;
 
-/// How long others may wait for one attempt.
+/// How long the thread's other clients may wait for one attempt.
 const ATTEMPT: Duration = Duration::from_millis(2);
 
 pub(super) static SWAPDB: Command = Command {
