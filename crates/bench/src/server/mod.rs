@@ -13,7 +13,8 @@
 //!   server would do with both.
 //! - *latencies* (see `tails.rs`): nanoseconds from when a request was due until its reply was read, at half of what the
 //!   slower server does at most, while the data set rests, is filled, expires, is overwritten in a full store. *Load away*
-//!   is the longest that the load itself did not run: a maximum of no more than that is the machine's.
+//!   is the longest that the load itself did not run: a maximum of no more than that is the machine's. So is one of no more than
+//!   *nobody* has, a thread on the server's CPU that only looks at the clock.
 //! - *memory* (see `memory.rs`): bytes resident a record, by size of its value; and over keys and values after the patterns of
 //!   `frag`. A sensible operator gives a store what its data need at 0.85 live, and so do we: record and index entry take 40 B
 //!   beside key and value; for the patterns it has 1.5 times their keys and values. Redis and memcached have no bound that
@@ -25,27 +26,25 @@ mod generator;
 mod memory;
 mod protocol;
 mod servers;
+mod tables;
 mod tails;
 mod throughput;
 
 use crate::error::BenchError;
-use crate::figure::Bars;
 use crate::frag::pattern::{PATTERNS, Pattern};
 use crate::goals::Goal;
-use crate::latency::{PERCENTILES, percentile_case};
-use crate::ledger::{Ledger, Metric, Summary};
+use crate::latency::percentile_case;
+use crate::ledger::{Ledger, Summary};
 use crate::machine::Machine;
 use crate::options::Common;
 use crate::processes::{is_on_path, keep_this_thread_on};
 use crate::progress;
 use crate::report::Report;
 use crate::rounds::Span;
-use crate::table::{Table, figure};
 use mneme_log::MIN_CAPACITY;
 use mneme_sys::{SysfsTopology, Topology};
 use serde_json::{Map, json};
-use servers::{MEMCACHED, OURS, REDIS, SYSTEMS, present};
-use std::path::Path;
+use servers::{MEMCACHED, OURS, REDIS, present};
 use std::time::Duration;
 use tails::{WEATHERS, Weather};
 use throughput::{CONNECTIONS, Case, DEPTH, VALUE};
@@ -136,9 +135,17 @@ fn cpus() -> usize {
 fn on_load_cpu<T: Send>(
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
+    on_cpu(cpus() - 1, work)
+}
+
+/// Has a thread that is kept on a CPU do something.
+fn on_cpu<T: Send>(
+    cpu: usize,
+    work: impl FnOnce() -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            keep_this_thread_on(cpus() - 1)?;
+        let thread = scope.spawn(move || {
+            keep_this_thread_on(cpu)?;
             work()
         });
         match thread.join() {
@@ -175,11 +182,9 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
         &mut ledger,
     )?);
     bar.finish_and_clear();
-    print_throughput(scale, &ledger);
-    print_tails(&ledger, rate);
-    print_memory(scale, &ledger);
+    tables::print(scale, rate, &ledger);
     if let Some(directory) = &options.svg {
-        draw(scale, &ledger, directory)?;
+        tables::draw(scale, &ledger, directory)?;
     }
     let params = Map::from_iter([
         ("quick".to_owned(), json!(options.quick)),
@@ -306,102 +311,10 @@ fn on_worst(scale: &Scale, ledger: &Ledger) -> Vec<f64> {
     })
 }
 
-/// The median of a case, and in brackets ours over a peer's.
-fn cell(ledger: &Ledger, system: &str, case: &str, unit: f64) -> String {
-    let Some(value) = Summary::of(ledger.values(system, case)) else {
-        return "-".to_owned();
-    };
-    let value = figure(value.median / unit);
-    match Summary::of(&ledger.ratios((OURS, case), (system, case))) {
-        Some(ratio) if system != OURS => format!("{value} ({})", figure(ratio.median)),
-        _ => value,
-    }
-}
-
-fn print_throughput(scale: &Scale, ledger: &Ledger) {
-    let print = |what: &str, unit: f64, case: &dyn Fn(Case) -> String| {
-        println!("{what}; in brackets ours over theirs");
-        let mut table = Table::new(["case"].into_iter().chain(SYSTEMS));
-        for of in Case::all(scale.throughput.cpus) {
-            let cells = SYSTEMS.map(|system| cell(ledger, system, &case(of), unit));
-            table.row([of.to_string()].into_iter().chain(cells));
-        }
-        println!("{table}");
-    };
-    print("thousand operations a second", 1e-3, &|case| {
-        case.to_string()
-    });
-    print("server CPU, ns an operation", 1.0, &Case::server);
-    print("client CPU, ns an operation", 1.0, &Case::client);
-}
-
-fn print_tails(ledger: &Ledger, rate: f64) {
-    let rate = figure(rate / 1e3);
-    println!("microseconds at {rate} thousand requests a second; in brackets ours over theirs");
-    let head = PERCENTILES.map(|(name, _)| name);
-    let head = ["system", "while"]
-        .into_iter()
-        .chain(head)
-        .chain(["load away"]);
-    let mut table = Table::new(head);
-    for weather in WEATHERS {
-        for system in [OURS, REDIS] {
-            let cases = PERCENTILES.map(|(name, _)| percentile_case(weather.name(), name));
-            let cases = cases.into_iter().chain([weather.away()]);
-            let cells = cases.map(|case| cell(ledger, system, &case, 1e3));
-            let names = [system, weather.name()].map(str::to_owned);
-            table.row(names.into_iter().chain(cells));
-        }
-    }
-    println!("{table}");
-}
-
-fn print_memory(scale: &Scale, ledger: &Ledger) {
-    println!("bytes resident a record of 16 B keys; in brackets ours over theirs");
-    let mut table = Table::new(["values"].into_iter().chain(SYSTEMS));
-    for value in memory::VALUES {
-        let cells = SYSTEMS.map(|system| cell(ledger, system, &memory::size(value), 1.0));
-        let name = format!("{value} B, {} records", (scale.records)(value));
-        table.row([name].into_iter().chain(cells));
-    }
-    println!("{table}");
-    println!(
-        "bytes resident over keys and values after each pattern; in brackets ours over theirs"
-    );
-    let mut table = Table::new(["pattern", OURS, REDIS]);
-    for pattern in scale.patterns {
-        let cells = [OURS, REDIS].map(|system| cell(ledger, system, &memory::left(pattern), 1.0));
-        table.row([pattern.name.to_owned()].into_iter().chain(cells));
-    }
-    println!("{table}");
-}
-
-fn draw(scale: &Scale, ledger: &Ledger, directory: &Path) -> Result<(), BenchError> {
-    let bars = |title: &str, metric: Metric, cases: Vec<(String, String)>| Bars {
-        title: title.to_owned(),
-        unit: metric.unit().to_owned(),
-        systems: SYSTEMS.map(str::to_owned).to_vec(),
-        groups: cases
-            .into_iter()
-            .map(|(name, case)| {
-                let bars = SYSTEMS.map(|system| Summary::of(ledger.values(system, &case)));
-                (name, bars.to_vec())
-            })
-            .collect(),
-    };
-    let cases = Case::all(scale.throughput.cpus);
-    let costs = cases
-        .map(|case| (case.to_string(), case.server()))
-        .collect();
-    bars("CPU time of the server an operation", Metric::Cpu, costs)
-        .write(&directory.join("server-cpu.svg"))?;
-    let sizes = memory::VALUES.map(|value| (format!("{value} B"), memory::size(value)));
-    bars("Resident bytes a record", Metric::Footprint, sizes.to_vec())
-        .write(&directory.join("server-memory.svg"))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::servers::SYSTEMS;
+    use super::tails::NOBODY;
     use super::*;
     use crate::options::tests::common;
     use crate::report::tests::assert_well_formed;
@@ -452,6 +365,8 @@ mod tests {
                 }
             }
         }
+        let floor = ledger.values(NOBODY, &percentile_case(Weather::Idle.name(), "max"));
+        assert!(floor.len() == 2 && floor[0] > 0.0, "{floor:?}");
         if present() == SYSTEMS {
             let unmeasured = report.goals.iter().filter(|goal| goal.met().is_none());
             let unmeasured: Vec<_> = unmeasured.map(|goal| &goal.text).collect();

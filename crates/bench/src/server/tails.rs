@@ -7,17 +7,24 @@
 //! - *filled*: SETs of new records.
 //! - *expiring*: SETs of new records that live for a moment, so that as many expire as come.
 //! - *compacted*: SETs of records that are there, in a store that is full of records that were there before.
+//!
+//! The machine itself is measured in the same rounds: the longest that threads on the server's CPU and on the load's are away
+//! that do nothing but look at the clock, as long as an idle case takes. No server can promise less.
 
 use super::generator::Generator;
 use super::protocol::{Kind, Request};
 use super::servers::{OURS, REDIS, Server, present};
 use super::throughput::{CONNECTIONS, DEPTH, VALUE, fill};
-use super::{memory_for, on_load_cpu};
+use super::{memory_for, on_cpu, on_load_cpu};
 use crate::error::BenchError;
 use crate::generate::random::Random;
+use crate::latency::percentile_case;
 use crate::ledger::{Ledger, Metric};
 use indicatif::ProgressBar;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// In a server's place: a thread that looks at the clock.
+pub const NOBODY: &str = "nobody";
 
 /// How long a record lives that expires.
 const BRIEF_MS: u32 = 100;
@@ -160,6 +167,16 @@ pub fn run(
             subjects.push(Subject::new(system, weather, scale, new, seed)?);
         }
         for _ in 0..rounds {
+            if weather == Weather::Idle {
+                bar.set_message("the machine itself");
+                let away = longest_away(scale.span)?;
+                for (case, away) in [
+                    (percentile_case(weather.name(), "max"), away.server),
+                    (weather.away(), away.load),
+                ] {
+                    ledger.add(NOBODY, &case, Metric::Latency, away.as_nanos() as f64);
+                }
+            }
             for subject in &mut subjects {
                 let Subject {
                     system,
@@ -183,4 +200,32 @@ pub fn run(
         }
     }
     Ok(())
+}
+
+/// The longest that threads were away, each on its CPU.
+struct Away {
+    server: Duration,
+    load: Duration,
+}
+
+/// How long threads in the server's and the load's places are away at most that only look at the clock, for `span`.
+fn longest_away(span: Duration) -> Result<Away, BenchError> {
+    let look = || {
+        let begin = Instant::now();
+        let (mut longest, mut looked) = (Duration::ZERO, begin);
+        while looked - begin < span {
+            let now = Instant::now();
+            longest = longest.max(now - looked);
+            looked = now;
+        }
+        Ok(longest)
+    };
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| on_load_cpu(look));
+        let server = on_cpu(0, look)?;
+        let load = load
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(Away { server, load })
+    })
 }
