@@ -134,15 +134,20 @@ impl Listener {
         listeners.iter().map(Self::share).collect()
     }
 
-    /// Takes the next connection. Its peer is asked after `keepalive_s` seconds of silence whether it is alive; 0 is
-    /// never.
+    /// Takes the next connection. Its peer is asked after `keepalive_s` seconds of silence, or as many as the system
+    /// counts, whether it is alive; 0 is never.
     pub fn accept(&self, keepalive_s: u64) -> io::Result<Accepted> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
-                // A connection that cannot even be configured has ended already.
-                let local = configure(&stream, keepalive_s)
+                // One that has no address on this side has ended already.
+                let local = stream
+                    .local_addr()
                     .map_err(|_| io::ErrorKind::ConnectionAborted)?;
+                if let Err(error) = configure(&stream, keepalive_s) {
+                    // It is served all the same: an option is worth less than a client.
+                    tracing::debug!(%peer, %error, "a connection keeps the system's own options");
+                }
                 let is_local = peer.ip().to_canonical().is_loopback();
                 Ok(Accepted {
                     stream: Stream::Tcp(stream),
@@ -182,21 +187,24 @@ impl Listener {
     }
 }
 
-/// Sets up an accepted connection; returns its address on this side.
-fn configure(stream: &TcpStream, keepalive_s: u64) -> io::Result<SocketAddr> {
+/// Seconds that Linux counts in `TCP_KEEPIDLE` and `TCP_KEEPINTVL`; it refuses more.
+const MOST_KEEPALIVE_S: u64 = 32_767;
+
+/// Sets an accepted connection's options.
+fn configure(stream: &TcpStream, keepalive_s: u64) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // Replies are written in one piece: waiting for more of them only adds latency.
-    socket.set_tcp_nodelay(true)?;
+    let delay = socket.set_tcp_nodelay(true);
     if keepalive_s > 0 {
-        let keepalive = Duration::from_secs(keepalive_s);
+        let seconds = keepalive_s.min(MOST_KEEPALIVE_S);
         socket.set_tcp_keepalive(
             &TcpKeepalive::new()
-                .with_time(keepalive)
-                .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))
+                .with_time(Duration::from_secs(seconds))
+                .with_interval(Duration::from_secs((seconds / 3).max(1)))
                 .with_retries(3),
         )?;
     }
-    stream.local_addr()
+    delay
 }
 
 fn is_abandoned(path: &Path, address: &SockAddr) -> bool {

@@ -89,6 +89,24 @@ fn refusals_are_worded_as_in_redis() {
     }
 }
 
+/// Linux refuses to count beyond 32767 seconds of silence; each new connection was dropped for it.
+#[test]
+fn a_keepalive_beyond_what_the_system_counts_drops_nobody() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    for seconds in ["32767", "32768", "2147483647"] {
+        let set = client.command(&["CONFIG", "SET", "tcp-keepalive", seconds]);
+        assert_eq!(set, Reply::ok(), "{seconds}");
+        let mut later = Client::connect(address);
+        assert_eq!(
+            later.line("PING"),
+            Reply::Simple("PONG".into()),
+            "{seconds}"
+        );
+        assert_eq!(value(&mut later, "tcp-keepalive"), seconds);
+    }
+}
+
 #[test]
 fn a_store_grows_while_it_serves_and_does_not_shrink() {
     let (_running, address) = start(server());

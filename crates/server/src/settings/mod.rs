@@ -157,7 +157,8 @@ settings! {
     SlowlogLength: "slowlog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
     /// Connections that the system keeps waiting until they are accepted.
     Backlog: "tcp-backlog", Kind::Number { least: 0, most: i32::MAX as i64 }, "511", AtStart;
-    /// Seconds of silence after which TCP asks whether the peer is alive; 0 is never. For clients that connect later.
+    /// Seconds of silence after which TCP asks whether the peer is alive; 0 is never. Linux counts to 32767: more is
+    /// as many. For clients that connect later.
     Keepalive: "tcp-keepalive", SECONDS, "300", Live;
     /// Seconds after which a client that sends and reads nothing is cut off; 0 is never.
     Timeout: "timeout", SECONDS, "0", Live;
