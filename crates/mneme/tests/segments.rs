@@ -486,6 +486,46 @@ fn a_successor_takes_over_and_no_connection_is_refused() {
     assert_eq!(serving.end().0, Some(0));
 }
 
+/// The sockets are the old server's: the banner and `CONFIG GET` say which, the log says what is without effect, and
+/// `CONFIG REWRITE` leaves the file's own words for the next start.
+#[test]
+fn a_successor_says_where_it_listens_and_keeps_what_its_file_says() {
+    let registry = Registry::new("segment", "inherited");
+    let serving = Serving::start(serve(&registry, &[]));
+    let port = serving.port();
+    let file = registry.root.join("successor.toml");
+    let socket = registry.root.join("other.sock");
+    let text = format!(
+        "# Ours.\nport = 1\nunixsocket = \"{}\"\nbind = [\"::1\"]\n",
+        socket.display()
+    );
+    std::fs::write(&file, &text).unwrap();
+    let mut command = serving::command(&["--memory", "64mb", "--take-over", "--config"]);
+    command.arg(&file).env("MNEME_DIR", &registry.root);
+    let next = Serving::start(command);
+    assert_eq!(next.port(), port);
+    assert!(!next.banner.contains("other.sock"), "{}", next.banner);
+    let said = next
+        .said("CONFIG GET port\r\nCONFIG GET bind\r\nCONFIG GET unixsocket\r\nCONFIG REWRITE\r\n");
+    for expected in [
+        format!("port\r\n${}\r\n{port}\r\n", port.to_string().len()),
+        "bind\r\n$9\r\n127.0.0.1\r\n".to_owned(),
+        "unixsocket\r\n$0\r\n\r\n".to_owned(),
+    ] {
+        assert!(said.contains(&expected), "{expected:?} is not in {said}");
+    }
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.starts_with(&text), "{written}");
+    next.signal("-TERM");
+    let (_, log) = next.end();
+    for name in ["port", "bind", "unixsocket"] {
+        let line = log
+            .lines()
+            .find(|line| line.contains("without effect") && line.contains(&format!("\"{name}\"")));
+        assert!(line.is_some(), "{name}: {log}");
+    }
+}
+
 #[test]
 fn a_server_goes_on_if_its_successor_does_not_come_up() {
     let registry = Registry::new("segment", "successor");

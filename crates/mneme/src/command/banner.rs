@@ -1,7 +1,6 @@
 //! What a newly started server tells its operator: where it is, what it has, what to try.
 
 use std::io::Write as _;
-use std::path::Path;
 
 use mneme::server::{Found, Origin, Running};
 use mneme::{PageKind, PageReport};
@@ -9,20 +8,20 @@ use mneme::{PageKind, PageReport};
 use super::size;
 
 /// Writes the banner to standard output.
-pub fn show(running: &Running, threads: usize, unix_socket: Option<&Path>) {
+pub fn show(running: &Running, threads: usize) {
     // A closed standard output is no reason not to serve.
     let _ = std::io::stdout()
         .lock()
-        .write_all(banner(running, threads, unix_socket).as_bytes());
+        .write_all(banner(running, threads).as_bytes());
 }
 
-fn banner(running: &Running, threads: usize, unix_socket: Option<&Path>) -> String {
+fn banner(running: &Running, threads: usize) -> String {
     let mut places: Vec<String> = running
         .addresses()
         .iter()
         .map(ToString::to_string)
         .collect();
-    places.extend(unix_socket.map(|path| path.display().to_string()));
+    places.extend(running.unix_socket().map(|path| path.display().to_string()));
     let memory = running.memory();
     let client = match running.addresses().first() {
         Some(address) => reach(address.ip(), address.port()),

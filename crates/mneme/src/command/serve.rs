@@ -107,7 +107,6 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
             size::show(there)
         );
     }
-    let unix_socket = settings.unix_socket();
     let asked_policy = settings.is_given(Key::UpdatePolicy).then_some(policy);
     let mut server = Server::builder().settings(settings.clone());
     let withdrawal = Withdrawal::default();
@@ -133,7 +132,6 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
         segment: registry.map(|registry| (registry, name)),
         stopping,
         threads,
-        unix_socket,
     };
     service.run(inherited)
 }

@@ -1,8 +1,6 @@
 //! Serving, from a predecessor's end to a successor's beginning: a server that has let its segment go for a successor
 //! takes it back if that one does not serve.
 
-use std::path::PathBuf;
-
 use mneme::SharedStore;
 use mneme::server::settings::Settings;
 use mneme::server::{
@@ -27,7 +25,6 @@ pub struct Service {
     pub segment: Option<(Registry, String)>,
     pub stopping: Stopping,
     pub threads: usize,
-    pub unix_socket: Option<PathBuf>,
 }
 
 impl Service {
@@ -52,7 +49,7 @@ impl Service {
                 // One that has gone meanwhile needs no telling.
                 let _ = old.serving();
             }
-            banner::show(&running, self.threads, self.unix_socket.as_deref());
+            banner::show(&running, self.threads);
             supervisor::serving();
             let Ended::Retired(sockets) = running.join()? else {
                 tracing::info!("stopped");

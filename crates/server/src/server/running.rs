@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -111,6 +111,11 @@ impl Running {
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
+    }
+
+    /// The unix socket that it listens on.
+    pub fn unix_socket(&self) -> Option<&Path> {
+        self.unix_socket.as_deref()
     }
 
     /// Where it serves metrics.

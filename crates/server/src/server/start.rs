@@ -1,5 +1,6 @@
 //! Starting a server: sockets first, so that a port that is taken costs nothing; then the store; then the threads.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::Listener;
 use crate::metrics::Endpoint;
-use crate::settings::{Key, MOST_THREADS, Settings, Value};
+use crate::settings::{Key, MOST_THREADS, Settings, Source, Value};
 use crate::shared::Shared;
 use mneme_log::{DATABASES, LogStore};
 
@@ -35,12 +36,16 @@ impl Server {
         let threads = threads(&settings)?;
         allow_clients(&settings, threads);
         let (listeners, addresses) = match listeners {
-            None => listen(&settings)?,
+            None => {
+                let bound = listen(&settings)?;
+                // The system may have chosen it.
+                if let Some(address) = bound.1.first() {
+                    settings.put(Key::Port, Value::number(address.port().into()));
+                }
+                bound
+            }
             Some(inherited) => inherit(&inherited, &settings)?,
         };
-        if let Some(address) = addresses.first() {
-            settings.put(Key::Port, Value::number(address.port().into()));
-        }
         let metrics = settings.metrics().map(listen_for_metrics).transpose()?;
         let (store, origin) = back(&settings, store, segment)?;
 
@@ -95,16 +100,49 @@ fn threads(settings: &Settings) -> Result<usize, StartError> {
 /// The sockets of a predecessor, which stand in the settings instead of what was to be listened on.
 fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
-    let path = listeners.0.iter().find_map(Listener::path);
-    let path = path.map_or(String::new(), |path| path.to_string_lossy().into_owned());
-    settings.put(Key::UnixSocket, Value::text(path));
     let addresses = listeners
         .0
         .iter()
         .filter_map(|one| one.address().transpose());
-    let addresses = addresses.collect::<io::Result<_>>();
+    let addresses: Vec<SocketAddr> = addresses
+        .collect::<io::Result<_>>()
+        .map_err(refused("an address"))?;
     let shared = Listener::share_all(&listeners.0).map_err(refused("a file descriptor"))?;
-    Ok((shared, addresses.map_err(refused("an address"))?))
+
+    let path = listeners.0.iter().find_map(Listener::path);
+    let path = path.map_or(String::new(), |path| path.to_string_lossy().into_owned());
+    if path != *settings.text(Key::UnixSocket) {
+        replace(settings, Key::UnixSocket, &path)?;
+    }
+    let ips: BTreeSet<_> = addresses.iter().map(SocketAddr::ip).collect();
+    if ips != settings.addresses().into_iter().collect() {
+        let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
+        replace(settings, Key::Bind, &ips.join(" "))?;
+    }
+    let port = addresses.first().map_or(0, SocketAddr::port);
+    if i64::from(port) != settings.number(Key::Port) {
+        replace(settings, Key::Port, &port.to_string())?;
+    }
+    Ok((shared, addresses))
+}
+
+/// Has a setting say what the predecessor's sockets come to, for this run, and the log what is without effect for it.
+fn replace(settings: &Settings, key: Key, inherited: &str) -> Result<(), StartError> {
+    let asked = settings.show(key);
+    // Port 0 asks for any.
+    if settings.is_given(key) && !(key == Key::Port && asked == "0") {
+        tracing::warn!(
+            setting = key.setting().name,
+            asked,
+            inherited,
+            "without effect: the listening sockets are those of the server before, until a start without --take-over"
+        );
+    }
+    let said = settings.say(key, inherited, Source::Inherited);
+    said.map_err(|source| StartError::System {
+        what: "an address",
+        source: io::Error::other(source),
+    })
 }
 
 /// Opens what is to be served, and sets what it may forget.

@@ -112,14 +112,15 @@ impl Settings {
     }
 
     /// Makes the file that was read say what is set now. Its comments, and the order and looks of what does not change, are
-    /// kept; what it did not name is added where it is not the default. The old file is replaced at one instant.
+    /// kept; what it did not name is added where it is not the default; what the server before has left
+    /// ([`Source::Inherited`]) is not written. The old file is replaced at one instant.
     ///
     /// # Errors
     /// It cannot be read or written, or is no longer TOML; it is then as it was.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
         let mut document = open(path)?;
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter().filter(|one| !self.is_inherited(one.key)) {
             let now = self.value(setting.key);
             let name = document
                 .iter()

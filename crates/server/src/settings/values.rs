@@ -31,6 +31,8 @@ pub enum Source {
     Environment,
     /// A flag, the embedding program, or `CONFIG SET`.
     Said,
+    /// The server before, by the sockets that it has left. So it is for this run alone: `CONFIG REWRITE` does not write it.
+    Inherited,
 }
 
 #[derive(Debug)]
@@ -100,6 +102,12 @@ impl Settings {
         // SYNC: pairs with nothing; a setting stands for itself, and takes effect a moment earlier or later.
         held.number.store(value.number, Ordering::Relaxed);
         held.source.store(Source::Said as u8, Ordering::Relaxed);
+    }
+
+    /// Whether it is the server before who says what it is: the file keeps its own.
+    pub(super) fn is_inherited(&self, key: Key) -> bool {
+        // SYNC: as in `put`.
+        self.held[key as usize].source.load(Ordering::Relaxed) == Source::Inherited as u8
     }
 
     /// The file they were read from.
