@@ -48,6 +48,7 @@ mod server;
 pub mod settings;
 mod shared;
 mod statistics;
+mod told;
 mod turns;
 mod version;
 

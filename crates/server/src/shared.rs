@@ -15,7 +15,6 @@ use crate::backing::Backing;
 use crate::client::{Clients, Entry};
 use crate::counters::{Counters, Totals};
 use crate::effects::Heard;
-use crate::event_loop::Failures;
 use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
@@ -23,6 +22,7 @@ use crate::pause::Pauses;
 use crate::purge::Purge;
 use crate::settings::{Key, Settings};
 use crate::statistics::{Latency, Pages, Rate, Slowlog, Statistics};
+use crate::told::Told;
 use crate::turns::Turns;
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
@@ -45,7 +45,9 @@ pub(crate) struct Shared {
     /// How fast it has been lately.
     pub rate: Rate,
     /// Connections that could not be accepted.
-    pub accept_failures: Failures,
+    pub accept_failures: Told,
+    /// Connections that were closed because they speak HTTP.
+    pub attacks: Told,
     /// The pages behind the store.
     pub pages: Pages,
     /// The I/O threads, as the others see them.
@@ -164,7 +166,8 @@ impl Shared {
             rate: Rate::default(),
             pauses: Pauses::default(),
             purge: Purge::default(),
-            accept_failures: Failures::default(),
+            accept_failures: Told::default(),
+            attacks: Told::default(),
             turns: Turns::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             addresses,

@@ -39,6 +39,33 @@ fn broken_requests_get_redis_errors_and_the_door() {
 }
 
 #[test]
+fn a_web_page_cannot_have_its_reader_s_browser_send_commands() {
+    let (_running, address) = start(server());
+    let (_guarded, guarded) = start(server().password("secret"));
+    let mut bystander = Client::connect(address);
+    bystander.command(&["SET", "key", "value"]);
+    for request in [
+        &b"POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n"[..],
+        b"post / HTTP/1.1\r\nFLUSHALL\r\n",
+        b"GET / HTTP/1.1\r\nHOST: x\r\n\r\nFLUSHALL\r\n",
+        b"PUT / HTTP/1.1\r\nAccept: *\r\nhost: x\r\n\r\nFLUSHALL\r\n",
+        b"MULTI\r\nPOST\r\nFLUSHALL\r\nEXEC\r\n",
+        b"*1\r\n$4\r\nPOST\r\n*1\r\n$8\r\nFLUSHALL\r\n",
+    ] {
+        let mut page = Client::connect(address);
+        page.send(request);
+        let told = String::from_utf8_lossy(&page.rest()).into_owned();
+        assert!(!told.contains("POST"), "{told}");
+        assert_eq!(bystander.line("EXISTS key"), Reply::Integer(1), "{told}");
+        // Before the password is said, too.
+        let mut page = Client::connect(guarded);
+        page.send(&[request, b"AUTH secret\r\n"].concat());
+        let told = String::from_utf8_lossy(&page.rest()).into_owned();
+        assert!(!told.contains("OK"), "{told}");
+    }
+}
+
+#[test]
 fn half_a_command_and_goodbye_leaves_nothing_behind() {
     let (_running, address) = start(server());
     let mut bystander = Client::connect(address);

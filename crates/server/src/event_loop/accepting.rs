@@ -4,13 +4,22 @@
 //! is free.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+
+use crate::told::Told;
 
 /// How soon it is tried again.
 const AGAIN_MS: u64 = 500;
 
-/// How often it is told.
-const TOLD_MS: u64 = 10_000;
+/// Says that connections cannot be accepted, if that was not said a moment ago.
+pub(crate) fn tell(failed: &Told, error: &io::Error, now_ms: u64) {
+    if let Some(failures) = failed.count(now_ms) {
+        tracing::warn!(
+            %error,
+            failures,
+            "connections cannot be accepted; they wait, and it is tried again"
+        );
+    }
+}
 
 /// Whether a thread may accept.
 #[derive(Debug, Default)]
@@ -43,45 +52,6 @@ impl Accepting {
     }
 }
 
-/// What all threads could not accept, told once a while by whoever fails then.
-#[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<Told>);
-
-#[derive(Debug, Default)]
-struct Told {
-    /// When it was last told.
-    at_ms: Option<u64>,
-    /// Failures since.
-    since: u64,
-}
-
-impl Failures {
-    /// Notes one, and tells of all since the last time, if that is long ago.
-    pub fn note(&self, error: &io::Error, now_ms: u64) {
-        if let Some(failures) = self.count(now_ms) {
-            tracing::warn!(
-                %error,
-                failures,
-                "connections cannot be accepted; they wait, and it is tried again"
-            );
-        }
-    }
-
-    /// How many to tell of now.
-    fn count(&self, now_ms: u64) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.since += 1;
-        let is_recent = told
-            .at_ms
-            .is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < TOLD_MS);
-        if is_recent {
-            return None;
-        }
-        told.at_ms = Some(now_ms);
-        Some(std::mem::take(&mut told.since))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,15 +63,5 @@ mod tests {
         accepting.failed(7);
         assert!(accepting.waits() && !accepting.is_due(true, || 6 + AGAIN_MS));
         assert!(accepting.is_due(false, || 7 + AGAIN_MS) && !accepting.waits());
-    }
-
-    #[test]
-    fn failures_are_told_once_a_while_with_their_number() {
-        let failures = Failures::default();
-        assert_eq!(failures.count(5), Some(1));
-        for now_ms in 6..106 {
-            assert_eq!(failures.count(now_ms), None);
-        }
-        assert_eq!(failures.count(5 + TOLD_MS), Some(101));
     }
 }

@@ -26,7 +26,7 @@ use crate::protection;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use accepting::Accepting;
-pub(crate) use accepting::Failures;
+pub(crate) use accepting::tell;
 
 /// Events fetched from the kernel at once.
 const EVENTS: usize = 256;
@@ -161,7 +161,7 @@ impl EventLoop {
                     Err(error) if is_transient(&error) => {}
                     Err(error) => {
                         let now_ms = self.shared.now_ms();
-                        self.shared.accept_failures.note(&error, now_ms);
+                        accepting::tell(&self.shared.accept_failures, &error, now_ms);
                         self.accepting.failed(now_ms);
                         break;
                     }

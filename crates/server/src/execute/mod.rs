@@ -5,6 +5,7 @@
 //! than one by one. The order of replies and the effect of the commands are those of one by one.
 
 mod batched;
+mod unknown;
 
 use crate::client::{Client, Replies};
 use crate::commands::{Batching, Call, Command, Failure, Flag, Reach, TABLE};
@@ -290,26 +291,6 @@ impl<'a> Executor<'a> {
                 "ERR unknown subcommand '{asked}'. Try {container} HELP."
             ))
         })
-    }
-
-    fn unknown(&mut self, args: Arguments<'_>) -> usize {
-        // Redis quotes as much of the command as fits into about 128 bytes.
-        let mut quoted = String::new();
-        for arg in args.from(1).iter() {
-            if quoted.len() >= 128 {
-                break;
-            }
-            let room = 128 - quoted.len();
-            quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(first(arg, room))));
-        }
-        let name = String::from_utf8_lossy(first(args.at(0), 128));
-        let failure = Failure::other(format!(
-            "ERR unknown command '{name}', with args beginning with: {quoted}"
-        ));
-        self.client.last_command = "NULL";
-        self.refuse_queue();
-        self.fail(&failure);
-        1
     }
 
     fn fail(&mut self, failure: &Failure) {

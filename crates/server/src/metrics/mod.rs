@@ -16,6 +16,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
+use crate::event_loop::tell;
 use crate::listen::Listener;
 use crate::shared::Shared;
 use http::{After, PATIENCE, Visit};
@@ -106,7 +107,7 @@ impl Endpoint {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if crate::event_loop::is_transient(&error) => continue,
                 Err(error) => {
-                    server.accept_failures.note(&error, server.now_ms());
+                    tell(&server.accept_failures, &error, server.now_ms());
                     return Err(error);
                 }
             };

@@ -1,0 +1,50 @@
+//! What is no command: an error, and for what only a web browser says, the end of the connection.
+//!
+//! Any web page can have its reader's browser post to a port of the reader's own machine. The lines of such a request would be
+//! as many inline commands, the page's own text among them. As in Redis, `POST` and `Host:`, one of which comes before
+//! anything of the page's choosing, end the connection: **nothing behind them is executed**.
+
+use super::{Executor, first};
+use crate::commands::Failure;
+use crate::resp::Arguments;
+
+impl Executor<'_> {
+    /// Answers what is no command. Returns how many calls that are: one.
+    pub(super) fn unknown(&mut self, args: Arguments<'_>) -> usize {
+        let name = args.at(0);
+        self.client.last_command = "NULL";
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
+            self.cut_off();
+            return 1;
+        }
+        // Redis quotes as much of the command as fits into about 128 bytes.
+        let mut quoted = String::new();
+        for arg in args.from(1).iter() {
+            if quoted.len() >= 128 {
+                break;
+            }
+            let room = 128 - quoted.len();
+            quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(first(arg, room))));
+        }
+        let name = String::from_utf8_lossy(first(name, 128));
+        let failure = Failure::other(format!(
+            "ERR unknown command '{name}', with args beginning with: {quoted}"
+        ));
+        self.refuse_queue();
+        self.fail(&failure);
+        1
+    }
+
+    /// Ends the connection of who speaks HTTP.
+    fn cut_off(&mut self) {
+        self.client.closing = true;
+        if let Some(connections) = self.server.attacks.count(self.server.now_ms()) {
+            tracing::warn!(
+                peer = %self.client.entry.peer,
+                connections,
+                "possible SECURITY ATTACK detected: somebody sends POST or Host: commands, probably to have the reader of a web \
+                 page execute commands here (cross-protocol scripting); the connection is closed"
+            );
+        }
+    }
+}
