@@ -162,6 +162,7 @@ impl Core {
             let Some((found, expires)) = there.filter(|(_, e)| !self.has_passed(*e)) else {
                 return Ok(Some(Updated::Absent));
             };
+            self.note_access(root, place);
             // Before the bucket is locked: whatever `decide` does, panic even, is its own affair.
             let now = Expiry::of_word(expires);
             let to = match decide(now) {

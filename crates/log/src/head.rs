@@ -329,6 +329,43 @@ impl Core {
         self.link_segment(head, frame, old);
         Ok(true)
     }
+
+    /// Closes segments of heads that are longer than others, for a large record lies, or lay, before them: as long as a head
+    /// goes on there, that is neither moved nor forgotten, nor free once it is dead. How many.
+    pub(crate) fn leave_tails(&self, slot: &Slot<'_>, which: Tails) -> Result<u64, WriteError> {
+        let mut left = 0;
+        for head in (0..self.tables.geometry.heads).map(|number| self.tables.head(number)) {
+            let is_meant = |info: &SegmentInfo| {
+                info.capacity() > self.segment_bytes()
+                    && (which == Tails::All || !info.state().large())
+            };
+            // Looked at first without the lock, which is as a rule all.
+            let named = self.tables.named(head.segment.load(Acquire));
+            if !named.is_some_and(|(_, info)| is_meant(info)) {
+                continue;
+            }
+            let Some(held) = head.lock.try_lock_free(slot) else {
+                continue;
+            };
+            let _guard = self.inherit_head(head, held);
+            if let Some((frame, _)) = self.head_segment(head)?.filter(|(_, info)| is_meant(info)) {
+                // SYNC: pairs with the Acquire loads in `close_abandoned` and `repair_head`.
+                head.segment.store(0, Release);
+                mneme_sys::fault!("log.large.left");
+                self.close_segment(frame);
+                left += 1;
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// Which of the segments that lie behind large records heads give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tails {
+    /// Those whose large record is gone.
+    OfTheGone,
+    All,
 }
 
 /// What to say of the word at `loc`, by which a head names what it appends to.

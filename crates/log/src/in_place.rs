@@ -197,6 +197,9 @@ impl Core {
         mneme_sys::fault!("log.overwrite.unlocked");
         slot.intent(OPERATION_LANE).clear();
         found?;
+        if published.is_some() {
+            self.note_access(root, place);
+        }
         if published.is_some() && expiry != Expiry::Never {
             self.expect_expiries();
         }

@@ -316,7 +316,10 @@ impl Core {
             };
         }
         let (value, expiry) = match &decision {
-            Decision::Keep if present => return Ok(Tried::Done(Updated::Kept)),
+            Decision::Keep if present => {
+                self.note_access(root, place);
+                return Ok(Tried::Done(Updated::Kept));
+            }
             Decision::Keep => return Ok(Tried::Done(Updated::Absent)),
             Decision::Remove if !present => return Ok(Tried::Done(Updated::Absent)),
             Decision::Remove => (None, Expiry::Never),

@@ -14,7 +14,7 @@ use crate::compact::{gain, large_gain};
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evicted;
-use crate::head::ROOM_TIMEOUT;
+use crate::head::{ROOM_TIMEOUT, Tails};
 use crate::segment::State;
 
 /// One writer's search for room.
@@ -88,6 +88,7 @@ impl Core {
         let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
             room.vacated += 1;
+            self.leave_tails(slot, Tails::All)?;
             if self.vacate(slot, frames)? {
                 self.free_emptied(slot)?;
                 return Ok(());
@@ -110,6 +111,9 @@ impl Core {
             return Ok(());
         }
         if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
+            return Ok(());
+        }
+        if self.leave_tails(slot, Tails::All)? > 0 {
             return Ok(());
         }
         let later = self.may_forget_later();
@@ -256,6 +260,7 @@ impl Core {
         if self.sweeps_due() {
             self.sweep(slot)?;
         }
+        self.leave_tails(slot, Tails::OfTheGone)?;
         self.free_emptied(slot)
     }
 

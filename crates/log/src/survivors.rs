@@ -145,8 +145,12 @@ impl Core {
                 return Ok(Walk::NoRoom);
             }
             mneme_sys::fault!("compact.copied");
+            let target = self.tables.info(self.segment_of(copies[0])?);
             for (survivor, copy) in rest.iter().zip(&copies[..n]) {
-                self.swap(slot, survivor, *copy, left)?;
+                if self.lead_to(slot, survivor, *copy)? {
+                    target.dead.fetch_sub(survivor.size(), Relaxed);
+                    *left += survivor.size();
+                }
                 mneme_sys::fault!("compact.swapped");
             }
             rest = &rest[n..];
@@ -154,14 +158,13 @@ impl Core {
         Ok(Walk::Empty)
     }
 
-    /// Leads the index to `copy`, which is whole; if somebody was faster, it is the copy that died.
-    fn swap(
+    /// Leads the index to `copy`, which is whole; false: somebody was faster, and nobody finds the copy.
+    fn lead_to(
         &self,
         slot: &Slot<'_>,
         survivor: &Survivor<'_>,
         copy: Loc,
-        left: &mut u64,
-    ) -> Result<(), WriteError> {
+    ) -> Result<bool, WriteError> {
         let Survivor {
             root,
             place,
@@ -169,12 +172,7 @@ impl Core {
             loc,
             ..
         } = *survivor;
-        if self.relocate(slot, root, place, segment, loc, copy)? {
-            *left += survivor.size();
-        } else {
-            self.record_died(copy, survivor.size())?;
-        }
-        Ok(())
+        self.relocate(slot, root, place, segment, loc, copy)
     }
 
     /// Moves a large record to an extent of its own, the rest of which serves small ones. False:
@@ -200,9 +198,13 @@ impl Core {
         mneme_sys::fault!("compact.large.copied");
         self.close_large(slot, extent.start, bytes)?;
         mneme_sys::fault!("compact.large.closed");
-        if let Err(error) = self.swap(slot, survivor, copy, left) {
-            self.suspect_lost();
-            return Err(error);
+        match self.lead_to(slot, survivor, copy) {
+            Ok(true) => *left += bytes,
+            Ok(false) => self.record_died(copy, bytes)?,
+            Err(error) => {
+                self.suspect_lost();
+                return Err(error);
+            }
         }
         mneme_sys::fault!("compact.large.swapped");
         Ok(true)
@@ -302,7 +304,8 @@ impl Core {
     }
 
     /// Appends copies of as many of `survivors`, in order, as the head's present log segment holds,
-    /// at least of one; `copies` receives where. `Ok(0)`: there is no room.
+    /// at least of one; `copies` receives where. `Ok(0)`: there is no room. The copies count as dead until the index leads
+    /// to them: if it never does, for somebody stands in the way or the caller dies, they are.
     fn append_copies(
         &self,
         slot: &Slot<'_>,
@@ -344,6 +347,8 @@ impl Core {
             self.mem.record(copy)?.unseal();
         }
         mneme_sys::fault!("compact.written");
+        info.dead
+            .fetch_add(survivors[..n].iter().map(Survivor::size).sum(), Relaxed);
         info.note_birth(born, used);
         info.set_used(used);
         Ok(n)

@@ -380,7 +380,11 @@ impl TransactionOn<'_, '_> {
                 Err(word) => read.seen = *word,
             }
             t.reads.push(read);
-            return Ok(visit(copied.ok().and_then(|c| c.stored(core, &value))));
+            let stored = copied.ok().and_then(|c| c.stored(core, &value));
+            if stored.is_some() {
+                core.note_access(root, place);
+            }
+            return Ok(visit(stored));
         }
         let mut copy = Vec::new();
         let seen = core.find_whole(root, place, segment, key, &mut copy)?;
@@ -390,6 +394,9 @@ impl TransactionOn<'_, '_> {
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
         t.reads.push(read);
         let there = found.filter(|f| !core.is_expired(&f.record));
+        if there.is_some() {
+            core.note_access(root, place);
+        }
         Ok(visit(there.map(|f| Stored {
             value: f.record.value_or(&copy),
             expiry: Expiry::of_word(f.record.expires()),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy, WriteError};
 
 const CAPACITY: u64 = 64 << 20;
 
@@ -87,6 +87,67 @@ fn what_is_read_in_batches_stays_too() {
         }
     });
     assert!(hot > HOT * 9 / 10, "only {hot} of {HOT} are left");
+}
+
+#[test]
+fn what_is_read_in_transactions_stays_too() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = open_with(Evict::Lru, policy, false);
+        let (hot, _) = flood(&store, |i| {
+            store.transaction(|t| t.get(&key(i * 7 % HOT))).unwrap();
+        });
+        assert!(
+            hot > HOT * 9 / 10,
+            "{policy:?}: only {hot} of {HOT} are left"
+        );
+    }
+}
+
+/// In an update that changes nothing, and by who sets an expiry.
+#[test]
+fn what_is_looked_at_to_be_changed_stays_too() {
+    for update in [false, true] {
+        let name = if update { "update" } else { "set_expiry" };
+        let store = open(Evict::Lru);
+        let (hot, _) = flood(&store, |i| {
+            let key = key(i * 7 % HOT);
+            if update {
+                store.update(&key, |_| Decision::Keep).unwrap();
+            } else {
+                store.set_expiry(&key, Expiry::Never).unwrap();
+            }
+        });
+        assert!(hot > HOT * 9 / 10, "{name}: only {hot} of {HOT} are left");
+    }
+}
+
+/// A record that is overwritten where it lies is no younger for it.
+#[test]
+fn what_is_overwritten_stays_too() {
+    for evict in [Evict::Lru, Evict::Lfu] {
+        let store = open_with(evict, UpdatePolicy::InPlace, false);
+        let (hot, _) = flood(&store, |i| {
+            let key = key(i * 7 % HOT);
+            // Asking when it expires is no use of it.
+            if store.expiry(&key).unwrap().is_some() {
+                store.put(&key, &[i as u8; 1000]).unwrap();
+            }
+        });
+        assert!(
+            hot > HOT * 9 / 10,
+            "{evict:?}: only {hot} of {HOT} are left"
+        );
+    }
+}
+
+/// One large value is forgotten for another, though a head goes on behind it.
+#[test]
+fn a_large_value_makes_way_for_another() {
+    let store = open(Evict::Lru);
+    for (i, mib) in [30, 28, 30, 25, 40].into_iter().enumerate() {
+        store.put(&key(i as u32), &vec![1; mib << 20]).unwrap();
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
 /// The twin: without reads the oldest go, and they are the first.

@@ -154,6 +154,9 @@ impl Work {
                     (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
                 }
                 s.remove(b"large-1");
+                // The head goes on behind it when it is gone.
+                s.put(b"large-3", &value(3, 1, (2 << 20) + 50_000));
+                s.remove(b"large-3");
                 s.store.compact().unwrap();
             }
             Work::Transact => {

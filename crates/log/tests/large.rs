@@ -118,3 +118,46 @@ fn a_large_record_outlives_the_small_ones_behind_it() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     assert!(fill(&store) >= rounds - 1);
 }
+
+/// As long as a head goes on behind a large record, its segment is nobody's victim: it must leave.
+#[test]
+fn a_large_record_that_is_gone_is_free_though_a_head_went_on_behind_it() {
+    for maintainer in [false, true] {
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .maintainer(maintainer)
+            .page_policy(PagePolicy::Small)
+            .open_private()
+            .unwrap();
+        store.put(b"large", &vec![1; 30 << 20]).unwrap();
+        store.remove(b"large").unwrap();
+        store.put(b"large", &vec![2; 40 << 20]).unwrap();
+        store.remove(b"large").unwrap();
+        store.put(b"large", &vec![3; 12 << 20]).unwrap();
+        store.put(b"behind it", b"small").unwrap();
+        for round in 0..20 {
+            store.put(b"large", &vec![round; 12 << 20]).unwrap();
+        }
+        assert_eq!(store.get(b"behind it").unwrap().unwrap(), b"small");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// Small records too find the room of a large one that is gone.
+#[test]
+fn small_records_fill_what_a_large_one_has_left() {
+    let store = open();
+    let fit = |from: u64| {
+        (from..)
+            .take_while(|i| store.put(&i.to_le_bytes(), &small(*i)).is_ok())
+            .count()
+    };
+    let all = fit(0);
+    for i in 0..all as u64 {
+        store.remove(&i.to_le_bytes()).unwrap();
+    }
+    store.put(b"large", &vec![1; 40 << 20]).unwrap();
+    store.remove(b"large").unwrap();
+    let again = fit(1 << 32);
+    assert!(again > all - all / 20, "{again} of {all}");
+}

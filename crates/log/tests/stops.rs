@@ -566,3 +566,34 @@ fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
         sound(&store, name);
     }
 }
+
+/// Copies that compaction has made and cannot lead the index to, for somebody stands still, are dead, and counted so.
+#[test]
+fn what_compaction_has_copied_in_vain_does_not_count_as_live() {
+    let (memory, store) = Memory::new();
+    let value = [7; 4000];
+    for i in 0..4000 {
+        store.put(&key(i), &value).unwrap();
+    }
+    // Their grace periods are over before anybody stands still.
+    for _ in 0..3 {
+        store.compact().unwrap();
+    }
+    for i in (1..4000).step_by(2) {
+        store.remove(&key(i)).unwrap();
+    }
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("log.bucket.locked", 1, move || {
+        theirs.put(&key(0), &[8; 4000])
+    });
+    let refused = store.compact();
+    assert!(
+        matches!(refused, Err(WriteError::Stalled(_))),
+        "{refused:?}"
+    );
+    stopped.finish().unwrap();
+    store.compact().unwrap();
+    let live = (0..4000).filter_map(|i| store.record_bytes(&key(i)).unwrap());
+    assert_eq!(store.stats().live_bytes, live.sum());
+    sound(&store, "in vain");
+}

@@ -26,7 +26,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each with
 /// the reason, or where it is died at.
-const SPARED: [(&str, &str); 19] = [
+const SPARED: [(&str, &str); 20] = [
     (
         "log.effects.",
         "nobody follows the store here; `effects::deaths`",
@@ -40,6 +40,10 @@ const SPARED: [(&str, &str); 19] = [
     (
         "compact.large.",
         "only in a full store; `gate::moving_large_values`",
+    ),
+    (
+        "log.large.left",
+        "only where a value longer than a log segment is gone; `gate::large_values`",
     ),
     (
         "evict.",
