@@ -131,7 +131,7 @@ fn what_cannot_check_is_named() {
 }
 
 #[test]
-fn the_doctor_looks_at_a_running_server_and_does_without_one() {
+fn the_doctor_looks_at_a_running_server() {
     let serving = private(&["--maxclients", "1000"]);
     said(
         &serving,
@@ -155,8 +155,48 @@ fn the_doctor_looks_at_a_running_server_and_does_without_one() {
     assert_eq!(of("clients")["state"], "ok");
     assert_eq!(of("slow commands")["state"], "could be better");
     assert!(of("latency")["found"].as_str().unwrap().contains("p99.9"));
-    drop(serving);
-    let (code, text, error) = run(&["doctor", "--port", &port]);
+}
+
+/// What the doctor finds of the server at this port.
+fn doctored(port: &str) -> serde_json::Value {
+    let (code, text, error) = run(&["doctor", "--port", port, "--json"]);
     assert_eq!(code, Some(0), "{error}");
-    assert!(text.contains("none at 127.0.0.1:"), "{text}");
+    let findings: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut all = findings.as_array().unwrap().iter();
+    let server = all.find(|finding| finding["check"] == "server").unwrap();
+    server.clone()
+}
+
+/// A server that was named, and is not there, does not answer or lets nobody in, is not "nothing is wrong".
+#[test]
+fn a_server_that_cannot_be_looked_at_is_a_problem() {
+    let serving = private(&["--requirepass", "secret"]);
+    let port = serving.port().to_string();
+    let server = doctored(&port);
+    assert_eq!(server["state"], "problem");
+    assert!(server["found"].as_str().unwrap().contains("NOAUTH"));
+    let (_, text, _) = run(&["doctor", "--port", &port]);
+    assert!(
+        text.lines().last().unwrap().contains("problem(s)"),
+        "{text}"
+    );
+    serving.signal("-STOP");
+    let (code, _, error) = run(&["stat", "--port", &port]);
+    assert_eq!(code, Some(1));
+    let server = doctored(&port);
+    serving.signal("-CONT");
+    for said in [&error, server["found"].as_str().unwrap()] {
+        assert!(said.contains("has not answered within"), "{said}");
+        assert!(!said.contains("os error"), "{said}");
+    }
+    assert_eq!(server["state"], "problem");
+    drop(serving);
+    let server = doctored(&port);
+    assert_eq!(server["state"], "problem");
+    assert!(
+        server["found"]
+            .as_str()
+            .unwrap()
+            .contains("no server can be reached at 127.0.0.1:"),
+    );
 }

@@ -119,7 +119,12 @@ fn a_store_grows_while_it_serves_and_does_not_shrink() {
             .unwrap()
     };
     let full = fill(0);
+    // Its records are some 80 % of it: what is free besides is for compaction.
+    let advice = client.line("MEMORY DOCTOR").text();
+    assert!(advice.contains("nearly full"), "{advice}");
     assert_eq!(client.line("CONFIG SET maxmemory 128mb"), Reply::ok());
+    let advice = client.line("MEMORY DOCTOR").text();
+    assert!(!advice.contains("nearly full"), "{advice}");
     let more = fill(full);
     assert!(more > full + full / 2, "{full} and then {more}");
     assert_eq!(value(&mut client, "maxmemory"), (128 << 20).to_string());

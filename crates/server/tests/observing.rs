@@ -232,6 +232,13 @@ fn memory_is_told_as_the_store_counts_it() {
         panic!("{replies:?}")
     };
     assert!((taken..taken + 100).contains(&(*usage as u64)), "{usage}");
+    client.line("FLUSHALL");
+    let stats = client.line("MEMORY STATS");
+    let place = stats
+        .items()
+        .iter()
+        .position(|one| *one == Reply::bulk("keys.bytes-per-key"));
+    assert_eq!(stats.items()[place.unwrap() + 1], Reply::Integer(0));
     for words in ["MEMORY DOCTOR", "MEMORY MALLOC-STATS"] {
         assert!(client.line(words).text().len() > 50, "{words}");
     }

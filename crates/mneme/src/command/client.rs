@@ -1,7 +1,11 @@
 //! One connection to a running server, for questions that an operator asks (`stat`, `check`, `doctor`).
 
+mod info;
+
+pub use self::info::{Info, part};
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -13,24 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Where the server is, and how to be let in.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Where {
-    /// The server's host.
-    #[arg(
-        long,
-        env = "MNEME_HOST",
-        default_value = "127.0.0.1",
-        value_name = "HOST"
-    )]
-    host: String,
+    /// The server's host. [default: 127.0.0.1]
+    #[arg(long, env = "MNEME_HOST", value_name = "HOST")]
+    host: Option<String>,
 
-    /// The server's TCP port.
-    #[arg(
-        short,
-        long,
-        env = "MNEME_PORT",
-        default_value_t = 6379,
-        value_name = "PORT"
-    )]
-    port: u16,
+    /// The server's TCP port. [default: 6379]
+    #[arg(short, long, env = "MNEME_PORT", value_name = "PORT")]
+    port: Option<u16>,
 
     /// The server's unix socket, instead of host and port.
     #[arg(
@@ -64,6 +57,11 @@ pub enum AskError {
         place: String,
         source: std::io::Error,
     },
+    #[error(
+        "the server at {place} has not answered within {} seconds: it is stopped, or held up",
+        PATIENCE.as_secs()
+    )]
+    Late { place: String },
     #[error("the server at {place} refuses: {said}")]
     Refused { place: String, said: String },
     #[error("what answers at {place} does not speak Redis' protocol")]
@@ -86,6 +84,12 @@ impl Fault {
             Fault::Refused(said) => AskError::Refused { place, said },
             Fault::Foreign => AskError::Foreign { place },
             Fault::Deep => AskError::Deep { place },
+            // What the system says of a socket whose time is up names neither.
+            Fault::Silent(source)
+                if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                AskError::Late { place }
+            }
             Fault::Silent(source) => AskError::Silent { place, source },
         }
     }
@@ -135,8 +139,23 @@ impl Where {
     pub fn place(&self) -> String {
         match &self.unixsocket {
             Some(path) => path.display().to_string(),
-            None => format!("{}:{}", self.host, self.port),
+            None => {
+                let (host, port) = self.address();
+                format!("{host}:{port}")
+            }
         }
+    }
+
+    /// Whether somebody has said where: a server is expected there.
+    pub fn is_chosen(&self) -> bool {
+        self.host.is_some() || self.port.is_some() || self.unixsocket.is_some()
+    }
+
+    fn address(&self) -> (&str, u16) {
+        (
+            self.host.as_deref().unwrap_or("127.0.0.1"),
+            self.port.unwrap_or(6379),
+        )
     }
 
     fn dial(&self) -> std::io::Result<Box<dyn Stream>> {
@@ -148,7 +167,7 @@ impl Where {
                 Box::new(stream)
             }
             None => {
-                let stream = TcpStream::connect((self.host.as_str(), self.port))?;
+                let stream = TcpStream::connect(self.address())?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 Box::new(stream)
@@ -262,46 +281,6 @@ fn length(text: &str, most: usize) -> Result<usize, Fault> {
     length.ok_or(Fault::Foreign)
 }
 
-/// The fields of `INFO`.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Info(pub BTreeMap<String, String>);
-
-impl Info {
-    fn parse(text: &str) -> Self {
-        let fields = text.lines().filter(|line| !line.starts_with('#'));
-        let pairs = fields.filter_map(|line| line.split_once(':'));
-        Self(
-            pairs
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-        )
-    }
-
-    /// A field's text; empty where the server does not say it.
-    pub fn text(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
-    }
-
-    /// A field's number; 0 where the server does not say it.
-    pub fn number(&self, name: &str) -> u64 {
-        self.text(name).parse().unwrap_or(0)
-    }
-
-    /// The fields whose names begin so, without that beginning.
-    pub fn beginning<'a>(&'a self, with: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.0
-            .iter()
-            .filter_map(move |(name, value)| Some((name.strip_prefix(with)?, value.as_str())))
-    }
-}
-
-/// The value of `name` in a list such as `calls=1,usec=2`.
-pub fn part<'a>(list: &'a str, name: &str) -> &'a str {
-    list.split(',')
-        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,23 +367,5 @@ mod tests {
             (&Reply::Number(1), &text("c"))
         );
         assert!(text("a").fields().is_empty());
-    }
-
-    #[test]
-    fn fields_are_found_by_name_and_by_beginning() {
-        let info = Info::parse(
-            "# Stats\r\na:1\r\ncmdstat_get:calls=3,usec=7\r\n\r\ncmdstat_set:calls=2\r\nb:x:y\r\n",
-        );
-        assert_eq!(
-            (info.number("a"), info.number("none"), info.text("b")),
-            (1, 0, "x:y")
-        );
-        let commands: Vec<_> = info
-            .beginning("cmdstat_")
-            .map(|(name, list)| (name, part(list, "calls")))
-            .collect();
-        assert_eq!(commands, [("get", "3"), ("set", "2")]);
-        assert_eq!(part("calls=3,usec=7", "usec"), "7");
-        assert_eq!(part("calls=3", "failed"), "");
     }
 }

@@ -10,7 +10,7 @@ const CHECKS: &[fn(&Info) -> Option<Finding>] = &[
     memory, eviction, compaction, pages, clients, slow, latency, programs,
 ];
 
-/// Above this share of its memory in records, a store has little room to work in.
+/// Above this share of its memory in records, or in what it cannot win back, a store has little room to work in.
 const FULL: f64 = 0.9;
 
 /// The same for connections.
@@ -25,12 +25,12 @@ pub fn examine(place: &Where) -> Vec<Finding> {
     let asked = place.connect().and_then(|mut client| client.info());
     let info = match asked {
         Ok(info) => info,
-        Err(AskError::Connect { place, .. }) => {
-            let found = format!("none at {place}: what a running one would tell is left out");
+        Err(AskError::Connect { place: at, .. }) if !place.is_chosen() => {
+            let found = format!("none at {at}: what a running one would tell is left out");
             return vec![Finding::new(NAME, State::Good, found)];
         }
         Err(error) => {
-            let finding = Finding::new(NAME, State::Worth, error.to_string());
+            let finding = Finding::new(NAME, State::Bad, error.to_string());
             return vec![finding.advise(
                 "it is not looked at: `--host`, `--port`, `--unixsocket` and `--requirepass` say which, and how to be let in",
             )];
@@ -83,25 +83,46 @@ fn memory(info: &Info) -> Option<Finding> {
             "the kernel ends the server before the store is full: serve a smaller store, or raise the limit",
         ));
     }
-    let part = share(records, capacity);
+    // Reserved frames are for compaction, and what is stale comes back by it.
+    let (free, stale) = (
+        info.number("mneme_free_bytes"),
+        info.number("mneme_stale_bytes"),
+    );
+    let room = (free + stale).saturating_sub(info.number("mneme_reserve_bytes"));
     let found = format!(
-        "{} of {} in records ({:.0} %), {} free",
+        "{} of {} in records ({:.0} %), room for {} more",
         size::show(records),
         size::show(capacity),
-        100.0 * part,
-        size::show(info.number("mneme_free_bytes"))
+        100.0 * share(records, capacity),
+        size::show(room)
     );
-    let state = match refuses(info) {
-        true => State::Bad,
-        false => State::Worth,
-    };
-    let finding = finding(NAME, part < FULL, state, found);
-    Some(match finding.state {
-        State::Good => finding,
-        State::Bad => finding.advise(
-            "writes cost more, and will be refused: `CONFIG SET maxmemory`, or let it forget by `maxmemory-policy`",
-        ),
-        State::Worth => finding.advise("compaction costs more, the less room it has: `CONFIG SET maxmemory`"),
+    let refused = part(info.text("errorstat_OOM"), "count");
+    let is_full = share(records, capacity) >= FULL;
+    if !refuses(info) {
+        let finding = finding(NAME, !is_full, State::Worth, found);
+        return Some(match finding.state {
+            State::Good => finding,
+            _ => finding
+                .advise("compaction costs more, the less room it has: `CONFIG SET maxmemory`"),
+        });
+    }
+    if is_full || share(room, capacity) < 1.0 - FULL {
+        let found = match refused {
+            "" => found,
+            count => format!("{found}; {count} writes refused"),
+        };
+        return Some(Finding::new(NAME, State::Bad, found).advise(
+            "writes cost more, and are refused without room: `CONFIG SET maxmemory`, or let it forget by `maxmemory-policy`",
+        ));
+    }
+    Some(match refused {
+        "" => Finding::new(NAME, State::Good, found),
+        count => Finding::new(
+            NAME,
+            State::Worth,
+            format!("{found}; {count} writes were refused"),
+        )
+        .advise("it was full: `CONFIG SET maxmemory`; `CONFIG RESETSTAT` forgets the count"),
     })
 }
 
@@ -237,7 +258,8 @@ mod tests {
             ("maxmemory", "1073741824"),
             ("total_system_memory", "8589934592"),
             ("used_memory_dataset", "104857600"),
-            ("mneme_free_bytes", "900000000"),
+            ("mneme_free_bytes", "500000000"),
+            ("mneme_stale_bytes", "400000000"),
             ("mneme_reserve_bytes", "10000000"),
             ("maxmemory_policy", "noeviction"),
             ("maxclients", "100"),
@@ -266,6 +288,20 @@ mod tests {
         );
     }
 
+    /// What is stale comes back as it is needed.
+    #[test]
+    fn a_store_that_has_not_been_compacted_yet_is_not_full() {
+        let findings = judged(&[
+            ("used_memory_dataset", "622770258"),
+            ("mneme_stale_bytes", "289910292"),
+            ("mneme_free_bytes", "50000000"),
+        ]);
+        assert!(
+            findings.iter().all(|one| one.state == State::Good),
+            "{findings:?}"
+        );
+    }
+
     #[test]
     fn each_trouble_is_named_and_nothing_else() {
         let full = ("used_memory_dataset", "1020000000");
@@ -277,6 +313,19 @@ mod tests {
                 State::Worth,
             ),
             (&[("maxmemory", "9000000000")], "server memory", State::Bad),
+            (
+                &[
+                    ("mneme_free_bytes", "10000000"),
+                    ("mneme_stale_bytes", "20000000"),
+                ],
+                "server memory",
+                State::Bad,
+            ),
+            (
+                &[("errorstat_OOM", "count=140")],
+                "server memory",
+                State::Worth,
+            ),
             (&[("evicted_keys", "7")], "eviction", State::Worth),
             (
                 &[

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::commands::help;
 use crate::commands::prelude::*;
-use mneme_log::Stats;
+use mneme_log::{Evict, Stats};
 
 pub(super) static MEMORY: Command = Command {
     name: "memory",
@@ -140,7 +140,10 @@ fn stats(call: &mut Call<'_>) -> Outcome {
         ("total.allocated", used),
         ("overhead.total", overhead),
         ("keys.count", stats.records),
-        ("keys.bytes-per-key", used / stats.records.max(1)),
+        (
+            "keys.bytes-per-key",
+            used.checked_div(stats.records).unwrap_or(0),
+        ),
         ("dataset.bytes", stats.live_bytes),
         ("allocator.allocated", used),
         ("allocator.active", stats.capacity),
@@ -213,11 +216,17 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
         percent(stats.index_bytes),
         percent(stats.free_bytes),
     );
-    if percent(stats.live_bytes) >= 90 {
-        text.push_str(
-            "It is nearly full: writes cost more, and will be refused. CONFIG SET maxmemory makes it larger, CONFIG SET \
-             maxmemory-policy lets it forget.\n",
-        );
+    // Reserved frames are for compaction, and what is stale comes back by it.
+    let room = (stats.free_bytes + stats.stale_bytes).saturating_sub(stats.reserve_bytes);
+    let forgets = call.server.store.eviction() != Evict::None;
+    if percent(stats.live_bytes) >= 90 || percent(room) < 10 && !forgets {
+        text.push_str(match forgets {
+            true => "It is nearly full: writes cost more, and records are forgotten. CONFIG SET maxmemory makes it larger.\n",
+            false => {
+                "It is nearly full: writes cost more, and are refused without room. CONFIG SET maxmemory makes it larger, \
+                 CONFIG SET maxmemory-policy lets it forget.\n"
+            }
+        });
     }
     if let Some(warning) = &stats.pages.warning {
         // Writing to a `String` does not fail.
