@@ -75,12 +75,14 @@ fn there_is_a_manual_page_for_each_command() {
         "{page}"
     );
     let directory = std::env::temp_dir().join(format!("mneme-man-{}", std::process::id()));
-    std::fs::create_dir(&directory).unwrap();
+    // Neither it nor what it is to lie in is there yet.
+    let parent = directory.clone();
+    let directory = directory.join("share/man1");
     let written = mneme(&["man", "--to", directory.to_str().unwrap()]);
     assert!(written.status.success());
     let serve = std::fs::read_to_string(directory.join("mneme-serve.1")).unwrap();
     assert!(serve.contains("\\-\\-maxmemory"), "{serve}");
-    std::fs::remove_dir_all(directory).unwrap();
-    let refused = mneme(&["man", "--to", "/nowhere"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("/nowhere"));
+    std::fs::remove_dir_all(parent).unwrap();
+    let refused = mneme(&["man", "--to", "/dev/null/man1"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("/dev/null/man1"));
 }

@@ -10,7 +10,7 @@ mod common;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use common::{Client, Reply, server, start};
+use common::{Client, Redis, Reply, server, start};
 
 fn tool(name: &str, address: SocketAddr, arguments: &[&str]) -> Option<String> {
     let port = address.port().to_string();
@@ -127,4 +127,50 @@ fn programs_with_redis_py_run() {
         output.status.success() && said == "done\n",
         "{said}{failed}"
     );
+}
+
+/// Who moves from Redis finds every command that is not here on the page about that, by its name or its chapter's.
+#[test]
+fn what_redis_has_and_is_absent_here_is_named() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let known = |address| {
+        let list = Client::connect(address).line("COMMAND LIST");
+        let names: Vec<String> = list.items().iter().map(Reply::text).collect();
+        names
+    };
+    let ours = known(address);
+    let mut client = Client::connect(redis.address);
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/coming-from-redis.md"
+    );
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, absent) = page.split_once("\n## Absent\n").unwrap();
+    for name in known(redis.address) {
+        if ours.contains(&name) || name.contains('|') {
+            continue;
+        }
+        let docs = client.line(&format!("COMMAND DOCS {name}"));
+        let about = docs.items()[1].items();
+        let place = about.iter().position(|one| *one == Reply::bulk("group"));
+        let chapter = match &about[place.unwrap() + 1].text()[..] {
+            "list" => "lists",
+            "hash" => "hashes",
+            "set" => "sets",
+            "sorted-set" => "sorted sets",
+            "stream" => "streams",
+            "geo" => "geographical",
+            "hyperloglog" => "HyperLogLog",
+            "pubsub" => "Pub/sub",
+            "scripting" => "Scripts",
+            "cluster" => "cluster",
+            _ => "",
+        };
+        let is_named = absent.contains(&format!("`{}`", name.to_ascii_uppercase()));
+        assert!(
+            is_named || !chapter.is_empty() && absent.contains(chapter),
+            "{name}"
+        );
+    }
 }

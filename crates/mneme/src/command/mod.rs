@@ -79,7 +79,7 @@ enum Action {
     },
     /// Print the manual page, or write it and one for each command to a directory.
     Man {
-        /// The directory, which must exist: `mneme man --to /usr/local/share/man/man1`.
+        /// The directory, made if there is none: `mneme man --to /usr/local/share/man/man1`.
         #[arg(long, value_name = "DIRECTORY")]
         to: Option<std::path::PathBuf>,
     },

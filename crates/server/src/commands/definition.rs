@@ -3,7 +3,7 @@
 //! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are all derived from these
 //! fields; nothing about a command stands anywhere else.
 
-use super::call::{Call, Outcome};
+use super::call::{Call, Failure, Outcome};
 use super::keys::{KeyFlag, KeySpec};
 use crate::resp::Arguments;
 
@@ -70,7 +70,7 @@ impl Command {
         reach: Reach::Keys,
         is_repeatable: false,
         is_immediate: false,
-        run: |_| Ok(()),
+        run: no_run,
     };
 
     /// Whether `count` arguments, names included, suit it.
@@ -125,6 +125,11 @@ impl Command {
             .filter_map(|(holds, category)| holds.then_some(category))
             .chain(self.categories.iter().copied())
     }
+}
+
+/// Executes a command whose definition forgets to say how: every call gets a reply.
+fn no_run(_: &mut Call<'_>) -> Outcome {
+    Err(Failure::other("ERR this command's definition has no `run`"))
 }
 
 /// Which records a command may meet, and so what isolates it from others.

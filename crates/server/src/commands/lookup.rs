@@ -158,6 +158,7 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
+    use super::super::definition::{Flag, Reach};
     use super::*;
 
     #[test]
@@ -184,6 +185,26 @@ mod tests {
         assert!(TABLE.find(&[b'a'; 100_000]).is_none());
     }
 
+    /// What a definition leaves out, though nothing would work without it.
+    fn fault(command: &Command) -> Option<&'static str> {
+        let has_own_run = !std::ptr::fn_addr_eq(command.run, Command::BLANK.run);
+        let is_described = [command.summary, command.since, command.complexity]
+            .iter()
+            .all(|words| !words.is_empty());
+        let reaches_nothing = command.keys.is_empty() && command.reach == Reach::Keys;
+        if !is_described {
+            Some("it is not described")
+        } else if command.name != command.name.to_ascii_lowercase() || command.arity == 0 {
+            Some("its name or its arity cannot be")
+        } else if !has_own_run && command.subcommands.is_empty() {
+            Some("it has no `run`")
+        } else if command.has(Flag::Write) && reaches_nothing && !command.is_repeatable {
+            Some("it writes, and says neither by `keys` nor by `reach` to which records")
+        } else {
+            None
+        }
+    }
+
     #[test]
     fn names_are_unique_and_definitions_complete() {
         let commands = TABLE.commands();
@@ -192,15 +213,36 @@ mod tests {
             .iter()
             .flat_map(|c| std::iter::once(c).chain(c.subcommands))
         {
-            let name = command.name;
-            assert!(
-                !command.summary.is_empty()
-                    && !command.since.is_empty()
-                    && !command.complexity.is_empty(),
-                "{name}"
-            );
-            assert_eq!(name, name.to_ascii_lowercase());
-            assert_ne!(command.arity, 0, "{name}");
+            assert_eq!(fault(command), None, "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn a_definition_that_forgets_what_it_needs_is_refused() {
+        const WHOLE: Command = Command {
+            name: "x",
+            summary: "x",
+            run: |_| Ok(()),
+            ..Command::BLANK
+        };
+        assert_eq!(fault(&WHOLE), None);
+        for forgetful in [
+            Command {
+                run: Command::BLANK.run,
+                ..WHOLE
+            },
+            Command {
+                flags: &[Flag::Write],
+                ..WHOLE
+            },
+            Command { arity: 0, ..WHOLE },
+            Command { name: "X", ..WHOLE },
+            Command {
+                summary: "",
+                ..WHOLE
+            },
+        ] {
+            assert!(fault(&forgetful).is_some());
         }
     }
 }

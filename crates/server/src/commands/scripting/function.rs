@@ -32,6 +32,7 @@ static FLUSH: Command = Command {
         ],
     )
     .optional()],
+    is_repeatable: true,
     run: flush,
     ..Command::BLANK
 };
