@@ -43,7 +43,7 @@ fn carry_out(state: &mut State, command: &str) -> Reply {
     let words: Vec<&str> = command.split(' ').collect();
     let get = |state: &State, key: &str| state.get(key).map_or(Reply::Null, Reply::bulk);
     match words[..] {
-        ["GET", key] => get(state, key),
+        ["GET", key] | ["GETEX", key, ..] => get(state, key),
         ["SET", key, value] => {
             state.insert(key.into(), value.into());
             Reply::ok()
@@ -134,7 +134,7 @@ fn is_linearizable(events: &[Event]) -> bool {
 
 fn command() -> impl Strategy<Value = String> {
     let key = || (0..3u8).prop_map(|i| format!("k{i}"));
-    (0..13u8, key(), key(), key(), 0..1_000_000u32).prop_map(|(kind, a, b, c, value)| match kind {
+    (0..15u8, key(), key(), key(), 0..1_000_000u32).prop_map(|(kind, a, b, c, value)| match kind {
         0..3 => format!("GET {a}"),
         3 => format!("SET {a} {value}"),
         4 => format!("SET {a} {value} GET"),
@@ -144,6 +144,8 @@ fn command() -> impl Strategy<Value = String> {
         8 | 9 => format!("MGET {a} {b} {c}"),
         10 => format!("EXISTS {a} {b}"),
         11 => format!("DEL {a} {b}"),
+        12 => format!("GETEX {a} PERSIST"),
+        13 => format!("GETEX {a} EX {}", 1_000 + value),
         _ => format!("MSET {a} {value} {b} {}", value / 2),
     })
 }

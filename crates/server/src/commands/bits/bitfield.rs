@@ -7,13 +7,13 @@ use super::field::{Field, Overflow};
 use super::span::bytes_of;
 use crate::commands::prelude::*;
 use crate::resp::Reply;
-use mneme_log::Patch;
+use mneme_log::{Decision, Patch};
 
 pub(super) static BITFIELD: Command = Command {
     name: "bitfield",
     summary: "Reads and changes integers of any width within the value of a key",
     since: "3.2.0",
-    complexity: PART,
+    complexity: "As of SETRANGE, of all bytes from the first to the last that it looks at, where these lie within 1 MiB; otherwise O(N) where N is the length of the value, which is stored anew if it changes",
     flags: &[Flag::Write, Flag::DenyOom],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
@@ -45,7 +45,7 @@ pub(super) static BITFIELD_RO: Command = Command {
     name: "bitfield_ro",
     summary: "Reads integers of any width within the value of a key",
     since: "6.0.0",
-    complexity: "O(1) for each operation",
+    complexity: "O(N) where N is the number of bytes from the first to the last that it looks at, up to 1 MiB; O(1) for each operation beyond, and the next change of a part of a long value copies the value",
     flags: &[Flag::Readonly, Flag::Fast],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
@@ -160,22 +160,57 @@ impl Operation {
     }
 }
 
+/// Operations whose places lie within so many bytes look at what lies between them, too. It is copied where the value may be
+/// patched, in less time than the next change of such a value takes once something has read all of it.
+const NEAR: usize = 1 << 20;
+
 fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
-    let (key, reply) = (call.args.at(1), &mut call.reply);
     // All that they look at, in one piece.
     let places = || operations.iter().map(Operation::bytes);
     let first = places().map(|bytes| bytes.start).min().unwrap_or(0);
     let behind = places().map(|bytes| bytes.end).max().unwrap_or(0);
-    let piece = |_| first..behind;
+    let piece = first..behind;
     let writes = operations.iter().filter(|operation| operation.is_write());
-    let Some(end) = writes.map(|write| write.bytes().end).max() else {
-        return call.keyspace.read_part(key, piece, |part| {
+    match writes.map(|write| write.bytes().end).max() {
+        None if piece.len() <= NEAR => look(call, operations, piece),
+        None => look_far(call, operations),
+        Some(end) if piece.len() <= NEAR => change(call, operations, piece, end),
+        Some(end) => change_far(call, operations, end),
+    }
+}
+
+/// Operations that only read, all within `piece`.
+fn look(call: &mut Call<'_>, operations: &[Operation], piece: Range<usize>) -> Outcome {
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read_part(
+        key,
+        |_| piece.clone(),
+        |part| {
             let part = part.map_or(&[][..], |part| part.bytes);
-            carry_out(operations, &mut part.into(), first, reply);
-        });
-    };
-    let position = reply.position();
-    call.keyspace.update_part(key, piece, |old| {
+            carry_out(operations, &mut part.into(), piece.start, reply);
+        },
+    )
+}
+
+/// The same anywhere: in the value where it lies.
+fn look_far(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read(key, |value| {
+        carry_out(operations, &mut value.unwrap_or_default().into(), 0, reply);
+    })
+}
+
+/// Operations within `piece`, of which those that write reach to `end`.
+fn change(
+    call: &mut Call<'_>,
+    operations: &[Operation],
+    piece: Range<usize>,
+    end: usize,
+) -> Outcome {
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    let (first, position) = (piece.start, reply.position());
+    let range = |_| piece.clone();
+    call.keyspace.update_part(key, range, |old| {
         let (old, len) = old.map_or((&[][..], 0), |old| (old.bytes, old.len));
         let mut part = Cow::Borrowed(old);
         if len < end {
@@ -189,6 +224,29 @@ fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
                 at: first,
                 bytes: bytes.into(),
             },
+        }
+    })?;
+    Ok(())
+}
+
+/// The same anywhere: there is one patch at a time, so the value is stored anew.
+fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outcome {
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    let position = reply.position();
+    call.keyspace.update(key, |old| {
+        let old = old.map_or(&[][..], |old| old.value);
+        let mut value = Cow::Borrowed(old);
+        if old.len() < end {
+            // Memory for a long tail of zeros is taken when it is read: after the store has found that it has room.
+            let mut longer = vec![0; end];
+            longer[..old.len()].copy_from_slice(old);
+            value = longer.into();
+        }
+        reply.truncate(position);
+        carry_out(operations, &mut value, 0, reply);
+        match value {
+            Cow::Borrowed(_) => Decision::Keep,
+            Cow::Owned(value) => Decision::Replace(value),
         }
     })?;
     Ok(())

@@ -9,7 +9,7 @@ pub(super) static GETEX: Command = Command {
     summary: "Returns the value of a key and sets when it expires",
     since: "6.2.0",
     group: Group::String,
-    complexity: "O(1) without an option; with one O(N) where N is the length of the value, which is stored anew",
+    complexity: "O(1); O(N) where N is the length of the value, which is stored anew, where that is at most 64 KiB and never had an expiry, within a transaction, and in a store that overwrites",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
     categories: &[Category::String],
@@ -54,18 +54,28 @@ fn run(call: &mut Call<'_>) -> Outcome {
         Lifetime::Until(notation, index) => call.expiry(index, notation, "getex"),
     };
     let now_ms = call.server.wall_ms();
-    let found = call.update_returning(|old| match (old, &expiry) {
-        (Some(old), Ok(expiry)) if old.expiry != *expiry => match expiry {
-            Expiry::At(ms) if *ms <= now_ms => Decision::Remove,
-            expiry => Decision::ReplaceUntil(old.value.to_vec(), *expiry),
-        },
-        _ => Decision::Keep,
+    let expiry = match expiry {
+        Err(failure) => {
+            // Where there is no key, it does not matter that the time is none.
+            let found = call.keyspace.expiry(call.args.at(1))?.is_some();
+            call.keyspace.count(found);
+            call.reply.null();
+            return if found { Err(failure) } else { Ok(()) };
+        }
+        Ok(Expiry::At(ms)) if ms <= now_ms => {
+            call.update_returning(|old| old.map_or(Decision::Keep, |_| Decision::Remove))?;
+            return Ok(());
+        }
+        Ok(expiry) => expiry,
+    };
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    let position = reply.position();
+    let found = call.keyspace.read_and_expire(key, expiry, |value| {
+        reply.truncate(position);
+        reply.value(value);
     })?;
-    match expiry {
-        Err(failure) if found => Err(failure),
-        // Where there is no key, it does not matter that the time is none.
-        _ => Ok(()),
-    }
+    call.keyspace.count(found);
+    Ok(())
 }
 
 fn lifetime(call: &Call<'_>) -> Result<Lifetime, Failure> {

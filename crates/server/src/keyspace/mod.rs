@@ -3,12 +3,15 @@
 //! A command is written once and knows nothing of the difference. By itself each operation here is atomic; those of
 //! a closure given to [`Keyspace::atomically`] are so together, and within a transaction all of them.
 
+mod records;
+
 use std::ops::Range;
 
-use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Transaction, Updated};
+use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, UpdatePolicy, Updated};
 
 use crate::commands::Failure;
 use crate::counters::Counters;
+pub(crate) use records::Records;
 
 /// One database, for one call.
 pub(crate) struct Keyspace<'a> {
@@ -16,58 +19,6 @@ pub(crate) struct Keyspace<'a> {
     counters: &'a Counters,
     database: usize,
     transaction: Option<&'a mut (dyn Records + 'a)>,
-}
-
-/// What a transaction does to records. [`Transaction`] without its lifetimes.
-pub(crate) trait Records {
-    /// Calls `visit` once, with what is stored under `key`.
-    fn read(
-        &mut self,
-        database: usize,
-        key: &[u8],
-        visit: &mut dyn FnMut(Option<Stored<'_>>),
-    ) -> Result<(), Failure>;
-    /// Bytes that the record of `key` occupies; `None` if it is not there.
-    fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure>;
-    /// Stores `value` under `key` until `expiry`.
-    fn put(
-        &mut self,
-        database: usize,
-        key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-    ) -> Result<(), Failure>;
-    /// Removes `key`; whether it was there.
-    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
-}
-
-impl Records for Transaction<'_> {
-    fn read(
-        &mut self,
-        database: usize,
-        key: &[u8],
-        visit: &mut dyn FnMut(Option<Stored<'_>>),
-    ) -> Result<(), Failure> {
-        Ok(self.database(database)?.read(key, visit)?)
-    }
-
-    fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure> {
-        Ok(self.database(database)?.record_bytes(key)?)
-    }
-
-    fn put(
-        &mut self,
-        database: usize,
-        key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-    ) -> Result<(), Failure> {
-        Ok(self.database(database)?.put_until(key, value, expiry)?)
-    }
-
-    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure> {
-        Ok(self.database(database)?.remove(key)?)
-    }
 }
 
 impl<'a> Keyspace<'a> {
@@ -300,6 +251,52 @@ impl<'a> Keyspace<'a> {
                     Decision::ReplaceUntil(value.to_vec(), expiry)
                 })
             }),
+        }
+    }
+
+    /// Sets when `key` expires and calls `visit` with its value at that instant; whether it is there. `visit` may be called
+    /// again, as `decide` of [`update`](Self::update). A value that has a word for its expiry is not copied, but within a
+    /// transaction and in a store that overwrites.
+    pub fn read_and_expire(
+        &mut self,
+        key: &[u8],
+        expiry: Expiry,
+        mut visit: impl FnMut(Option<&[u8]>),
+    ) -> Result<bool, Failure> {
+        if self.transaction.is_some() || self.store.update_policy() == UpdatePolicy::InPlace {
+            let updated = self.update(key, |old| {
+                visit(old.map(|old| old.value));
+                match old.filter(|old| old.expiry != expiry) {
+                    Some(old) => Decision::ReplaceUntil(old.value.to_vec(), expiry),
+                    None => Decision::Keep,
+                }
+            })?;
+            return Ok(updated != Updated::Absent);
+        }
+        let database = self.store.database(self.database)?;
+        loop {
+            let mut seen = Ok(None);
+            // What a transaction has read changes no more where it lies: whoever changes it before the expiry is set makes
+            // another record of it, and this is called again.
+            let updated = database.update_expiry(key, |_| {
+                seen = self.store.transaction(|transaction| {
+                    transaction.database(self.database)?.read(key, |stored| {
+                        visit(stored.map(|stored| stored.value));
+                        stored.map(|stored| stored.expiry)
+                    })
+                });
+                // One that has expired in between is not to live again.
+                matches!(seen, Ok(Some(_))).then_some(expiry)
+            })?;
+            match (updated, seen?) {
+                (Updated::Absent, _) => {
+                    visit(None);
+                    return Ok(false);
+                }
+                // It had that expiry, but what was read in its stead a moment later has another.
+                (Updated::Kept, Some(other)) if other != expiry => {}
+                (_, seen) => return Ok(seen.is_some()),
+            }
         }
     }
 

@@ -1,0 +1,57 @@
+//! What commands do within a transaction of the store.
+
+use mneme_log::{Expiry, Stored, Transaction};
+
+use crate::commands::Failure;
+
+/// What a transaction does to records. [`Transaction`] without its lifetimes.
+pub(crate) trait Records {
+    /// Calls `visit` once, with what is stored under `key`.
+    fn read(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), Failure>;
+    /// Bytes that the record of `key` occupies; `None` if it is not there.
+    fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure>;
+    /// Stores `value` under `key` until `expiry`.
+    fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure>;
+    /// Removes `key`; whether it was there.
+    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
+}
+
+impl Records for Transaction<'_> {
+    fn read(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), Failure> {
+        Ok(self.database(database)?.read(key, visit)?)
+    }
+
+    fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure> {
+        Ok(self.database(database)?.record_bytes(key)?)
+    }
+
+    fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure> {
+        Ok(self.database(database)?.put_until(key, value, expiry)?)
+    }
+
+    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure> {
+        Ok(self.database(database)?.remove(key)?)
+    }
+}
