@@ -549,6 +549,16 @@ fn a_server_goes_on_if_its_successor_does_not_come_up() {
 }
 
 #[test]
+fn a_name_that_no_segment_has_is_refused_as_the_setting_s() {
+    let registry = Registry::new("segment", "names");
+    for name in ["a/b", "", "..", "a\nb"] {
+        let error = refused(&registry, &["--segment", name]);
+        let expected = format!("invalid value '{name}' for 'segment': a name ");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
 fn without_a_server_a_successor_just_serves() {
     let registry = Registry::new("segment", "nobody");
     let serving = Serving::start(serve(&registry, &["--take-over"]));

@@ -66,7 +66,7 @@ fn said(
         } else {
             text
         };
-        refused(shown, &place(), &reason.to_string())
+        refused(shown, &place(), &setting.refusal(&reason))
     })
 }
 
@@ -127,7 +127,7 @@ fn value_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Flag => "yes|no",
         Kind::Number { .. } => "N",
-        Kind::Size { .. } => "SIZE",
+        Kind::Size { .. } | Kind::Capacity { .. } => "SIZE",
         Kind::Word(_) => "WORD",
         Kind::Text => "TEXT",
         Kind::Secret => "PASSWORD",

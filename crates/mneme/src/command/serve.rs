@@ -6,7 +6,7 @@ use mneme::server::settings::{FileError, Key, Settings};
 use mneme::server::{HandoverError, Opening, ServeError, Server, StartError, StoreOptions};
 use mneme::{AttachError, MIN_CAPACITY};
 use mneme_shared::Withdrawal;
-use mneme_space::{Backing, OpenError, Registry, Segment};
+use mneme_space::{Backing, Name, NameError, OpenError, Registry, Segment};
 use mneme_sys::{SysfsTopology, Topology};
 
 use super::flags::Flags;
@@ -44,6 +44,8 @@ pub enum Error {
     Serve(#[from] ServeError),
     #[error("{0}")]
     File(#[from] FileError),
+    #[error("invalid value '{name}' for 'segment': {source}")]
+    SegmentName { name: String, source: NameError },
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
     #[error("{0}")]
@@ -144,6 +146,10 @@ fn segment(
     asked: Option<u64>,
     memory: u64,
 ) -> Result<Option<(Registry, u64)>, Error> {
+    Name::new(name).map_err(|source| Error::SegmentName {
+        name: name.to_owned(),
+        source,
+    })?;
     let root = settings.text(Key::Registry);
     let place = Place::at((!root.is_empty()).then(|| PathBuf::from(&*root)));
     let registry = place.open().map_err(Error::Registry)?;

@@ -39,7 +39,7 @@ pub enum FileError {
         name: String,
     },
     /// A value is of the wrong type or out of range.
-    #[error("{}: {name} = {value}: {reason}", path.display())]
+    #[error("{}: {name} = {value}: {}", path.display(), in_words(name, reason))]
     Value {
         /// Which file.
         path: PathBuf,
@@ -50,6 +50,13 @@ pub enum FileError {
         /// Why it is refused.
         reason: Refused,
     },
+}
+
+fn in_words(name: &str, reason: &Refused) -> String {
+    match Setting::named(name.as_bytes()) {
+        Some(setting) => setting.refusal(reason),
+        None => reason.to_string(),
+    }
 }
 
 /// Why a configuration file was not written.
@@ -201,7 +208,7 @@ impl Settings {
         let value = self.value(setting.key);
         match setting.kind {
             Kind::Flag => (value.number != 0).into(),
-            Kind::Number { .. } | Kind::Size { .. } => value.number.into(),
+            Kind::Number { .. } | Kind::Size { .. } | Kind::Capacity { .. } => value.number.into(),
             Kind::Addresses => Toml::Array(value.text.split_whitespace().collect()),
             kind => value.show(kind).into(),
         }
@@ -367,8 +374,13 @@ mod tests {
             ),
             (
                 "port = 1.5",
-                "port = 1.5: argument couldn't be parsed into an integer",
+                "port = 1.5: argument couldn't be parsed into an integer; it takes a number from 0 to 65535",
             ),
+            (
+                "maxmemory = 5",
+                "maxmemory = 5: argument must be 0, or between 67108864 and",
+            ),
+            ("save = \"900 1\"", "argument must be empty"),
             ("prot = 1", "there is no setting 'prot'"),
             ("port = ", "is not TOML"),
             (

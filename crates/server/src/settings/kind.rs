@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use super::size::{SizeError, parse_size};
+
 /// The type of a setting.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
@@ -22,6 +24,11 @@ pub enum Kind {
         least: i64,
         /// The most.
         most: i64,
+    },
+    /// As `Size`, but for 0, which is always taken and stands for what the machine has.
+    Capacity {
+        /// The least but for 0.
+        least: i64,
     },
     /// One of these words.
     Word(&'static [&'static str]),
@@ -63,9 +70,15 @@ pub enum Refused {
     /// Too small or too large.
     #[error("argument must be between {0} and {1} inclusive")]
     OutOfRange(i64, i64),
+    /// Too small for a store, or too large for any number.
+    #[error("argument must be 0, or between {0} and {max} inclusive", max = i64::MAX)]
+    NotACapacity(i64),
     /// A text of other bytes than UTF-8.
     #[error("argument must be UTF-8 text")]
     NotUtf8,
+    /// Not the only word.
+    #[error("argument must be {}", quoted(.0))]
+    NotTheOnly(&'static str),
     /// None of the words.
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
     NotAWord(&'static [&'static str]),
@@ -110,9 +123,19 @@ impl Kind {
                 within(number, least, most)?
             }
             Kind::Size { least, most } => {
-                let bytes = parse_size(text).map_err(|_| Refused::NotASize)?;
-                within(i64::try_from(bytes).unwrap_or(i64::MAX), least, most)?
+                let bytes = size(text, Refused::OutOfRange(least, most))?;
+                within(bytes, least, most)?
             }
+            Kind::Capacity { least } => {
+                let bytes = size(text, Refused::NotACapacity(least))?;
+                match bytes {
+                    0 => 0,
+                    bytes if bytes >= least => bytes,
+                    _ => return Err(Refused::NotACapacity(least)),
+                }
+            }
+            Kind::Word([only]) if only.eq_ignore_ascii_case(text) => 0,
+            Kind::Word([only]) => return Err(Refused::NotTheOnly(only)),
             Kind::Word(words) => words
                 .iter()
                 .position(|word| word.eq_ignore_ascii_case(text))
@@ -164,7 +187,9 @@ impl Value {
     pub fn show(&self, kind: Kind) -> String {
         match kind {
             Kind::Flag => ["no", "yes"][usize::from(self.number != 0)].to_owned(),
-            Kind::Number { .. } | Kind::Size { .. } => self.number.to_string(),
+            Kind::Number { .. } | Kind::Size { .. } | Kind::Capacity { .. } => {
+                self.number.to_string()
+            }
             Kind::Permissions => format!("{:o}", self.number),
             Kind::Word(words) => usize::try_from(self.number)
                 .ok()
@@ -199,6 +224,10 @@ impl fmt::Display for Kind {
                     "bytes, or with a unit as in 512mb or 4gb, from {least} to {most}"
                 )
             }
+            Kind::Capacity { least } => write!(
+                f,
+                "0, or bytes, also with a unit as in 512mb or 4gb, from {least} on"
+            ),
             Kind::Word([""]) => f.write_str("empty only"),
             Kind::Word([only]) => write!(f, "{only} only"),
             Kind::Word(words) => f.write_str(&words.join(", ")),
@@ -211,37 +240,21 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why a text is no number of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SizeError {
-    /// Not a whole number, or not a unit behind it.
-    #[error("a size is a whole number of bytes, or one with a unit, such as 512mb or 4gb")]
-    NotASize,
-    /// 2^64 or more.
-    #[error("that is more than 64 bits can count")]
-    TooLarge,
+/// Reads bytes; `too_large` is what to say of more than 64 bits count.
+fn size(text: &str, too_large: Refused) -> Result<i64, Refused> {
+    match parse_size(text) {
+        Ok(bytes) => Ok(i64::try_from(bytes).unwrap_or(i64::MAX)),
+        Err(SizeError::NotASize) => Err(Refused::NotASize),
+        Err(SizeError::TooLarge) => Err(too_large),
+    }
 }
 
-/// Reads bytes in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024; so do those that people
-/// write as `KiB`.
-pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" | "kib" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" | "mib" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" | "gib" => 1 << 30,
-        "t" => 1_000_000_000_000,
-        "tb" | "tib" => 1 << 40,
-        _ => return Err(SizeError::NotASize),
-    };
-    let number: u64 = number.parse().map_err(|_| SizeError::NotASize)?;
-    number.checked_mul(factor).ok_or(SizeError::TooLarge)
+/// A word as a refusal names it.
+fn quoted(word: &str) -> String {
+    match word {
+        "" => "empty".to_owned(),
+        word => format!("'{word}'"),
+    }
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -299,24 +312,6 @@ fn output_limit(text: &str) -> Result<i64, Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_as_redis_reads_them() {
-        let cases = [
-            ("0", 0),
-            ("1k", 1000),
-            ("1kb", 1024),
-            ("512mb", 512 << 20),
-            ("4 GiB", 4 << 30),
-            ("8G", 8_000_000_000),
-        ];
-        for (text, bytes) in cases {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for nonsense in ["", "gb", "-1", "1.5gb", "4 elephants", "99999999999gb"] {
-            assert!(parse_size(nonsense).is_err(), "{nonsense}");
-        }
-    }
 
     #[test]
     fn permissions_are_octal() {

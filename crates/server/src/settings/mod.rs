@@ -7,13 +7,15 @@
 
 mod file;
 mod kind;
+mod size;
 mod values;
 
 pub use file::{FileError, RewriteError};
-pub use kind::{Kind, Refused, SizeError, Value, parse_size};
+pub use kind::{Kind, Refused, Value};
+pub use size::{SizeError, parse_size};
 pub use values::{Settings, Source};
 
-use mneme_log::{DATABASES, MAX_VALUE};
+use mneme_log::{DATABASES, MAX_VALUE, MIN_CAPACITY};
 
 /// I/O threads a server may have; far more than cores that one machine has today.
 pub(crate) const MOST_THREADS: usize = 512;
@@ -67,6 +69,16 @@ impl Setting {
     /// What it takes, in words.
     pub fn range(&self) -> String {
         self.kind.to_string()
+    }
+
+    /// A refusal in words, with the range where it does not name it: `CONFIG SET` has Redis' words alone.
+    pub fn refusal(&self, reason: &Refused) -> String {
+        match reason {
+            Refused::NotANumber | Refused::NotASize => {
+                format!("{reason}; it takes {}", self.range())
+            }
+            reason => reason.to_string(),
+        }
     }
 }
 
@@ -128,7 +140,7 @@ settings! {
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
     /// Memory for the data and everything about it. 0 is half of what the machine, or the control group, has; at run time,
     /// what there is. A store grows while it is used, as far as it was made for; it never shrinks.
-    MaxMemory: "maxmemory" or "memory", Kind::Size { least: 0, most: i64::MAX }, "0", Live;
+    MaxMemory: "maxmemory" or "memory", Kind::Capacity { least: MIN_CAPACITY as i64 }, "0", Live;
     /// Which records are forgotten when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
     /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a port, as in 127.0.0.1:9121.
@@ -150,6 +162,7 @@ settings! {
     /// Redis' snapshots. Mneme has none.
     Save: "save", Kind::Word(&[""]), "", Live;
     /// The segment to serve: it keeps the records when the server ends, and local programs attach it. Made if there is none.
+    /// Its name has 1 to 200 bytes, no slashes, and does not begin with a dot.
     Segment: "segment", Kind::Text, "default", AtStart;
     /// Microseconds from which on a command is kept in the SLOWLOG; -1 is never.
     SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;
