@@ -12,6 +12,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use crate::compact::Candidates;
 use crate::effects::Area;
 use crate::error::{Corrupt, WriteError};
+use crate::evict::ExpiringWalk;
 use crate::fresh::Claimed;
 use crate::index::bucket::LockWord;
 use crate::layout::Tables;
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     pub claimed: Claimed,
     /// A reader that copies and holds something up, and since when it was seen to.
     pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
+    /// Where it looks for records with an expiry to forget.
+    pub expiring_walk: Mutex<ExpiringWalk>,
 }
 
 impl Core {

@@ -7,7 +7,8 @@
 //!
 //! Policies that may forget only records with an expiry do not walk the log, where such records may be
 //! few: they draw samples of records by places in the index, as Redis does, and remove the worst of
-//! each; ordinary compaction then wins the space.
+//! each; ordinary compaction then wins the space. Where few records have an expiry a walk through the index finds them, and
+//! where none has, as the databases count them, nobody looks.
 //!
 //! It happens when little is left that compaction could win, ahead of need by the maintainer, else by
 //! the writer that is short of room.
@@ -20,6 +21,7 @@ use mneme_sys::NodeId;
 
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
+use crate::expiry::ExpirySweep;
 use crate::index::bucket::{Entry, TAG_BITS};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
@@ -59,8 +61,14 @@ pub enum Evict {
 const SAMPLE: usize = 8;
 /// Records removed in one round of sampling, at most.
 const ROUND: usize = 64;
-/// Places drawn in vain before a round of sampling ends.
-const VAIN: u32 = 2_000;
+/// Places drawn in vain before a walk goes looking.
+const VAIN: u32 = 100;
+/// Buckets that a walk looks at under one pin.
+const STEP: u32 = 256;
+/// How long a round goes on once it has removed something, in nanoseconds.
+const LONG_NS: u64 = 1_000_000;
+/// How long nobody walks again after a walk that found nothing in all of the store, in nanoseconds.
+const REST_NS: u64 = 100_000_000;
 /// If compaction could win less than this share of the store, records are evicted.
 const LITTLE: u64 = 16;
 /// Marks of the least often read record that is kept for its frequency.
@@ -137,6 +145,17 @@ impl Evict {
             _ => header.marks(),
         }
     }
+}
+
+/// Records that may be forgotten, with what each is worth.
+type Sample = Vec<(u64, Root, Entry)>;
+
+/// This process' walk for records with an expiry.
+#[derive(Debug, Default)]
+pub(crate) struct ExpiringWalk {
+    sweep: ExpirySweep,
+    /// It found none in all of the store, and need not look again before.
+    rests_until_ns: u64,
 }
 
 /// What came of an attempt to evict.
@@ -333,25 +352,40 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Removes the worst of samples of records with an expiry; their bytes.
+    /// Removes the worst of samples of records with an expiry; their bytes. 0: there are none.
+    ///
+    /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk that goes on where the last
+    /// one has ended: all are found in one round of it.
     fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<u64, WriteError> {
-        let header = self.tables.header();
-        let (mut removed, mut bytes, mut vain) = (0, 0, 0);
-        let mut sample: Vec<(u64, Root, Entry)> = Vec::new();
-        while removed < ROUND && vain < VAIN {
+        let (mut removed, mut bytes, mut ends) = (0, 0, 0);
+        let began = self.clock.now_ns();
+        let mut sample = Sample::new();
+        while removed < ROUND {
             let _pin = slot.pin();
+            if self.expiring_records()? == 0 {
+                break;
+            }
             sample.clear();
-            while sample.len() < SAMPLE && vain < VAIN {
-                // Relaxed: any number will do.
-                let dice = header
-                    .dice
-                    .fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
-                    .wrapping_mul(0xd134_2543_de82_ef95);
-                vain += 1;
-                self.sample_at(policy, dice ^ dice >> 29, &mut sample)?;
+            if ends == 0 {
+                self.draw(policy, &mut sample)?;
+            }
+            if sample.is_empty() {
+                let Ok(mut walk) = self.expiring_walk.try_lock() else {
+                    break;
+                };
+                if began < walk.rests_until_ns {
+                    break;
+                }
+                ends += u32::from(self.walk_on(policy, &mut walk.sweep, &mut sample)?);
+                // Begun in the middle, it has been everywhere when it comes to an end again.
+                if sample.is_empty() && ends == 2 {
+                    walk.rests_until_ns = self.clock.now_ns().saturating_add(REST_NS);
+                    break;
+                }
             }
             let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) else {
-                break;
+                // It goes on under another pin.
+                continue;
             };
             let record = self.mem.record(entry.loc())?;
             let place = self.place(record.key());
@@ -359,19 +393,71 @@ impl Core {
             if gone > 0 {
                 bytes += gone;
                 removed += 1;
-                vain = 0;
+                ends = 0;
+            }
+            if removed > 0 && self.clock.now_ns().saturating_sub(began) > LONG_NS {
+                break;
             }
         }
         Ok(bytes)
     }
 
-    /// Adds the records with an expiry of one bucket, chosen by `dice`. The caller is pinned.
-    fn sample_at(
+    /// Records of all databases that have an expiry. The caller is pinned.
+    fn expiring_records(&self) -> Result<u64, ReadError> {
+        Space::all().try_fold(0, |sum, space| Ok(sum + self.records_of(space)?.1))
+    }
+
+    /// Draws places at random until they hold enough records with an expiry. The caller is pinned.
+    fn draw(&self, policy: Evict, sample: &mut Sample) -> Result<(), ReadError> {
+        for _ in 0..VAIN {
+            if sample.len() >= SAMPLE {
+                break;
+            }
+            // Relaxed: any number will do.
+            let dice = self
+                .tables
+                .header()
+                .dice
+                .fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
+                .wrapping_mul(0xd134_2543_de82_ef95);
+            self.sample_at(policy, dice ^ dice >> 29, sample)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on from bucket to bucket until one holds records with an expiry, for some buckets. Whether it has come to the end
+    /// of the store, and begins anew. The caller is pinned.
+    fn walk_on(
         &self,
         policy: Evict,
-        dice: u64,
-        sample: &mut Vec<(u64, Root, Entry)>,
-    ) -> Result<(), ReadError> {
+        sweep: &mut ExpirySweep,
+        sample: &mut Sample,
+    ) -> Result<bool, ReadError> {
+        let root = self.root(sweep.space)?;
+        let partitions = self.partitions();
+        let mut budget = STEP;
+        while let Some(root) = root
+            && !sweep.at.is_over(partitions)
+        {
+            if budget == 0 || !sample.is_empty() {
+                return Ok(false);
+            }
+            budget -= 1;
+            let before = sweep.at;
+            if let Err(error) = self.sample_bucket(root, policy, &mut sweep.at, sample) {
+                // Damage is met once a round: the next walk goes on behind it.
+                if sweep.at == before {
+                    self.pass_by(root, &mut sweep.at);
+                }
+                return Err(error);
+            }
+        }
+        sweep.next_space();
+        Ok(sweep.is_at_start())
+    }
+
+    /// Adds the records with an expiry of one bucket, chosen by `dice`. The caller is pinned.
+    fn sample_at(&self, policy: Evict, dice: u64, sample: &mut Sample) -> Result<(), ReadError> {
         let used = Space::all()
             .map(|space| Space::new(space.number().wrapping_add((dice >> 56) as u8)))
             .find_map(|space| self.root(space).transpose());
@@ -390,16 +476,28 @@ impl Core {
         };
         // The whole bucket, or its first records were seldom drawn.
         let mut at = HashOrder::at(partition, u64::from(segment.first_of_home(tag)));
-        let mut entries = Vec::new();
-        self.entries_here(root, &mut at, |entry| entries.push(entry))?;
-        for entry in entries {
-            let record = self.mem.record(entry.loc())?;
-            let expires = record.expires();
-            if expires != 0 {
-                sample.push((policy.worth(record.header(), expires), root, entry));
+        self.sample_bucket(root, policy, &mut at, sample)
+    }
+
+    /// Adds the records with an expiry of the bucket at `at`, which goes on to the next. The caller is pinned.
+    fn sample_bucket(
+        &self,
+        root: Root,
+        policy: Evict,
+        at: &mut HashOrder,
+        sample: &mut Sample,
+    ) -> Result<(), ReadError> {
+        let mut damage = Ok(());
+        self.entries_here(root, at, |entry| match self.mem.record(entry.loc()) {
+            Ok(record) => {
+                let expires = record.expires();
+                if expires != 0 {
+                    sample.push((policy.worth(record.header(), expires), root, entry));
+                }
             }
-        }
-        Ok(())
+            Err(corrupt) => damage = Err(corrupt),
+        })?;
+        Ok(damage?)
     }
 }
 

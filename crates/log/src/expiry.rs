@@ -81,11 +81,11 @@ const STEPS: u32 = 4;
 /// How long a round goes on while it finds much.
 const LIMIT_NS: u64 = 2_500_000;
 
-/// Where the maintainer's sweep of expired records stands.
+/// Where a walk past all records of all databases stands that looks for such with an expiry.
 #[derive(Debug)]
 pub(crate) struct ExpirySweep {
-    space: Space,
-    at: HashOrder,
+    pub space: Space,
+    pub at: HashOrder,
 }
 
 impl Core {
@@ -407,11 +407,11 @@ impl Default for ExpirySweep {
 }
 
 impl ExpirySweep {
-    fn is_at_start(&self) -> bool {
+    pub fn is_at_start(&self) -> bool {
         self.space == Space::new(0) && self.at == HashOrder::default()
     }
 
-    fn next_space(&mut self) {
+    pub fn next_space(&mut self) {
         self.at = HashOrder::default();
         self.space = Space::new(self.space.number() + 1);
     }

@@ -183,6 +183,33 @@ fn any_may_go_if_chosen_at_random() {
     flood(&store, |_| ());
 }
 
+/// However few records have an expiry, all of them go before a write is refused.
+#[test]
+fn the_last_that_expires_makes_way() {
+    for evict in [Evict::ExpiringLru, Evict::ExpiringSoonest] {
+        let store = open(evict);
+        for database in [0, 7] {
+            let db = store.database(database).unwrap();
+            for i in 0..100 {
+                let far = Expiry::At(u64::MAX / 4 + u64::from(i));
+                db.put_until(&key(i), &[7; 20_000], far).unwrap();
+            }
+        }
+        let fit = (1000..).take_while(|i| store.put(&key(*i), &VALUE).is_ok());
+        assert!(fit.count() > 40_000);
+        let left = [0, 7].map(|database| {
+            store
+                .database(database)
+                .unwrap()
+                .keyspace()
+                .unwrap()
+                .expiring
+        });
+        assert_eq!(left, [0, 0], "{evict:?}");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
 /// Only records with an expiry may go: the others stay to the last, and then the store is full.
 #[test]
 fn what_does_not_expire_is_kept() {

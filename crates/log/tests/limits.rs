@@ -176,6 +176,29 @@ fn a_full_store_refuses_at_once_and_recovers() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
+/// What many removals at once note takes frames of its own, which a full store has for them alone.
+#[test]
+fn a_full_store_removes_many_at_once() {
+    let store = open(64 << 20);
+    let (full, _) = fill(&store, 200);
+    let many = |from: u64| (from..from + 20_000).map(|i| i.to_le_bytes());
+    let put = store.transaction(|t| many(full).try_for_each(|key| t.put(&key, &[0; 200])));
+    assert!(
+        matches!(put, Err(WriteError::OutOfMemory { .. })),
+        "{put:?}"
+    );
+    let removed = store.transaction(|t| {
+        many(0)
+            .map(|key| t.remove(&key))
+            .collect::<Result<Vec<_>, _>>()
+    });
+    assert_eq!(removed.unwrap(), [true; 20_000]);
+    assert_eq!(store.len(), full - 20_000);
+    let again = (full..).take_while(|i| store.put(&i.to_le_bytes(), &[7; 200]).is_ok());
+    assert!(again.count() > 10_000);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
 /// Whoever scans by steps of nothing comes to the end all the same.
 #[test]
 fn a_scan_of_no_records_goes_on() {

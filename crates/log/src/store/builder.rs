@@ -326,6 +326,7 @@ impl Builder {
             participants,
             topology,
             still: Mutex::default(),
+            expiring_walk: Mutex::default(),
         })
     }
 }

@@ -9,6 +9,8 @@
 //! whose home is not among them (it is among them next time), and nothing else that a body does waits for a bucket. A
 //! body that takes long runs without locks, as before: others would wait for it.
 
+use mneme_arena::Class;
+
 use crate::core::Wait;
 use crate::error::{Corrupt, WriteError};
 use crate::index::{Lookup, Place};
@@ -102,7 +104,7 @@ impl<'a> Transaction<'a> {
                 writes: known.writes + known.writes / 4 + 4,
                 databases: crate::layout::DATABASES.min(known.writes + 4),
             };
-            let Ok(room) = core.note_room(self.slot, most)? else {
+            let Ok(room) = core.note_room(self.slot, most, Class::Ordinary)? else {
                 return Ok(());
             };
             let (notes, at) = core.notes(&room, most)?;

@@ -18,6 +18,7 @@
 
 use std::collections::HashSet;
 
+use mneme_arena::Class;
 use mneme_sync::Holding;
 
 use crate::core::{Core, Wait};
@@ -386,7 +387,12 @@ impl<'a> Transaction<'a> {
             self.ahead = Some(ahead);
             self.give_up_locks()?;
         }
-        let room = match self.core.note_room(self.slot, counts)? {
+        // What only removes is let through in a full store too: it gives the reserve back at once, and room soon.
+        let class = match self.writes.iter().all(|write| write.new.is_none()) {
+            true => Class::Reserved,
+            false => Class::Ordinary,
+        };
+        let room = match self.core.note_room(self.slot, counts, class)? {
             Ok(room) => room,
             Err(bytes) => return Ok(Err(bytes)),
         };

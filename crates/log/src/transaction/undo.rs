@@ -184,11 +184,12 @@ pub(super) struct NoteRoom<'c> {
 }
 
 impl Core {
-    /// Room for so many notes. `None`: there is none for so many bytes.
+    /// Room for so many notes, of `class` where it takes whole frames. `Err`: there is none for so many bytes.
     pub(super) fn note_room<'s>(
         &self,
         slot: &Slot<'s>,
         counts: Counts,
+        class: Class,
     ) -> Result<Result<NoteRoom<'s>, u64>, WriteError> {
         let area = notes_area(slot.undo());
         let bytes = counts.words() as u64 * 8;
@@ -196,7 +197,7 @@ impl Core {
         if bytes > area.len() as u64 {
             let frames = bytes.div_ceil(FRAME_BYTES) as u32;
             let node = self.topology.node_of(self.topology.current_cpu());
-            extent = self.claim(slot, frames, node, Class::Ordinary, TAG_NOTES)?;
+            extent = self.claim(slot, frames, node, class, TAG_NOTES)?;
             if extent.is_none() {
                 return Ok(Err(bytes));
             }
