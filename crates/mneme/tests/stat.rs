@@ -85,6 +85,38 @@ fn watched_through_a_pipe_it_is_a_line_each_time() {
     );
 }
 
+/// A restart of the server does not end the view: it says that it waits, and goes on.
+#[test]
+fn watched_it_goes_on_over_a_restart() {
+    let first = serving();
+    let port = first.port().to_string();
+    let mut process = stat(&["--port", &port, "--watch", "0.1"])
+        .env("MNEME_REQUIREPASS", "secret")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut told = BufReader::new(process.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().take(2).all(|line| line.is_ok()));
+    drop(first);
+    let waits = told.next().expect("it says that it waits").unwrap();
+    assert!(waits.contains("waiting for it"), "{waits}");
+    let memory = ["--port", &port, "--memory", "64mb", "--private"];
+    let second = Serving::start(serving::command(
+        &[&memory[..], &["--requirepass", "secret"]].concat(),
+    ));
+    // Of the old server there may be some left; the second one knows nothing of what came before it.
+    let anew = lines
+        .by_ref()
+        .take(200)
+        .any(|line| line.is_ok_and(|line| line.split_whitespace().nth(1) == Some("-")));
+    assert!(anew, "no look at the second server");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop(second);
+}
+
 #[test]
 fn who_cannot_be_asked_is_named() {
     let serving = serving();

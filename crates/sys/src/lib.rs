@@ -30,6 +30,7 @@ mod prefetch;
 mod process;
 pub mod racy;
 mod region;
+mod terminal;
 mod topology;
 mod usage;
 mod view;
@@ -48,6 +49,7 @@ pub use region::{
     Access, FRAME, HEADER_LEN, HeaderError, PageKind, PagePolicy, PageReport, Region, RegionError,
     RegionHeader, Reserve, Shared, Window, WindowError, huge_pool_free,
 };
+pub use terminal::terminal_size;
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
 pub use usage::{CpuTime, TimeOf, cpu_time, resident_memory};
 pub use view::View;

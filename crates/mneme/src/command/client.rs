@@ -70,6 +70,16 @@ pub enum AskError {
     Deep { place: String },
 }
 
+impl AskError {
+    /// Whether the same question may be answered later: by a server that has started again, or goes on.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            AskError::Connect { .. } | AskError::Silent { .. } | AskError::Late { .. }
+        )
+    }
+}
+
 /// Why an answer could not be read, or what it refuses.
 enum Fault {
     Refused(String),

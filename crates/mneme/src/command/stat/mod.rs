@@ -4,18 +4,15 @@
 //! each time, or two where it is watched.
 
 mod commands;
+mod screen;
 mod spread;
 mod view;
 
 use std::error::Error;
-use std::io::IsTerminal;
 use std::time::Duration;
 
-use mneme_sys::{Clock, SystemClock};
-
-use super::client::Where;
+use super::client::{AskError, Client, Where};
 use super::output;
-use spread::Spreads;
 use view::Look;
 
 #[derive(Debug, clap::Args)]
@@ -23,8 +20,8 @@ pub struct Arguments {
     #[command(flatten)]
     server: Where,
 
-    /// Look again and again, every so many seconds, until Ctrl-C. On a terminal the view is drawn anew each time;
-    /// elsewhere each look is one line.
+    /// Look again and again, every so many seconds, until Ctrl-C; a server that goes away is waited for. On a terminal the
+    /// view is drawn anew each time, as much of it as fits; elsewhere, and where TERM is `dumb`, each look is one line.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
 
@@ -42,41 +39,89 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Asks and shows.
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let form = match (arguments.json, arguments.watch) {
+        (true, _) => Form::Json,
+        (false, None) => Form::Page,
+        (false, Some(_)) if screen::is_drawn() => Form::Screen,
+        (false, Some(_)) => Form::Lines,
+    };
     let mut client = arguments.server.connect()?;
-    let clock = SystemClock;
-    let is_drawn = std::io::stdout().is_terminal();
+    let Some(pause) = arguments.watch else {
+        let look = Look::at(&mut client, false)?;
+        return form.show(client.place(), &look, None, 0);
+    };
+    let mut client = Some(client);
     let mut before: Option<Look> = None;
     for count in 0.. {
-        let look = Look {
-            at_ns: clock.now_ns(),
-            info: client.info()?,
-            spreads: match arguments.watch {
-                Some(_) => Spreads::ask(&mut client)?,
-                None => Spreads::default(),
-            },
-        };
-        if arguments.json {
-            output::line(serde_json::to_string(&look.info.0)?)?;
-        } else if arguments.watch.is_none() || is_drawn {
-            let page = view::page(client.place(), &look, before.as_ref());
-            // Home, the page, and away with what is left of a longer one before.
-            let around = if arguments.watch.is_some() {
-                ("\x1b[H\x1b[2J", "\x1b[J")
-            } else {
-                ("", "")
-            };
-            output::print(format_args!("{}{page}{}", around.0, around.1))?;
-        } else {
-            if count % view::LINES == 0 {
-                output::line(view::HEADINGS)?;
+        match look_again(&arguments.server, &mut client) {
+            Ok(look) => {
+                let place = arguments.server.place();
+                form.show(&place, &look, before.as_ref(), count)?;
+                before = Some(look);
             }
-            output::line(view::line(&look, before.as_ref()))?;
+            Err(error) if error.may_pass() => {
+                form.wait(&error, client.is_some() || before.is_some())?;
+                (client, before) = (None, None);
+            }
+            Err(error) => return Err(error.into()),
         }
-        let Some(pause) = arguments.watch else {
-            return Ok(());
-        };
-        before = Some(look);
         std::thread::sleep(pause);
     }
     Ok(())
+}
+
+/// Asks the server that was asked before, or the one that is there now.
+fn look_again(place: &Where, client: &mut Option<Client>) -> Result<Look, AskError> {
+    let client = match client {
+        Some(client) => client,
+        None => client.insert(place.connect()?),
+    };
+    Look::at(client, true)
+}
+
+/// How looks are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As a page for people, once.
+    Page,
+    /// As such a page that is drawn anew each time.
+    Screen,
+    /// As a line each.
+    Lines,
+    /// As a JSON object each.
+    Json,
+}
+
+impl Form {
+    fn show(
+        self,
+        place: &str,
+        look: &Look,
+        before: Option<&Look>,
+        count: usize,
+    ) -> Result<(), Box<dyn Error>> {
+        match self {
+            Form::Page => output::print(view::page(place, look, before)),
+            Form::Screen => output::print(screen::draw(&view::page(place, look, before))),
+            Form::Json => output::line(serde_json::to_string(&look.info.0)?),
+            Form::Lines => {
+                if count.is_multiple_of(view::LINES) {
+                    output::line(view::HEADINGS)?;
+                }
+                output::line(view::line(look, before))
+            }
+        }
+    }
+
+    /// Says that the server is waited for: on a screen each time, elsewhere in the log, at `first`.
+    fn wait(self, error: &AskError, first: bool) -> Result<(), Box<dyn Error>> {
+        match self {
+            Form::Screen => output::print(screen::draw(&format!("{error}: waiting for it\n"))),
+            _ if first => {
+                tracing::warn!("{error}: waiting for it");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use mneme_sys::{Clock, SystemClock};
+
 use super::commands;
 use super::spread::Spreads;
-use crate::command::client::{Info, part};
+use crate::command::client::{AskError, Client, Info, part};
 use crate::command::size;
 
 /// An answer, and when it came.
@@ -18,6 +20,18 @@ pub struct Look {
 }
 
 impl Look {
+    /// Asks the server; where it `is_watched`, for the spread of times too.
+    pub fn at(client: &mut Client, is_watched: bool) -> Result<Self, AskError> {
+        Ok(Self {
+            at_ns: SystemClock.now_ns(),
+            info: client.info()?,
+            spreads: match is_watched {
+                true => Spreads::ask(client)?,
+                false => Spreads::default(),
+            },
+        })
+    }
+
     /// Seconds between two looks.
     pub fn seconds_since(&self, before: &Look) -> f64 {
         let span = Duration::from_nanos(self.at_ns.saturating_sub(before.at_ns));
@@ -47,9 +61,10 @@ fn rate(name: &str, now: &Look, before: Option<&Look>) -> f64 {
             count.checked_sub(before.info.number(name)).unwrap_or(count),
             now.seconds_since(before),
         ),
-        None => (count, now.info.number("uptime_in_seconds") as f64),
+        // Whole seconds, of which the first is under way.
+        None => (count, now.info.number("uptime_in_seconds").max(1) as f64),
     };
-    more as f64 / seconds.max(0.001)
+    more as f64 / seconds
 }
 
 /// A page for people.
@@ -193,9 +208,9 @@ pub const LINES: usize = 20;
 /// One look in one line.
 pub fn line(now: &Look, before: Option<&Look>) -> String {
     let Look { info, .. } = now;
-    let keys: f64 = info
+    let keys: u64 = info
         .beginning("db")
-        .map(|(_, list)| part(list, "keys").parse().unwrap_or(0.0))
+        .map(|(_, list)| part(list, "keys").parse().unwrap_or(0))
         .sum();
     let (hits, misses) = (
         rate("keyspace_hits", now, before),
@@ -211,7 +226,7 @@ pub fn line(now: &Look, before: Option<&Look>) -> String {
         bytes(rate("total_net_input_bytes", now, before)),
         bytes(rate("total_net_output_bytes", now, before)),
         info.number("connected_clients"),
-        count(keys),
+        count(keys as f64),
         bytes(info.number("used_memory") as f64),
         bytes(info.number("mneme_free_bytes") as f64),
         bytes(rate("mneme_moved_bytes", now, before)),
@@ -307,6 +322,13 @@ mod tests {
         let (first, second, reset) = (look(0, 1_000), look(2, 1_500), look(4, 30));
         let of = |now, before| rate("total_commands_processed", now, before);
         assert_eq!(of(&first, None), 100.0);
+        let mut young = look(0, 7);
+        young
+            .info
+            .0
+            .insert("uptime_in_seconds".to_owned(), "0".to_owned());
+        assert_eq!(of(&young, None), 7.0);
+        assert!(!line(&young, None).contains("-0"), "{}", line(&young, None));
         assert_eq!(of(&second, Some(&first)), 250.0);
         assert_eq!(of(&reset, Some(&second)), 15.0);
     }
