@@ -22,8 +22,8 @@ pub(crate) struct Change {
 /// Why nothing was changed, as Redis says it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    #[error("Unknown option or number of arguments for CONFIG SET - '{0}'")]
-    Unknown(String),
+    #[error("Unknown option or number of arguments for CONFIG SET - '{}'", String::from_utf8_lossy(.0))]
+    Unknown(Vec<u8>),
     #[error("CONFIG SET failed (possibly related to argument '{name}') - {reason}")]
     Refused { name: String, reason: Reason },
 }
@@ -58,7 +58,7 @@ impl Change {
         let mut settings: Vec<&Setting> = Vec::new();
         let mut refused = None;
         for (name, _) in pairs.clone() {
-            let setting = Setting::named(name).ok_or_else(|| ChangeError::Unknown(shown(name)));
+            let setting = Setting::named(name).ok_or_else(|| ChangeError::Unknown(name.to_vec()));
             let setting = match (setting, &refused) {
                 (Ok(setting), _) => setting,
                 (Err(unknown), None) => return Err(unknown),

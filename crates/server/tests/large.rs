@@ -1,4 +1,4 @@
-//! Large values: **what a command takes goes by what it looks at and changes, not by the value's length**.
+//! Large values, commands and times: **what a command takes goes by what it looks at and changes, not by what is large**.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -158,4 +158,36 @@ fn a_full_store_sets_when_a_value_expires_and_returns_it() {
         assert!(client.line(&format!("GETEX {key} PXAT 1")) == there);
         assert_eq!(client.line(&format!("GETEX {key} EX 1")), Reply::Null);
     }
+}
+
+#[test]
+fn a_command_may_have_millions_of_arguments_and_one_that_is_announced_takes_nothing() {
+    const MANY: usize = 1_200_000;
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.line("SET k v");
+    let mut request = format!("*{}\r\n$3\r\nDEL\r\n", MANY + 1).into_bytes();
+    request.extend(b"$1\r\nk\r\n".repeat(MANY));
+    client.send(&request);
+    assert_eq!(client.reply(), Reply::Integer(1));
+    let before = peak_kib();
+    let mut liars: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    for liar in &mut liars {
+        liar.send(b"*2147483647\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
+    }
+    assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
+    // Each would have been 16 GiB.
+    assert!(peak_kib() - before < 1 << 20);
+}
+
+#[test]
+fn nobody_pauses_for_longer_than_clocks_count() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let refused = Reply::Error("ERR timeout is out of range".into());
+    for timeout_ms in [i64::MAX, i64::MAX - 1_000_000_000_000] {
+        assert_eq!(client.line(&format!("CLIENT PAUSE {timeout_ms}")), refused);
+    }
+    assert_eq!(client.line("CLIENT PAUSE 3000000000000 WRITE"), Reply::ok());
+    assert_eq!(client.line("CLIENT UNPAUSE"), Reply::ok());
 }

@@ -80,7 +80,7 @@ mod model {
         let Some(line) = header(rest, 1, ProtocolError::TooBigMultibulkCount)? else {
             return Ok(None);
         };
-        let count = integer(&line[1..]).filter(|count| *count <= 1 << 20);
+        let count = integer(&line[1..]).filter(|count| *count <= i64::from(i32::MAX));
         let count = count.ok_or(ProtocolError::InvalidMultibulkLength)?;
         let mut command = Vec::new();
         for _ in 0..count.max(0) {

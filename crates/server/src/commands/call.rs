@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
 
     /// Argument `index` as the number of a database.
     pub fn database(&self, index: usize) -> Result<usize, Failure> {
-        let number = i32::try_from(self.integer(index)?).map_err(|_| Failure::NotAnInteger)?;
+        let number = i32::try_from(self.integer(index)?).map_err(|_| Failure::NotAnInt)?;
         usize::try_from(number)
             .ok()
             .filter(|number| *number < self.server.settings.count(Key::Databases))
@@ -119,6 +119,12 @@ pub(crate) enum Failure {
     Syntax,
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
+    #[error(
+        "ERR value is out of range, value must between {min} and {max}",
+        min = i32::MIN,
+        max = i32::MAX
+    )]
+    NotAnInt,
     #[error("ERR value is not a valid float")]
     NotAFloat,
     #[error("ERR increment or decrement would overflow")]
@@ -152,6 +158,9 @@ pub(crate) enum Failure {
     /// transaction.
     #[error("ERR {0}")]
     NotYet(String),
+    /// One that quotes what a client has sent, which may not be text.
+    #[error("{}", String::from_utf8_lossy(.0))]
+    Bytes(Vec<u8>),
     /// Any other; its code comes first.
     #[error("{0}")]
     Other(Cow<'static, str>),
@@ -161,6 +170,20 @@ impl Failure {
     /// An error that only one command knows.
     pub fn other(text: impl Into<Cow<'static, str>>) -> Self {
         Failure::Other(text.into())
+    }
+
+    /// An error that quotes `sent`, up to its first NUL as Redis does, between two texts.
+    pub fn quoting(before: &str, sent: &[u8], behind: &str) -> Self {
+        let sent = sent.split(|byte| *byte == 0).next().unwrap_or_default();
+        Failure::Bytes([before.as_bytes(), sent, behind.as_bytes()].concat())
+    }
+
+    /// Its text as it is sent.
+    pub fn text(&self) -> Cow<'_, [u8]> {
+        match self {
+            Failure::Bytes(text) => Cow::Borrowed(text),
+            other => Cow::Owned(other.to_string().into_bytes()),
+        }
     }
 
     /// What `EXEC` says that fails as a whole for this reason.

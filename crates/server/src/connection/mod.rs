@@ -3,7 +3,7 @@
 //! An idle connection holds no buffers: it borrows its thread's for the length of a turn, and keeps one only while a
 //! command is incomplete or replies are unsent. A client that does not read its replies is no longer listened to
 //! once they exceed a bound ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that it feels the pressure
-//! in its own socket.
+//! in its own socket. The bound doubles for one that goes on sending although it has read nothing for a second.
 
 mod sending;
 
@@ -335,7 +335,8 @@ impl Connection {
                     let failure = format!("ERR {error}");
                     shared.count_error(self.client.thread, &failure);
                     if !self.client.replies.is_silent() {
-                        Reply::new(&mut self.output.bytes, self.client.protocol).error(&failure);
+                        Reply::new(&mut self.output.bytes, self.client.protocol)
+                            .error(failure.as_bytes());
                     }
                     tracing::debug!(
                         client = self.client.entry.id,

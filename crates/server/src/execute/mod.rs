@@ -285,17 +285,19 @@ impl<'a> Executor<'a> {
             return Ok(command);
         }
         command.subcommand(args.at(1)).ok_or_else(|| {
-            let asked = String::from_utf8_lossy(first(args.at(1), 128));
             let container = command.name.to_ascii_uppercase();
-            Failure::other(format!(
-                "ERR unknown subcommand '{asked}'. Try {container} HELP."
-            ))
+            let try_help = format!("'. Try {container} HELP.");
+            Failure::quoting(
+                "ERR unknown subcommand '",
+                first(args.at(1), 128),
+                &try_help,
+            )
         })
     }
 
     fn fail(&mut self, failure: &Failure) {
         self.server.count_error(self.client.thread, failure);
-        Reply::new(self.out, self.client.protocol).error(failure);
+        Reply::new(self.out, self.client.protocol).error(&failure.text());
     }
 
     fn side(&self) -> &'a ThreadSide {

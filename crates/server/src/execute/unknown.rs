@@ -18,20 +18,21 @@ impl Executor<'_> {
             return 1;
         }
         // Redis quotes as much of the command as fits into about 128 bytes.
-        let mut quoted = String::new();
+        let mut text = b"ERR unknown command '".to_vec();
+        text.extend_from_slice(up_to_nul(first(name, 128)));
+        text.extend_from_slice(b"', with args beginning with: ");
+        let begin = text.len();
         for arg in args.from(1).iter() {
-            if quoted.len() >= 128 {
+            let quoted = text.len() - begin;
+            if quoted >= 128 {
                 break;
             }
-            let room = 128 - quoted.len();
-            quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(first(arg, room))));
+            text.push(b'\'');
+            text.extend_from_slice(up_to_nul(first(arg, 128 - quoted)));
+            text.extend_from_slice(b"' ");
         }
-        let name = String::from_utf8_lossy(first(name, 128));
-        let failure = Failure::other(format!(
-            "ERR unknown command '{name}', with args beginning with: {quoted}"
-        ));
         self.refuse_queue();
-        self.fail(&failure);
+        self.fail(&Failure::Bytes(text));
         1
     }
 
@@ -47,4 +48,9 @@ impl Executor<'_> {
             );
         }
     }
+}
+
+/// As Redis quotes it.
+fn up_to_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

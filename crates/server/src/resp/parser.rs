@@ -22,7 +22,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            arguments: 1 << 20,
+            arguments: i32::MAX.unsigned_abs(),
             bulk: 512 << 20,
             line: 64 << 10,
         }
@@ -38,6 +38,10 @@ const STRANGER: Limits = Limits {
 
 /// Commands in one batch at most; a longer pipeline comes as several batches.
 const BATCH: usize = 1024;
+
+/// More arguments than this of an unfinished command change hands with their memory: who sends millions of them in many
+/// reads has them copied once, not at each.
+const MOVED: usize = 1024;
 
 /// Why a request cannot be understood. The text is Redis', to be sent behind `-ERR `; the connection is then
 /// closed, because where the next command begins is anybody's guess.
@@ -158,7 +162,11 @@ impl Parser {
     /// which stay as they were, can be left.
     pub fn parse(&mut self, input: &mut [u8], batch: &mut Batch) -> Parsed {
         batch.clear();
-        batch.spans.append(&mut self.held);
+        if self.held.len() > MOVED {
+            std::mem::swap(&mut batch.spans, &mut self.held);
+        } else {
+            batch.spans.append(&mut self.held);
+        }
         // Spans hold 32-bit offsets; the query buffer's limit lies far below.
         let visible = input.len().min(u32::MAX as usize);
         let input = &mut input[..visible];
@@ -171,6 +179,10 @@ impl Parser {
         let unfinished = batch.unfinished();
         if self.missing > 0 && stop == Stop::Incomplete {
             self.resume = at - consumed;
+            if consumed == 0 && unfinished == 0 && batch.spans.len() > MOVED {
+                std::mem::swap(&mut batch.spans, &mut self.held);
+                return Parsed { consumed, stop };
+            }
             self.held
                 .extend(batch.spans[unfinished..].iter().map(|span| Span {
                     start: span.start - consumed as u32,

@@ -12,6 +12,7 @@ mod connection;
 mod generate;
 mod keys;
 mod strings;
+mod texts;
 mod transactions;
 
 use std::net::SocketAddr;
@@ -247,6 +248,8 @@ fn broken_requests_have_the_same_answers() {
     let long = |start: &str| format!("{start}{}", "1".repeat(70_000)).into_bytes();
     let mut requests: Vec<Vec<u8>> = [
         "*2147483648\r\n",
+        "*2147483647\r\n",
+        "*1048577\r\n",
         "*abc\r\n",
         "*-5\r\nPING\r\n",
         "*01\r\n$4\r\nPING\r\n",

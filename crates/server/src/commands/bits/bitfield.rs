@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::field::{Field, Overflow};
 use super::span::bytes_of;
 use crate::commands::prelude::*;
-use crate::resp::Reply;
+use crate::resp::{Arguments, Reply};
 use mneme_log::{Decision, Patch};
 
 pub(super) static BITFIELD: Command = Command {
@@ -34,12 +34,30 @@ pub(super) static BITFIELD: Command = Command {
         .optional()
         .multiple(),
     ],
+    key_flags: Some(key_flags),
     run: |call| {
         let operations = operations(call)?;
         execute(call, &operations)
     },
     ..BOTH
 };
+
+/// As Redis reads them: of what is no operation it assumes the worst.
+fn key_flags(args: &Arguments<'_>) -> &'static [KeyFlag] {
+    let is = |index, word: &str| args.at(index).eq_ignore_ascii_case(word.as_bytes());
+    let mut index = 2;
+    while index < args.len() {
+        let following = args.len() - index - 1;
+        if is(index, "GET") && following >= 2 {
+            index += 3;
+        } else if is(index, "OVERFLOW") && following >= 1 {
+            index += 2;
+        } else {
+            return &[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update];
+        }
+    }
+    &[KeyFlag::ReadOnly, KeyFlag::Access]
+}
 
 pub(super) static BITFIELD_RO: Command = Command {
     name: "bitfield_ro",

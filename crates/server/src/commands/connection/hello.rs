@@ -72,10 +72,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
             call.client.entry.state().name = name.to_vec();
             index += 2;
         } else {
-            let option = String::from_utf8_lossy(call.args.at(index));
-            return Err(Failure::other(format!(
-                "ERR Syntax error in HELLO option '{option}'"
-            )));
+            let option = call.args.at(index);
+            return Err(Failure::quoting(
+                "ERR Syntax error in HELLO option '",
+                option,
+                "'",
+            ));
         }
     }
     if !call.client.authenticated {

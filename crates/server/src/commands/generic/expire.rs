@@ -95,8 +95,8 @@ impl Conditions {
                 b"GT" => &mut all.if_later,
                 b"LT" => &mut all.if_sooner,
                 _ => {
-                    let option = String::from_utf8_lossy(call.args.at(index));
-                    return Err(Failure::other(format!("ERR Unsupported option {option}")));
+                    let option = call.args.at(index);
+                    return Err(Failure::quoting("ERR Unsupported option ", option, ""));
                 }
             };
             *condition = true;

@@ -90,13 +90,18 @@ pub(super) static MOVE: Command = Command {
 fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {
     let (key, new_key) = (call.args.at(1), call.args.at(2));
     let database = call.keyspace.number();
-    let moved = call.keyspace.atomically(|keyspace| {
-        let moved = transfer(keyspace, key, (database, new_key), replace)?;
-        if moved == Some(true) && key != new_key {
-            keyspace.remove(key)?;
-        }
-        Ok(moved)
-    })?;
+    let moved = if key == new_key {
+        // Nothing changes, and nobody who watches the key is told of a change.
+        call.keyspace.expiry(key)?.map(|_| replace)
+    } else {
+        call.keyspace.atomically(|keyspace| {
+            let moved = transfer(keyspace, key, (database, new_key), replace)?;
+            if moved == Some(true) {
+                keyspace.remove(key)?;
+            }
+            Ok(moved)
+        })?
+    };
     moved.ok_or(Failure::other("ERR no such key"))
 }
 

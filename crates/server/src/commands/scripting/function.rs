@@ -50,6 +50,13 @@ fn flush(call: &mut Call<'_>) -> Outcome {
     match call.args.len() {
         2 => {}
         3 if call.is(2, "ASYNC") || call.is(2, "SYNC") => {}
+        4.. => {
+            return Err(Failure::quoting(
+                "ERR unknown subcommand or wrong number of arguments for '",
+                call.args.at(1),
+                "'. Try FUNCTION HELP.",
+            ));
+        }
         _ => {
             return Err(Failure::other(
                 "ERR FUNCTION FLUSH only supports SYNC|ASYNC option",

@@ -2,7 +2,7 @@
 
 use crate::commands::help;
 use crate::commands::prelude::*;
-use crate::configure::{self, Change};
+use crate::configure::{self, Change, ChangeError};
 use crate::glob;
 use crate::settings::{SETTINGS, Setting};
 
@@ -114,7 +114,14 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let pair = |index: usize| (pairs.at(2 * index), pairs.at(2 * index + 1));
     let changes = Change::read((0..pairs.len() / 2).map(pair));
     let done = changes.and_then(|changes| configure::change(call.server, &changes));
-    done.map_err(|refused| Failure::other(format!("ERR {refused}")))?;
+    done.map_err(|refused| match refused {
+        ChangeError::Unknown(name) => Failure::quoting(
+            "ERR Unknown option or number of arguments for CONFIG SET - '",
+            &name,
+            "'",
+        ),
+        refused => Failure::other(format!("ERR {refused}")),
+    })?;
     call.reply.ok();
     Ok(())
 }

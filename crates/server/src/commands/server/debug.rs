@@ -46,10 +46,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "HELP") && len == 2 {
         help(call)
     } else {
-        Err(Failure::other(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
-            String::from_utf8_lossy(call.args.at(1))
-        )))
+        Err(Failure::quoting(
+            "ERR unknown subcommand or wrong number of arguments for '",
+            call.args.at(1),
+            "'. Try DEBUG HELP.",
+        ))
     }
 }
 
@@ -103,18 +104,21 @@ fn sleep(call: &mut Call<'_>) -> Outcome {
 }
 
 fn populate(call: &mut Call<'_>) -> Outcome {
-    let count = call.integer(2)?;
-    if count < 0 {
-        return Err(Failure::other(
-            "ERR value is out of range, must be positive",
-        ));
-    }
+    let positive = |index| {
+        call.integer(index)
+            .ok()
+            .and_then(|number| usize::try_from(number).ok())
+            .ok_or(Failure::other(
+                "ERR value is out of range, must be positive",
+            ))
+    };
+    let count = positive(2)?;
     let prefix = match call.args.len() {
         3 => b"key",
         _ => call.args.at(3),
     };
     let size = match call.args.len() {
-        5 => Some(usize::try_from(call.integer(4)?).map_err(|_| Failure::NotAnInteger)?),
+        5 => Some(positive(4)?),
         _ => None,
     };
     for number in 0..count {

@@ -174,10 +174,11 @@ const ROWS: u64 = 8;
 fn graph(call: &mut Call<'_>) -> Outcome {
     let event = call.args.at(2);
     let Some(series) = call.server.latency.of(event) else {
-        return Err(Failure::other(format!(
-            "ERR No samples available for event '{}'",
-            String::from_utf8_lossy(event)
-        )));
+        return Err(Failure::quoting(
+            "ERR No samples available for event '",
+            event,
+            "'",
+        ));
     };
     let text = draw(
         &String::from_utf8_lossy(event),

@@ -34,19 +34,22 @@ pub(super) static SHUTDOWN: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    for index in 1..call.args.len() {
-        if call.is(index, "ABORT") {
-            return Err(Failure::other("ERR No shutdown in progress."));
-        } else if call.is(index, "SAVE") {
-            return Err(Failure::other(
-                "ERR SHUTDOWN SAVE is not supported: nothing is kept on disk yet",
-            ));
-        } else if !["NOSAVE", "NOW", "FORCE"]
-            .into_iter()
-            .any(|word| call.is(index, word))
-        {
-            return Err(Failure::Syntax);
-        }
+    let indices = 1..call.args.len();
+    let has = |word| indices.clone().any(|index| call.is(index, word));
+    let words = ["NOSAVE", "SAVE", "NOW", "FORCE", "ABORT"];
+    let is_known = |index| words.into_iter().any(|word| call.is(index, word));
+    let (saves, aborts) = (has("SAVE"), has("ABORT"));
+    let others = ["NOSAVE", "SAVE", "NOW", "FORCE"].into_iter().any(has);
+    if !indices.clone().all(is_known) || saves && has("NOSAVE") || aborts && others {
+        return Err(Failure::Syntax);
+    }
+    if aborts {
+        return Err(Failure::other("ERR No shutdown in progress."));
+    }
+    if saves {
+        return Err(Failure::other(
+            "ERR SHUTDOWN SAVE is not supported: nothing is kept on disk yet",
+        ));
     }
     // As in Redis, success has no reply: the connection ends.
     call.client.closing = true;

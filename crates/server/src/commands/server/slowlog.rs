@@ -89,10 +89,11 @@ fn get(call: &mut Call<'_>) -> Outcome {
             }
         },
         _ => {
-            return Err(Failure::other(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.",
-                String::from_utf8_lossy(call.args.at(1))
-            )));
+            return Err(Failure::quoting(
+                "ERR unknown subcommand or wrong number of arguments for '",
+                call.args.at(1),
+                "'. Try SLOWLOG HELP.",
+            ));
         }
     };
     let entries = call.server.slowlog.newest(most);

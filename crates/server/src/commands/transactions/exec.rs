@@ -118,7 +118,7 @@ fn carry_out(
     call.reply.array(queue.commands().len());
     let mut marked_ns = call.server.now_ns();
     for queued in queue.commands() {
-        let position = call.reply.position();
+        let (position, was_closing) = (call.reply.position(), call.client.closing);
         let within: Option<&mut dyn Records> = match &mut transaction {
             Some(transaction) => Some(&mut **transaction),
             None => None,
@@ -139,12 +139,13 @@ fn carry_out(
             }
             Err(failure) => {
                 call.reply.truncate(position);
-                call.reply.error(&failure);
+                call.reply.error(&failure.text());
                 Some(failure)
             }
             Ok(()) => None,
         };
-        if call.client.replies.is_silent() {
+        // As in Redis, who has ended its own connection is told no more.
+        if call.client.replies.is_silent() || was_closing {
             call.reply.truncate(position);
         }
         let now_ns = call.server.now_ns();

@@ -18,7 +18,6 @@ pub(super) fn kind(name: &[u8]) -> Result<Kind, Failure> {
     } else if ["master", "replica", "slave", "pubsub"].into_iter().any(is) {
         Ok(Kind::Other)
     } else {
-        let name = String::from_utf8_lossy(name);
-        Err(Failure::other(format!("ERR Unknown client type '{name}'")))
+        Err(Failure::quoting("ERR Unknown client type '", name, "'"))
     }
 }

@@ -71,10 +71,7 @@ fn setinfo(call: &mut Call<'_>) -> Outcome {
     let (option, value) = (call.args.at(2), call.args.at(3));
     let is_name = call.is(2, "LIB-NAME");
     if !is_name && !call.is(2, "LIB-VER") {
-        let option = String::from_utf8_lossy(option);
-        return Err(Failure::other(format!(
-            "ERR Unrecognized option '{option}'"
-        )));
+        return Err(Failure::quoting("ERR Unrecognized option '", option, "'"));
     }
     if !is_printable(value) {
         let option = if is_name { "lib-name" } else { "lib-ver" };

@@ -142,8 +142,7 @@ fn parse<'a>(call: &Call<'a>) -> Result<Filter<'a>, Failure> {
         } else if call.is(option, "USER") {
             // There is one, and everybody is.
             if value != b"default" {
-                let user = String::from_utf8_lossy(value);
-                return Err(Failure::other(format!("ERR No such user '{user}'")));
+                return Err(Failure::quoting("ERR No such user '", value, "'"));
             }
         } else if call.is(option, "SKIPME") {
             filter.spares_oneself = match (call.is(option + 1, "YES"), call.is(option + 1, "NO")) {

@@ -54,16 +54,21 @@ fn pause(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::other("ERR CLIENT PAUSE mode must be WRITE or ALL"));
         }
         _ => {
-            let asked = String::from_utf8_lossy(call.args.at(1));
-            return Err(Failure::other(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{asked}'. Try CLIENT HELP."
-            )));
+            return Err(Failure::quoting(
+                "ERR unknown subcommand or wrong number of arguments for '",
+                call.args.at(1),
+                "'. Try CLIENT HELP.",
+            ));
         }
     };
     let not_an_integer = Failure::other("ERR timeout is not an integer or out of range");
     let timeout_ms = parse_i64(call.args.at(2)).ok_or(not_an_integer)?;
     let timeout_ms =
         u64::try_from(timeout_ms).map_err(|_| Failure::other("ERR timeout is negative"))?;
+    // As in Redis, a pause ends within the years that a wall clock of 63 bits counts.
+    if timeout_ms > i64::MAX.unsigned_abs() - call.server.wall_ms() {
+        return Err(Failure::other("ERR timeout is out of range"));
+    }
     let now_ms = call.server.now_ms();
     let end_ms = now_ms.saturating_add(timeout_ms);
     call.server.pauses.begin(kind, end_ms, now_ms);

@@ -1,0 +1,124 @@
+//! What is refused, and in which words: byte by byte.
+
+use crate::common::{Client, Redis, debugged, encode, start};
+
+/// Lines of words; `\x` escapes are for bytes that are not text.
+const REFUSED: &[&str] = &[
+    "SELECT 2147483648",
+    "SELECT -2147483649",
+    "SELECT -2147483648",
+    "SELECT 9223372036854775808",
+    "SET a 1",
+    "MOVE a 2147483648",
+    "COPY a b DB 99999999999",
+    "SHUTDOWN NOSAVE SAVE",
+    "SHUTDOWN SAVE NOSAVE",
+    "SHUTDOWN ABORT NOW",
+    "SHUTDOWN FORCE ABORT",
+    "SHUTDOWN NOSAVE ABORT",
+    "SHUTDOWN ABORT abort",
+    "SHUTDOWN ABORT x",
+    "FUNCTION FLUSH SYNC x",
+    "FUNCTION flush x y z",
+    "FUNCTION FLUSH x",
+    "DEBUG POPULATE a",
+    "DEBUG POPULATE -1",
+    "DEBUG POPULATE 1 k x",
+    "DEBUG POPULATE 99999999999999999999",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a GET u8 0",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a OVERFLOW WRAP GET u8 0 get u8 1",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a GET u8 0 SET u8 0 1",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a INCRBY u8 0 1",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a GET u8",
+    "COMMAND GETKEYSANDFLAGS BITFIELD a OVERFLOW",
+    "COMMAND GETKEYSANDFLAGS BITFIELD_RO a GET x y",
+    "\\xffo\\xfe a\\xff b\\x00c",
+    "fo\\x00o x",
+    "CLIENT f\\xffo",
+    "CLIENT f\\x00o",
+    "CONFIG SET x\\xff 1",
+    "CONFIG SET x\\x00y 1",
+    "CLIENT KILL USER n\\xff",
+    "CLIENT KILL TYPE \\xff",
+    "CLIENT LIST TYPE \\xfe",
+    "EXPIRE a 1 \\xff\\xfe",
+    "EXPIRE a 1 q\\x00z",
+    "DEBUG \\xffx",
+    "HELLO 2 \\xff",
+    "LATENCY GRAPH \\xff",
+    "SLOWLOG \\xff",
+    "SLOWLOG GET 1 2 3",
+    // Nothing has changed for who watches it.
+    "SET k v",
+    "WATCH k",
+    "RENAME k k",
+    "RENAMENX k k",
+    "MULTI",
+    "GET k",
+    "EXEC",
+    "RENAME none none",
+    "RENAMENX none none",
+    "MULTI",
+    "RENAME k k",
+    "RENAMENX none none",
+    "EXEC",
+];
+
+/// The words of a line, with what is escaped as the byte that it is.
+fn words(line: &str) -> Vec<Vec<u8>> {
+    let unescaped = |word: &str| {
+        let mut parts = word.split("\\x");
+        let mut bytes = parts.next().unwrap().as_bytes().to_vec();
+        for part in parts {
+            bytes.push(u8::from_str_radix(&part[..2], 16).unwrap());
+            bytes.extend_from_slice(&part.as_bytes()[2..]);
+        }
+        bytes
+    };
+    line.split(' ').map(unescaped).collect()
+}
+
+#[test]
+fn what_is_refused_is_refused_in_the_same_bytes() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        for line in REFUSED.iter().chain(&["QUIT"]) {
+            // What is asked shows in the answers, too.
+            client.send(&[encode(&["ECHO", line]), encode(&words(line))].concat());
+        }
+        let answers = client.rest();
+        let lines = answers.split(|byte| *byte == b'\n');
+        lines
+            .map(|line| line.escape_ascii().to_string())
+            .collect::<Vec<_>>()
+    });
+    let mut last = "";
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs, "after {last}");
+        last = ours;
+    }
+    assert_eq!(ours.len(), theirs.len());
+}
+
+#[test]
+fn who_ends_its_own_connection_within_a_transaction_is_told_no_more() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let id = match client.line("CLIENT ID") {
+            crate::common::Reply::Integer(id) => id,
+            other => panic!("{other:?}"),
+        };
+        let kill = format!("CLIENT KILL ID {id} SKIPME no");
+        for line in ["MULTI", "SET a 1", &kill, "SET b 2", "EXEC", "SET c 3"] {
+            client.send(&encode(&words(line)));
+        }
+        let told = client.rest().escape_ascii().to_string();
+        (told, Client::connect(address).line("MGET a b c"))
+    });
+    assert_eq!(ours, theirs);
+}
