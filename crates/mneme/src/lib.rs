@@ -65,7 +65,8 @@ pub use mneme_shared::{
 /// Attaches the store that a server serves, or that another program made, for reading: `default`, unless it was given
 /// another name. A lookup is a lookup in this process then, beside the server, without a socket.
 ///
-/// The registry is `$MNEME_DIR`, else `mneme` in the user's runtime directory, as for the `mneme` command; see
+/// The registry is `$MNEME_DIR`, else `mneme` in the user's runtime directory, else (where there is none)
+/// `/dev/shm/mneme-<uid>-registry`, as for the `mneme` command; see
 /// [`SharedStore`] for another.
 ///
 /// ```no_run

@@ -78,6 +78,19 @@ fn both_signals_stop_it_cleanly() {
     }
 }
 
+/// As Redis: a terminal that is closed ends no server.
+#[test]
+fn a_hangup_is_ignored() {
+    let serving = Serving::start(mneme(&SMALL));
+    serving.signal("-HUP");
+    assert_eq!(
+        serving.said("SET a b\r\nGET a\r\n"),
+        "+OK\r\n$1\r\nb\r\n+OK\r\n"
+    );
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
 #[test]
 fn the_environment_sets_what_the_flags_do_not() {
     let mut command = mneme(&["--memory", "64mb"]);

@@ -7,7 +7,9 @@
 
 mod common;
 
-use std::os::unix::net::UnixDatagram;
+use std::io::{Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
 use common::serving::{self, Serving};
@@ -22,8 +24,21 @@ fn server(arguments: &[&str]) -> Command {
 fn a_service_manager_is_told_when_the_server_serves_and_when_it_ends() {
     let path = std::env::temp_dir().join(format!("mneme-notify-{}", std::process::id()));
     let manager = UnixDatagram::bind(&path).unwrap();
+    is_told(&manager, path.to_str().unwrap());
+    std::fs::remove_file(path).unwrap();
+    // As in containers: a socket without a file.
+    let name = format!("mneme-notify-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = UnixDatagram::bind_addr(&address).unwrap();
+    is_told(&manager, &format!("@{name}"));
+}
+
+fn is_told(manager: &UnixDatagram, socket: &str) {
+    manager
+        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .unwrap();
     let mut command = server(&[]);
-    command.env("NOTIFY_SOCKET", &path);
+    command.env("NOTIFY_SOCKET", socket);
     let serving = Serving::start(command);
     let told = || {
         let mut message = [0; 4096];
@@ -41,7 +56,22 @@ fn a_service_manager_is_told_when_the_server_serves_and_when_it_ends() {
         stopping.lines().any(|line| line == "STOPPING=1"),
         "{stopping}"
     );
-    std::fs::remove_file(path).unwrap();
+}
+
+/// A client's bytes neither end a line of the log nor speak to the terminal that shows it.
+#[test]
+fn what_clients_have_logged_stays_within_its_line() {
+    let serving = Serving::start(server(&["--enable-debug-command", "yes"]));
+    let mut client = serving.client();
+    client
+        .write_all(b"*3\r\n$5\r\nDEBUG\r\n$3\r\nLOG\r\n$9\r\none\n\x1b[31m\r\n")
+        .unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    serving.signal("-TERM");
+    let (_, log) = serving.end();
+    let line = log.lines().find(|line| line.contains("DEBUG LOG")).unwrap();
+    assert!(line.contains("one\\n") && line.contains("[31m"), "{log}");
+    assert!(!log.contains('\x1b'), "{log:?}");
 }
 
 #[test]

@@ -142,4 +142,23 @@ mod tests {
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
     }
+
+    #[test]
+    fn everything_that_can_be_said_is_explained() {
+        fn explained(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} {}",
+                    command.get_name(),
+                    argument.get_id()
+                );
+            }
+            for inner in command.get_subcommands() {
+                assert!(inner.get_about().is_some(), "{}", inner.get_name());
+                explained(inner);
+            }
+        }
+        explained(&Arguments::command());
+    }
 }

@@ -32,6 +32,7 @@ enum Action {
     Create(Create),
     /// Say what a segment is.
     Show {
+        /// The segment.
         name: String,
         /// Print it as JSON.
         #[arg(long)]
@@ -39,14 +40,22 @@ enum Action {
     },
     /// Make a segment at least so large; its memory, or space on its medium, is taken now.
     Grow {
+        /// The segment.
         name: String,
+        /// Bytes, as in 64mb.
         #[arg(value_parser = size::parse)]
         size: Size,
     },
     /// Copy a segment as it is at one moment, sharing blocks where the file system can.
-    Clone { name: String, new: String },
+    Clone {
+        /// The segment.
+        name: String,
+        /// The copy's name.
+        new: String,
+    },
     /// Remove segments and what they hold. Refused while a living process has one mapped.
     Rm {
+        /// The segments.
         #[arg(required = true)]
         names: Vec<String>,
     },
@@ -57,6 +66,7 @@ enum Action {
     Unstick(unstick::Arguments),
     /// Look at the whole registry, or at what concerns one segment, and say what is wrong.
     Check {
+        /// The segment; all of the registry without one.
         name: Option<String>,
         /// Remove what the dead left behind; never what may be somebody's data.
         #[arg(long, conflicts_with = "name")]
@@ -69,6 +79,7 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Create {
+    /// Its name: 1 to 200 bytes, no slashes, no dot at the beginning.
     name: String,
 
     /// Bytes to begin with, in frames of 2 MiB, as in 64mb.

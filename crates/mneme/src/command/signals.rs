@@ -1,11 +1,12 @@
 //! What signals end: the server that is running, or the start of one.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mneme::server::Stopper;
 use mneme_shared::Withdrawal;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::supervisor;
@@ -22,8 +23,10 @@ struct Signalled {
 
 impl Stopping {
     /// The first signal stops the server cleanly, and takes back a start that has not settled: the store did not make it
-    /// fail. The second ends the process.
+    /// fail. The second ends the process. SIGHUP is ignored.
     pub fn on_signal(start: Withdrawal) -> io::Result<Self> {
+        // As Redis: a terminal that goes away ends no server.
+        signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
         let stopping = Self::default();
         let this = stopping.clone();

@@ -28,6 +28,7 @@ enum Action {
     },
     /// Make a space without members.
     Create {
+        /// Its name: 1 to 200 bytes, no slashes, no dot at the beginning.
         name: String,
         /// Who may see and attach it (read), and change its members (write), as for chmod.
         #[arg(long, default_value = "600", value_parser = mode)]
@@ -35,6 +36,7 @@ enum Action {
     },
     /// Say what a space is, and which segments are its members.
     Show {
+        /// The space.
         name: String,
         /// Print it as JSON.
         #[arg(long)]
@@ -42,7 +44,9 @@ enum Action {
     },
     /// Make segments members. Those who are attached have them when they enter next.
     Add {
+        /// The space.
         name: String,
+        /// Segments of the same registry.
         #[arg(required = true)]
         segments: Vec<String>,
         /// Whoever attaches the space may only read them.
@@ -51,25 +55,37 @@ enum Action {
     },
     /// Take segments out of a space; they stay.
     Remove {
+        /// The space.
         name: String,
+        /// Members of it.
         #[arg(required = true)]
         segments: Vec<String>,
     },
     /// Change what whoever attaches the space may do with a member.
     Access {
+        /// The space.
         name: String,
+        /// The member.
         segment: String,
+        /// What they may do.
         access: Rights,
     },
     /// Make a space with the same members.
-    Clone { name: String, new: String },
+    Clone {
+        /// The space.
+        name: String,
+        /// The new one's name.
+        new: String,
+    },
     /// Remove spaces; their segments stay. Refused while a living process has one attached.
     Rm {
+        /// The spaces.
         #[arg(required = true)]
         names: Vec<String>,
     },
     /// Look at the whole registry, or at one space, and say what is wrong.
     Check {
+        /// The space; all of the registry without one.
         name: Option<String>,
         /// Print the findings as JSON.
         #[arg(long)]

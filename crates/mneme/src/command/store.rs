@@ -238,6 +238,7 @@ fn told(store: &SharedStore, name: &str, json: bool) -> Result<(), Box<dyn Error
 /// What `mneme segment upgrade` is asked for.
 #[derive(Debug, clap::Args)]
 pub struct Upgrade {
+    /// The segment.
     name: String,
 
     /// Bytes of the new store; those of the present one unless said otherwise.

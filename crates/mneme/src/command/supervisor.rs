@@ -2,6 +2,11 @@
 //!
 //! Without a manager that wants to know, nothing happens.
 
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
 use sd_notify::NotifyState;
 
 /// The server serves. After a take-over this process is the service's main one from here on, for which the unit needs
@@ -20,7 +25,20 @@ pub fn stopping() {
 }
 
 fn tell(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+    let socket = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+    let told = match socket.as_bytes() {
+        [b'@', name @ ..] => tell_abstract(name, states),
+        _ => sd_notify::notify(states),
+    };
+    if let Err(error) = told {
         tracing::warn!(%error, "the service manager cannot be told how the server fares");
     }
+}
+
+/// The same to a socket in the abstract namespace, of which the library knows nothing.
+fn tell_abstract(name: &[u8], states: &[NotifyState<'_>]) -> io::Result<()> {
+    let lines: String = states.iter().map(|state| format!("{state}\n")).collect();
+    let address = SocketAddr::from_abstract_name(name)?;
+    UnixDatagram::unbound()?.send_to_addr(lines.as_bytes(), &address)?;
+    Ok(())
 }

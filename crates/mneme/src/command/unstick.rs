@@ -10,6 +10,7 @@ use super::{output, store};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    /// The segment.
     name: String,
 
     #[command(flatten)]

@@ -40,7 +40,9 @@ fn run(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "PROTOCOL") && len == 3 {
         protocol(call)
     } else if call.is(1, "LOG") && len == 3 {
-        tracing::warn!(text = %String::from_utf8_lossy(call.args.at(2)), "DEBUG LOG");
+        // As a text, which the log escapes: a client's bytes are not to be lines of it.
+        let text = &*String::from_utf8_lossy(call.args.at(2));
+        tracing::warn!(text, "DEBUG LOG");
         call.reply.ok();
         Ok(())
     } else if call.is(1, "HELP") && len == 2 {
