@@ -72,8 +72,15 @@ impl Arena {
             return Err(InvalidClaim::Tag { tag }.into());
         }
         let guard = self.lock::<ClaimError>(slot)?;
-        let range = self.search(frames, align_frames, node, class)?;
         let table = self.table()?;
+        let range = match self.search(frames, align_frames, node, class) {
+            // Others may have taken some of what is withheld here.
+            Err(ClaimError::OutOfMemory { .. }) if self.lacks_space() => {
+                self.withhold(&table)?;
+                self.search(frames, align_frames, node, class)?
+            }
+            range => range?,
+        };
         let damaged = |at: crate::descriptor::Unexpected| ClaimError::Damaged {
             frame: Frame(at.frame),
         };
@@ -83,10 +90,7 @@ impl Arena {
             frames,
         };
         self.reach(extent)?;
-        // Before anything says that somebody had these frames: who finds it said believes that they have their space.
-        for frame in table.never_claimed(range.clone()) {
-            self.back(Frame(frame))?;
-        }
+        self.back_claim(&table, range.clone(), class)?;
         let summary = self.summary()?;
 
         let intent = slot.intent(Lane::Arena);
@@ -134,7 +138,7 @@ impl Arena {
             Class::Ordinary => self.header()?.reserve_frames.load(Relaxed),
             Class::Reserved => 0,
         };
-        let free = summary.free();
+        let free = self.not_withheld(summary.free());
         if frames
             .checked_add(reserve)
             .is_none_or(|needed| needed > free)

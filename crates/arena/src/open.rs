@@ -76,7 +76,7 @@ impl Arena {
         let order = node_order(options.nodes, &*options.topology);
         // What nobody claims, and everybody writes to.
         region.reserve(0..(u64::from(geometry.first_frame) * FRAME_BYTES) as usize)?;
-        let backed = Backed::new(&region, geometry.max_frames);
+        let backed = Backed::new(&region, geometry.max_frames, order.len() as u16);
         let arena = Arena {
             region,
             participants,
@@ -249,7 +249,7 @@ impl Arena {
             return Err(OpenError::Torn { needed, len });
         }
         let order = node_order(nodes, topology);
-        let backed = Backed::new(&region, geometry.max_frames);
+        let backed = Backed::new(&region, geometry.max_frames, order.len() as u16);
         Ok(Arena {
             region,
             participants,

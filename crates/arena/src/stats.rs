@@ -13,7 +13,7 @@ pub struct ArenaStats {
     pub growable: u32,
     /// Frames before those: tables and client area.
     pub own: u32,
-    /// Frames that nobody has.
+    /// Frames that nobody has, but for those [withheld](NodeStats::withheld).
     pub free: u32,
     /// Frames that ordinary claims leave alone.
     pub reserved: u32,
@@ -28,8 +28,10 @@ pub struct ArenaStats {
 pub struct NodeStats {
     /// Frames on the node.
     pub frames: u32,
-    /// Frames that nobody has.
+    /// Frames that nobody has, but for those withheld.
     pub free: u32,
+    /// Frames that nobody has, and that the file system has no space for, as far as this opening has met them.
+    pub withheld: u32,
     /// The most frames that one claim can get on the node.
     pub longest_run: u32,
 }
@@ -69,6 +71,12 @@ impl Arena {
                 node.free += free;
                 node.longest_run = node.longest_run.max(longest);
             }
+        }
+        for (number, node) in (0..).zip(&mut stats.nodes) {
+            let withheld = self.backed.withheld(number).min(node.free);
+            node.free -= withheld;
+            node.withheld = withheld;
+            stats.free -= withheld;
         }
         stats
     }

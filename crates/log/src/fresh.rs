@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_arena::{Extent, FRAME_BYTES, Frame};
-use mneme_sys::NodeId;
+use mneme_sys::{NodeId, RegionError};
 
 use crate::core::Core;
 
@@ -24,6 +24,9 @@ use crate::core::Core;
 const AHEAD: u32 = 16;
 /// They are at most this share of the frames, since they are resident before they are needed.
 const SHARE: u32 = 64;
+
+/// How long it rests where there is no memory, before it tries again: to be refused a frame takes as long as to get one.
+const AGAIN_NS: u64 = 100_000_000;
 
 /// How long it may gather pages each time it looks round: a 20th of its time.
 const GATHERING_NS: u64 = 500_000;
@@ -44,6 +47,8 @@ pub(crate) struct Populated {
     start: Option<u32>,
     /// The frame behind the last that was populated.
     end: u32,
+    /// When to try again where there was no space, in nanoseconds.
+    again_ns: u64,
 }
 
 /// How far a maintainer has gathered the pages of its node's frames.
@@ -94,6 +99,7 @@ impl Populated {
             node,
             start: None,
             end: 0,
+            again_ns: 0,
         }
     }
 }
@@ -101,6 +107,19 @@ impl Populated {
 impl Core {
     /// Populates fresh frames of the node up to the number kept ahead, one at a time, until `stopped`.
     pub(crate) fn populate(&self, populated: &mut Populated, stopped: &dyn Fn() -> bool) {
+        if self.clock.now_ns() >= populated.again_ns
+            && self.populate_now(populated, stopped).is_err()
+        {
+            // No memory: who needs it hears of it.
+            populated.again_ns = self.clock.now_ns().saturating_add(AGAIN_NS);
+        }
+    }
+
+    fn populate_now(
+        &self,
+        populated: &mut Populated,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(), RegionError> {
         let stats = self.arena.stats();
         let (first, behind) = (stats.own, stats.own + stats.frames);
         let ahead = AHEAD.min(stats.frames / SHARE).max(1);
@@ -108,25 +127,26 @@ impl Core {
             let on_node = |frame: &u32| self.arena.node_of(Frame(*frame)) == populated.node;
             (first..behind).find(on_node).unwrap_or(behind)
         });
+        let is_here = |frame| self.arena.node_of(Frame(frame)) == populated.node;
+        let mut next;
         loop {
             // What is claimed meanwhile is touched by those who claimed it.
             let claimed = self.claimed.end(populated.node).max(start);
-            let next = populated.end.max(claimed);
-            if next >= claimed.saturating_add(ahead).min(behind)
-                || self.arena.node_of(Frame(next)) != populated.node
-                || stopped()
-            {
+            next = populated.end.max(claimed);
+            if next >= claimed.saturating_add(ahead).min(behind) || !is_here(next) || stopped() {
                 break;
             }
             let bytes = u64::from(next) * FRAME_BYTES;
             let range = bytes as usize..(bytes + FRAME_BYTES) as usize;
-            let backed = self.arena.back(Frame(next));
-            if backed.is_err() || self.mem.region().prefault(range).is_err() {
-                // No memory: who needs it hears of it.
-                break;
-            }
+            self.arena.back(Frame(next))?;
+            self.mem.region().prefault(range)?;
             populated.end = next + 1;
         }
+        // What the next claim asks space for beyond its own.
+        let kept = next.saturating_add(stats.reserved.min(AHEAD)).min(behind);
+        (next..kept)
+            .take_while(|frame| is_here(*frame) && !stopped())
+            .try_for_each(|frame| self.arena.back(Frame(frame)))
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Stats {
     pub overhead_bytes: u64,
     /// Frames that nobody has.
     pub free_bytes: u64,
+    /// Of `free_bytes`, those that the file system has no space for: they are nobody's until it has some.
+    pub unbacked_bytes: u64,
     /// Of `free_bytes`, those that only compaction may take.
     pub reserve_bytes: u64,
     /// The same by NUMA node; what lies on no node are the tables.
@@ -91,6 +93,7 @@ impl Stats {
             head_bytes: 0,
             overhead_bytes: 0,
             free_bytes: 0,
+            unbacked_bytes: 0,
             reserve_bytes: 0,
             nodes: Vec::new(),
             moved_bytes: 0,
@@ -137,7 +140,7 @@ impl Core {
             .iter()
             .map(|on| NodeStats {
                 capacity: u64::from(on.frames) * FRAME_BYTES,
-                free_bytes: u64::from(on.free) * FRAME_BYTES,
+                free_bytes: u64::from(on.free + on.withheld) * FRAME_BYTES,
                 ..NodeStats::default()
             })
             .collect();
@@ -178,6 +181,8 @@ impl Core {
         let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
         let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
         let free_bytes = sum(|n| n.free_bytes);
+        let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
+        let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
         let capacity = self.capacity();
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
         Stats {
@@ -190,7 +195,9 @@ impl Core {
             head_bytes,
             overhead_bytes: capacity.saturating_sub(taken),
             free_bytes,
-            reserve_bytes: free_bytes.min(u64::from(arena.reserved) * FRAME_BYTES),
+            unbacked_bytes,
+            reserve_bytes: (free_bytes - unbacked_bytes)
+                .min(u64::from(arena.reserved) * FRAME_BYTES),
             max_capacity: self.max_capacity(),
             nodes,
             moved_bytes: self.tables.header().moved.load(Relaxed),

@@ -36,6 +36,19 @@ fn file(path: &Path) -> File {
     options.open(path).unwrap()
 }
 
+/// A store in files of the directory, five times as large as what there is: only what is used is taken.
+fn open(directory: &Path) -> LogStore {
+    let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
+    let (data, control) = (directory.join("data"), directory.join("control"));
+    let region = Region::map_with(file(&data).into(), access, 256 << 20, small, lazy).unwrap();
+    region.grow(256 << 20).unwrap();
+    let locks = Region::map(file(&control).into(), access, control_bytes(), small).unwrap();
+    locks.grow(control_bytes()).unwrap();
+    let liveness = Arc::new(OfdLiveness::open(&control, 0).unwrap());
+    let builder = LogStore::builder().maintainer(false);
+    builder.create_in(region, locks, liveness).unwrap()
+}
+
 #[test]
 fn a_full_file_system_refuses_writes_and_loses_nothing() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk");
@@ -44,16 +57,7 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
         eprintln!("skipped: no tmpfs can be mounted here");
         return;
     };
-    let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
-    let (data, control) = (directory.join("data"), directory.join("control"));
-    let region = Region::map_with(file(&data).into(), access, 256 << 20, small, lazy).unwrap();
-    // Five times what there is: only what is used is taken.
-    region.grow(256 << 20).unwrap();
-    let locks = Region::map(file(&control).into(), access, control_bytes(), small).unwrap();
-    locks.grow(control_bytes()).unwrap();
-    let liveness = Arc::new(OfdLiveness::open(&control, 0).unwrap());
-    let builder = LogStore::builder().maintainer(false);
-    let store = builder.create_in(region, locks, liveness).unwrap();
+    let store = open(&directory);
 
     let value = [7; 10_000];
     let mut stored = 0u32;
@@ -80,4 +84,40 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
     }
     let report = store.check().unwrap();
     assert!(report.is_sound(), "{report:?}");
+}
+
+/// What is removed here and there is won back by compaction, for which some of the space is kept from the beginning.
+#[test]
+fn a_full_file_system_leaves_compaction_room() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk-compacted");
+    std::fs::create_dir_all(&directory).unwrap();
+    let Some(_mount) = Mount::over(&directory, 64) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let store = open(&directory);
+    for size in [100_000, 1_000, 200_000] {
+        let value = vec![7; size];
+        let fill = |from: u32| {
+            (from..)
+                .take_while(|i| store.put(&i.to_le_bytes(), &value).is_ok())
+                .count() as u32
+        };
+        let stored = fill(0);
+        assert!(
+            u64::from(stored) * size as u64 > 30 << 20,
+            "{size}: {stored}"
+        );
+        for i in (0..stored).step_by(2) {
+            assert!(store.remove(&i.to_le_bytes()).unwrap());
+        }
+        let again = fill(1 << 30);
+        assert!(again > stored / 3, "{size}: {again} of {stored}");
+        for i in (0..stored).chain(1 << 30..(1 << 30) + again) {
+            let there = store.remove(&i.to_le_bytes()).unwrap();
+            assert_eq!(there, i >= 1 << 30 || i % 2 == 1, "{size}: {i}");
+        }
+        let report = store.check().unwrap();
+        assert!(report.is_sound(), "{size}: {report:?}");
+    }
 }

@@ -88,7 +88,8 @@ fn memory(info: &Info) -> Option<Finding> {
         info.number("mneme_free_bytes"),
         info.number("mneme_stale_bytes"),
     );
-    let room = (free + stale).saturating_sub(info.number("mneme_reserve_bytes"));
+    let kept = info.number("mneme_reserve_bytes") + info.number("mneme_unbacked_bytes");
+    let room = (free + stale).saturating_sub(kept);
     let found = format!(
         "{} of {} in records ({:.0} %), room for {} more",
         size::show(records),

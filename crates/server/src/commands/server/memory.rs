@@ -217,7 +217,15 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
         percent(stats.free_bytes),
     );
     // Reserved frames are for compaction, and what is stale comes back by it.
-    let room = (stats.free_bytes + stats.stale_bytes).saturating_sub(stats.reserve_bytes);
+    let kept = stats.reserve_bytes + stats.unbacked_bytes;
+    let room = (stats.free_bytes + stats.stale_bytes).saturating_sub(kept);
+    if stats.unbacked_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "Of the free bytes {} are not to be had: the file system that the segment lies on is full.",
+            stats.unbacked_bytes
+        );
+    }
     let forgets = call.server.store.eviction() != Evict::None;
     if percent(stats.live_bytes) >= 90 || percent(room) < 10 && !forgets {
         text.push_str(match forgets {

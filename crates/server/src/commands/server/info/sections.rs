@@ -110,6 +110,7 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mneme_table_bytes", stats.overhead_bytes);
     fields.add("mneme_free_bytes", stats.free_bytes);
     fields.add("mneme_reserve_bytes", stats.reserve_bytes);
+    fields.add("mneme_unbacked_bytes", stats.unbacked_bytes);
     fields.add("mneme_resident_bytes", stats.pages.resident_bytes);
     fields.add("mneme_huge_page_bytes", stats.pages.huge_bytes);
     fields.add("mneme_pages_age_ms", server.pages_age_ms());
