@@ -10,6 +10,7 @@
 //! frames lack their space is found out by the claim that first meets it, and *withheld* from the count of the free ones
 //! until there is space again.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -18,10 +19,14 @@ use crate::claim::Class;
 use crate::descriptor::Table;
 use crate::error::ClaimError;
 use crate::frame::{FRAME_BYTES, Frame};
-use mneme_sys::{Region, RegionError};
+use crate::zone::Zone;
+use mneme_sys::{Clock, Region, RegionError, SystemClock};
 
 /// Frames of the reserve that have their space before they are claimed, at most: what compaction begins with.
 const AHEAD: usize = 16;
+
+/// How long claims wait before they ask again for space that there was none of: to be refused it takes a millisecond.
+const AGAIN_NS: u64 = 100_000_000;
 
 /// What this opening knows of the frames' space; nothing where all have it anyway.
 #[derive(Debug, Default)]
@@ -30,6 +35,10 @@ pub(crate) struct Backed {
     frames: Vec<AtomicU64>,
     /// Free frames that have none and got none, by node.
     withheld: Vec<AtomicU32>,
+    /// The first of them, plus one, by node; 0: none is withheld.
+    first: Vec<AtomicU32>,
+    /// When a claim last asked for its space, in nanoseconds.
+    asked_ns: AtomicU64,
 }
 
 impl Backed {
@@ -38,11 +47,14 @@ impl Backed {
         if !region.is_lazy() {
             return Backed::default();
         }
+        let zeros = || (0..nodes).map(|_| AtomicU32::new(0)).collect();
         Backed {
             frames: (0..frames.div_ceil(64))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
-            withheld: (0..nodes).map(|_| AtomicU32::new(0)).collect(),
+            withheld: zeros(),
+            first: zeros(),
+            asked_ns: AtomicU64::new(0),
         }
     }
 
@@ -54,11 +66,15 @@ impl Backed {
             .map_or(0, |frames| frames.load(Relaxed))
     }
 
-    fn all_withheld(&self) -> u32 {
-        self.withheld
-            .iter()
-            .map(|frames| frames.load(Relaxed))
-            .sum()
+    /// The part of a zone's frames that lies before those that are withheld. Others behind have their space perhaps, and are
+    /// the last that anybody took.
+    pub(crate) fn below_withheld(&self, zone: &Zone) -> Range<u32> {
+        let first = self.first.get(usize::from(zone.node));
+        let first = first.map_or(0, |first| first.load(Relaxed)).checked_sub(1);
+        match first.filter(|first| zone.range().contains(first)) {
+            Some(first) => zone.start..first,
+            None => zone.range(),
+        }
     }
 
     fn has(&self, frame: u32) -> bool {
@@ -81,20 +97,54 @@ impl Arena {
         self.region.reserve(start..start + FRAME_BYTES as usize)?;
         self.backed.frames[frame.0 as usize / 64].fetch_or(1 << (frame.0 % 64), Relaxed);
         // There is space again: the next claim finds out how much.
-        for frames in &self.backed.withheld {
-            frames.store(0, Relaxed);
+        for number in self.backed.first.iter().chain(&self.backed.withheld) {
+            number.store(0, Relaxed);
         }
         Ok(())
     }
 
-    /// Whether free frames are withheld, for the file system has no space for them.
-    pub fn lacks_space(&self) -> bool {
-        self.backed.all_withheld() > 0
+    /// Free frames that are withheld, for the file system has no space for them.
+    pub fn withheld(&self) -> u32 {
+        let by_node = self.backed.withheld.iter();
+        by_node.map(|frames| frames.load(Relaxed)).sum()
     }
 
-    /// Free frames of all nodes that are not withheld, of so many free ones.
-    pub(crate) fn not_withheld(&self, free: u32) -> u32 {
-        free.saturating_sub(self.backed.all_withheld())
+    /// Asks for the space of a frame that is withheld, if any is: if there is some, none is withheld any more.
+    ///
+    /// # Errors
+    /// As for [`Arena::back`].
+    pub fn seek_space(&self) -> Result<(), RegionError> {
+        let mut first = self.backed.first.iter().map(|first| first.load(Relaxed));
+        match first.find(|first| *first != 0) {
+            Some(first) => self.back(Frame(first - 1)),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts anew what is withheld, for a claim was refused on its account, and asks for space, unless somebody just has.
+    pub(crate) fn withhold_less(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
+        let (now, asked) = (SystemClock.now_ns(), &self.backed.asked_ns);
+        if now.saturating_sub(asked.load(Relaxed)) >= AGAIN_NS {
+            asked.store(now, Relaxed);
+            if self.seek_space().is_ok() {
+                return Ok(());
+            }
+        }
+        // Others may have taken some of it.
+        self.withhold(table)
+    }
+
+    /// Frames that ordinary claims leave alone: where there is little space, an eighth of what there is at most.
+    pub(crate) fn reserve_now(&self) -> Result<u32, RegionError> {
+        // Relaxed: the number stands for itself.
+        let reserve = self.header()?.reserve_frames.load(Relaxed);
+        Ok(match self.withheld() {
+            0 => reserve,
+            withheld => {
+                let frames = self.end_frame() - self.geometry.first_frame;
+                reserve.min((frames.saturating_sub(withheld) / 8).max(1))
+            }
+        })
     }
 
     /// Takes the space of what is about to be claimed, and for an ordinary claim that of a part of the reserve: before
@@ -102,41 +152,58 @@ impl Arena {
     pub(crate) fn back_claim(
         &self,
         table: &Table<'_, AtomicU64>,
-        extent: std::ops::Range<u32>,
+        extent: Range<u32>,
         class: Class,
     ) -> Result<(), ClaimError> {
         let mut fresh = table.never_claimed(extent.clone()).peekable();
         if self.backed.frames.is_empty() || fresh.peek().is_none() {
             return Ok(());
         }
-        let ahead = match class {
-            // Relaxed: the number stands for itself.
-            Class::Ordinary => self.header()?.reserve_frames.load(Relaxed) as usize,
-            Class::Reserved => 0,
-        };
-        let behind = table.never_claimed(extent.end..self.end_frame());
-        let backed = fresh
-            .chain(behind.take(ahead.min(AHEAD)))
-            .try_for_each(|frame| self.back(Frame(frame)));
+        let mut backed = fresh.try_for_each(|frame| self.back(Frame(frame)));
+        if backed.is_ok() && class == Class::Ordinary {
+            backed = self.back_ahead(table, extent);
+        }
         if let Err(RegionError::NoSpace { .. } | RegionError::NoMemory { .. }) = backed {
             self.withhold(table)?;
         }
         Ok(backed?)
     }
 
+    /// Takes the space of some of the frames behind an extent that have none, a few at a time.
+    fn back_ahead(
+        &self,
+        table: &Table<'_, AtomicU64>,
+        extent: Range<u32>,
+    ) -> Result<(), RegionError> {
+        // As far as this opening has mapped: another may have grown the region.
+        let mapped = (self.region.len() as u64 / FRAME_BYTES) as u32;
+        let ahead = AHEAD.min(self.reserve_now()? as usize);
+        table
+            .never_claimed(extent.end..self.end_frame().min(mapped).max(extent.end))
+            .take(ahead)
+            .filter(|frame| !self.backed.has(*frame))
+            .take(extent.len().max(2))
+            .try_for_each(|frame| self.back(Frame(frame)))
+    }
+
     /// Counts anew which free frames have no space. The caller has the lock, and has just been refused space.
-    pub(crate) fn withhold(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
-        let mut withheld = vec![0; self.backed.withheld.len()];
+    fn withhold(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
+        let mut withheld = vec![(0, 0); self.backed.withheld.len()];
         for zone in self.zones()? {
-            let bare = table
+            let mut bare = table
                 .never_claimed(zone.range())
-                .filter(|frame| !self.backed.has(*frame));
-            if let Some(on_node) = withheld.get_mut(usize::from(zone.node)) {
-                *on_node += bare.count() as u32;
+                .filter(|frame| !self.backed.has(*frame))
+                .peekable();
+            if let Some((first, frames)) = withheld.get_mut(usize::from(zone.node)) {
+                if let (0, Some(frame)) = (*first, bare.peek()) {
+                    *first = frame + 1;
+                }
+                *frames += bare.count() as u32;
             }
         }
-        for (word, frames) in self.backed.withheld.iter().zip(withheld) {
-            word.store(frames, Relaxed);
+        for (node, (first, frames)) in withheld.into_iter().enumerate() {
+            self.backed.first[node].store(first, Relaxed);
+            self.backed.withheld[node].store(frames, Relaxed);
         }
         Ok(())
     }

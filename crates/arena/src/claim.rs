@@ -14,7 +14,6 @@ use crate::{ClaimError, InvalidClaim};
 use mneme_sync::{Lane, Slot};
 use mneme_sys::NodeId;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// On whose account a claim goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -74,9 +73,10 @@ impl Arena {
         let guard = self.lock::<ClaimError>(slot)?;
         let table = self.table()?;
         let range = match self.search(frames, align_frames, node, class) {
-            // Others may have taken some of what is withheld here.
-            Err(ClaimError::OutOfMemory { .. }) if self.lacks_space() => {
-                self.withhold(&table)?;
+            Err(ClaimError::OutOfMemory { .. } | ClaimError::NoContiguousRun { .. })
+                if self.withheld() > 0 =>
+            {
+                self.withhold_less(&table)?;
                 self.search(frames, align_frames, node, class)?
             }
             range => range?,
@@ -134,11 +134,10 @@ impl Arena {
     ) -> Result<Range<u32>, ClaimError> {
         let summary = self.summary()?;
         let reserve = match class {
-            // Relaxed: the number stands for itself.
-            Class::Ordinary => self.header()?.reserve_frames.load(Relaxed),
+            Class::Ordinary => self.reserve_now()?,
             Class::Reserved => 0,
         };
-        let free = self.not_withheld(summary.free());
+        let free = summary.free().saturating_sub(self.withheld());
         if frames
             .checked_add(reserve)
             .is_none_or(|needed| needed > free)
@@ -152,14 +151,18 @@ impl Arena {
         let align_log2 = align.trailing_zeros();
         for wanted in self.nodes_from(node) {
             for zone in self.zones()?.filter(|zone| zone.node == *wanted) {
-                if let Some(start) = summary.find(zone.range(), frames, align_log2) {
+                if let Some(start) =
+                    summary.find(self.backed.below_withheld(&zone), frames, align_log2)
+                {
                     return Ok(start..start + frames);
                 }
             }
         }
         let mut longest = 0;
         for zone in self.zones()? {
-            longest = longest.max(summary.within(zone.range()).longest[align_log2 as usize]);
+            longest = longest.max(
+                summary.within(self.backed.below_withheld(&zone)).longest[align_log2 as usize],
+            );
         }
         Err(ClaimError::NoContiguousRun {
             wanted: frames,

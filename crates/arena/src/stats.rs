@@ -58,12 +58,15 @@ impl Arena {
         else {
             return stats;
         };
-        stats.reserved = header.reserve_frames.load(Relaxed);
+        stats.reserved = self
+            .reserve_now()
+            .unwrap_or_else(|_| header.reserve_frames.load(Relaxed));
         for zone in zones {
             let frames = zone.end - zone.start;
             let within = summary.within(zone.range());
             // Numbers read in the middle of a change may be any; they are kept within what is possible.
-            let (free, longest) = (within.free.min(frames), within.longest[0].min(frames));
+            let below = summary.within(self.backed.below_withheld(&zone));
+            let (free, longest) = (within.free.min(frames), below.longest[0].min(frames));
             stats.free += free;
             stats.longest_run = stats.longest_run.max(longest);
             if let Some(node) = stats.nodes.get_mut(usize::from(zone.node)) {

@@ -21,6 +21,7 @@ use crate::index::resize::block_of;
 use crate::index::root::Root;
 use crate::index::{Lookup, Partition, SegmentRef};
 use crate::mem::Loc;
+use crate::record::Record;
 use crate::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
 use crate::spaces::Space;
 
@@ -258,6 +259,11 @@ impl Core {
                     {
                         report.problem(format!("{at}: a value longer than its record"));
                     }
+                    if self.is_left_odd(&record, self.mem.bucket(segment, home)?) {
+                        report.problem(format!(
+                            "{at}: a value is being patched, and nobody patches it"
+                        ));
+                    }
                     let end = entry.loc().byte() - frame_byte(frame) + record.header().size();
                     let state = info.state().state();
                     if end > info.used()
@@ -279,6 +285,18 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether a record says that it is being patched, though nobody holds its home.
+    fn is_left_odd(&self, record: &Record<'_>, home: &Bucket) -> bool {
+        let odd = || {
+            record
+                .patch()
+                .map(|(_, word)| word)
+                .filter(|word| word.is_odd())
+        };
+        // Who patches ends before he unlocks, and no word comes twice.
+        odd().is_some_and(|word| !home.word().locked() && odd() == Some(word))
     }
 
     /// What is wrong with a bucket's lock word, if anything is. The caller holds the shard.

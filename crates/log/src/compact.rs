@@ -338,7 +338,8 @@ impl Core {
     /// Free frames that compaction keeps in stock.
     fn ahead(&self, stats: &ArenaStats) -> u64 {
         let few = 2 * self.tables.geometry.segment_frames;
-        u64::from(stats.reserved) + (u64::from(stats.frames) / 32).max(few)
+        let frames = stats.frames.saturating_sub(self.arena.withheld());
+        u64::from(stats.reserved) + (u64::from(frames) / 32).max(few)
     }
 }
 

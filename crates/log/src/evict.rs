@@ -15,7 +15,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mneme_arena::Frame;
+use mneme_arena::{FRAME_BYTES, Frame};
 use mneme_sync::Slot;
 use mneme_sys::NodeId;
 
@@ -65,9 +65,9 @@ const ROUND: usize = 64;
 const VAIN: u32 = 100;
 /// Buckets that a walk looks at under one pin.
 const STEP: u32 = 256;
-/// How long a round goes on once it has removed something, in nanoseconds.
+/// How long a round goes on, in nanoseconds.
 const LONG_NS: u64 = 1_000_000;
-/// How long nobody walks again after a walk that found nothing in all of the store, in nanoseconds.
+/// How long nobody walks again, at least, after a walk that found nothing in all of the store, in nanoseconds.
 const REST_NS: u64 = 100_000_000;
 /// If compaction could win less than this share of the store, records are evicted.
 const LITTLE: u64 = 16;
@@ -154,6 +154,9 @@ type Sample = Vec<(u64, Root, Entry)>;
 #[derive(Debug, Default)]
 pub(crate) struct ExpiringWalk {
     sweep: ExpirySweep,
+    /// When it began to find nothing, and how often it has come to the end of the store since.
+    began_ns: Option<u64>,
+    ends: u32,
     /// It found none in all of the store, and need not look again before.
     rests_until_ns: u64,
 }
@@ -200,10 +203,7 @@ impl Core {
         }
         self.fold_accesses(slot)?;
         if policy.is_choosy() {
-            return Ok(match self.evict_sampled(slot, policy)? {
-                0 => Evicted::Nothing,
-                _ => Evicted::Some,
-            });
+            return self.evict_sampled(slot, policy);
         }
         // One walk over each segment takes a mark off each record.
         for _ in 0..2 * self.segments().count() {
@@ -236,7 +236,8 @@ impl Core {
 
     /// Whether compaction alone could win little.
     fn is_worn_out(&self) -> bool {
-        let mut left = self.capacity() / LITTLE;
+        let withheld = u64::from(self.arena.withheld()) * FRAME_BYTES;
+        let mut left = self.capacity().saturating_sub(withheld) / LITTLE;
         // Enough to know that it is more.
         self.gains(false).all(|gain| {
             let little = gain < left;
@@ -342,64 +343,64 @@ impl Core {
             ..Change::removal(root, place, record.key())
         };
         mneme_sys::fault!("evict.chosen");
-        if self.publish(slot, &pin, &change)? != Published::Removed {
-            return Ok(0);
-        }
         let (header, bytes) = (self.tables.header(), record.header().size());
         // Relaxed: statistics.
-        header.evicted.fetch_add(1, Relaxed);
-        header.evicted_bytes.fetch_add(bytes, Relaxed);
+        match self.publish(slot, &pin, &change)? {
+            Published::Removed => {
+                header.evicted.fetch_add(1, Relaxed);
+                header.evicted_bytes.fetch_add(bytes, Relaxed);
+            }
+            // It had expired.
+            Published::Absent => {
+                header.expired.fetch_add(1, Relaxed);
+            }
+            _ => return Ok(0),
+        }
         Ok(bytes)
     }
 
-    /// Removes the worst of samples of records with an expiry; their bytes. 0: there are none.
+    /// Removes the worst of samples of records with an expiry, for no longer than [`LONG_NS`].
     ///
     /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk that goes on where the last
     /// one has ended: all are found in one round of it.
-    fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<u64, WriteError> {
-        let (mut removed, mut bytes, mut ends) = (0, 0, 0);
+    fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
         let began = self.clock.now_ns();
         let mut sample = Sample::new();
-        while removed < ROUND {
+        let (mut removed, mut few) = (0, false);
+        if self.expiring_records()? == 0 {
+            return Ok(Evicted::Nothing);
+        }
+        let is_all = loop {
             let _pin = slot.pin();
-            if self.expiring_records()? == 0 {
-                break;
-            }
             sample.clear();
-            if ends == 0 {
+            if !few {
                 self.draw(policy, &mut sample)?;
             }
             if sample.is_empty() {
+                few = true;
                 let Ok(mut walk) = self.expiring_walk.try_lock() else {
-                    break;
+                    // Somebody else is at it.
+                    break false;
                 };
-                if began < walk.rests_until_ns {
-                    break;
-                }
-                ends += u32::from(self.walk_on(policy, &mut walk.sweep, &mut sample)?);
-                // Begun in the middle, it has been everywhere when it comes to an end again.
-                if sample.is_empty() && ends == 2 {
-                    walk.rests_until_ns = self.clock.now_ns().saturating_add(REST_NS);
-                    break;
+                if !self.walk_on(policy, &mut walk, &mut sample)? {
+                    break true;
                 }
             }
-            let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) else {
-                // It goes on under another pin.
-                continue;
-            };
-            let record = self.mem.record(entry.loc())?;
-            let place = self.place(record.key());
-            let gone = self.forget(slot, root, place, entry, &record)?;
-            if gone > 0 {
-                bytes += gone;
-                removed += 1;
-                ends = 0;
+            if let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) {
+                let record = self.mem.record(entry.loc())?;
+                let place = self.place(record.key());
+                let gone = self.forget(slot, root, place, entry, &record)?;
+                removed += usize::from(gone > 0);
             }
-            if removed > 0 && self.clock.now_ns().saturating_sub(began) > LONG_NS {
-                break;
+            if removed >= ROUND || self.clock.now_ns().saturating_sub(began) > LONG_NS {
+                break false;
             }
-        }
-        Ok(bytes)
+        };
+        Ok(match (removed, is_all) {
+            (1.., _) => Evicted::Some,
+            (0, true) => Evicted::Nothing,
+            (0, false) => Evicted::Busy,
+        })
     }
 
     /// Records of all databases that have an expiry. The caller is pinned.
@@ -425,35 +426,51 @@ impl Core {
         Ok(())
     }
 
-    /// Goes on from bucket to bucket until one holds records with an expiry, for some buckets. Whether it has come to the end
-    /// of the store, and begins anew. The caller is pinned.
+    /// Goes on from bucket to bucket until one holds records with an expiry, for some buckets. False: it has been
+    /// everywhere and found none, a while ago at most. The caller is pinned.
     fn walk_on(
         &self,
         policy: Evict,
-        sweep: &mut ExpirySweep,
+        walk: &mut ExpiringWalk,
         sample: &mut Sample,
     ) -> Result<bool, ReadError> {
-        let root = self.root(sweep.space)?;
-        let partitions = self.partitions();
+        let now = self.clock.now_ns();
+        if now < walk.rests_until_ns {
+            return Ok(false);
+        }
+        let began = *walk.began_ns.get_or_insert(now);
+        let root = self.root(walk.sweep.space)?;
+        let (partitions, at) = (self.partitions(), &mut walk.sweep.at);
         let mut budget = STEP;
         while let Some(root) = root
-            && !sweep.at.is_over(partitions)
+            && !at.is_over(partitions)
+            && budget > 0
+            && sample.is_empty()
         {
-            if budget == 0 || !sample.is_empty() {
-                return Ok(false);
-            }
             budget -= 1;
-            let before = sweep.at;
-            if let Err(error) = self.sample_bucket(root, policy, &mut sweep.at, sample) {
+            let before = *at;
+            if let Err(error) = self.sample_bucket(root, policy, at, sample) {
                 // Damage is met once a round: the next walk goes on behind it.
-                if sweep.at == before {
-                    self.pass_by(root, &mut sweep.at);
+                if *at == before {
+                    self.pass_by(root, at);
                 }
                 return Err(error);
             }
         }
-        sweep.next_space();
-        Ok(sweep.is_at_start())
+        if root.is_none() || at.is_over(partitions) {
+            walk.sweep.next_space();
+            walk.ends += u32::from(walk.sweep.is_at_start());
+        }
+        if !sample.is_empty() {
+            (walk.ends, walk.began_ns) = (0, None);
+        } else if walk.ends >= 2 {
+            // Begun in the middle, it has been everywhere when it comes to an end again.
+            let rest = now.saturating_sub(began).saturating_mul(10).max(REST_NS);
+            (walk.ends, walk.began_ns) = (0, None);
+            walk.rests_until_ns = now.saturating_add(rest);
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Adds the records with an expiry of one bucket, chosen by `dice`. The caller is pinned.

@@ -120,6 +120,7 @@ impl Core {
         populated: &mut Populated,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(), RegionError> {
+        self.arena.seek_space()?;
         let stats = self.arena.stats();
         let (first, behind) = (stats.own, stats.own + stats.frames);
         let ahead = AHEAD.min(stats.frames / SHARE).max(1);

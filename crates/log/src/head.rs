@@ -332,7 +332,7 @@ impl Core {
 
     /// Closes segments of heads that are longer than others, for a large record lies, or lay, before them: as long as a head
     /// goes on there, that is neither moved nor forgotten, nor free once it is dead. How many.
-    pub(crate) fn leave_tails(&self, slot: &Slot<'_>, which: Tails) -> Result<u64, WriteError> {
+    pub(crate) fn leave_tails(&self, slot: &Slot<'_>, which: Tails) -> u64 {
         let mut left = 0;
         for head in (0..self.tables.geometry.heads).map(|number| self.tables.head(number)) {
             let is_meant = |info: &SegmentInfo| {
@@ -344,11 +344,17 @@ impl Core {
             if !named.is_some_and(|(_, info)| is_meant(info)) {
                 continue;
             }
+            // Until it ends the segment lives no other life: somebody else may close it, but nobody free it.
+            let _pin = slot.pin();
             let Some(held) = head.lock.try_lock_free(slot) else {
                 continue;
             };
             let _guard = self.inherit_head(head, held);
-            if let Some((frame, _)) = self.head_segment(head)?.filter(|(_, info)| is_meant(info)) {
+            // What is damaged keeps no other from being left: who appends there says so.
+            let Ok(segment) = self.head_segment(head) else {
+                continue;
+            };
+            if let Some((frame, _)) = segment.filter(|(_, info)| is_meant(info)) {
                 // SYNC: pairs with the Acquire loads in `close_abandoned` and `repair_head`.
                 head.segment.store(0, Release);
                 mneme_sys::fault!("log.large.left");
@@ -356,7 +362,7 @@ impl Core {
                 left += 1;
             }
         }
-        Ok(left)
+        left
     }
 }
 

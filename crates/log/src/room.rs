@@ -88,7 +88,7 @@ impl Core {
         let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
             room.vacated += 1;
-            self.leave_tails(slot, Tails::All)?;
+            self.leave_tails(slot, Tails::All);
             if self.vacate(slot, frames)? {
                 self.free_emptied(slot)?;
                 return Ok(());
@@ -113,7 +113,7 @@ impl Core {
         if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
             return Ok(());
         }
-        if self.leave_tails(slot, Tails::All)? > 0 {
+        if self.may_forget_any() && self.leave_tails(slot, Tails::All) > 0 {
             return Ok(());
         }
         let later = self.may_forget_later();
@@ -260,7 +260,7 @@ impl Core {
         if self.sweeps_due() {
             self.sweep(slot)?;
         }
-        self.leave_tails(slot, Tails::OfTheGone)?;
+        self.leave_tails(slot, Tails::OfTheGone);
         self.free_emptied(slot)
     }
 

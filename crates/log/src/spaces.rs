@@ -374,7 +374,9 @@ impl Core {
         let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
         let table = self.table();
         let swap = table.mark([a, b]);
-        if let Err(error) = self.await_users(&slot, patience.saturating_sub(waited)) {
+        // Whoever came meanwhile is not in the way for long.
+        let rest = patience.saturating_sub(waited).max(patience / 8);
+        if let Err(error) = self.await_users(&slot, rest) {
             table.undo(swap);
             return Err(error);
         }

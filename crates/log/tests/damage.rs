@@ -172,6 +172,8 @@ fn the_check_names_what_is_overwritten() {
     const FLIP: fn(u64, u64) -> u64 = |old, drawn| old ^ 1 << (drawn % 42);
     /// A length beyond the record.
     const LONG: fn(u64, u64) -> u64 = |old, drawn| old | (drawn % 64 + 1) << 16;
+    /// A patch that nobody makes.
+    const ODD: fn(u64, u64) -> u64 = |old, _| old | 1 << 32;
     /// A lock in nobody's hands, with the bit of a transaction.
     const MIXED: fn(u64, u64) -> u64 = |old, _| old | 2;
     let places = &Image::the().places;
@@ -189,7 +191,7 @@ fn the_check_names_what_is_overwritten() {
         (Area::Entries, [ANY, ONES, FLIP]),
         // A length that leads to another record's header is one that could be.
         (Area::RecordHeaders, [ANY, ONES, ANY]),
-        (Area::Patches, [LONG, LONG, ONES]),
+        (Area::Patches, [LONG, ODD, ONES]),
     ] {
         let (memory, store, _) = scene();
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());

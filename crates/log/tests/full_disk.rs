@@ -36,12 +36,12 @@ fn file(path: &Path) -> File {
     options.open(path).unwrap()
 }
 
-/// A store in files of the directory, five times as large as what there is: only what is used is taken.
-fn open(directory: &Path) -> LogStore {
+/// A store of so many bytes in files of the directory, where only what is used is taken.
+fn open(directory: &Path, bytes: usize) -> LogStore {
     let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
     let (data, control) = (directory.join("data"), directory.join("control"));
-    let region = Region::map_with(file(&data).into(), access, 256 << 20, small, lazy).unwrap();
-    region.grow(256 << 20).unwrap();
+    let region = Region::map_with(file(&data).into(), access, bytes, small, lazy).unwrap();
+    region.grow(bytes).unwrap();
     let locks = Region::map(file(&control).into(), access, control_bytes(), small).unwrap();
     locks.grow(control_bytes()).unwrap();
     let liveness = Arc::new(OfdLiveness::open(&control, 0).unwrap());
@@ -57,7 +57,7 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
         eprintln!("skipped: no tmpfs can be mounted here");
         return;
     };
-    let store = open(&directory);
+    let store = open(&directory, 256 << 20);
 
     let value = [7; 10_000];
     let mut stored = 0u32;
@@ -95,7 +95,7 @@ fn a_full_file_system_leaves_compaction_room() {
         eprintln!("skipped: no tmpfs can be mounted here");
         return;
     };
-    let store = open(&directory);
+    let store = open(&directory, 256 << 20);
     for size in [100_000, 1_000, 200_000] {
         let value = vec![7; size];
         let fill = |from: u32| {
@@ -120,4 +120,51 @@ fn a_full_file_system_leaves_compaction_room() {
         let report = store.check().unwrap();
         assert!(report.is_sound(), "{size}: {report:?}");
     }
+}
+
+/// Another's file goes, and the store has what that took, though nobody maintains it.
+#[test]
+fn space_that_comes_back_is_used() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk-again");
+    std::fs::create_dir_all(&directory).unwrap();
+    let Some(_mount) = Mount::over(&directory, 64) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let ballast = directory.join("ballast");
+    std::fs::write(&ballast, vec![0; 24 << 20]).unwrap();
+    let store = open(&directory, 256 << 20);
+    let value = [7; 50_000];
+    let mut keys = 0u32..;
+    let mut put = || store.put(&keys.next().unwrap().to_le_bytes(), &value);
+    while put().is_ok() {}
+    std::fs::remove_file(&ballast).unwrap();
+    // It is asked for again in a while.
+    while put().is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    for _ in 0..100 {
+        put().unwrap();
+    }
+    assert!(store.check().unwrap().is_sound());
+}
+
+/// What a store keeps for compaction is measured by what there is, not by what it was to have.
+#[test]
+fn a_store_much_larger_than_the_file_system_uses_what_there_is() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk-large");
+    std::fs::create_dir_all(&directory).unwrap();
+    let Some(_mount) = Mount::over(&directory, 128) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let store = open(&directory, 4 << 30);
+    let value = [7; 10_000];
+    let fill = |from: u32| (from..).take_while(|i| store.put(&i.to_le_bytes(), &value).is_ok());
+    for round in 0..3 {
+        let stored = fill(round << 24).count();
+        assert!(stored > 3000, "round {round}: {stored}");
+        store.clear().unwrap();
+    }
+    assert!(store.check().unwrap().is_sound());
 }
