@@ -6,7 +6,7 @@
 //! frame of small pages on tmpfs), once for each; whoever would not wait for it asks ahead, by [`Arena::back`].
 //!
 //! A frame that has no space and can get none is no free frame. So what is left of the space is handed out as the last free
-//! frames are: an ordinary claim leaves the reserve alone, as far as that was asked for ahead of it ([`AHEAD`]), and what
+//! frames are: an ordinary claim leaves the reserve alone, as far as that was asked for ahead of it ([`SPACE_AHEAD`]), and what
 //! frames lack their space is found out by the claim that first meets it, and *withheld* from the count of the free ones
 //! until there is space again.
 
@@ -22,8 +22,9 @@ use crate::frame::{FRAME_BYTES, Frame};
 use crate::zone::Zone;
 use mneme_sys::{Clock, Region, RegionError, SystemClock};
 
-/// Frames of the reserve that have their space before they are claimed, at most: what compaction begins with.
-const AHEAD: usize = 16;
+/// Frames of the reserve that have their space before they are claimed, at most: what compaction begins with. Whoever asks
+/// for space ahead of the claims asks for as many behind theirs.
+pub const SPACE_AHEAD: u32 = 16;
 
 /// How long claims wait before they ask again for space that there was none of: to be refused it takes a millisecond.
 const AGAIN_NS: u64 = 100_000_000;
@@ -177,10 +178,10 @@ impl Arena {
     ) -> Result<(), RegionError> {
         // As far as this opening has mapped: another may have grown the region.
         let mapped = (self.region.len() as u64 / FRAME_BYTES) as u32;
-        let ahead = AHEAD.min(self.reserve_now()? as usize);
+        let ahead = SPACE_AHEAD.min(self.reserve_now()?);
         table
             .never_claimed(extent.end..self.end_frame().min(mapped).max(extent.end))
-            .take(ahead)
+            .take(ahead as usize)
             .filter(|frame| !self.backed.has(*frame))
             .take(extent.len().max(2))
             .try_for_each(|frame| self.back(Frame(frame)))

@@ -81,6 +81,7 @@ mod summary;
 mod zone;
 
 pub use arena::{Arena, ExtentInfo, ExtentState};
+pub use backed::SPACE_AHEAD;
 pub use check::Problem;
 pub use claim::Class;
 pub use error::{

@@ -14,7 +14,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_arena::{Extent, FRAME_BYTES, Frame};
+use mneme_arena::{Extent, FRAME_BYTES, Frame, SPACE_AHEAD};
 use mneme_sys::{NodeId, RegionError};
 
 use crate::core::Core;
@@ -144,7 +144,9 @@ impl Core {
             populated.end = next + 1;
         }
         // What the next claim asks space for beyond its own.
-        let kept = next.saturating_add(stats.reserved.min(AHEAD)).min(behind);
+        let kept = next
+            .saturating_add(stats.reserved.min(SPACE_AHEAD))
+            .min(behind);
         (next..kept)
             .take_while(|frame| is_here(*frame) && !stopped())
             .try_for_each(|frame| self.arena.back(Frame(frame)))
