@@ -161,15 +161,30 @@ pub fn redis(churn: &Churn) -> Result<Residence, BenchError> {
 /// [`BenchError::Server`].
 pub fn by_wire(churn: &Churn, pipeline: &mut Pipeline) -> Result<u64, BenchError> {
     let longest = churn.pattern.first.max(churn.pattern.second);
-    churn.run(&mut Wire {
+    let mut wire = Wire {
         pipeline,
         value: vec![0x5A; longest],
-    })
+    };
+    let data = churn.run(&mut wire)?;
+    wire.pipeline.flush(|_| {})?;
+    Ok(data)
 }
+
+/// Bytes of requests that are sent at once: several batches of small records, at least one of large ones.
+const SENT_AT_ONCE: usize = 32 << 10;
 
 struct Wire<'a> {
     pipeline: &'a mut Pipeline,
     value: Vec<u8>,
+}
+
+impl Wire<'_> {
+    fn send_if_long(&mut self) -> Result<(), BenchError> {
+        if self.pipeline.queued_bytes() < SENT_AT_ONCE {
+            return Ok(());
+        }
+        self.pipeline.flush(|_| {})
+    }
 }
 
 impl Target for Wire<'_> {
@@ -180,14 +195,14 @@ impl Target for Wire<'_> {
             self.pipeline
                 .queue(&[b"SET", &key(id), &self.value[..bytes]]);
         }
-        self.pipeline.flush(|_| {})
+        self.send_if_long()
     }
 
     fn remove(&mut self, ids: &[u64]) -> Result<(), BenchError> {
         for &id in ids {
             self.pipeline.queue(&[b"DEL", &key(id)]);
         }
-        self.pipeline.flush(|_| {})
+        self.send_if_long()
     }
 }
 

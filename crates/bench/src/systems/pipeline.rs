@@ -40,6 +40,11 @@ impl Pipeline {
         self.awaited += 1;
     }
 
+    /// Bytes of the commands that are queued.
+    pub fn queued_bytes(&self) -> usize {
+        self.request.len()
+    }
+
     /// Sends what is queued and reads as many replies; `each` gets every reply's first line, without its end.
     ///
     /// # Errors
