@@ -11,8 +11,7 @@ mod ahead;
 mod commit;
 mod undo;
 
-use std::collections::HashMap;
-
+use hashbrown::hash_table::{self, HashTable};
 use mneme_sync::{Pin, Slot, SlotError};
 
 use crate::core::Core;
@@ -49,12 +48,19 @@ struct Read {
 
 /// A key as a transaction wants it to be.
 struct Write {
+    database: u8,
     root: Root,
     place: Place,
     key: Box<[u8]>,
     /// The record, and its size; `None`: the key is to be absent.
     new: Option<(Loc, u64)>,
     expiry: Expiry,
+}
+
+impl Write {
+    fn is_of(&self, database: u8, key: &[u8]) -> bool {
+        self.database == database && *self.key == *key
+    }
 }
 
 /// One attempt at a transaction, see [`LogStore::transaction`](crate::LogStore::transaction).
@@ -70,8 +76,8 @@ pub struct Transaction<'a> {
     roots: [Option<Option<Root>>; DATABASES],
     reads: Vec<Read>,
     writes: Vec<Write>,
-    /// Where in `writes` a key is.
-    written: HashMap<(u8, Box<[u8]>), usize>,
+    /// The numbers in `writes`, by the hashes of the keys.
+    written: HashTable<usize>,
     /// The attempt failed for want of so many bytes.
     wanting: Option<u64>,
     /// What must not have changed.
@@ -175,7 +181,7 @@ impl<'a> Transaction<'a> {
             roots: [const { None }; DATABASES],
             reads: Vec::new(),
             writes: Vec::new(),
-            written: HashMap::new(),
+            written: HashTable::new(),
             wanting: None,
             watch,
             ahead: None,
@@ -344,8 +350,8 @@ impl TransactionOn<'_, '_> {
         if key.len() > MAX_KEY {
             return Ok(visit(None));
         }
-        if let Some(&at) = t.written.get(&(database, key.into())) {
-            let record = match t.writes[at].new {
+        if let Some(write) = t.written(database, key) {
+            let record = match write.new {
                 Some((loc, _)) => Some(t.core.mem.record(loc)?),
                 None => None,
             };
@@ -412,8 +418,8 @@ impl TransactionOn<'_, '_> {
             return Ok(None);
         }
         let t = &*self.transaction;
-        let loc = match t.written.get(&(self.database, key.into())) {
-            Some(&at) => t.writes[at].new.map(|(loc, _)| loc),
+        let loc = match t.written(self.database, key) {
+            Some(write) => write.new.map(|(loc, _)| loc),
             None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
         };
         // What was read stays where it is until the attempt is over, and keeps its size.
@@ -476,6 +482,14 @@ impl Transaction<'_> {
         self.core.out_of_memory(wanted)
     }
 
+    /// What the transaction has made of a key so far.
+    fn written(&self, database: u8, key: &[u8]) -> Option<&Write> {
+        let hash = self.core.hash(key);
+        let same = |&at: &usize| self.writes[at].is_of(database, key);
+        let at = self.written.find(hash, same)?;
+        Some(&self.writes[*at])
+    }
+
     fn set(
         &mut self,
         database: u8,
@@ -484,22 +498,29 @@ impl Transaction<'_> {
         new: Option<(Loc, u64)>,
         expiry: Expiry,
     ) -> Result<(), WriteError> {
+        let (core, writes) = (self.core, &mut self.writes);
         let write = Write {
+            database,
             root,
-            place: self.core.place(key),
+            place: core.place(key),
             key: key.into(),
             new,
             expiry,
         };
-        let at = self
-            .written
-            .entry((database, key.into()))
-            .or_insert(self.writes.len());
-        if *at == self.writes.len() {
-            self.writes.push(write);
-            return Ok(());
-        }
-        let old = std::mem::replace(&mut self.writes[*at], write);
+        let entry = self.written.entry(
+            core.hash(key),
+            |&at| writes[at].is_of(database, key),
+            |&at| core.hash(&writes[at].key),
+        );
+        let at = match entry {
+            hash_table::Entry::Occupied(there) => *there.get(),
+            hash_table::Entry::Vacant(free) => {
+                free.insert(writes.len());
+                writes.push(write);
+                return Ok(());
+            }
+        };
+        let old = std::mem::replace(&mut writes[at], write);
         if let Some((loc, size)) = old.new {
             self.core.record_died(loc, size)?;
         }
