@@ -5,18 +5,22 @@
 //! once they exceed a bound ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that it feels the pressure
 //! in its own socket. The bound doubles for one that goes on sending although it has read nothing for a second.
 
+mod buffers;
 mod sending;
 
 use std::io::{self, Read};
 
 use crate::client::Client;
 use crate::counters::Counters;
-use crate::event_loop::{Answers, SHORT};
+use crate::event_loop::SHORT;
 use crate::execute::Executor;
 use crate::listen::Stream;
 use crate::resp::{Batch, Parser, Reply, Stop};
 use crate::settings::Key;
 use crate::shared::Shared;
+
+pub(crate) use buffers::Scratch;
+use buffers::{Input, Output};
 
 /// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes fit the cache.
 const READ: usize = 64 << 10;
@@ -29,32 +33,6 @@ const SEND: usize = 256 << 10;
 
 /// How long a client that still sends may fail to read before it is listened to nevertheless.
 const PATIENCE_MS: u64 = 1_000;
-
-/// The largest buffer that is kept for the next turn, or the next connection.
-const KEEP: usize = 1 << 20;
-
-/// Bytes received and not yet executed: `bytes[..filled]`. What lies behind is initialised room.
-#[derive(Debug, Default)]
-pub(crate) struct Input {
-    bytes: Vec<u8>,
-    filled: usize,
-}
-
-/// Bytes to be sent: `bytes[sent..]`.
-#[derive(Debug, Default)]
-pub(crate) struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
-}
-
-/// What a thread's connections take turns to use.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    input: Input,
-    output: Output,
-    batch: Batch,
-    pub answers: Answers,
-}
 
 /// One connection.
 #[derive(Debug)]
@@ -123,12 +101,6 @@ enum Broken {
     QueryBuffer,
     #[error("its unsent replies exceed the output buffer's limit")]
     OutputBuffer,
-}
-
-impl Output {
-    fn len(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
 }
 
 impl Connection {
@@ -351,56 +323,6 @@ impl Connection {
         self.input.bytes.copy_within(at..self.input.filled, 0);
         self.input.filled -= at;
         self.client.entry.buffers.query.set(self.input.filled);
-    }
-
-    /// Takes the thread's buffers, unless it has large ones of its own that are in use.
-    fn borrow(&mut self, scratch: &mut Scratch) {
-        if self.input.bytes.len() < READ {
-            let rest = std::mem::replace(&mut self.input, std::mem::take(&mut scratch.input));
-            let room = self.input.bytes.len().max(rest.filled + READ);
-            self.input.bytes.resize(room, 0);
-            self.input.bytes[..rest.filled].copy_from_slice(&rest.bytes[..rest.filled]);
-            self.input.filled = rest.filled;
-        }
-        if self.output.len() == 0 {
-            self.output = std::mem::take(&mut scratch.output);
-        }
-    }
-
-    /// Gives back what it does not need. Of a little rest of a command it keeps a copy, not the thread's buffer.
-    fn give_back(&mut self, scratch: &mut Scratch) {
-        let filled = self.input.filled;
-        if filled < READ / 4 {
-            let rest = Input {
-                bytes: self.input.bytes[..filled].to_vec(),
-                filled,
-            };
-            let mut large = std::mem::replace(&mut self.input, rest);
-            large.filled = 0;
-            if large.bytes.len() <= KEEP {
-                scratch.input = large;
-            }
-        }
-        if self.output.len() == 0 {
-            let output = std::mem::take(&mut self.output);
-            if output.bytes.capacity() <= KEEP {
-                scratch.output = output;
-            }
-        }
-    }
-
-    /// Shows the others what the buffers take that it has kept.
-    fn show_buffers(&self) {
-        let (buffers, unsent) = (&self.client.entry.buffers, self.output.len());
-        buffers.query.set(self.input.filled);
-        buffers
-            .query_free
-            .set(self.input.bytes.len() - self.input.filled);
-        buffers.unsent.set(unsent);
-        buffers.output.set(self.output.bytes.capacity());
-        if unsent > buffers.output_peak.get() {
-            buffers.output_peak.set(unsent);
-        }
     }
 
     /// Whether its next command waits for the end of a pause.

@@ -1,0 +1,90 @@
+//! The buffers of a connection: its thread's for the length of a turn, its own only while a command is incomplete or
+//! replies are unsent.
+
+use super::{Connection, READ};
+use crate::event_loop::Answers;
+use crate::resp::Batch;
+
+/// The largest buffer that is kept for the next turn, or the next connection.
+const KEEP: usize = 1 << 20;
+
+/// Bytes received and not yet executed: `bytes[..filled]`. What lies behind is initialised room.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    pub(super) bytes: Vec<u8>,
+    pub(super) filled: usize,
+}
+
+/// Bytes to be sent: `bytes[sent..]`.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    pub(super) sent: usize,
+}
+
+/// What a thread's connections take turns to use.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    input: Input,
+    output: Output,
+    pub(super) batch: Batch,
+    pub answers: Answers,
+}
+
+impl Output {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+}
+
+impl Connection {
+    /// Takes the thread's buffers, unless it has large ones of its own that are in use.
+    pub(super) fn borrow(&mut self, scratch: &mut Scratch) {
+        if self.input.bytes.len() < READ {
+            let rest = std::mem::replace(&mut self.input, std::mem::take(&mut scratch.input));
+            let room = self.input.bytes.len().max(rest.filled + READ);
+            self.input.bytes.resize(room, 0);
+            self.input.bytes[..rest.filled].copy_from_slice(&rest.bytes[..rest.filled]);
+            self.input.filled = rest.filled;
+        }
+        if self.output.len() == 0 {
+            self.output = std::mem::take(&mut scratch.output);
+        }
+    }
+
+    /// Gives back what it does not need. Of a little rest of a command it keeps a copy, not the thread's buffer.
+    pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
+        let filled = self.input.filled;
+        if filled < READ / 4 {
+            let rest = Input {
+                bytes: self.input.bytes[..filled].to_vec(),
+                filled,
+            };
+            let mut large = std::mem::replace(&mut self.input, rest);
+            large.filled = 0;
+            if large.bytes.len() <= KEEP {
+                scratch.input = large;
+            }
+        }
+        if self.output.len() == 0 {
+            let output = std::mem::take(&mut self.output);
+            if output.bytes.capacity() <= KEEP {
+                scratch.output = output;
+            }
+        }
+    }
+
+    /// Shows the others what the buffers take that it has kept.
+    pub(super) fn show_buffers(&self) {
+        let (buffers, unsent) = (&self.client.entry.buffers, self.output.len());
+        buffers.query.set(self.input.filled);
+        buffers
+            .query_free
+            .set(self.input.bytes.len() - self.input.filled);
+        buffers.unsent.set(unsent);
+        buffers.output.set(self.output.bytes.capacity());
+        if unsent > buffers.output_peak.get() {
+            buffers.output_peak.set(unsent);
+        }
+    }
+}
