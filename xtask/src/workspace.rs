@@ -1,6 +1,7 @@
 //! What the workspace consists of, as `cargo metadata` tells it.
 
 use serde_json::Value;
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,12 +32,15 @@ pub struct Package {
 }
 
 impl Workspace {
-    /// Asks cargo about the workspace this program was built from.
+    /// Asks cargo about the workspace that this program is run in by it, or else was built from.
     ///
     /// # Errors
     /// In words, when cargo cannot be run or answers something unexpected.
     pub fn load() -> Result<Self, String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        // A target directory may serve several clones: what was built from one of them is run in another.
+        let here =
+            env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&here)
             .parent()
             .ok_or("xtask has no parent directory")?
             .to_path_buf();
