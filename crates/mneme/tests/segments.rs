@@ -556,6 +556,11 @@ fn a_name_that_no_segment_has_is_refused_as_the_setting_s() {
         let expected = format!("invalid value '{name}' for 'segment': a name ");
         assert!(error.contains(&expected), "{error}");
     }
+    // Where no segment is served, or nobody is served, too.
+    for more in ["--private", "--print-config"] {
+        let error = refused(&registry, &["--segment", "a/b", more]);
+        assert!(error.contains("'a/b' for 'segment': a name "), "{error}");
+    }
 }
 
 #[test]

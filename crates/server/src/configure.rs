@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::descriptors;
 use crate::eviction;
-use crate::settings::{Changes, Key, Kind, Refused, Setting, Value};
+use crate::settings::{Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value};
 use crate::shared::Shared;
 use mneme_log::{GrowError, WriteError};
 
@@ -55,18 +55,18 @@ impl Change {
         pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> Result<Vec<Self>, ChangeError> {
         let shown = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let mut settings: Vec<&Setting> = Vec::new();
+        let mut settings: Vec<(&Setting, &str)> = Vec::new();
         let mut refused = None;
-        for (name, _) in pairs.clone() {
-            let setting = Setting::named(name).ok_or_else(|| ChangeError::Unknown(name.to_vec()));
-            let setting = match (setting, &refused) {
-                (Ok(setting), _) => setting,
+        for (name, value) in pairs.clone() {
+            let known = Setting::spelt(name).ok_or_else(|| ChangeError::Unknown(name.to_vec()));
+            let (setting, spelt) = match (known, &refused) {
+                (Ok(known), _) => known,
                 (Err(unknown), None) => return Err(unknown),
                 (Err(_), Some(_)) => continue,
             };
             let reason = if setting.changes == Changes::AtStart {
-                Some(Reason::Immutable)
-            } else if settings.iter().any(|other| other.key == setting.key) {
+                Some(immutable(setting, value))
+            } else if settings.iter().any(|(other, _)| other.key == setting.key) {
                 Some(Reason::Twice)
             } else {
                 None
@@ -75,12 +75,12 @@ impl Change {
                 let name = shown(name);
                 refused = Some(ChangeError::Refused { name, reason });
             }
-            settings.push(setting);
+            settings.push((setting, spelt));
         }
         if let Some(refused) = refused {
             return Err(refused);
         }
-        let read = |(setting, (_, value)): (&Setting, (_, &[u8]))| {
+        let read = |((setting, spelt), (_, value)): ((&Setting, &str), (_, &[u8]))| {
             let text = String::from_utf8_lossy(value);
             // A text that was mended would be another: a password that nobody can give.
             let is_text = matches!(setting.kind, Kind::Text | Kind::Secret);
@@ -94,7 +94,7 @@ impl Change {
                     value,
                 })
                 .map_err(|reason| ChangeError::Refused {
-                    name: setting.name.to_owned(),
+                    name: spelt.to_owned(),
                     reason: reason.into(),
                 })
         };
@@ -102,8 +102,33 @@ impl Change {
     }
 }
 
-/// One change of the configuration at a time.
+/// Why a setting of the start is not changed. Redis changes port and addresses while it runs: what it would refuse of them
+/// is refused in its words.
+fn immutable(setting: &Setting, value: &[u8]) -> Reason {
+    let is_live_in_redis = matches!(setting.key, Key::Port | Key::Bind);
+    match setting.kind.parse(&String::from_utf8_lossy(value)) {
+        Err(refused) if is_live_in_redis => Reason::Value(refused),
+        _ => Reason::Immutable,
+    }
+}
+
+/// One change of the configuration at a time: whoever has it sees each change whole.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Makes the file say what is set.
+///
+/// # Errors
+/// It cannot be read or written.
+pub(crate) fn rewrite(settings: &Settings) -> Result<(), RewriteError> {
+    // One after the other, so that the last one writes what is newest. Changes do not wait for the disk.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let settings = {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        settings.clone()
+    };
+    settings.rewrite()
+}
 
 /// Makes all changes, or none.
 pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeError> {
@@ -163,4 +188,34 @@ fn resize(server: &Shared, bytes: u64) -> Result<(), Reason> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Source;
+
+    /// What `CONFIG SET` does when it has set the first of two settings, and `CONFIG REWRITE` beside it.
+    #[test]
+    fn a_file_never_says_half_of_a_change() {
+        let name = format!("mneme-configure-{}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "timeout = 1\nslowlog-max-len = 1\n").unwrap();
+        let mut settings = Settings::default();
+        settings.read(&path).unwrap();
+        let say = |key| settings.say(key, "2", Source::Said).unwrap();
+        std::thread::scope(|scope| {
+            let turn = TURN.lock().unwrap();
+            say(Key::Timeout);
+            let rewriting = scope.spawn(|| rewrite(&settings));
+            // If it does not wait, it has written by then.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            say(Key::SlowlogLength);
+            drop(turn);
+            rewriting.join().unwrap().unwrap();
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "timeout = 2\nslowlog-max-len = 2\n");
+    }
 }

@@ -7,7 +7,11 @@
 
 mod common;
 
+use std::path::PathBuf;
+
 use common::{Client, Redis, Reply, server, start};
+use mneme_server::settings::Settings;
+use mneme_server::{Running, Server};
 
 fn value(client: &mut Client, name: &str) -> String {
     let reply = client.line(&format!("CONFIG GET {name}"));
@@ -61,6 +65,9 @@ fn refusals_are_worded_as_in_redis() {
         "CONFIG SET maxclients",
         "CONFIG SET maxclients 1 slowlog-max-len",
         "CONFIG SET databases 4",
+        "CONFIG SET databases x",
+        "CONFIG SET port abc",
+        "CONFIG SET port 70000",
         "CONFIG SET DataBases 4 maxclients x",
         "CONFIG SET databases 4 nosuch 1",
         "CONFIG SET slowlog-max-len 5 SLOWLOG-MAX-LEN 6",
@@ -214,4 +221,136 @@ fn more_clients_than_the_system_has_descriptors_for_are_refused_as_in_redis() {
     let set = format!("CONFIG SET maxclients {possible}");
     assert_eq!(client.line(&set), Reply::ok());
     assert_eq!(value(&mut client, "maxclients"), possible);
+}
+
+/// A configuration file that is gone with the test, and a server by it.
+struct Configured {
+    path: PathBuf,
+    running: Running,
+}
+
+impl Configured {
+    /// `words` may name the unix socket SOCKET.
+    fn new(test: &str, words: &str) -> Self {
+        let name = format!("mneme-configured-{}-{test}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let socket = path.with_extension("sock");
+        let words = words.replace("SOCKET", &socket.display().to_string());
+        std::fs::write(&path, words + "threads = 1\nmemory = \"64mb\"\n").unwrap();
+        let mut settings = Settings::default();
+        settings.read(&path).unwrap();
+        let running = Server::builder().settings(settings).start().unwrap();
+        Self { path, running }
+    }
+
+    /// What is said by the unix socket to these lines, up to the end of the connection.
+    fn said(&self, lines: &str) -> String {
+        use std::io::{Read as _, Write as _};
+        let socket = self.path.with_extension("sock");
+        let mut client = std::os::unix::net::UnixStream::connect(socket).unwrap();
+        client
+            .write_all(format!("{lines}QUIT\r\n").as_bytes())
+            .unwrap();
+        let mut replies = String::new();
+        client.read_to_string(&mut replies).unwrap();
+        replies
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.path).unwrap()
+    }
+}
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A port that the system has chosen is told, and is not for the next start.
+#[test]
+fn a_free_port_is_told_and_not_written() {
+    let server = Configured::new("free", "port = 0\nunixsocket = \"SOCKET\"\n");
+    let before = server.text();
+    let port = server.running.addresses()[0].port().to_string();
+    let told = server.said("CONFIG GET port\r\nCONFIG REWRITE\r\n");
+    assert!(told.contains(&format!("\r\n{port}\r\n+OK")), "{told}");
+    assert_eq!(server.text(), before);
+}
+
+#[test]
+fn a_server_without_addresses_has_no_port() {
+    let words = "port = 7000\nbind = \"\"\nunixsocket = \"SOCKET\"\n";
+    let server = Configured::new("unix", words);
+    let before = server.text();
+    assert!(server.running.addresses().is_empty());
+    let told = server.said("CONFIG GET port\r\nCONFIG GET bind\r\nCONFIG REWRITE\r\n");
+    assert!(told.contains("$4\r\nport\r\n$1\r\n0\r\n"), "{told}");
+    assert!(told.contains("$4\r\nbind\r\n$0\r\n\r\n+OK"), "{told}");
+    assert_eq!(server.text(), before);
+}
+
+/// `192.0.2.1` is of a range that no machine has.
+#[test]
+fn an_address_that_need_not_be_there_is_left_out() {
+    let server = Configured::new("optional", "port = 0\nbind = \"127.0.0.1 -192.0.2.1\"\n");
+    let [address] = server.running.addresses() else {
+        panic!("{:?}", server.running.addresses());
+    };
+    let mut client = Client::connect(*address);
+    assert_eq!(value(&mut client, "bind"), "127.0.0.1 -192.0.2.1");
+    let must = Server::builder().port(0).memory(64 << 20);
+    let must = must
+        .set(mneme_server::settings::Key::Bind, "127.0.0.1 192.0.2.1")
+        .unwrap();
+    assert!(must.start().is_err());
+}
+
+#[test]
+fn a_setting_is_asked_for_and_set_by_its_other_name() {
+    let server = Configured::new("alias", "port = 0\n");
+    let mut client = Client::connect(server.running.addresses()[0]);
+    let bytes = (64 << 20).to_string();
+    let pair = |name: &str, value: &str| vec![Reply::bulk(name), Reply::bulk(value)];
+    let get = client.line("CONFIG GET Memory THREADS");
+    let both = [pair("Memory", &bytes), pair("THREADS", "1")].concat();
+    assert_eq!(get, Reply::Array(both));
+    // Once, whatever the case; patterns are of the first names.
+    let get = client.line("CONFIG GET maxmemory MAXMEMORY *memory memory");
+    let both = [pair("maxmemory", &bytes), pair("memory", &bytes)].concat();
+    assert_eq!(get, Reply::Array(both));
+    for refused in ["memory 1mb", "memory 70mb maxmemory 70mb"] {
+        let reply = client.line(&format!("CONFIG SET {refused}")).text();
+        assert!(reply.contains("argument 'm"), "{reply}");
+    }
+    assert_eq!(client.line("CONFIG SET memory 66mb"), Reply::ok());
+    assert_eq!(client.line("CONFIG REWRITE"), Reply::ok());
+    let text = server.text();
+    assert!(text.contains("memory = 69206016"), "{text}");
+    assert!(!text.contains("maxmemory"), "{text}");
+}
+
+/// Names and order of the flags of keys, of each command that there is.
+#[test]
+fn keys_are_described_as_in_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let mut ours = Client::connect(address);
+    let mut theirs = Client::connect(redis.address);
+    let specs = |client: &mut Client, name: &str| {
+        let described = client.command(&["COMMAND", "INFO", name]);
+        match described.items() {
+            [Reply::Array(fields)] => Some(fields[8].clone()),
+            _ => None,
+        }
+    };
+    let mut compared = 0;
+    for name in ours.line("COMMAND LIST").items() {
+        let name = name.text();
+        if let Some(described) = specs(&mut theirs, &name) {
+            assert_eq!(specs(&mut ours, &name), Some(described), "{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 90, "{compared}");
 }

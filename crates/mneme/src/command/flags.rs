@@ -71,7 +71,7 @@ fn said(
 }
 
 /// As the command line's parser says it.
-fn refused(value: &str, place: &str, reason: &str) -> clap::Error {
+pub fn refused(value: &str, place: &str, reason: &str) -> clap::Error {
     let text = format!("invalid value '{value}' for '{place}': {reason}\n");
     clap::Error::raw(ErrorKind::ValueValidation, text)
 }
@@ -107,7 +107,11 @@ fn flag(setting: &'static Setting) -> Arg {
     match setting.kind {
         // `--private` alone says yes.
         Kind::Flag => arg.num_args(0..=1).default_missing_value("yes"),
-        Kind::Addresses => arg.action(ArgAction::Append).value_delimiter(','),
+        // `-::1` is an address that need not be there.
+        Kind::Addresses => arg
+            .action(ArgAction::Append)
+            .value_delimiter(',')
+            .allow_hyphen_values(true),
         _ => arg,
     }
 }

@@ -66,6 +66,11 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(path) = &arguments.config {
         settings.read(path).map_err(Error::from)?;
     }
+    let name = settings.text(Key::Segment);
+    Name::new(&name).map_err(|source| Error::SegmentName {
+        name: name.to_string(),
+        source,
+    })?;
     if arguments.print_config {
         return output::print(settings.print(|key| computed(&settings, key)));
     }
@@ -146,10 +151,6 @@ fn segment(
     asked: Option<u64>,
     memory: u64,
 ) -> Result<Option<(Registry, u64)>, Error> {
-    Name::new(name).map_err(|source| Error::SegmentName {
-        name: name.to_owned(),
-        source,
-    })?;
     let root = settings.text(Key::Registry);
     let place = Place::at((!root.is_empty()).then(|| PathBuf::from(&*root)));
     let registry = place.open().map_err(Error::Registry)?;

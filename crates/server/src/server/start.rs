@@ -16,7 +16,7 @@ use crate::eviction;
 use crate::handover::Listeners;
 use crate::listen::Listener;
 use crate::metrics::Endpoint;
-use crate::settings::{Key, MOST_THREADS, Settings, Source, Value};
+use crate::settings::{Address, Key, MOST_THREADS, Settings, Source};
 use crate::shared::Shared;
 use mneme_log::{DATABASES, LogStore};
 
@@ -38,9 +38,10 @@ impl Server {
         let (listeners, addresses) = match listeners {
             None => {
                 let bound = listen(&settings)?;
-                // The system may have chosen it.
-                if let Some(address) = bound.1.first() {
-                    settings.put(Key::Port, Value::number(address.port().into()));
+                let port = bound.1.first().map_or(0, SocketAddr::port);
+                // The system has chosen it, or there is none. The file keeps its own.
+                if i64::from(port) != settings.number(Key::Port) {
+                    say_of_sockets(&settings, Key::Port, &port.to_string())?;
                 }
                 bound
             }
@@ -115,7 +116,12 @@ fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartErr
         replace(settings, Key::UnixSocket, &path)?;
     }
     let ips: BTreeSet<_> = addresses.iter().map(SocketAddr::ip).collect();
-    if ips != settings.addresses().into_iter().collect() {
+    let asked = settings.addresses();
+    let is_met = asked
+        .iter()
+        .all(|one| one.is_optional || ips.contains(&one.ip))
+        && ips.iter().all(|ip| asked.iter().any(|one| one.ip == *ip));
+    if !is_met {
         let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
         replace(settings, Key::Bind, &ips.join(" "))?;
     }
@@ -138,7 +144,12 @@ fn replace(settings: &Settings, key: Key, inherited: &str) -> Result<(), StartEr
             "without effect: the listening sockets are those of the server before, until a start without --take-over"
         );
     }
-    let said = settings.say(key, inherited, Source::Inherited);
+    say_of_sockets(settings, key, inherited)
+}
+
+/// Has a setting say what the sockets come to, for this run.
+fn say_of_sockets(settings: &Settings, key: Key, text: &str) -> Result<(), StartError> {
+    let said = settings.say(key, text, Source::Sockets);
     said.map_err(|source| StartError::System {
         what: "an address",
         source: io::Error::other(source),
@@ -207,14 +218,21 @@ fn listen(settings: &Settings) -> Result<Bound, StartError> {
     // If the system chooses the port, it chooses it for the first address, and the others take the same.
     let mut port = settings.number(Key::Port) as u16;
     let backlog = settings.number(Key::Backlog) as i32;
-    for ip in settings.addresses() {
+    for Address { ip, is_optional } in settings.addresses() {
         let address = SocketAddr::new(ip, port);
         let bound = Listener::tcp(address, backlog)
             .and_then(|listener| Ok((listener.address()?, listener)));
-        let (actual, listener) = bound.map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
-            _ => StartError::Bind { address, source },
-        })?;
+        let (actual, listener) = match bound {
+            Ok(bound) => bound,
+            Err(error) if is_optional && is_unavailable(&error) => {
+                tracing::info!(%address, %error, "not listened on: it need not be there");
+                continue;
+            }
+            Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
+                return Err(StartError::AddressInUse { address });
+            }
+            Err(source) => return Err(StartError::Bind { address, source }),
+        };
         let actual = actual.unwrap_or(address);
         port = actual.port();
         listeners.push(listener);
@@ -231,6 +249,13 @@ fn listen(settings: &Settings) -> Result<Bound, StartError> {
         return Err(StartError::NothingToListenOn);
     }
     Ok((listeners, addresses))
+}
+
+/// Whether the machine does not have such an address, or none of its kind.
+fn is_unavailable(error: &io::Error) -> bool {
+    /// `EAFNOSUPPORT` of Linux: a kernel without IPv6.
+    const NO_SUCH_FAMILY: i32 = 97;
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(NO_SUCH_FAMILY)
 }
 
 fn listen_for_metrics(address: SocketAddr) -> Result<Endpoint, StartError> {

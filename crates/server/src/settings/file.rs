@@ -1,92 +1,74 @@
-//! The configuration as a TOML file: read at the start, written anew by `CONFIG REWRITE` with its comments kept, printed
-//! by `mneme serve --print-config`; and as `docs/configuration.md`.
+//! The configuration as a TOML file: read at the start, written anew by `CONFIG REWRITE` with its comments kept.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use toml_edit::{DocumentMut, Item, Value as Toml};
 
-use super::{Changes, Key, Kind, Refused, SETTINGS, Setting, Settings, Source};
+use super::{FileError, Key, Kind, RewriteError, SETTINGS, Setting, Settings, Source};
 
-/// Why a configuration file was not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It is not TOML.
-    #[error("{} is not TOML: {source}", path.display())]
-    Syntax {
-        /// Which.
-        path: PathBuf,
-        /// Where, and what is wrong.
-        source: Box<toml_edit::TomlError>,
-    },
-    /// There is no such setting.
-    #[error("{}: there is no setting '{name}'; `mneme serve --print-config` shows all", path.display())]
-    Unknown {
-        /// Which file.
-        path: PathBuf,
-        /// What it names.
-        name: String,
-    },
-    /// A value is of the wrong type or out of range.
-    #[error("{}: {name} = {value}: {}", path.display(), in_words(name, reason))]
-    Value {
-        /// Which file.
-        path: PathBuf,
-        /// The setting.
-        name: &'static str,
-        /// The value.
-        value: String,
-        /// Why it is refused.
-        reason: Refused,
-    },
+/// How a file's lines end: the parser forgets it.
+#[derive(Debug, Clone, Copy)]
+enum Lines {
+    Unix,
+    Windows,
 }
 
-fn in_words(name: &str, reason: &Refused) -> String {
-    match Setting::named(name.as_bytes()) {
-        Some(setting) => setting.refusal(reason),
-        None => reason.to_string(),
+impl Lines {
+    fn of(text: &str) -> Self {
+        match text.lines().next() {
+            Some(first) if text[first.len()..].starts_with("\r\n") => Lines::Windows,
+            _ => Lines::Unix,
+        }
+    }
+
+    /// The text with such ends.
+    fn end(self, text: String) -> String {
+        match self {
+            Lines::Unix => text,
+            Lines::Windows => text.replace("\r\n", "\n").replace('\n', "\r\n"),
+        }
     }
 }
 
-/// Why a configuration file was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum RewriteError {
-    /// No file was read.
-    #[error("The server is running without a config file")]
-    NoFile,
-    /// What is there is not what was read.
-    #[error("Rewriting config file: {0}")]
-    Read(#[from] FileError),
-    /// The system refuses.
-    #[error("Rewriting config file: cannot write {}: {source}", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-fn open(path: &Path) -> Result<DocumentMut, FileError> {
+fn open(path: &Path) -> Result<(DocumentMut, Lines), FileError> {
     let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
         path: path.to_owned(),
         source,
     })?;
-    text.parse().map_err(|source| FileError::Syntax {
+    let document = text.parse().map_err(|source| FileError::Syntax {
         path: path.to_owned(),
         source: Box::new(source),
-    })
+    })?;
+    Ok((document, Lines::of(&text)))
+}
+
+/// What a line of a file says: a setting, and its value in the words of a flag.
+fn said(path: &Path, name: &str, item: &Item) -> Result<(&'static Setting, String), FileError> {
+    let setting = Setting::named(name.as_bytes()).ok_or_else(|| FileError::Unknown {
+        path: path.to_owned(),
+        name: name.to_owned(),
+    })?;
+    match text(item) {
+        Ok(text) => Ok((setting, text)),
+        Err(found) => Err(FileError::Type {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            value: shown(setting, item),
+            found,
+            takes: setting.range(),
+        }),
+    }
+}
+
+/// A value as a refusal shows it.
+fn shown(setting: &Setting, item: &Item) -> String {
+    match setting.kind {
+        Kind::Secret => "...".to_owned(),
+        _ => item.to_string().trim().to_owned(),
+    }
 }
 
 impl Settings {
@@ -95,22 +77,23 @@ impl Settings {
     /// # Errors
     /// The file cannot be read, or something in it makes no sense.
     pub fn read(&mut self, path: &Path) -> Result<(), FileError> {
-        for (name, item) in open(path)?.iter() {
-            let setting = Setting::named(name.as_bytes()).ok_or_else(|| FileError::Unknown {
-                path: path.to_owned(),
-                name: name.to_owned(),
-            })?;
+        let mut seen: Vec<(Key, String)> = Vec::new();
+        for (name, item) in open(path)?.0.iter() {
+            let (setting, text) = said(path, name, item)?;
+            if let Some((_, first)) = seen.iter().find(|(key, _)| *key == setting.key) {
+                return Err(FileError::Twice {
+                    path: path.to_owned(),
+                    first: first.clone(),
+                    second: name.to_owned(),
+                });
+            }
+            seen.push((setting.key, name.to_owned()));
             let refused = |reason| FileError::Value {
                 path: path.to_owned(),
-                name: setting.name,
-                value: item.to_string().trim().to_owned(),
+                name: name.to_owned(),
+                value: shown(setting, item),
                 reason,
             };
-            let wrong_type = || match setting.kind.parse("\0") {
-                Err(reason) => refused(reason),
-                Ok(_) => refused(Refused::NotANumber),
-            };
-            let text = text(item).ok_or_else(wrong_type)?;
             self.say(setting.key, &text, Source::File)
                 .map_err(refused)?;
         }
@@ -119,24 +102,25 @@ impl Settings {
     }
 
     /// Makes the file that was read say what is set now. Its comments, and the order and looks of what does not change, are
-    /// kept; what it did not name is added where it is not the default; what the server before has left
-    /// ([`Source::Inherited`]) is not written. The old file is replaced at one instant.
+    /// kept, the ends of its lines too; what it did not name is added where it is not the default; what is so for this run
+    /// alone ([`Source::Sockets`]) is not written. The old file is replaced at one instant.
     ///
     /// # Errors
     /// It cannot be read or written, or is no longer TOML; it is then as it was.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
-        let mut document = open(path)?;
-        for setting in SETTINGS.iter().filter(|one| !self.is_inherited(one.key)) {
+        let (mut document, lines) = open(path)?;
+        for setting in SETTINGS.iter().filter(|one| !self.is_of_this_run(one.key)) {
             let now = self.value(setting.key);
-            let name = document
-                .iter()
-                .map(|(name, _)| name.to_owned())
-                .find(|name| name.eq_ignore_ascii_case(setting.name));
+            let is_it = |name: &&str| {
+                Setting::named(name.as_bytes()).is_some_and(|other| other.key == setting.key)
+            };
+            let name = document.iter().map(|(name, _)| name).find(is_it);
+            let name = name.map(str::to_owned);
             match name.and_then(|name| document.get_mut(&name)) {
                 Some(item) => {
                     let written = text(item).map(|text| setting.kind.parse(&text));
-                    if written == Some(Ok(now)) {
+                    if written == Ok(Ok(now)) {
                         continue;
                     }
                     let mut value = self.toml(setting);
@@ -154,57 +138,13 @@ impl Settings {
                 None => {}
             }
         }
-        let failed = |source| RewriteError::Write {
+        replace(path, &lines.end(document.to_string())).map_err(|source| RewriteError::Write {
             path: path.to_owned(),
             source,
-        };
-        // A link stays one: what it leads to is replaced.
-        let target = std::fs::canonicalize(path).map_err(failed)?;
-        // Nobody else's: created here, and readable by its owner alone until it is as the old one was.
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        // SYNC: pairs with nothing: no two calls get the same number.
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let fresh = target.with_extension(format!("toml.{}-{count}", std::process::id()));
-        let replace = || {
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&fresh)?;
-            file.write_all(document.to_string().as_bytes())?;
-            file.set_permissions(std::fs::metadata(&target)?.permissions())?;
-            file.sync_all()?;
-            std::fs::rename(&fresh, &target)
-        };
-        replace().map_err(|error| {
-            // What was not written whole is of no use; if it cannot be removed, it is in nobody's way.
-            let _ = std::fs::remove_file(&fresh);
-            failed(error)
         })
     }
 
-    /// All settings as a file that would set them, each with what it means. `note` says more of a value, if there is
-    /// more to say. Passwords are not shown.
-    pub fn print(&self, note: impl Fn(Key) -> Option<String>) -> String {
-        let mut text = String::new();
-        for setting in SETTINGS {
-            text.push_str(&comment(setting.doc));
-            // Writing to a `String` does not fail.
-            let _ = writeln!(text, "# Takes {}. {}.", setting.range(), when(setting));
-            if let Some(note) = note(setting.key) {
-                text.push_str(&comment(&note));
-            }
-            let line = match (setting.kind, self.is(setting.key)) {
-                (Kind::Secret, true) => format!("# {} is set, and not shown.\n", setting.name),
-                _ => format!("{} = {}\n", setting.name, self.toml(setting)),
-            };
-            text.push_str(&line);
-            text.push('\n');
-        }
-        text
-    }
-
-    fn toml(&self, setting: &Setting) -> Toml {
+    pub(super) fn toml(&self, setting: &Setting) -> Toml {
         let value = self.value(setting.key);
         match setting.kind {
             Kind::Flag => (value.number != 0).into(),
@@ -215,80 +155,59 @@ impl Settings {
     }
 }
 
-/// A TOML value as the words of a flag.
-fn text(item: &Item) -> Option<String> {
-    match item.as_value()? {
-        Toml::String(text) => Some(text.value().clone()),
-        Toml::Integer(number) => Some(number.value().to_string()),
-        Toml::Boolean(flag) => Some(if *flag.value() { "yes" } else { "no" }.to_owned()),
-        Toml::Array(words) => {
+/// Puts a file of this text in the place of the one at `path`, at one instant.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // A link stays one: what it leads to is replaced.
+    let target = std::fs::canonicalize(path)?;
+    // Nobody else's: created here, and readable by its owner alone until it is as the old one was.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // SYNC: pairs with nothing: no two calls get the same number.
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let fresh = target.with_extension(format!("toml.{}-{count}", std::process::id()));
+    let write = || {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(std::fs::metadata(&target)?.permissions())?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, &target)
+    };
+    write().inspect_err(|_| {
+        // What was not written whole is of no use; if it cannot be removed, it is in nobody's way.
+        let _ = std::fs::remove_file(&fresh);
+    })
+}
+
+/// A TOML value as the words of a flag, or what it is that no flag says.
+fn text(item: &Item) -> Result<String, &'static str> {
+    match item.as_value() {
+        Some(Toml::String(text)) => Ok(text.value().clone()),
+        Some(Toml::Integer(number)) => Ok(number.value().to_string()),
+        Some(Toml::Boolean(flag)) => Ok(if *flag.value() { "yes" } else { "no" }.to_owned()),
+        Some(Toml::Array(words)) => {
             let words: Option<Vec<_>> = words.iter().map(Toml::as_str).collect();
-            Some(words?.join(" "))
+            Ok(words.ok_or("a list of other things than texts")?.join(" "))
         }
-        _ => None,
+        Some(Toml::Float(_)) => Err("a number with a fraction"),
+        Some(Toml::Datetime(_)) => Err("a date"),
+        Some(Toml::InlineTable(_)) | None => Err("a table"),
     }
 }
 
 /// Lines of a comment.
-fn comment(text: &str) -> String {
+pub(super) fn comment(text: &str) -> String {
     text.lines()
         .map(|line| format!("# {}\n", line.trim()))
         .collect()
 }
 
-fn when(setting: &Setting) -> &'static str {
-    match setting.changes {
-        Changes::AtStart => "Set at the start",
-        Changes::Live => "Changes at any time",
-    }
-}
-
-/// `docs/configuration.md`.
-#[cfg(test)]
-pub(super) fn documentation() -> String {
-    let mut text = String::from(
-        "# Configuration\n\nWritten from the server's own table (`crates/server/src/settings`); a test keeps the two \
-         equal.\n\nEvery setting has one name, Redis' where Redis has it, and four ways to be set. The first of these \
-         that says something counts:\n\n1. a flag, `mneme serve --NAME VALUE`;\n2. the environment, \
-         `MNEME_NAME=VALUE`, with `_` for `-`;\n3. the file that `mneme serve --config FILE` (or `MNEME_CONFIG`) \
-         names: TOML, `name = value`;\n4. the default.\n\n`mneme serve --print-config` prints what is effective, as such \
-         a file. `CONFIG GET` shows it, `CONFIG SET` changes what changes at any time, several settings at once or \
-         none of them, and `CONFIG REWRITE` makes the file say what is set, its comments kept. A value that is refused is \
-         refused with its name and its range.\n\n`maxmemory` is the memory of the whole store, not of the values in it. \
-         `CONFIG SET maxmemory` makes it grow, as far as it was made for: a segment to four times what it was made \
-         with, or the machine's memory; memory of the server's own (`--private`) the same. A store does not shrink: less than it has is refused, and \
-         0 leaves it as it is. `maxmemory-policy` is the store's, and stays with a segment when the server ends: a \
-         server that is started without naming one takes what it finds.\n\n\
-         `CONFIG REWRITE` writes what came from flags and the environment too, the password among them; the file keeps \
-         its permissions.\n\n",
-    );
-    text.push_str("| name | takes | default | changes | means |\n|---|---|---|---|---|\n");
-    for setting in SETTINGS {
-        let doc = setting.doc.lines().map(str::trim).collect::<Vec<_>>();
-        let alias = setting
-            .alias
-            .map_or(String::new(), |alias| format!(" (`{alias}`)"));
-        let default = match setting.default {
-            "" => "empty".to_owned(),
-            default => format!("`{default}`"),
-        };
-        let _ = writeln!(
-            text,
-            "| `{}`{alias} | {} | {default} | {} | {} |",
-            setting.name,
-            setting.range(),
-            match setting.changes {
-                Changes::AtStart => "at the start",
-                Changes::Live => "at any time",
-            },
-            doc.join(" "),
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     struct Temporary(PathBuf);
@@ -349,6 +268,51 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_names_aliases_keeps_them() {
+        let file = Temporary::new("alias", "memory = \"1gb\"\nThreads = 2\n");
+        let mut settings = Settings::default();
+        settings.read(&file.0).unwrap();
+        assert_eq!(settings.number(Key::MaxMemory), 1 << 30);
+        assert_eq!(settings.number(Key::Threads), 2);
+        settings.say(Key::MaxMemory, "2gb", Source::Said).unwrap();
+        settings.rewrite().unwrap();
+        assert_eq!(file.text(), "memory = 2147483648\nThreads = 2\n");
+    }
+
+    #[test]
+    fn what_the_sockets_say_is_not_written() {
+        let words = "port = 0\nbind = \"\"\n";
+        let file = Temporary::new("sockets", words);
+        let mut settings = Settings::default();
+        settings.read(&file.0).unwrap();
+        settings.say(Key::Port, "7001", Source::Sockets).unwrap();
+        settings.rewrite().unwrap();
+        assert_eq!(file.text(), words);
+        assert_eq!(settings.number(Key::Port), 7001);
+    }
+
+    #[test]
+    fn the_ends_of_lines_are_kept() {
+        let file = Temporary::new(
+            "lines",
+            "# Ours.\r\nport = 7000 # here\r\n\r\ntimeout = 1\r\n",
+        );
+        let mut settings = Settings::default();
+        settings.read(&file.0).unwrap();
+        settings.say(Key::Timeout, "2", Source::Said).unwrap();
+        settings.say(Key::MaxClients, "7", Source::Said).unwrap();
+        settings.rewrite().unwrap();
+        let text = file.text();
+        assert!(
+            text.starts_with("# Ours.\r\nport = 7000 # here\r\n\r\ntimeout = 2\r\n"),
+            "{text:?}"
+        );
+        assert!(text.ends_with("maxclients = 7\r\n"), "{text:?}");
+        assert_eq!(text.matches('\n').count(), text.matches("\r\n").count());
+        Settings::default().read(&file.0).unwrap();
+    }
+
+    #[test]
     fn what_is_printed_can_be_read() {
         let settings = Settings::default();
         for (key, text) in [(Key::Port, "0"), (Key::SlowerThan, "-1"), (Key::Bind, "*")] {
@@ -374,8 +338,19 @@ mod tests {
             ),
             (
                 "port = 1.5",
-                "port = 1.5: argument couldn't be parsed into an integer; it takes a number from 0 to 65535",
+                "port = 1.5: a number with a fraction; it takes a number from 0 to 65535",
             ),
+            (
+                "bind = [1]",
+                "bind = [1]: a list of other things than texts; it takes addresses",
+            ),
+            ("[segment]", "a table; it takes a text"),
+            ("requirepass = 1.5", "requirepass = ...: a number"),
+            (
+                "port = 1\nmemory = \"1gb\"\nMaxMemory = \"1gb\"",
+                "'memory' and 'MaxMemory' are one setting",
+            ),
+            ("port = 1\nPort = 2", "'port' and 'Port' are one setting"),
             (
                 "maxmemory = 5",
                 "maxmemory = 5: argument must be 0, or between 67108864 and",

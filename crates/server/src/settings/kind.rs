@@ -38,7 +38,8 @@ pub enum Kind {
     Secret,
     /// What a file permits, octal, as `chmod` takes it; 0 leaves it to the process' umask.
     Permissions,
-    /// IP addresses, `localhost` or `*`, separated by spaces or commas.
+    /// IP addresses, `localhost` or `*`, separated by spaces or commas, each with a `-` in front where it need not be
+    /// available.
     Addresses,
     /// One address and port, as in `127.0.0.1:9121`, `[::1]:9121` or `localhost:9121`; nothing if empty.
     Endpoint,
@@ -261,24 +262,46 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ',']).filter(|word| !word.is_empty())
 }
 
-/// What an address stands for; `None` for what is none.
-fn addresses(word: &str) -> Option<Vec<IpAddr>> {
-    match word {
-        "*" => Some(vec![
-            Ipv4Addr::UNSPECIFIED.into(),
-            Ipv6Addr::UNSPECIFIED.into(),
-        ]),
-        "localhost" => Some(vec![Ipv4Addr::LOCALHOST.into()]),
-        _ => word.parse().ok().map(|address| vec![address]),
-    }
+/// An address to listen on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// Which.
+    pub ip: IpAddr,
+    /// Whether it is left out without an error where this machine does not have it.
+    pub is_optional: bool,
 }
 
-/// The addresses that a value of [`Kind::Addresses`] stands for, each once.
-pub(super) fn all_addresses(text: &str) -> Vec<IpAddr> {
-    let mut all = Vec::new();
+/// What a word of [`Kind::Addresses`] stands for; `None` for what is none.
+fn addresses(word: &str) -> Option<Vec<Address>> {
+    let (is_optional, name) = match word.strip_prefix('-') {
+        Some(name) => (true, name),
+        None => (false, word),
+    };
+    let address = |ip| Address { ip, is_optional };
+    Some(match name {
+        // All that there is: not every machine has IPv6.
+        "*" => vec![
+            address(Ipv4Addr::UNSPECIFIED.into()),
+            Address {
+                ip: Ipv6Addr::UNSPECIFIED.into(),
+                is_optional: true,
+            },
+        ],
+        // As Redis writes all of IPv6.
+        "::*" => vec![address(Ipv6Addr::UNSPECIFIED.into())],
+        "localhost" => vec![address(Ipv4Addr::LOCALHOST.into())],
+        _ => vec![address(name.parse().ok()?)],
+    })
+}
+
+/// The addresses that a value of [`Kind::Addresses`] stands for, each once; one that is named with and without a `-` must
+/// be available.
+pub(super) fn all_addresses(text: &str) -> Vec<Address> {
+    let mut all: Vec<Address> = Vec::new();
     for address in words(text).filter_map(addresses).flatten() {
-        if !all.contains(&address) {
-            all.push(address);
+        match all.iter_mut().find(|other| other.ip == address.ip) {
+            Some(other) => other.is_optional &= address.is_optional,
+            None => all.push(address),
         }
     }
     all
@@ -328,8 +351,22 @@ mod tests {
     #[test]
     fn an_address_is_listened_on_once() {
         assert_eq!(all_addresses("localhost,127.0.0.1 ::1").len(), 2);
-        assert_eq!(all_addresses("* 0.0.0.0").len(), 2);
-        assert!(Kind::Addresses.parse("256.0.0.1").is_err());
+        assert_eq!(all_addresses("* 0.0.0.0 -::*").len(), 2);
+        for bad in ["256.0.0.1", "-", "--::1", "-256.0.0.1"] {
+            assert!(Kind::Addresses.parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_need_not_be_there_if_it_is_always_named_so() {
+        let is_optional = |text| -> Vec<bool> {
+            let all = all_addresses(text);
+            all.iter().map(|address| address.is_optional).collect()
+        };
+        assert_eq!(is_optional("127.0.0.1 -::1"), [false, true]);
+        assert_eq!(is_optional("-::1 ::1"), [false]);
+        assert_eq!(is_optional("-* 0.0.0.0"), [false, true]);
+        assert_eq!(is_optional("* ::"), [false, false]);
     }
 
     #[test]

@@ -5,13 +5,15 @@
 //! A value is refused in the same words wherever it comes from ([`Refused`]). Numbers that change while the server runs
 //! are read without a lock ([`Settings`]).
 
+mod error;
 mod file;
 mod kind;
+mod print;
 mod size;
 mod values;
 
-pub use file::{FileError, RewriteError};
-pub use kind::{Kind, Refused, Value};
+pub use error::{FileError, RewriteError};
+pub use kind::{Address, Kind, Refused, Value};
 pub use size::{SizeError, parse_size};
 pub use values::{Settings, Source};
 
@@ -27,7 +29,7 @@ pub struct Setting {
     pub key: Key,
     /// Its name, for all who set or ask for it.
     pub name: &'static str,
-    /// Another name of the flag and the environment's variable.
+    /// Another name, which does wherever the name does.
     pub alias: Option<&'static str>,
     /// What it takes.
     pub kind: Kind,
@@ -56,14 +58,26 @@ impl Setting {
 
     /// All variables that set it, the first one before the others.
     pub fn variables(&self) -> impl Iterator<Item = String> {
-        std::iter::once(self.name).chain(self.alias).map(variable)
+        self.names().map(variable)
+    }
+
+    /// Its names, the first one before the other.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.alias)
+    }
+
+    /// The setting called `name`, in any case, and which of its names that is.
+    pub fn spelt(name: &[u8]) -> Option<(&'static Setting, &'static str)> {
+        let found = |setting: &'static Setting| {
+            let is_it = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
+            Some((setting, setting.names().find(is_it)?))
+        };
+        SETTINGS.iter().find_map(found)
     }
 
     /// The setting called `name`, in any case.
     pub fn named(name: &[u8]) -> Option<&'static Setting> {
-        SETTINGS
-            .iter()
-            .find(|setting| setting.name.as_bytes().eq_ignore_ascii_case(name))
+        Self::spelt(name).map(|(setting, _)| setting)
     }
 
     /// What it takes, in words.
@@ -116,7 +130,8 @@ const SECONDS: Kind = Kind::Number {
 settings! {
     /// Redis' log of commands. Mneme has none.
     AppendOnly: "appendonly", Kind::Word(&["no"]), "no", Live;
-    /// Addresses to listen on: IP addresses, `localhost`, or `*` for all.
+    /// Addresses to listen on: IP addresses, `localhost`, or `*` for all. One with a `-` in front is left out where this
+    /// machine does not have it. None if empty: then there is no TCP, and the port is 0.
     Bind: "bind", Kind::Addresses, "127.0.0.1", AtStart;
     /// Bytes of unsent replies beyond which a client is cut off: class, hard limit, and two numbers for soft limits, which
     /// Mneme does not have. 0 is no limit.
@@ -146,7 +161,8 @@ settings! {
     /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a port, as in 127.0.0.1:9121.
     /// Not at all if empty. They tell what is done how often, no keys and no values, and ask for no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
-    /// The TCP port; 0 lets the system choose a free one.
+    /// The TCP port; 0 lets the system choose a free one, which CONFIG GET tells and CONFIG REWRITE does not write. No TCP at
+    /// all is an empty `bind`.
     Port: "port", Kind::Number { least: 0, most: 65_535 }, "6379", AtStart;
     /// Serve memory of this process alone, which ends with it and which no other can attach.
     Private: "private", Kind::Flag, "no", AtStart;
@@ -177,7 +193,7 @@ settings! {
     /// Seconds after which a client that sends and reads nothing is cut off; 0 is never.
     Timeout: "timeout", SECONDS, "0", Live;
     /// A unix socket to listen on as well; none if empty.
-    UnixSocket: "unixsocket", Kind::Text, "", AtStart;
+    UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;
     /// Who may connect to the unix socket, as `chmod` takes it: 700 is this user alone, 770 the group too. 0 leaves it to
     /// the process' umask.
     UnixSocketPermissions: "unixsocketperm", Kind::Permissions, "0", AtStart;
@@ -217,11 +233,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_two_settings_share_a_name() {
+        for setting in SETTINGS {
+            for name in setting.names() {
+                let found = Setting::spelt(name.to_ascii_uppercase().as_bytes());
+                let found = found.map(|(found, name)| (found.key, name));
+                assert_eq!(found, Some((setting.key, name)));
+            }
+        }
+    }
+
     /// `docs/configuration.md` says what the table says. `MNEME_WRITE_DOCS=1` writes it.
     #[test]
     fn the_documentation_is_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-        let text = file::documentation();
+        let text = print::documentation();
         if std::env::var_os("MNEME_WRITE_DOCS").is_some() {
             std::fs::write(path, &text).unwrap();
         }

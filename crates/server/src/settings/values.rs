@@ -1,12 +1,12 @@
 //! The settings' values: **numbers are read without a lock**, by any thread at any time; a text takes a lock that is held
 //! for the copy of a pointer, and no text is read on the way of a command.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::kind::{all_addresses, endpoint};
+use super::kind::{Address, all_addresses, endpoint};
 use super::{Key, Refused, SETTINGS, Setting, Value};
 use crate::resp::Limits;
 use mneme_log::UpdatePolicy;
@@ -31,8 +31,9 @@ pub enum Source {
     Environment,
     /// A flag, the embedding program, or `CONFIG SET`.
     Said,
-    /// The server before, by the sockets that it has left. So it is for this run alone: `CONFIG REWRITE` does not write it.
-    Inherited,
+    /// The sockets that are listened on: the server before has left them, or the system has chosen their port, or there are
+    /// none. So it is for this run alone: `CONFIG REWRITE` does not write it.
+    Sockets,
 }
 
 #[derive(Debug)]
@@ -104,10 +105,10 @@ impl Settings {
         held.source.store(Source::Said as u8, Ordering::Relaxed);
     }
 
-    /// Whether it is the server before who says what it is: the file keeps its own.
-    pub(super) fn is_inherited(&self, key: Key) -> bool {
+    /// Whether it is so for this run alone: the file keeps its own.
+    pub(super) fn is_of_this_run(&self, key: Key) -> bool {
         // SYNC: as in `put`.
-        self.held[key as usize].source.load(Ordering::Relaxed) == Source::Inherited as u8
+        self.held[key as usize].source.load(Ordering::Relaxed) == Source::Sockets as u8
     }
 
     /// The file they were read from.
@@ -160,7 +161,7 @@ impl Settings {
     }
 
     /// The addresses to listen on.
-    pub fn addresses(&self) -> Vec<IpAddr> {
+    pub fn addresses(&self) -> Vec<Address> {
         all_addresses(&self.text(Key::Bind))
     }
 

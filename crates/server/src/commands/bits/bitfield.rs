@@ -17,8 +17,8 @@ pub(super) static BITFIELD: Command = Command {
     flags: &[Flag::Write, Flag::DenyOom],
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
-        KeyFlag::Update,
         KeyFlag::Access,
+        KeyFlag::Update,
         KeyFlag::VariableFlags,
     ])
     .with_notes("This command allows both access and modification of the key")],

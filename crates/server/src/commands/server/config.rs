@@ -84,17 +84,19 @@ static HELP: Command = Command {
 };
 
 fn get(call: &mut Call<'_>) -> Outcome {
+    // As Redis: a name stands there as it was asked for, and once. A pattern is of settings, not of their other names.
     let mut found: Vec<(&[u8], &Setting)> = Vec::new();
     for pattern in call.args.from(2).iter() {
         let is_pattern = pattern.iter().any(|byte| b"*?[".contains(byte));
-        for setting in SETTINGS {
-            let name = setting.name.as_bytes();
-            let seen = found.iter().any(|(_, other)| other.key == setting.key);
-            if !seen && is_pattern && glob::matches_any_case(pattern, name) {
+        let named = Setting::named(pattern).map(|setting| (pattern, setting));
+        let matching = SETTINGS
+            .iter()
+            .map(|setting| (setting.name.as_bytes(), setting))
+            .filter(|(name, _)| is_pattern && glob::matches_any_case(pattern, name));
+        for (name, setting) in named.into_iter().chain(matching) {
+            let is_new = |(other, _): &(&[u8], _)| !other.eq_ignore_ascii_case(name);
+            if found.iter().all(is_new) {
                 found.push((name, setting));
-            } else if !seen && !is_pattern && name.eq_ignore_ascii_case(pattern) {
-                // As Redis: spelt as it was asked for.
-                found.push((pattern, setting));
             }
         }
     }
@@ -127,7 +129,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
 }
 
 fn rewrite(call: &mut Call<'_>) -> Outcome {
-    let written = call.server.settings.rewrite();
+    let written = configure::rewrite(&call.server.settings);
     written.map_err(|error| Failure::other(format!("ERR {error}")))?;
     call.reply.ok();
     Ok(())
