@@ -8,9 +8,13 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::serving::{self, Serving};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 fn stat(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
@@ -146,4 +150,175 @@ fn who_cannot_be_asked_is_named() {
     });
     refused(&["--port", &port], "does not speak Redis' protocol");
     answers.join().unwrap().unwrap();
+}
+
+/// Exit code and everything said, of the three commands that ask a server.
+fn asked(arguments: &[&str]) -> Vec<(&'static str, Option<i32>, String)> {
+    let asking = ["stat", "check", "doctor"].map(|name| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
+        command.arg(name).args(arguments);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
+            command.env_remove(name);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        (name, command.spawn().unwrap())
+    });
+    let ended = asking.into_iter().map(|(name, process)| {
+        let output = process.wait_with_output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        (name, output.status.code(), said)
+    });
+    ended.collect()
+}
+
+fn all_are_late(arguments: &[&str]) {
+    for (name, code, said) in asked(arguments) {
+        let expected = if name == "doctor" { 0 } else { 1 };
+        assert_eq!(code, Some(expected), "{name}: {said}");
+        let late = "has not answered within 5 seconds";
+        assert!(said.contains(late), "{name}: {said}");
+    }
+}
+
+/// One that is stopped, say, or has no descriptors left: the system lets nobody in.
+#[test]
+fn a_server_that_nobody_gets_into_is_not_waited_for() {
+    let full = |domain, address: &SockAddr| {
+        let listener = Socket::new(domain, Type::STREAM, None).unwrap();
+        listener.bind(address).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        // More than the system lets wait.
+        let waiting: Vec<_> = (0..4)
+            .map(|_| {
+                let socket = Socket::new(domain, Type::STREAM, None).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                let _ = socket.connect(&address);
+                socket
+            })
+            .collect();
+        (listener, waiting)
+    };
+    let loopback: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let tcp = full(Domain::IPV4, &loopback.into());
+    let port = tcp.0.local_addr().unwrap().as_socket().unwrap().port();
+    all_are_late(&["--port", &port.to_string()]);
+
+    let name = format!("mneme-full-{}.sock", std::process::id());
+    let path: PathBuf = std::env::temp_dir().join(name);
+    let unix = full(Domain::UNIX, &SockAddr::unix(&path).unwrap());
+    let late = std::panic::catch_unwind(|| all_are_late(&["--socket", path.to_str().unwrap()]));
+    std::fs::remove_file(&path).unwrap();
+    late.unwrap();
+    drop((tcp, unix));
+}
+
+/// A server at a port of its own that says this to whoever connects, until they leave.
+fn saying(pieces: Vec<Vec<u8>>, pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, pieces) = (client.unwrap(), pieces.clone());
+            std::thread::spawn(move || {
+                for piece in pieces {
+                    if client.write_all(&piece).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(pause);
+                }
+                let _ = client.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_that_sends_a_byte_now_and_then_is_not_waited_for() {
+    // 20 seconds for an answer that would do.
+    let info = b"$100\r\n".iter().chain([b'x'; 100].iter()).chain(b"\r\n");
+    let pieces = info.map(|byte| vec![*byte]).collect();
+    let port = saying(pieces, Duration::from_millis(200));
+    all_are_late(&["--port", &port]);
+}
+
+#[test]
+fn what_a_server_says_does_not_drive_the_terminal() {
+    let evil = "\u{1b}]0;title\u{7}\u{9b}2J";
+    let info = format!(
+        "mneme_version:0{evil}\r\nmneme_segment:s{evil}\r\nmaxmemory:1\r\nerrorstat_{evil}:count=1\r\n\
+         cmdstat_get{evil}:calls=1,usec=1\r\nlatency_percentiles_usec_get{evil}:p50={evil},p99=1,p99.9=20000\r\n"
+    );
+    let info = format!("${}\r\n{info}\r\n", info.len()).into_bytes();
+    let refusal = format!("-ERR {evil}\r\n").into_bytes();
+    for answer in [info, refusal] {
+        let port = saying(vec![answer], Duration::ZERO);
+        for (name, _, said) in asked(&["--port", &port]) {
+            let mut controls = said.chars().filter(|c| c.is_control() && *c != '\n');
+            assert_eq!(controls.next(), None, "{name}: {said:?}");
+            let is_seen = said.contains("\\x1b]0;title\\x07\\x9b2J");
+            // A check asks for no `INFO`.
+            assert!(is_seen || name == "check", "{name}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_is_none_is_refused_where_it_was_said() {
+    for (arguments, variable, expected) in [
+        (
+            &["--port", "99999"][..],
+            None,
+            "'99999' for '--port': argument must be between",
+        ),
+        (
+            &[],
+            Some("99999"),
+            "'99999' for 'MNEME_PORT': argument must be between",
+        ),
+        (
+            &["--port", "x"],
+            Some("99999"),
+            "'x' for '--port': argument couldn't be parsed",
+        ),
+    ] {
+        let mut command = stat(arguments);
+        if let Some(text) = variable {
+            command.env("MNEME_PORT", text);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+/// A server and those that ask it take `socket` for `unixsocket`, as a flag and in the environment.
+#[test]
+fn a_socket_goes_by_both_names() {
+    let path = std::env::temp_dir().join(format!("mneme-names-{}.sock", std::process::id()));
+    let place = path.to_str().unwrap();
+    let arguments = [
+        "--port",
+        "0",
+        "--memory",
+        "64mb",
+        "--private",
+        "--socket",
+        place,
+    ];
+    let serving = Serving::start(serving::command(&arguments));
+    for output in [
+        stat(&["--unixsocket", place]).output(),
+        stat(&[]).env("MNEME_SOCKET", place).output(),
+    ] {
+        let output = output.unwrap();
+        let page = String::from_utf8(output.stdout).unwrap();
+        assert!(page.contains(place), "{page}");
+    }
+    drop(serving);
+    let _ = std::fs::remove_file(&path);
 }

@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let found = check(&mut client)?;
     output::print(match arguments.json {
         true => json(&found),
-        false => text(client.place(), &found),
+        false => output::plain(&text(client.place(), &found)),
     })?;
     match found.problems.len() {
         0 => Ok(()),

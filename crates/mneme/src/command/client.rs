@@ -1,48 +1,20 @@
 //! One connection to a running server, for questions that an operator asks (`stat`, `check`, `doctor`).
 
 mod info;
+mod place;
+mod stream;
 
 pub use self::info::{Info, part};
+pub use self::place::Where;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
-/// A server that does not answer for so long is said not to.
+use self::stream::Stream;
+
+/// A server that has not let a client in after so long, or not sent the whole of an answer, is said not to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Where the server is, and how to be let in.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Where {
-    /// The server's host. [default: 127.0.0.1]
-    #[arg(long, env = "MNEME_HOST", value_name = "HOST")]
-    host: Option<String>,
-
-    /// The server's TCP port. [default: 6379]
-    #[arg(short, long, env = "MNEME_PORT", value_name = "PORT")]
-    port: Option<u16>,
-
-    /// The server's unix socket, instead of host and port.
-    #[arg(
-        long,
-        visible_alias = "socket",
-        env = "MNEME_UNIXSOCKET",
-        value_name = "PATH"
-    )]
-    unixsocket: Option<PathBuf>,
-
-    /// The password. Better set in the environment: others can see a process' arguments.
-    #[arg(
-        long,
-        env = "MNEME_REQUIREPASS",
-        hide_env_values = true,
-        value_name = "PASSWORD"
-    )]
-    requirepass: Option<String>,
-}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -94,15 +66,15 @@ impl Fault {
             Fault::Refused(said) => AskError::Refused { place, said },
             Fault::Foreign => AskError::Foreign { place },
             Fault::Deep => AskError::Deep { place },
-            // What the system says of a socket whose time is up names neither.
-            Fault::Silent(source)
-                if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-            {
-                AskError::Late { place }
-            }
+            Fault::Silent(source) if is_late(&source) => AskError::Late { place },
             Fault::Silent(source) => AskError::Silent { place, source },
         }
     }
+}
+
+/// Whether a socket's time is up. What the system says of that names no time.
+fn is_late(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 impl From<std::io::Error> for Fault {
@@ -134,77 +106,29 @@ impl Reply {
     }
 }
 
-/// What a socket of either kind does.
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
-
 /// A connection.
 pub struct Client {
     stream: BufReader<Box<dyn Stream>>,
     place: String,
 }
 
-impl Where {
-    /// In words.
-    pub fn place(&self) -> String {
-        match &self.unixsocket {
-            Some(path) => path.display().to_string(),
-            None => {
-                let (host, port) = self.address();
-                format!("{host}:{port}")
-            }
-        }
-    }
-
-    /// Whether somebody has said where: a server is expected there.
-    pub fn is_chosen(&self) -> bool {
-        self.host.is_some() || self.port.is_some() || self.unixsocket.is_some()
-    }
-
-    fn address(&self) -> (&str, u16) {
-        (
-            self.host.as_deref().unwrap_or("127.0.0.1"),
-            self.port.unwrap_or(6379),
-        )
-    }
-
-    fn dial(&self) -> std::io::Result<Box<dyn Stream>> {
-        Ok(match &self.unixsocket {
-            Some(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Box::new(stream)
-            }
-            None => {
-                let stream = TcpStream::connect(self.address())?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Box::new(stream)
-            }
-        })
-    }
-
-    /// Connects, and says the password if there is one.
-    pub fn connect(&self) -> Result<Client, AskError> {
-        let place = self.place();
-        let stream = match self.dial() {
-            Ok(stream) => BufReader::new(stream),
-            Err(source) => return Err(AskError::Connect { place, source }),
-        };
-        let mut client = Client { stream, place };
-        if let Some(password) = self
-            .requirepass
-            .as_deref()
-            .filter(|password| !password.is_empty())
-        {
-            client.ask(&["AUTH", password])?;
-        }
-        Ok(client)
-    }
-}
-
 impl Client {
+    /// Connects to the server at `place`.
+    fn connect(place: &Where) -> Result<Self, AskError> {
+        let words = place.place();
+        match place.dial(PATIENCE) {
+            Ok(stream) => Ok(Self {
+                stream: BufReader::new(stream),
+                place: words,
+            }),
+            Err(error) if is_late(&error) => Err(AskError::Late { place: words }),
+            Err(source) => Err(AskError::Connect {
+                place: words,
+                source,
+            }),
+        }
+    }
+
     /// Where the server is.
     pub fn place(&self) -> &str {
         &self.place
@@ -226,6 +150,7 @@ impl Client {
         for word in command {
             request += &format!("${}\r\n{word}\r\n", word.len());
         }
+        self.stream.get_mut().allow(PATIENCE);
         let answered = match self.stream.get_mut().write_all(request.as_bytes()) {
             Ok(()) => self.answer(DEEPEST),
             Err(error) => Err(error.into()),
@@ -312,6 +237,10 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    impl Stream for Saying {
+        fn allow(&mut self, _: Duration) {}
     }
 
     fn asked(answer: impl Into<Vec<u8>>) -> Result<Reply, AskError> {

@@ -113,7 +113,11 @@ pub fn run() -> ExitCode {
         Err(unheard) if unheard.is::<output::Unheard>() => output::UNHEARD.into(),
         Err(error) => {
             // Who has closed standard error is left the exit code.
-            let _ = writeln!(std::io::stderr(), "mneme: {}", with_causes(error.as_ref()));
+            let _ = writeln!(
+                std::io::stderr(),
+                "mneme: {}",
+                output::plain(&with_causes(error.as_ref()))
+            );
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! What the command prints goes out here: whoever stops listening, as `head` does, ends it without a panic.
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write as _};
 
 /// Nobody reads on: the other end of the pipe is closed.
@@ -22,7 +22,37 @@ pub fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
     })
 }
 
+/// A text that others have a part in, such as a server that may be anybody's: its control characters are spelt out, but for
+/// the ends of lines, so that none of them tells the terminal what to do.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => plain.push('\n'),
+            // Writing to a `String` does not fail.
+            control if control.is_control() => {
+                let _ = write!(plain, "\\x{:02x}", u32::from(control));
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
 /// Prints a text and ends the line.
 pub fn line(text: impl Display) -> Result<(), Box<dyn Error>> {
     print(format_args!("{text}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_a_terminal_is_spelt_out() {
+        assert_eq!(
+            plain("gr\u{fc}n\n\u{1b}[2J\r\t\u{7f}\u{9b}"),
+            "gr\u{fc}n\n\\x1b[2J\\x0d\\x09\\x7f\\x9b"
+        );
+    }
 }

@@ -147,7 +147,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         let list: Vec<Value> = findings.iter().map(Finding::json).collect();
         return output::line(format_args!("{:#}", Value::from(list)));
     }
-    output::print(text(&findings))
+    output::print(output::plain(&text(&findings)))
 }
 
 fn examine(host: &Host) -> Vec<Finding> {

@@ -101,14 +101,14 @@ impl Form {
         count: usize,
     ) -> Result<(), Box<dyn Error>> {
         match self {
-            Form::Page => output::print(view::page(place, look, before)),
+            Form::Page => output::print(output::plain(&view::page(place, look, before))),
             Form::Screen => output::print(screen::draw(&view::page(place, look, before))),
             Form::Json => output::line(serde_json::to_string(&look.info.0)?),
             Form::Lines => {
                 if count.is_multiple_of(view::LINES) {
                     output::line(view::HEADINGS)?;
                 }
-                output::line(view::line(look, before))
+                output::line(output::plain(&view::line(look, before)))
             }
         }
     }
@@ -118,7 +118,7 @@ impl Form {
         match self {
             Form::Screen => output::print(screen::draw(&format!("{error}: waiting for it\n"))),
             _ if first => {
-                tracing::warn!("{error}: waiting for it");
+                tracing::warn!("{}: waiting for it", output::plain(&error.to_string()));
                 Ok(())
             }
             _ => Ok(()),

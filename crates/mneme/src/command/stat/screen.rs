@@ -3,6 +3,8 @@
 
 use std::io::IsTerminal;
 
+use crate::command::output;
+
 /// Of a terminal that does not say.
 const USUAL: (usize, usize) = (80, 24);
 
@@ -15,7 +17,7 @@ pub fn is_drawn() -> bool {
 /// What draws the page over whatever is there.
 pub fn draw(page: &str) -> String {
     let (width, height) = mneme_sys::terminal_size().unwrap_or(USUAL);
-    drawing(page, width, height)
+    drawing(&output::plain(page), width, height)
 }
 
 /// The page's beginning, as much as fits, each line in the place of an old one, and away with what is left of those. The last

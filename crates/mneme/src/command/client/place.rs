@@ -1,0 +1,140 @@
+//! Where a server is, by flags and the environment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, Error};
+use mneme::server::settings::Key;
+
+use super::stream::{Stream, Timed};
+use super::{AskError, Client};
+use crate::command::flags;
+
+/// The flags, and the environment where they say nothing.
+#[derive(Debug, clap::Args)]
+struct Words {
+    /// The server's host. [default: 127.0.0.1]
+    #[arg(long, env = "MNEME_HOST", value_name = "HOST")]
+    host: Option<String>,
+
+    /// The server's TCP port. [default: 6379]
+    #[arg(short, long, env = "MNEME_PORT", value_name = "PORT")]
+    port: Option<String>,
+
+    /// The server's unix socket, instead of host and port.
+    #[arg(
+        long,
+        visible_alias = "socket",
+        env = "MNEME_UNIXSOCKET",
+        value_name = "PATH"
+    )]
+    unixsocket: Option<PathBuf>,
+
+    /// The password. Better set in the environment: others can see a process' arguments.
+    #[arg(
+        long,
+        env = "MNEME_REQUIREPASS",
+        hide_env_values = true,
+        value_name = "PASSWORD"
+    )]
+    requirepass: Option<String>,
+}
+
+/// Where the server is, and how to be let in.
+#[derive(Debug, Clone)]
+pub struct Where {
+    host: Option<String>,
+    port: Option<u16>,
+    unixsocket: Option<PathBuf>,
+    requirepass: Option<String>,
+}
+
+impl clap::Args for Where {
+    fn augment_args(command: Command) -> Command {
+        Words::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Words::augment_args_for_update(command)
+    }
+}
+
+impl clap::FromArgMatches for Where {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let words = Words::from_arg_matches(matches)?;
+        // Who has to mend it looks where it was said.
+        let place = match matches.value_source("port") {
+            Some(ValueSource::EnvVariable) => "MNEME_PORT",
+            _ => "--port",
+        };
+        let port = words.port.map(|text| port(&text, place)).transpose()?;
+        let socket = || std::env::var_os("MNEME_SOCKET").map(PathBuf::from);
+        Ok(Self {
+            host: words.host,
+            port,
+            unixsocket: words.unixsocket.or_else(socket),
+            requirepass: words.requirepass,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A port, refused in the words of the server's setting.
+fn port(text: &str, place: &str) -> Result<u16, Error> {
+    let setting = Key::Port.setting();
+    let parsed = setting.kind.parse(text);
+    let value = parsed.map_err(|reason| flags::refused(text, place, &setting.refusal(&reason)))?;
+    // The setting's range is that of ports.
+    Ok(u16::try_from(value.number).unwrap_or(0))
+}
+
+impl Where {
+    /// In words.
+    pub fn place(&self) -> String {
+        match &self.unixsocket {
+            Some(path) => path.display().to_string(),
+            None => {
+                let (host, port) = self.address();
+                format!("{host}:{port}")
+            }
+        }
+    }
+
+    /// Whether somebody has said where: a server is expected there.
+    pub fn is_chosen(&self) -> bool {
+        self.host.is_some() || self.port.is_some() || self.unixsocket.is_some()
+    }
+
+    fn address(&self) -> (&str, u16) {
+        (
+            self.host.as_deref().unwrap_or("127.0.0.1"),
+            self.port.unwrap_or(6379),
+        )
+    }
+
+    pub(super) fn dial(&self, patience: Duration) -> std::io::Result<Box<dyn Stream>> {
+        let stream = match &self.unixsocket {
+            Some(path) => Timed::unix(path, patience),
+            None => {
+                let (host, port) = self.address();
+                Timed::tcp(host, port, patience)
+            }
+        };
+        Ok(Box::new(stream?))
+    }
+
+    /// Connects, and says the password if there is one.
+    pub fn connect(&self) -> Result<Client, AskError> {
+        let mut client = Client::connect(self)?;
+        let password = self.requirepass.as_deref();
+        if let Some(password) = password.filter(|password| !password.is_empty()) {
+            client.ask(&["AUTH", password])?;
+        }
+        Ok(client)
+    }
+}

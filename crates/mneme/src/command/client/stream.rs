@@ -1,0 +1,119 @@
+//! A socket to a server that fails when its time is up, **however often a byte comes**: the system's own limits are of
+//! single reads, and a server that sends a byte now and then would be waited for without end.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use mneme_sys::{Clock, SystemClock};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// What a client sends to and reads from.
+pub trait Stream: Read + Write {
+    /// Whatever is read and written from now on is to take no longer than this altogether.
+    fn allow(&mut self, time: Duration);
+}
+
+/// A moment, by a clock that never goes back.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    at_ns: u64,
+}
+
+impl Deadline {
+    fn after(time: Duration) -> Self {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            at_ns: SystemClock.now_ns().saturating_add(ns),
+        }
+    }
+
+    /// How long it is until then.
+    fn left(self) -> Result<Duration> {
+        match self.at_ns.saturating_sub(SystemClock.now_ns()) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            // The system counts microseconds, of which 0 is no limit.
+            ns => Ok(Duration::from_nanos(ns).max(Duration::from_micros(1))),
+        }
+    }
+}
+
+/// A socket of either kind.
+#[derive(Debug)]
+pub struct Timed {
+    socket: Socket,
+    deadline: Deadline,
+}
+
+impl Timed {
+    /// Connects by TCP to the first address of `host` that answers. All of it takes no longer than `patience`.
+    pub fn tcp(host: &str, port: u16, patience: Duration) -> Result<Self> {
+        let deadline = Deadline::after(patience);
+        let addresses = addresses(host, port, deadline)?;
+        let mut last = Error::from(ErrorKind::AddrNotAvailable);
+        for (index, address) in addresses.iter().enumerate() {
+            // One that does not answer leaves time for the others.
+            let others = addresses.len() - index;
+            let share = deadline.left()? / u32::try_from(others).unwrap_or(u32::MAX);
+            match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
+                Ok(stream) => {
+                    let socket = stream.into();
+                    return Ok(Self { socket, deadline });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Connects to a unix socket. Where as many wait as may, Linux waits for a place as long as for room to write.
+    pub fn unix(path: &Path, patience: Duration) -> Result<Self> {
+        let deadline = Deadline::after(patience);
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_write_timeout(Some(deadline.left()?))?;
+        socket.connect(&SockAddr::unix(path)?)?;
+        Ok(Self { socket, deadline })
+    }
+}
+
+/// The addresses of `host`. Asking for those of a name has no limit of its own: a thread is left with it.
+fn addresses(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let host = host.to_owned();
+    let (answer, answers) = mpsc::channel();
+    std::thread::Builder::new().spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs();
+        // Who has asked may have given up.
+        let _ = answer.send(found.map(Iterator::collect));
+    })?;
+    let answered = answers.recv_timeout(deadline.left()?);
+    answered.map_err(|_| Error::from(ErrorKind::TimedOut))?
+}
+
+impl Stream for Timed {
+    fn allow(&mut self, time: Duration) {
+        self.deadline = Deadline::after(time);
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, to: &mut [u8]) -> Result<usize> {
+        self.socket.set_read_timeout(Some(self.deadline.left()?))?;
+        self.socket.read(to)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.socket.set_write_timeout(Some(self.deadline.left()?))?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.socket.flush()
+    }
+}
