@@ -354,3 +354,20 @@ fn keys_are_described_as_in_redis() {
     }
     assert!(compared > 90, "{compared}");
 }
+
+/// What the pages show of configuration files can be copied from there.
+#[test]
+fn the_documented_files_are_taken() {
+    for page in ["coming-from-redis.md", "guides/operating.md"] {
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
+        let text = std::fs::read_to_string(format!("{docs}{page}")).unwrap();
+        let (_, block) = text.split_once("```toml\n").unwrap();
+        let (block, _) = block.split_once("```").unwrap();
+        let name = format!("mneme-documented-{}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, block).unwrap();
+        let taken = Settings::default().read(&path);
+        std::fs::remove_file(&path).unwrap();
+        taken.unwrap_or_else(|error| panic!("{page}: {error}"));
+    }
+}

@@ -129,6 +129,64 @@ fn programs_with_redis_py_run() {
     );
 }
 
+/// The program of the page for those who come from Redis copies bytes as they are, and leaves keys their time.
+#[test]
+fn strings_are_copied_from_redis_as_the_documentation_says() {
+    let Some(redis) = Redis::start() else { return };
+    let python = || Command::new("/usr/bin/python3");
+    let there = python().args(["-c", "import redis"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no redis-py for /usr/bin/python3");
+        return;
+    }
+    let (_running, address) = start(server());
+    let mut theirs = Client::connect(redis.address);
+    let binary: Vec<u8> = (0..=255).collect();
+    let key = |n: usize| [format!("key:{n}:").as_bytes(), &binary].concat();
+    for n in 0..1000 {
+        let value = binary.repeat(n % 50);
+        theirs.command(&[&b"SET"[..], &key(n), &value]);
+    }
+    let hour = 3_600_000;
+    for n in 0..500 {
+        let time = (hour + n as i64).to_string();
+        theirs.command(&[&b"PEXPIRE"[..], &key(n), time.as_bytes()]);
+    }
+    theirs.line("RPUSH list a");
+    // In another database, which is not the one that is copied.
+    theirs.line("SELECT 1");
+    theirs.line("SET elsewhere 1");
+
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/coming-from-redis.md"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, program) = page.split_once("```python\n").unwrap();
+    let (program, _) = program.split_once("```").unwrap();
+    let [from, to] = [redis.address, address].map(|at| format!("redis://{at}/0"));
+    let output = python().args(["-c", program, &from, &to]).output().unwrap();
+    let [said, failed] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{failed}");
+    assert_eq!(said, "1000 copied, 1 are no strings and were left out\n");
+
+    let mut ours = Client::connect(address);
+    assert_eq!(ours.line("DBSIZE"), Reply::Integer(1000));
+    for n in 0..1000 {
+        let value = ours.command(&[&b"GET"[..], &key(n)]);
+        assert_eq!(value, Reply::bulk(binary.repeat(n % 50)));
+        let left = match ours.command(&[&b"PTTL"[..], &key(n)]) {
+            Reply::Integer(left) => left,
+            other => panic!("{other:?}"),
+        };
+        let is_kept = match n < 500 {
+            true => (1..=hour + n as i64).contains(&left),
+            false => left == -1,
+        };
+        assert!(is_kept, "{n}: {left}");
+    }
+}
+
 /// Who moves from Redis finds every command that is not here on the page about that, by its name or its chapter's.
 #[test]
 fn what_redis_has_and_is_absent_here_is_named() {

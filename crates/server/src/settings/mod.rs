@@ -5,6 +5,7 @@
 //! A value is refused in the same words wherever it comes from ([`Refused`]). Numbers that change while the server runs
 //! are read without a lock ([`Settings`]).
 
+mod address;
 mod error;
 mod file;
 mod kind;
@@ -12,8 +13,9 @@ mod print;
 mod size;
 mod values;
 
+pub use address::Address;
 pub use error::{FileError, RewriteError};
-pub use kind::{Address, Kind, Refused, Value};
+pub use kind::{Kind, Refused, Value};
 pub use size::{SizeError, parse_size};
 pub use values::{Settings, Source};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::kind::{Address, all_addresses, endpoint};
+use super::address::{Address, all_addresses, endpoint};
 use super::{Key, Refused, SETTINGS, Setting, Value};
 use crate::resp::Limits;
 use mneme_log::UpdatePolicy;
