@@ -17,7 +17,7 @@
 //! unless another node is much emptier. Then they move to it, so that writers here find room near
 //! them again. Any thread may compact, as many at once as there are workers' heads.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
 
 use mneme_arena::{ArenaStats, Class, FRAME_BYTES, Frame};
@@ -154,21 +154,23 @@ impl Core {
         slot: &Slot<'s>,
         node: NodeId,
     ) -> Option<(u64, mneme_sync::Guard<'s>)> {
-        let ages = self.tables.geometry.ages();
         for worker in self.workers_of(node) {
-            let first = self.tables.geometry.heads + worker * ages;
+            let heads = self.heads_of_worker(worker);
+            let first = heads.start;
             let Some(held) = self.tables.head(first).lock.try_lock(slot) else {
                 continue;
             };
-            let died = held.owner_died();
-            let guard = held.into_inner();
-            if died {
-                (first..first + ages).for_each(|i| self.repair_head(self.tables.head(i)));
-                guard.repaired();
-            }
-            return Some((first, guard));
+            let heads = heads.map(|head| self.tables.head(head));
+            return Some((first, self.inherit_heads(heads, held)));
         }
         None
+    }
+
+    /// The numbers of a worker's heads, of all ages: who holds the first has them all.
+    pub(crate) fn heads_of_worker(&self, worker: u64) -> Range<u64> {
+        let ages = self.tables.geometry.ages();
+        let first = self.tables.geometry.heads + worker * ages;
+        first..first + ages
     }
 
     pub(crate) fn lane(&self, head: u64, node: NodeId) -> Lane<'_> {
@@ -308,8 +310,7 @@ impl Core {
             return Ok(true);
         }
         if let Err(WriteError::Corrupt(_)) = walk {
-            // The last that is chosen again: others are worth more, whose records can be followed.
-            info.age.store(u64::MAX, Relaxed);
+            info.shun();
         }
         info.step(|state| (state == State::Compacting).then_some(State::Closed));
         walk.map(|_| false)

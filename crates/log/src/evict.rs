@@ -154,11 +154,20 @@ type Sample = Vec<(u64, Root, Entry)>;
 #[derive(Debug, Default)]
 pub(crate) struct ExpiringWalk {
     sweep: ExpirySweep,
-    /// When it began to find nothing, and how often it has come to the end of the store since.
-    began_ns: Option<u64>,
+    /// Since it last found one: nanoseconds that it took, and how often it has come to the end of the store.
+    took_ns: u64,
     ends: u32,
+    /// When it was last gone on with.
+    last_ns: u64,
     /// It found none in all of the store, and need not look again before.
     rests_until_ns: u64,
+}
+
+impl ExpiringWalk {
+    /// What it has not found so far may be there by now.
+    fn forget(&mut self) {
+        (self.took_ns, self.ends) = (0, 0);
+    }
 }
 
 /// What came of an attempt to evict.
@@ -217,27 +226,39 @@ impl Core {
         Ok(Evicted::Nothing)
     }
 
-    /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else is
-    /// done with it. Of a policy that draws samples the next draw says so itself.
-    pub(crate) fn may_forget_later(&self) -> bool {
-        self.may_forget_any()
+    /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else is done with it: a policy
+    /// that draws samples waits for what is about to be free, which it takes for enough.
+    pub(crate) fn may_forget_later(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
+        let choosy = self.eviction().is_choosy();
+        Ok(self.may_forget_any(slot)?
             && self.segments().any(|(_, info, _, state)| match state {
-                State::Closed => !self.grace_over(info),
+                State::Closed => !choosy && !self.grace_over(info),
                 State::Compacting | State::Condemned => true,
                 _ => false,
-            })
+            }))
     }
 
-    /// Whether any record may be forgotten, sooner or later.
-    pub(crate) fn may_forget_any(&self) -> bool {
-        let policy = self.eviction();
-        policy != Evict::None && !policy.is_choosy()
+    /// Whether any record may be forgotten, sooner or later. The caller is not pinned.
+    pub(crate) fn may_forget_any(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
+        match self.eviction() {
+            Evict::None => Ok(false),
+            policy if policy.is_choosy() => {
+                let _pin = slot.pin();
+                Ok(self.expiring_records()? > 0)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// What is little for compaction to win, in bytes.
+    fn little(&self) -> u64 {
+        let withheld = u64::from(self.arena.withheld()) * FRAME_BYTES;
+        self.capacity().saturating_sub(withheld) / LITTLE
     }
 
     /// Whether compaction alone could win little.
     fn is_worn_out(&self) -> bool {
-        let withheld = u64::from(self.arena.withheld()) * FRAME_BYTES;
-        let mut left = self.capacity().saturating_sub(withheld) / LITTLE;
+        let mut left = self.little();
         // Enough to know that it is more.
         self.gains(false).all(|gain| {
             let little = gain < left;
@@ -258,8 +279,16 @@ impl Core {
             // Large records that were read are not copied for it: their turn comes again.
             while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
                 let info = self.tables.info(frame);
-                if word.large() && self.spare_large(frame, info, word, policy)? {
-                    continue;
+                if word.large() {
+                    match self.spare_large(frame, info, word, policy) {
+                        Ok(true) => continue,
+                        Ok(false) => {}
+                        Err(error) => {
+                            // The next who evicts chooses another.
+                            info.shun();
+                            return Err(error);
+                        }
+                    }
                 }
                 let claimed = word.to(State::Compacting, Some(slot.id()));
                 if info.change(word, claimed) {
@@ -281,18 +310,19 @@ impl Core {
         })
     }
 
-    /// The log segment of `node` that is to be walked: the oldest, or any.
+    /// The log segment of `node` that is to be walked: the oldest, or any; a damaged one last.
     fn choose_to_evict(&self, node: NodeId, policy: Evict) -> Option<(Frame, StateWord)> {
         let due = self.segments().filter(|(frame, info, _, state)| {
             *state == State::Closed && self.arena.node_of(*frame) == node && self.grace_over(info)
         });
         let dice = self.clock.now_ns();
         let chosen = due.min_by_key(|(frame, info, ..)| {
-            if policy == Evict::Random {
+            let turn = if policy == Evict::Random {
                 (u64::from(frame.0) ^ dice).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             } else {
                 info.closed()
-            }
+            };
+            (info.is_shunned(), turn)
         });
         chosen.map(|(frame, _, word, _)| (frame, word))
     }
@@ -359,17 +389,22 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Removes the worst of samples of records with an expiry, for no longer than [`LONG_NS`].
+    /// Removes the worst of samples of records with an expiry: for no longer than [`LONG_NS`], and no more at once than
+    /// compaction, which wins their space, then needs not be little.
     ///
     /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk that goes on where the last
     /// one has ended: all are found in one round of it.
     fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
         let began = self.clock.now_ns();
         let mut sample = Sample::new();
-        let (mut removed, mut few) = (0, false);
+        let (mut removed, mut bytes, mut few) = (0, 0, false);
         if self.expiring_records()? == 0 {
+            if let Ok(mut walk) = self.expiring_walk.try_lock() {
+                walk.forget();
+            }
             return Ok(Evicted::Nothing);
         }
+        let enough = self.little();
         let is_all = loop {
             let _pin = slot.pin();
             sample.clear();
@@ -391,8 +426,10 @@ impl Core {
                 let place = self.place(record.key());
                 let gone = self.forget(slot, root, place, entry, &record)?;
                 removed += usize::from(gone > 0);
+                bytes += gone;
             }
-            if removed >= ROUND || self.clock.now_ns().saturating_sub(began) > LONG_NS {
+            let is_enough = removed >= ROUND || bytes >= enough;
+            if is_enough || self.clock.now_ns().saturating_sub(began) > LONG_NS {
                 break false;
             }
         };
@@ -421,7 +458,11 @@ impl Core {
                 .dice
                 .fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
                 .wrapping_mul(0xd134_2543_de82_ef95);
-            self.sample_at(policy, dice ^ dice >> 29, sample)?;
+            match self.sample_at(policy, dice ^ dice >> 29, sample) {
+                // Others are drawn: what is damaged is for the check to say, or for a walk.
+                Ok(()) | Err(ReadError::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -438,7 +479,10 @@ impl Core {
         if now < walk.rests_until_ns {
             return Ok(false);
         }
-        let began = *walk.began_ns.get_or_insert(now);
+        if now.saturating_sub(walk.last_ns) > REST_NS {
+            walk.forget();
+        }
+        walk.last_ns = now;
         let root = self.root(walk.sweep.space)?;
         let (partitions, at) = (self.partitions(), &mut walk.sweep.at);
         let mut budget = STEP;
@@ -461,13 +505,14 @@ impl Core {
             walk.sweep.next_space();
             walk.ends += u32::from(walk.sweep.is_at_start());
         }
+        walk.took_ns += self.clock.now_ns().saturating_sub(now);
         if !sample.is_empty() {
-            (walk.ends, walk.began_ns) = (0, None);
+            walk.forget();
         } else if walk.ends >= 2 {
             // Begun in the middle, it has been everywhere when it comes to an end again.
-            let rest = now.saturating_sub(began).saturating_mul(10).max(REST_NS);
-            (walk.ends, walk.began_ns) = (0, None);
+            let rest = walk.took_ns.saturating_mul(10).max(REST_NS);
             walk.rests_until_ns = now.saturating_add(rest);
+            walk.forget();
             return Ok(false);
         }
         Ok(true)
@@ -519,3 +564,65 @@ impl Core {
 }
 
 const _: () = assert!(MOST_MARKS < 8, "three bits");
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::Arc;
+
+    use mneme_sys::ManualClock;
+
+    use super::*;
+    use crate::expiry::Expiry;
+    use crate::store::{LogStore, MIN_CAPACITY};
+
+    /// Damage fails at most one write of those that would forget, whoever may go.
+    #[test]
+    fn a_damaged_record_does_not_keep_others_from_being_forgotten() {
+        for evict in [Evict::Lru, Evict::Random, Evict::ExpiringLru] {
+            for (size, records) in [(1_500_000, 30), (20_000, 2_500)] {
+                let builder = LogStore::builder().capacity(MIN_CAPACITY).evict(evict);
+                let store = builder.maintainer(false).open_private().unwrap();
+                let value = vec![1; size];
+                let put =
+                    |i: u32| store.put_until(&i.to_le_bytes(), &value, Expiry::At(u64::MAX >> 1));
+                (0..records).for_each(|i| put(i).unwrap());
+                let core = store.core();
+                let mut closed = core.segments().filter(|found| found.3 == State::Closed);
+                let header = Loc::of_byte(frame_byte(closed.next().unwrap().0));
+                core.mem.word(header).unwrap().store(0, Relaxed);
+                let refused = (records..3 * records).filter(|i| put(*i).is_err());
+                let refused = refused.count();
+                assert!(refused <= 1, "{evict:?}, {size} bytes: {refused} refused");
+            }
+        }
+    }
+
+    /// A walk that finds nothing rests in proportion to what it took, not to how long others left it alone.
+    #[test]
+    fn a_walk_that_was_left_alone_does_not_rest_for_as_long() {
+        let clock = Arc::new(ManualClock::new(1, 1));
+        let builder = LogStore::builder()
+            .capacity(MIN_CAPACITY)
+            .clock(clock.clone());
+        let store = builder.maintainer(false).open_private().unwrap();
+        for i in 0..100_000u32 {
+            store.put(&i.to_le_bytes(), b"v").unwrap();
+        }
+        let core = store.core();
+        let slot = core.writer().unwrap();
+        let mut walk = ExpiringWalk::default();
+        let mut go_on = || {
+            let _pin = slot.pin();
+            let goes_on = core.walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
+            (goes_on.unwrap(), walk.rests_until_ns)
+        };
+        assert!(go_on().0);
+        clock.advance_ns(3_600_000_000_000);
+        let rests_until = loop {
+            if let (false, until) = go_on() {
+                break until;
+            }
+        };
+        assert_eq!(rests_until, core.clock.now_ns() + REST_NS);
+    }
+}

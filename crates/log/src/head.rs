@@ -5,6 +5,7 @@
 //! stepped through from header to header, and a holder that dies has either moved `used` or left
 //! bytes that the next writer overwrites. A busy head is never waited for while another is free.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -229,10 +230,19 @@ impl Core {
 
     /// Finishes what a head's dead owner may have left: the state of the segment it points to.
     pub(crate) fn inherit_head<'h>(&self, head: &Head, held: Acquired<Guard<'h>>) -> Guard<'h> {
+        self.inherit_heads(std::iter::once(head), held)
+    }
+
+    /// The same of all heads that go with one lock.
+    pub(crate) fn inherit_heads<'a, 'h>(
+        &self,
+        heads: impl Iterator<Item = &'a Head>,
+        held: Acquired<Guard<'h>>,
+    ) -> Guard<'h> {
         let died = held.owner_died();
         let guard = held.into_inner();
         if died {
-            self.repair_head(head);
+            heads.for_each(|head| self.repair_head(head));
             guard.repaired();
         }
         guard
@@ -330,31 +340,47 @@ impl Core {
         Ok(true)
     }
 
-    /// Closes segments of heads that are longer than others, for a large record lies, or lay, before them: as long as a head
-    /// goes on there, that is neither moved nor forgotten, nor free once it is dead. How many.
-    pub(crate) fn leave_tails(&self, slot: &Slot<'_>, which: Tails) -> u64 {
+    /// Closes such segments of heads that nobody is at; how many. Whoever appends next begins another.
+    pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
+        let geometry = &self.tables.geometry;
+        let writers = (0..geometry.heads).map(|head| head..head + 1);
+        let workers = (0..geometry.workers()).map(|worker| self.heads_of_worker(worker));
+        writers
+            .chain(workers.filter(|_| which == Leave::Every))
+            .map(|heads| self.leave_segments_of(slot, heads, which))
+            .sum()
+    }
+
+    /// As [`Core::leave_segments`], of the heads that go with the lock of the first.
+    fn leave_segments_of(&self, slot: &Slot<'_>, heads: Range<u64>, which: Leave) -> u64 {
+        let heads = || heads.clone().map(|head| self.tables.head(head));
+        let is_longer = |info: &SegmentInfo| info.capacity() > self.segment_bytes();
+        let is_meant = |info: &SegmentInfo| match which {
+            Leave::BehindTheGone => is_longer(info) && !info.state().large(),
+            Leave::BehindLarge => is_longer(info),
+            Leave::Every => true,
+        };
+        // Looked at first without the lock, which is as a rule all.
+        let named = |head: &Head| self.tables.named(head.segment.load(Acquire));
+        if !heads().any(|head| named(head).is_some_and(|(_, info)| is_meant(info))) {
+            return 0;
+        }
+        // Until it ends the segments live no other life: somebody else may close them, but nobody free them.
+        let _pin = slot.pin();
+        let first = heads()
+            .next()
+            .and_then(|head| head.lock.try_lock_free(slot));
+        let Some(held) = first else {
+            return 0;
+        };
+        let _guard = self.inherit_heads(heads(), held);
         let mut left = 0;
-        for head in (0..self.tables.geometry.heads).map(|number| self.tables.head(number)) {
-            let is_meant = |info: &SegmentInfo| {
-                info.capacity() > self.segment_bytes()
-                    && (which == Tails::All || !info.state().large())
-            };
-            // Looked at first without the lock, which is as a rule all.
-            let named = self.tables.named(head.segment.load(Acquire));
-            if !named.is_some_and(|(_, info)| is_meant(info)) {
-                continue;
-            }
-            // Until it ends the segment lives no other life: somebody else may close it, but nobody free it.
-            let _pin = slot.pin();
-            let Some(held) = head.lock.try_lock_free(slot) else {
-                continue;
-            };
-            let _guard = self.inherit_head(head, held);
+        for head in heads() {
             // What is damaged keeps no other from being left: who appends there says so.
-            let Ok(segment) = self.head_segment(head) else {
+            let Ok(Some((frame, info))) = self.head_segment(head) else {
                 continue;
             };
-            if let Some((frame, _)) = segment.filter(|(_, info)| is_meant(info)) {
+            if is_meant(info) {
                 // SYNC: pairs with the Acquire loads in `close_abandoned` and `repair_head`.
                 head.segment.store(0, Release);
                 mneme_sys::fault!("log.large.left");
@@ -366,12 +392,16 @@ impl Core {
     }
 }
 
-/// Which of the segments that lie behind large records heads give up.
+/// Which of their segments heads give up. As long as a head goes on in one, that is neither moved nor forgotten, nor free
+/// once it is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tails {
-    /// Those whose large record is gone.
-    OfTheGone,
-    All,
+pub(crate) enum Leave {
+    /// Those that lie behind large records, longer than others, whose large record is gone.
+    BehindTheGone,
+    /// All that lie behind large records.
+    BehindLarge,
+    /// All, compaction's too.
+    Every,
 }
 
 /// What to say of the word at `loc`, by which a head names what it appends to.

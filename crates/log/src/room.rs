@@ -14,7 +14,7 @@ use crate::compact::{gain, large_gain};
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evicted;
-use crate::head::{ROOM_TIMEOUT, Tails};
+use crate::head::{Leave, ROOM_TIMEOUT};
 use crate::segment::State;
 
 /// One writer's search for room.
@@ -88,13 +88,21 @@ impl Core {
         let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
             room.vacated += 1;
-            self.leave_tails(slot, Tails::All);
+            if self.leave_segments(slot, Leave::Every) > 0 {
+                self.free_emptied(slot)?;
+            }
             if self.vacate(slot, frames)? {
                 self.free_emptied(slot)?;
                 return Ok(());
             }
         }
-        match self.evict(slot)? {
+        // Between frames of the index that are too near nothing is won by forgetting.
+        let could_lie = !self.is_large(room.wanted) || self.could_lie(frames);
+        match could_lie
+            .then(|| self.evict(slot))
+            .transpose()?
+            .unwrap_or(Evicted::Nothing)
+        {
             Evicted::Some => {
                 self.free_emptied(slot)?;
                 return Ok(());
@@ -113,12 +121,13 @@ impl Core {
         if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
             return Ok(());
         }
-        if self.may_forget_any() && self.leave_tails(slot, Tails::All) > 0 {
+        let may_forget = self.may_forget_any(slot)?;
+        if may_forget && self.leave_segments(slot, Leave::BehindLarge) > 0 {
             return Ok(());
         }
-        let later = self.may_forget_later();
+        let later = self.may_forget_later(slot)?;
         let full = !later && self.is_full(room.wanted);
-        if full && !self.may_forget_any() {
+        if full && !may_forget {
             return Err(self.out_of_memory(room.wanted));
         }
         // A store that may forget is full only after several looks: what others fill meanwhile, and
@@ -225,8 +234,8 @@ impl Core {
     /// Whether the store is large enough for so many bytes, were nothing else in it.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
         let stats = self.arena.stats();
-        let frames = stats.frames.saturating_sub(stats.reserved);
-        bytes <= u64::from(frames) * FRAME_BYTES
+        let without = stats.reserved.saturating_add(self.arena.withheld());
+        bytes <= u64::from(stats.frames.saturating_sub(without)) * FRAME_BYTES
     }
 
     /// What each log segment gives back once it is compacted, or is about to; with what lies unused
@@ -260,7 +269,7 @@ impl Core {
         if self.sweeps_due() {
             self.sweep(slot)?;
         }
-        self.leave_tails(slot, Tails::OfTheGone);
+        self.leave_segments(slot, Leave::BehindTheGone);
         self.free_emptied(slot)
     }
 

@@ -16,7 +16,7 @@ use mneme_sync::{Epoch, Slot, SlotId, Word};
 
 use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::head::Claim;
+use crate::head::{Claim, Leave};
 use crate::index::Lookup;
 use crate::index::bucket::Entry;
 use crate::layout::{MAX_ORDINARY_FRAMES, SegmentInfo, SegmentInfoOf};
@@ -275,6 +275,11 @@ impl<W: Word> SegmentInfoOf<W> {
         self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
     }
 
+    /// It was found damaged: the last that is chosen again, for others are worth more, whose records can be followed.
+    pub fn shun(&self) {
+        self.age.store(u64::MAX, Relaxed);
+    }
+
     /// Whether it was found damaged, and is compacted last.
     pub fn is_shunned(&self) -> bool {
         self.age.load(Relaxed) == u64::MAX
@@ -444,6 +449,8 @@ impl Core {
             return 0;
         }
         mneme_sys::fault!("log.lost.taken");
+        // A head may go on behind it.
+        self.leave_segments(slot, Leave::BehindLarge);
         let mut condemned = 0;
         for (frame, info, word, state) in self.segments() {
             if !word.large() {
@@ -676,7 +683,7 @@ mod tests {
         );
         assert!(closed[2] <= 3 * hour - hour - hour / 2);
         // What compaction found damaged it still chooses last.
-        infos[0].age.store(u64::MAX, Relaxed);
+        infos[0].shun();
         infos[0].predate(State::Closed, hour);
         assert!(infos[0].is_shunned());
     }

@@ -11,7 +11,7 @@ use mneme_sync::Slot;
 
 use crate::core::Core;
 use crate::error::WriteError;
-use crate::segment::{State, StateWord, TAG_LOG};
+use crate::segment::{State, StateWord, TAG_INDEX, TAG_LOG};
 
 /// A piece of the arena: a free run, or an extent.
 struct Piece {
@@ -37,6 +37,20 @@ impl Core {
             moved |= self.compact_this(slot, frame, word)?;
         }
         Ok(moved)
+    }
+
+    /// Whether so many adjacent frames would be free between those of the index, were nothing else in the store.
+    pub(crate) fn could_lie(&self, frames: u32) -> bool {
+        let stats = self.arena.stats();
+        let (mut from, end) = (stats.own, stats.own + stats.frames);
+        let index = self.arena.extents().filter(|found| found.tag == TAG_INDEX);
+        for extent in index.map(|found| found.extent) {
+            if extent.start.0.saturating_sub(from) >= frames {
+                return true;
+            }
+            from = extent.start.0.saturating_add(extent.frames);
+        }
+        end.saturating_sub(from) >= frames
     }
 
     /// The arena's extents and the free runs between them, by address.

@@ -138,6 +138,34 @@ fn large_records_of_the_dead_are_given_back() {
     }
 }
 
+/// A head may have gone on behind one of them.
+#[test]
+fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() {
+    for name in [
+        "log.large.closed",
+        "log.body.during",
+        "log.intent",
+        "log.bucket.locked",
+    ] {
+        let (memory, store) = Memory::new();
+        // Of its last frame more is left than a head has that has none yet.
+        let value = vec![2; 7_200_000];
+        // Its index' first frame comes with it.
+        let free = |store: &LogStore| store.stats().free_bytes + store.stats().index_bytes;
+        let (live, before) = (store.stats().live_bytes, free(&store));
+        abandon(&memory, 1, name, move || {
+            store.put(b"large", &value).unwrap()
+        });
+        let store = memory.open(2);
+        store.reap().unwrap();
+        store.compact().unwrap();
+        store.compact().unwrap();
+        assert_eq!(store.stats().live_bytes, live, "{name}");
+        assert_eq!(free(&store), before, "{name}");
+        sound(&store, name);
+    }
+}
+
 /// A frame on its way out of the index' pool when somebody dies comes back, and once.
 #[test]
 fn a_frame_that_leaves_the_pool_is_given_back_once() {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use mneme_log::{LogStore, WriteError, control_bytes};
+use mneme_log::{Evict, LogStore, WriteError, control_bytes};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, Reserve};
 
 /// A tmpfs of so many MiB over the directory, until dropped; `None` where none may be mounted.
@@ -166,5 +166,26 @@ fn a_store_much_larger_than_the_file_system_uses_what_there_is() {
         assert!(stored > 3000, "round {round}: {stored}");
         store.clear().unwrap();
     }
+    assert!(store.check().unwrap().is_sound());
+}
+
+/// A value that the store would hold, and the file system does not.
+#[test]
+fn nothing_is_forgotten_for_what_the_file_system_cannot_hold() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk-evicting");
+    std::fs::create_dir_all(&directory).unwrap();
+    let Some(_mount) = Mount::over(&directory, 128) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let store = open(&directory, 1 << 30);
+    store.set_eviction(Evict::Lru).unwrap();
+    for i in 0..200_000u32 {
+        store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+    }
+    let before = store.len();
+    let refused = store.put(b"large", &vec![1; 200 << 20]);
+    assert!(matches!(refused, Err(WriteError::OutOfMemory { .. })));
+    assert!(store.len() > before / 2, "{} of {before}", store.len());
     assert!(store.check().unwrap().is_sound());
 }
