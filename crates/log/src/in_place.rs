@@ -338,10 +338,15 @@ impl Copied {
 
     /// What is stored, if it has not expired.
     pub fn stored<'v>(&self, core: &Core, value: &'v [u8]) -> Option<Stored<'v>> {
-        (!core.has_passed(self.expires)).then(|| Stored {
+        (!core.has_passed(self.expires)).then(|| self.still_stored(value))
+    }
+
+    /// What is stored, expired or not.
+    pub fn still_stored<'v>(&self, value: &'v [u8]) -> Stored<'v> {
+        Stored {
             value,
             expiry: Expiry::of_word(self.expires),
-        })
+        }
     }
 }
 

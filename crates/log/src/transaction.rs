@@ -44,6 +44,8 @@ struct Read {
     entry: Option<Entry>,
     /// Whether the record can change without getting another entry.
     mutable: bool,
+    /// When what was seen expires; 0: never, or nothing was seen.
+    expires: u64,
 }
 
 /// A key as a transaction wants it to be.
@@ -73,6 +75,8 @@ pub struct Transaction<'a> {
     /// What was read and written stays where it is until the attempt is over, and databases keep
     /// their spaces.
     _pin: Pin<'a>,
+    /// The time, in milliseconds since the Unix epoch: it stands still.
+    now_ms: u64,
     roots: [Option<Option<Root>>; DATABASES],
     reads: Vec<Read>,
     writes: Vec<Write>,
@@ -144,8 +148,9 @@ impl Core {
                             self.stand_back(&mut overtaken.conflicts);
                             continue;
                         }
-                        Outcome::LimboFull => {
+                        Outcome::LimboFull(to_come) => {
                             self.await_limbo(&slot, &mut room)?;
+                            self.grow_ahead(&slot, &to_come, &mut room)?;
                             continue;
                         }
                         Outcome::NoRoom(wanted) => wanted,
@@ -178,6 +183,7 @@ impl<'a> Transaction<'a> {
             core,
             slot,
             _pin: core.enter_all(slot)?,
+            now_ms: core.clock.wall_ms(),
             roots: [const { None }; DATABASES],
             reads: Vec::new(),
             writes: Vec::new(),
@@ -200,6 +206,17 @@ impl<'a> Transaction<'a> {
             transaction: self,
             database: number as u8,
         })
+    }
+
+    /// Milliseconds since the Unix epoch, as they are for the whole attempt: what has not expired by then does not expire in
+    /// the middle of it. Where it has by the time that the transaction is to happen, there is another attempt.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn has_passed(&self, expires: u64) -> bool {
+        expires != 0 && expires <= self.now_ms
     }
 
     fn zero(&mut self) -> TransactionOn<'_, 'a> {
@@ -355,7 +372,7 @@ impl TransactionOn<'_, '_> {
                 Some((loc, _)) => Some(t.core.mem.record(loc)?),
                 None => None,
             };
-            let there = record.filter(|record| !t.core.is_expired(record));
+            let there = record.filter(|record| !t.has_passed(record.expires()));
             return Ok(visit(there.as_ref().map(Stored::of)));
         }
         let (core, root, place) = (t.core, t.root(database)?, t.core.place(key));
@@ -373,6 +390,7 @@ impl TransactionOn<'_, '_> {
             seen: None,
             entry: None,
             mutable: core.overwrites(),
+            expires: 0,
         };
         let (Some(root), true) = (root, segment.is_some()) else {
             t.reads.push(read);
@@ -385,12 +403,13 @@ impl TransactionOn<'_, '_> {
                 Ok(copied) => (read.seen, read.entry) = (Some(copied.home), Some(copied.entry)),
                 Err(word) => read.seen = *word,
             }
-            t.reads.push(read);
-            let stored = copied.ok().and_then(|c| c.stored(core, &value));
-            if stored.is_some() {
+            let there = copied.ok().filter(|copied| !t.has_passed(copied.expires));
+            if let Some(copied) = &there {
+                read.expires = copied.expires;
                 core.note_access(root, place);
             }
-            return Ok(visit(stored));
+            t.reads.push(read);
+            return Ok(visit(there.map(|copied| copied.still_stored(&value))));
         }
         let mut copy = Vec::new();
         let seen = core.find_whole(root, place, segment, key, &mut copy)?;
@@ -398,11 +417,12 @@ impl TransactionOn<'_, '_> {
         read.seen = seen.as_ref().map(|(_, home)| *home);
         read.entry = found.map(|f| f.entry);
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
-        t.reads.push(read);
-        let there = found.filter(|f| !core.is_expired(&f.record));
-        if there.is_some() {
+        let there = found.filter(|f| !t.has_passed(f.record.expires()));
+        if let Some(found) = there {
+            read.expires = found.record.expires();
             core.note_access(root, place);
         }
+        t.reads.push(read);
         Ok(visit(there.map(|f| Stored {
             value: f.record.value_or(&copy),
             expiry: Expiry::of_word(f.record.expires()),

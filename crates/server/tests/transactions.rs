@@ -8,9 +8,11 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Client, Reply, server, start};
+use mneme_sys::Clock;
 
 const ACCOUNTS: usize = 8;
 
@@ -214,6 +216,49 @@ fn a_transaction_that_does_not_take_place_leaves_the_client_where_it_was() {
         done.store(true, Ordering::Relaxed);
         assert!(refused > 0, "they never met");
     });
+}
+
+/// A clock that is a millisecond later at each look.
+#[derive(Debug, Default)]
+struct Hasty(AtomicU64);
+
+impl Clock for Hasty {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) * 1_000_000
+    }
+    fn wall_ms(&self) -> u64 {
+        1_700_000_000_000 + self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn time_stands_still_within_a_transaction() {
+    let (_running, address) = start(server().clock(Arc::new(Hasty::default())));
+    let mut client = Client::connect(address);
+    client.line("MULTI");
+    client.line("SET k v PX 5");
+    for _ in 0..20 {
+        client.line("GETRANGE k 0 0");
+    }
+    client.line("PTTL k");
+    client.line("EXPIRE k 100 GT");
+    client.line("PEXPIRE k 7");
+    client.line("PTTL k");
+    client.line("GETEX k PX 9");
+    client.line("PTTL k");
+    let reply = client.line("EXEC");
+    let last = &reply.items()[21..];
+    let expected = [
+        Reply::Integer(5),
+        Reply::Integer(1),
+        Reply::Integer(1),
+        Reply::Integer(7),
+        Reply::bulk("v"),
+        Reply::Integer(9),
+    ];
+    assert_eq!(last, &expected[..]);
+    // Behind it time goes on.
+    while client.line("GET k") != Reply::Null {}
 }
 
 #[test]

@@ -44,6 +44,8 @@ const LAST_RESORT: [u64; 2] = [56, 63];
 pub(crate) enum Why {
     /// An entry found no slot, or there is no segment yet: the change must happen.
     Full,
+    /// So many entries are to come: the change happens unless there is room for them.
+    Ahead(u64),
     /// Entries lie behind their homes: the change happens if the segment is full enough.
     Crowded,
     /// A bucket is nearly empty: the change happens if the segment is empty enough.
@@ -110,6 +112,10 @@ impl Core {
             let used = self.segment_used(segment)?;
             let slots = segment.buckets() * SLOTS as u64;
             match why {
+                Why::Ahead(more) if (used + more) * 100 <= slots * GROW_PERCENT => {
+                    Ok(Resized::Done)
+                }
+                Why::Ahead(more) => held.grow(slot, root, place, segment, used + more),
                 Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
                 Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
@@ -117,7 +123,7 @@ impl Core {
             }
             .map(Ok)
         };
-        if why == Why::Full {
+        if matches!(why, Why::Full | Why::Ahead(_)) {
             self.with_shard(slot, shard, change)
         } else {
             let changed = self.try_with_shard(slot, shard, change)?;

@@ -19,33 +19,34 @@
 use std::collections::HashSet;
 
 use mneme_arena::Class;
-use mneme_sync::Holding;
+use mneme_sync::{Holding, Slot};
 
 use crate::core::{Core, Wait};
 use crate::counts::{self, Counts as Counted};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
-use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
+use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TAG_BITS, TryLock};
 use crate::index::resize::{LimboFull, Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::room::Room;
 use crate::watch::{Watch, Watched};
 
 use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Noted, Notes, Phase, words};
 use super::{Read, Transaction, Write};
 
 /// What an attempt at committing came to. Unless it committed, what was appended is given up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Committed,
     Conflict,
     /// What is watched is not as it was.
     Changed,
-    /// Blocks of the index wait for pins to be given up, perhaps for the transaction's own.
-    LimboFull,
+    /// Blocks of the index wait for pins to be given up, perhaps for the transaction's own, before there is room for these.
+    LimboFull(ToCome),
     /// There is no room for so many bytes.
     NoRoom(u64),
 }
@@ -59,11 +60,12 @@ enum Grown {
     NoRoom,
 }
 
-impl From<Grown> for Outcome {
-    fn from(grown: Grown) -> Outcome {
-        match grown {
+impl Grown {
+    /// What has come of an attempt that wants its index grown for these entries.
+    fn outcome(self, wanted: ToCome) -> Outcome {
+        match self {
             Grown::Yes => Outcome::Conflict,
-            Grown::LimboFull => Outcome::LimboFull,
+            Grown::LimboFull => Outcome::LimboFull(wanted),
             Grown::NoRoom => Outcome::NoRoom(0),
         }
     }
@@ -76,8 +78,15 @@ enum Round {
     Changed,
     /// The index changed its shape: look again.
     Again,
-    /// The segments of these writes are full, each named once.
-    Full(Vec<usize>),
+    /// The index has no room for these entries.
+    Full(Full),
+}
+
+struct Full {
+    /// All that the transaction adds.
+    to_come: ToCome,
+    /// The writes that found no slot, one for each segment.
+    found_none: Vec<usize>,
 }
 
 /// Where a key lives, this round.
@@ -176,6 +185,102 @@ impl Core {
     }
 }
 
+/// Entries that the index is to have room for, those of one segment together.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(super) struct ToCome(Vec<(Root, Place)>);
+
+impl ToCome {
+    fn of(entries: impl Iterator<Item = (Root, Place)>) -> ToCome {
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|(root, place)| {
+            (root.space().index(), place.partition, place.tag)
+        });
+        ToCome(entries)
+    }
+}
+
+impl Core {
+    /// Makes room in the index for entries to come, by grace periods: the caller, who has given up its pin, does not wait for
+    /// itself.
+    #[cold]
+    pub(super) fn grow_ahead(
+        &self,
+        slot: &Slot<'_>,
+        to_come: &ToCome,
+        room: &mut Room,
+    ) -> Result<(), WriteError> {
+        let mut wait = Wait::new();
+        loop {
+            let pin = self.enter_all(slot)?;
+            let grown = self.grow_for(slot, to_come, &mut wait)?;
+            drop(pin);
+            // Where there is no room the attempt says so.
+            if grown != Grown::LimboFull {
+                return Ok(());
+            }
+            self.await_limbo(slot, room)?;
+        }
+    }
+
+    /// Makes the index' segments as large as the entries to come ask for. The caller is pinned.
+    fn grow_for(
+        &self,
+        slot: &Slot<'_>,
+        to_come: &ToCome,
+        wait: &mut Wait,
+    ) -> Result<Grown, WriteError> {
+        let mut rest = &to_come.0[..];
+        while let Some(&(root, place)) = rest.first() {
+            let is_there = self.root(root.space())? == Some(root);
+            let segment = match is_there {
+                true => self.mem.index_segment(root, place)?,
+                // The database was cleared.
+                false => None,
+            };
+            let Some(segment) = segment else {
+                rest = &rest[1..];
+                continue;
+            };
+            let prefix = |place: Place| {
+                let unused = TAG_BITS - segment.depth();
+                (place.partition, place.tag >> unused)
+            };
+            let is_inside = |(of, at): &(Root, Place)| *of == root && prefix(*at) == prefix(place);
+            let more = rest.partition_point(is_inside);
+            let why = Why::Ahead(more as u64);
+            let grown = self.grow_once(slot, root, place, Some(segment), why, wait)?;
+            if grown != Grown::Yes {
+                return Ok(grown);
+            }
+            if self.mem.index_segment(root, place)? == Some(segment) {
+                rest = &rest[more..];
+            }
+        }
+        Ok(Grown::Yes)
+    }
+
+    /// Has a segment change its shape once; who holds it up is waited for, and then it is to be looked at again.
+    fn grow_once(
+        &self,
+        slot: &Slot<'_>,
+        root: Root,
+        place: Place,
+        seen: Option<SegmentRef>,
+        why: Why,
+        wait: &mut Wait,
+    ) -> Result<Grown, WriteError> {
+        match self.try_resize(slot, root, place, seen, why)? {
+            Ok(Resized::Done) => Ok(Grown::Yes),
+            Ok(Resized::NoRoom) => Ok(Grown::NoRoom),
+            Ok(Resized::Busy(holder, what)) => {
+                self.wait_on(slot, wait, holder, what)?;
+                Ok(Grown::Yes)
+            }
+            Err(LimboFull) => Ok(Grown::LimboFull),
+        }
+    }
+}
+
 /// Looks at what was absent before a transaction that only reads runs anew.
 const LOOKS: usize = 64;
 
@@ -221,6 +326,13 @@ impl<'a> Transaction<'a> {
         let mut wait = Wait::new();
         let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
         for _ in 0..LOOKS {
+            if self
+                .reads
+                .iter()
+                .any(|read| self.core.has_passed(read.expires))
+            {
+                return Ok(Outcome::Conflict);
+            }
             let mut settled = true;
             for (read, before) in self.reads.iter().zip(&mut before) {
                 let Some(now) = self.look_again(read, &mut wait)? else {
@@ -300,7 +412,7 @@ impl<'a> Transaction<'a> {
             for write in &self.writes {
                 match self.home_of(write.root, write.place, &mut wait)? {
                     Ok(home) => writes.push(home),
-                    Err(grown) => return Ok(grown.into()),
+                    Err(grown) => return Ok(grown.outcome(ToCome::default())),
                 }
             }
             let mut reads = Vec::with_capacity(self.reads.len());
@@ -353,12 +465,9 @@ impl<'a> Transaction<'a> {
                 Round::Changed => return Ok(Outcome::Changed),
                 Round::Again => {}
                 Round::Full(full) => {
-                    for i in full {
-                        let (write, segment) = (&self.writes[i], writes[i].segment);
-                        let grown = self.grow(write.root, write.place, Some(segment), &mut wait)?;
-                        if grown != Grown::Yes {
-                            return Ok(grown.into());
-                        }
+                    let grown = self.make_room_for(&full, &writes, &mut wait)?;
+                    if grown != Grown::Yes {
+                        return Ok(grown.outcome(full.to_come));
                     }
                 }
             }
@@ -438,6 +547,27 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Makes room in the index for what found none, and at once for all that is to come: one step after the other it would be
+    /// as many rounds as a segment is doubled.
+    fn make_room_for(
+        &self,
+        full: &Full,
+        writes: &[Home],
+        wait: &mut Wait,
+    ) -> Result<Grown, WriteError> {
+        if self.core.grow_for(self.slot, &full.to_come, wait)? == Grown::LimboFull {
+            return Ok(Grown::LimboFull);
+        }
+        for &i in &full.found_none {
+            let (write, segment) = (&self.writes[i], writes[i].segment);
+            let grown = self.grow(write.root, write.place, Some(segment), wait)?;
+            if grown != Grown::Yes {
+                return Ok(grown);
+            }
+        }
+        Ok(Grown::Yes)
+    }
+
     /// Makes room in the index around `place`.
     fn grow(
         &self,
@@ -446,16 +576,7 @@ impl<'a> Transaction<'a> {
         seen: Option<SegmentRef>,
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        let resized = (self.core).try_resize(self.slot, root, place, seen, Why::Full)?;
-        match resized {
-            Ok(Resized::Done) => Ok(Grown::Yes),
-            Ok(Resized::NoRoom) => Ok(Grown::NoRoom),
-            Ok(Resized::Busy(holder, what)) => {
-                self.core.wait_on(self.slot, wait, holder, what)?;
-                Ok(Grown::Yes)
-            }
-            Err(LimboFull) => Ok(Grown::LimboFull),
-        }
+        (self.core).grow_once(self.slot, root, place, seen, Why::Full, wait)
     }
 
     pub(super) fn watched(&self) -> impl Iterator<Item = &Watched> {
@@ -536,13 +657,18 @@ impl<'a> Transaction<'a> {
         intent.set(words::PHASE, Phase::Publishing as u64);
         mneme_sys::fault!("txn.noted");
         let published = self.publish(homes, writes, &noted);
-        if !matches!(&published, Ok(full) if full.is_empty()) {
+        if !matches!(&published, Ok(none) if none.is_empty()) {
             for note in &noted {
                 self.core.take_back(*note)?;
                 mneme_sys::fault!("txn.taken_back");
             }
             intent.set(words::PHASE, Phase::Locking as u64);
-            return published.map(Round::Full);
+            let added = self.writes.iter().zip(&noted);
+            let added = added.filter(|(_, note)| note.old.is_empty() && !note.new.is_empty());
+            return Ok(Round::Full(Full {
+                found_none: published?,
+                to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
+            }));
         }
         // Those who read wait for the unlocking, so that nobody has seen any of it yet.
         for write in &self.writes {
@@ -623,6 +749,9 @@ impl<'a> Transaction<'a> {
         home: Option<Home>,
         homes: &mut Homes<'_>,
     ) -> Result<bool, WriteError> {
+        if self.core.has_passed(read.expires) {
+            return Ok(false);
+        }
         let Some(seen) = read.seen else {
             return self.is_still_nothing(read);
         };

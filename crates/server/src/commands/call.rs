@@ -58,6 +58,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` the same, as in Redis.
+    pub fn wall_ms(&self) -> u64 {
+        let transaction = self.keyspace.time_of_transaction();
+        transaction.unwrap_or_else(|| self.server.wall_ms())
+    }
+
     /// Argument `index` as an integer.
     pub fn integer(&self, index: usize) -> Result<i64, Failure> {
         parse_i64(self.args.at(index)).ok_or(Failure::NotAnInteger)

@@ -54,7 +54,7 @@ impl Call<'_> {
         command: &str,
     ) -> Result<Expiry, Failure> {
         let number = self.integer(index)?;
-        let unix_ms = notation.to_unix_ms(number, self.server.wall_ms());
+        let unix_ms = notation.to_unix_ms(number, self.wall_ms());
         match unix_ms {
             Some(unix_ms) if number > 0 => Ok(Expiry::At(unix_ms.unsigned_abs())),
             _ => Err(Failure::other(format!(

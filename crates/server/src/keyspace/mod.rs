@@ -42,6 +42,13 @@ impl<'a> Keyspace<'a> {
         self.database
     }
 
+    /// The time within the transaction, if there is one, in milliseconds since the Unix epoch: it stands still.
+    pub fn time_of_transaction(&self) -> Option<u64> {
+        self.transaction
+            .as_ref()
+            .map(|transaction| transaction.wall_ms())
+    }
+
     /// Another database, one that clients may select, within the same transaction.
     pub fn other(&mut self, database: usize) -> Keyspace<'_> {
         Keyspace {

@@ -6,6 +6,8 @@ use crate::commands::Failure;
 
 /// What a transaction does to records. [`Transaction`] without its lifetimes.
 pub(crate) trait Records {
+    /// The time, which stands still: milliseconds since the Unix epoch.
+    fn wall_ms(&self) -> u64;
     /// Calls `visit` once, with what is stored under `key`.
     fn read(
         &mut self,
@@ -28,6 +30,10 @@ pub(crate) trait Records {
 }
 
 impl Records for Transaction<'_> {
+    fn wall_ms(&self) -> u64 {
+        Transaction::wall_ms(self)
+    }
+
     fn read(
         &mut self,
         database: usize,

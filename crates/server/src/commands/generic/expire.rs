@@ -129,7 +129,7 @@ impl Conditions {
 
 fn expire(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
     let conditions = Conditions::parse(call)?;
-    let Some(unix_ms) = notation.to_unix_ms(call.integer(2)?, call.server.wall_ms()) else {
+    let Some(unix_ms) = notation.to_unix_ms(call.integer(2)?, call.wall_ms()) else {
         return Err(Failure::other(format!(
             "ERR invalid expire time in '{name}' command"
         )));
@@ -137,7 +137,7 @@ fn expire(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
     // What lies before 1970 is as much over as 1970 is.
     let unix_ms = unix_ms.max(1).unsigned_abs();
     let (key, mut holds) = (call.args.at(1), false);
-    if unix_ms <= call.server.wall_ms() {
+    if unix_ms <= call.wall_ms() {
         call.keyspace.update(key, |old| {
             holds = old.is_some_and(|old| conditions.hold(old.expiry, unix_ms));
             if holds {

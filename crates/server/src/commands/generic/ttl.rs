@@ -52,7 +52,7 @@ fn time(call: &mut Call<'_>, say: fn(u64, u64) -> u64) -> Outcome {
         .integer(match call.keyspace.expiry(call.args.at(1))? {
             None => -2,
             Some(Expiry::Never) => -1,
-            Some(Expiry::At(ms)) => say(ms, call.server.wall_ms()).min(i64::MAX as u64) as i64,
+            Some(Expiry::At(ms)) => say(ms, call.wall_ms()).min(i64::MAX as u64) as i64,
         });
     Ok(())
 }

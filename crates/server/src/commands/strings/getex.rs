@@ -53,7 +53,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         Lifetime::Persistent => Ok(Expiry::Never),
         Lifetime::Until(notation, index) => call.expiry(index, notation, "getex"),
     };
-    let now_ms = call.server.wall_ms();
+    let now_ms = call.wall_ms();
     let expiry = match expiry {
         Err(failure) => {
             // Where there is no key, it does not matter that the time is none.

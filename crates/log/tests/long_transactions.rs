@@ -1,0 +1,93 @@
+//! Transactions of very many keys, for which the index has to grow.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_sys::ManualClock;
+
+/// More blocks of the index are retired than may wait for readers, the transaction among them: it gives way for that once
+/// or twice, not once for each few of them, and does not leave as many copies of what it stores.
+#[test]
+fn a_long_transaction_runs_few_times() {
+    const KEYS: u32 = 400_000;
+    let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    for round in 0..2u32 {
+        let mut runs = 0;
+        store
+            .transaction(|t| {
+                runs += 1;
+                (0..KEYS).try_for_each(|i| t.put(&(i + round * KEYS).to_le_bytes(), b"value"))?;
+                Ok::<_, WriteError>(())
+            })
+            .unwrap();
+        assert!(runs <= 3, "round {round}: it ran {runs} times");
+    }
+    assert_eq!(store.len(), 2 * u64::from(KEYS));
+    for i in (0..2 * KEYS).step_by(1000) {
+        assert_eq!(&*store.get(&i.to_le_bytes()).unwrap().unwrap(), b"value");
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Keys that are there need no room in the index, however many they are.
+#[test]
+fn a_long_transaction_over_what_is_there_leaves_the_index_as_it_is() {
+    const KEYS: u32 = 100_000;
+    let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    let put_all = |value: &[u8]| {
+        store.transaction(|t| (0..KEYS).try_for_each(|i| t.put(&i.to_le_bytes(), value)))
+    };
+    put_all(b"first").unwrap();
+    let before = store.stats().index_bytes;
+    put_all(b"second").unwrap();
+    assert_eq!(store.stats().index_bytes, before);
+    assert_eq!(store.len(), u64::from(KEYS));
+}
+
+/// Nothing expires in the middle of an attempt: not what it has stored, and of what it has read not one look and not the other.
+#[test]
+fn time_stands_still_within_a_transaction() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let clock = Arc::new(ManualClock::new(1, 1_000_000));
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let builder = builder.update_policy(policy).clock(clock.clone());
+        let store = builder.open_private().unwrap();
+        store
+            .put_until(b"old", b"v", Expiry::At(1_000_005))
+            .unwrap();
+        let mut looks = Vec::new();
+        store
+            .transaction(|t| {
+                let now = t.wall_ms();
+                t.put_until(b"new", b"v", Expiry::At(now + 5))?;
+                let before = t.get(b"old")?;
+                clock.advance_ms(10);
+                looks.push([before, t.get(b"old")?].map(|value| value.is_some()));
+                assert!(t.get(b"new")?.is_some());
+                assert_eq!(t.wall_ms(), now);
+                Ok::<_, WriteError>(())
+            })
+            .unwrap();
+        // It had expired when the first attempt was to happen.
+        assert_eq!(looks, [[true; 2], [false; 2]], "{policy:?}");
+        assert_eq!(store.get(b"new").unwrap(), None);
+        // One that only reads is no other.
+        store
+            .put_until(b"old", b"v", Expiry::At(1_000_025))
+            .unwrap();
+        looks.clear();
+        store
+            .transaction(|t| {
+                let before = t.get(b"old")?;
+                clock.advance_ms(10);
+                looks.push([before, t.get(b"old")?].map(|value| value.is_some()));
+                Ok::<_, WriteError>(())
+            })
+            .unwrap();
+        assert_eq!(looks, [[true; 2], [false; 2]], "{policy:?}, reading");
+    }
+}
