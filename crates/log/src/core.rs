@@ -1,6 +1,6 @@
 //! What all parts of an open store share: the region, the tables, the participants, and waiting.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
     /// Where it looks for records with an expiry to forget.
     pub expiring_walk: Mutex<ExpiringWalk>,
+    /// Transactions of this process for which the index is growing: it does not shrink meanwhile.
+    pub growing: AtomicU32,
 }
 
 impl Core {

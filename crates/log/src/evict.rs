@@ -279,16 +279,8 @@ impl Core {
             // Large records that were read are not copied for it: their turn comes again.
             while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
                 let info = self.tables.info(frame);
-                if word.large() {
-                    match self.spare_large(frame, info, word, policy) {
-                        Ok(true) => continue,
-                        Ok(false) => {}
-                        Err(error) => {
-                            // The next who evicts chooses another.
-                            info.shun();
-                            return Err(error);
-                        }
-                    }
+                if word.large() && self.spare_large(frame, info, word, policy)? {
+                    continue;
                 }
                 let claimed = word.to(State::Compacting, Some(slot.id()));
                 if info.change(word, claimed) {
@@ -312,8 +304,13 @@ impl Core {
 
     /// The log segment of `node` that is to be walked: the oldest, or any; a damaged one last.
     fn choose_to_evict(&self, node: NodeId, policy: Evict) -> Option<(Frame, StateWord)> {
+        // While others will be due that are not damaged, those that are stay.
+        let mut waits = false;
         let due = self.segments().filter(|(frame, info, _, state)| {
-            *state == State::Closed && self.arena.node_of(*frame) == node && self.grace_over(info)
+            let is_meant = *state == State::Closed && self.arena.node_of(*frame) == node;
+            let is_due = is_meant && self.grace_over(info);
+            waits |= is_meant && !is_due && !info.is_shunned();
+            is_due
         });
         let dice = self.clock.now_ns();
         let chosen = due.min_by_key(|(frame, info, ..)| {
@@ -324,7 +321,9 @@ impl Core {
             };
             (info.is_shunned(), turn)
         });
-        chosen.map(|(frame, _, word, _)| (frame, word))
+        chosen
+            .filter(|(_, info, ..)| !info.is_shunned() || !waits)
+            .map(|(frame, _, word, _)| (frame, word))
     }
 
     /// Whether the large record at `frame` stays where it is; it is young again then.
@@ -340,7 +339,9 @@ impl Core {
         if info.state() != word {
             return Ok(false);
         }
-        let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
+        let record = self.mem.record(Loc::of_byte(frame_byte(frame)));
+        // The next who evicts chooses another.
+        let record = record.inspect_err(|_| info.shun())?;
         let stays = self.spares(&record, policy);
         if stays {
             info.rejuvenate(self.clock.now_ns());

@@ -146,6 +146,25 @@ impl Core {
         Ok(())
     }
 
+    /// Goes on making room while it finds some, until `bytes` bytes are free: for those who begin anew with all of it, and
+    /// leave as much behind, if there is not enough. Of little what was made is enough.
+    pub(crate) fn make_more_room(&self, slot: &Slot<'_>, room: &mut Room, bytes: u64) {
+        if !self.is_large(bytes) {
+            return;
+        }
+        let wanted = bytes + FRAME_BYTES + self.segment_bytes();
+        let is_lacking = || {
+            let stats = self.arena.stats();
+            u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES < wanted
+        };
+        // More would not help: then others take what becomes free.
+        for _ in 0..2 * self.segments().count() {
+            if !is_lacking() || self.make_room(slot, room).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Waits a little for the readers of the index' old blocks where these leave a change of shape no
     /// room; false: there is room. The caller is not pinned, or would wait for itself.
     pub(crate) fn await_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {

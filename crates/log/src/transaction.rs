@@ -11,6 +11,9 @@ mod ahead;
 mod commit;
 mod undo;
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use hashbrown::hash_table::{self, HashTable};
 use mneme_sync::{Pin, Slot, SlotError};
 
@@ -88,7 +91,42 @@ pub struct Transaction<'a> {
     watch: Option<&'a Watch>,
     /// What is locked before the body runs.
     ahead: Option<Ahead<'a>>,
+    growth: Growth,
+    /// Whether it is another attempt's that something has expired which this one has seen.
+    minds_expiry: bool,
 }
+
+/// How the index has grown for what a transaction adds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// Not at all. An attempt that adds much gives way first, so that the index can give back what it replaces.
+    Unprepared,
+    /// For all at once.
+    Prepared,
+    /// There was no room for all at once: step by step, as it is filled.
+    ByStep,
+}
+
+/// While it lives, the index does not shrink on this process' account.
+struct Growing<'a>(&'a AtomicU32);
+
+impl<'a> Growing<'a> {
+    fn new(core: &'a Core) -> Self {
+        // Relaxed here and below: who misses it shrinks a segment in vain.
+        core.growing.fetch_add(1, Relaxed);
+        Growing(&core.growing)
+    }
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Attempts that fail because something that they have seen has expired. Where that goes on all the time the next one takes
+/// what was there when it began for what is there.
+const EXPIRED: u32 = 4;
 
 /// One database within a transaction.
 pub struct TransactionOn<'t, 'a> {
@@ -109,14 +147,18 @@ impl Core {
             .slot()
             .map_err(|e| E::from(WriteError::from(e)))?;
         let mut room = Room::new(0);
-        let (mut overtaken, mut refusals) = (Overtaken::default(), 0);
+        let (mut overtaken, mut refusals, mut expired) = (Overtaken::default(), 0, 0);
+        let (mut growth, mut growing) = (Growth::Unprepared, None);
         loop {
             let mut attempt = Transaction::new(self, &slot, watch)?;
+            attempt.growth = growth;
+            attempt.minds_expiry = expired < EXPIRED;
             if watch.is_some_and(|watch| !watch.is_as_noted()) {
                 return Ok(None);
             }
             if overtaken.locks_ahead() && !self.read_only {
                 attempt.lock_ahead(&overtaken)?;
+                attempt.now_ms = self.clock.wall_ms();
             }
             let began = overtaken.is_close().then(|| self.clock.now_ns());
             let result = body(&mut attempt);
@@ -148,9 +190,16 @@ impl Core {
                             self.stand_back(&mut overtaken.conflicts);
                             continue;
                         }
+                        Outcome::Expired => {
+                            expired += 1;
+                            continue;
+                        }
                         Outcome::LimboFull(to_come) => {
+                            growing.get_or_insert_with(|| Growing::new(self));
                             self.await_limbo(&slot, &mut room)?;
-                            self.grow_ahead(&slot, &to_come, &mut room)?;
+                            if growth != Growth::ByStep {
+                                growth = self.grow_ahead(&slot, &to_come, &mut room)?;
+                            }
                             continue;
                         }
                         Outcome::NoRoom(wanted) => wanted,
@@ -169,6 +218,7 @@ impl Core {
             }
             room.want(wanting);
             self.make_room(&slot, &mut room)?;
+            self.make_more_room(&slot, &mut room, total);
         }
     }
 }
@@ -191,6 +241,8 @@ impl<'a> Transaction<'a> {
             wanting: None,
             watch,
             ahead: None,
+            growth: Growth::Unprepared,
+            minds_expiry: true,
         })
     }
 
@@ -209,7 +261,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Milliseconds since the Unix epoch, as they are for the whole attempt: what has not expired by then does not expire in
-    /// the middle of it. Where it has by the time that the transaction is to happen, there is another attempt.
+    /// the middle of it. Where it has by the time that the transaction is to happen, there is another attempt, four times at
+    /// most.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.now_ms
@@ -217,6 +270,12 @@ impl<'a> Transaction<'a> {
 
     fn has_passed(&self, expires: u64) -> bool {
         expires != 0 && expires <= self.now_ms
+    }
+
+    /// Whether something that was seen has expired since, so that the transaction is to happen without it.
+    fn has_outlived_what_it_saw(&self) -> bool {
+        let has_passed = |read: &Read| self.core.has_passed(read.expires);
+        self.minds_expiry && self.reads.iter().any(has_passed)
     }
 
     fn zero(&mut self) -> TransactionOn<'_, 'a> {

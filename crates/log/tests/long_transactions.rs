@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
@@ -46,6 +47,85 @@ fn a_long_transaction_over_what_is_there_leaves_the_index_as_it_is() {
     put_all(b"second").unwrap();
     assert_eq!(store.stats().index_bytes, before);
     assert_eq!(store.len(), u64::from(KEYS));
+}
+
+/// What another removes meanwhile does not make the index small again that has just grown for it.
+#[test]
+fn a_long_transaction_is_done_beside_one_who_removes() {
+    const KEYS: u32 = 50_000;
+    let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for i in 0..2000u16 {
+                    store.put(&i.to_le_bytes(), b"v").unwrap();
+                    store.remove(&i.to_le_bytes()).unwrap();
+                }
+            }
+        });
+        let mut runs = 0;
+        let result = store.transaction(|t| {
+            runs += 1;
+            (0..KEYS).try_for_each(|i| t.put(&i.to_le_bytes(), b"value"))?;
+            Ok::<_, WriteError>(())
+        });
+        done.store(true, Ordering::Relaxed);
+        result.unwrap();
+        // It was some hundreds, and refused then.
+        assert!(runs <= 20, "it ran {runs} times");
+    });
+    assert_eq!(store.len(), u64::from(KEYS));
+}
+
+/// The room that it needs is made before it begins anew, not by and by, while each run leaves as much behind.
+#[test]
+fn a_long_transaction_finds_room_in_a_store_that_has_dead_records() {
+    for (share, keys) in [(4, 50_000), (2, 100_000)] {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let put = |i: u32| store.put(&i.to_le_bytes(), &[7; 1000]);
+        let stored = (0..).take_while(|i| put(*i).is_ok()).count() as u32;
+        for i in (0..stored).step_by(share) {
+            assert!(store.remove(&i.to_le_bytes()).unwrap());
+        }
+        let mut runs = 0;
+        let result = store.transaction(|t| {
+            runs += 1;
+            let mut all = 1 << 30..(1 << 30) + keys;
+            all.try_for_each(|i: u32| t.put(&i.to_le_bytes(), b"value"))?;
+            Ok::<_, WriteError>(())
+        });
+        assert!(result.is_ok(), "{keys} keys, 1/{share} removed: {result:?}");
+        assert!(runs <= 8, "{keys} keys, 1/{share} removed: {runs} runs");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// Where something that it reads expires all the time, it takes what was there when it began for what is there.
+#[test]
+fn a_transaction_ends_though_what_it_reads_goes_on_expiring() {
+    let clock = Arc::new(ManualClock::new(1, 1_000));
+    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+    let store = builder.clock(clock.clone()).open_private().unwrap();
+    for i in 0..1000u32 {
+        let expiry = Expiry::At(1_001 + u64::from(i));
+        store.put_until(&i.to_le_bytes(), b"v", expiry).unwrap();
+    }
+    let mut runs = 0;
+    let found = store.transaction(|t| {
+        runs += 1;
+        let (mut found, now) = (0, t.wall_ms());
+        for i in 0..1000u32 {
+            found += u64::from(t.get(&i.to_le_bytes())?.is_some());
+        }
+        clock.advance_ms(1);
+        Ok::<_, WriteError>((found, now))
+    });
+    let (found, now) = found.unwrap();
+    assert_eq!(found, 2_000 - now);
+    assert!(runs <= 5, "it ran {runs} times");
 }
 
 /// Nothing expires in the middle of an attempt: not what it has stored, and of what it has read not one look and not the other.

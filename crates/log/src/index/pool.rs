@@ -205,6 +205,12 @@ impl Core {
         Ok(trimmed)
     }
 
+    /// Frees what has waited in limbo for readers who have left, and begins the grace period of the rest.
+    pub(crate) fn collect_limbo(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        (0..self.tables.geometry.shards)
+            .try_for_each(|shard| self.with_shard(slot, shard, |held| Ok(held.collect(true)?)))
+    }
+
     /// Frees what has waited in limbo, wherever a change of shape finds no room there; `None`: nowhere,
     /// else whether all have room now. The caller is not pinned.
     pub(crate) fn clear_limbo(&self, slot: &Slot<'_>) -> Result<Option<bool>, WriteError> {

@@ -1,5 +1,6 @@
 //! How a store is made or opened: its options, and the regions that it lies in.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
@@ -327,6 +328,7 @@ impl Builder {
             topology,
             still: Mutex::default(),
             expiring_walk: Mutex::default(),
+            growing: AtomicU32::new(0),
         })
     }
 }

@@ -187,6 +187,9 @@ impl<'a> Transaction<'a> {
     }
 
     fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<Outcome>, WriteError> {
+        if self.has_outlived_what_it_saw() {
+            return Ok(Some(Outcome::Expired));
+        }
         for read in &self.reads {
             let home = self.home_of_read(read)?;
             if home.is_some_and(|home| !ahead.holds(home.loc)) {

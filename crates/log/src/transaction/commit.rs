@@ -36,13 +36,15 @@ use crate::room::Room;
 use crate::watch::{Watch, Watched};
 
 use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Noted, Notes, Phase, words};
-use super::{Read, Transaction, Write};
+use super::{Growth, Read, Transaction, Write};
 
 /// What an attempt at committing came to. Unless it committed, what was appended is given up.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Committed,
     Conflict,
+    /// What was seen has expired.
+    Expired,
     /// What is watched is not as it was.
     Changed,
     /// Blocks of the index wait for pins to be given up, perhaps for the transaction's own, before there is room for these.
@@ -75,6 +77,7 @@ impl Grown {
 enum Round {
     Committed,
     Conflict,
+    Expired,
     Changed,
     /// The index changed its shape: look again.
     Again,
@@ -200,34 +203,39 @@ impl ToCome {
 }
 
 impl Core {
-    /// Makes room in the index for entries to come, by grace periods: the caller, who has given up its pin, does not wait for
-    /// itself.
+    /// Makes room in the index for entries to come, and has it give back what it replaces on the way: the caller, who is not
+    /// pinned, does not wait for itself.
     #[cold]
     pub(super) fn grow_ahead(
         &self,
         slot: &Slot<'_>,
         to_come: &ToCome,
         room: &mut Room,
-    ) -> Result<(), WriteError> {
-        let mut wait = Wait::new();
+    ) -> Result<Growth, WriteError> {
+        let (mut wait, mut refusals) = (Wait::new(), 0);
         loop {
             let pin = self.enter_all(slot)?;
-            let grown = self.grow_for(slot, to_come, &mut wait)?;
+            let grown = self.grow_for(slot, to_come, &mut wait, STEPS)?;
             drop(pin);
-            // Where there is no room the attempt says so.
-            if grown != Grown::LimboFull {
-                return Ok(());
+            match grown {
+                Grown::Yes => return Ok(Growth::Prepared),
+                Grown::NoRoom if refusals == LOOKS_FOR_ROOM => return Ok(Growth::ByStep),
+                Grown::NoRoom => refusals += 1,
+                Grown::LimboFull => {}
             }
+            self.collect_limbo(slot)?;
             self.await_limbo(slot, room)?;
         }
     }
 
-    /// Makes the index' segments as large as the entries to come ask for. The caller is pinned.
+    /// Makes the index' segments as large as the entries to come ask for, by `steps` changes of shape at most: then too pins
+    /// are to be given up. The caller is pinned.
     fn grow_for(
         &self,
         slot: &Slot<'_>,
         to_come: &ToCome,
         wait: &mut Wait,
+        mut steps: usize,
     ) -> Result<Grown, WriteError> {
         let mut rest = &to_come.0[..];
         while let Some(&(root, place)) = rest.first() {
@@ -254,6 +262,11 @@ impl Core {
             }
             if self.mem.index_segment(root, place)? == Some(segment) {
                 rest = &rest[more..];
+                continue;
+            }
+            steps -= 1;
+            if steps == 0 {
+                return Ok(Grown::LimboFull);
             }
         }
         Ok(Grown::Yes)
@@ -281,6 +294,12 @@ impl Core {
     }
 }
 
+/// Entries for which the index grows while the attempt that adds them is under way: it replaces few blocks then.
+const MANY: usize = 4096;
+/// Changes of shape between two looks at what can be given back.
+const STEPS: usize = 64;
+/// Looks at what can be given back, where there is no room, before the index grows step by step.
+const LOOKS_FOR_ROOM: u32 = 2;
 /// Looks at what was absent before a transaction that only reads runs anew.
 const LOOKS: usize = 64;
 
@@ -326,12 +345,8 @@ impl<'a> Transaction<'a> {
         let mut wait = Wait::new();
         let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
         for _ in 0..LOOKS {
-            if self
-                .reads
-                .iter()
-                .any(|read| self.core.has_passed(read.expires))
-            {
-                return Ok(Outcome::Conflict);
+            if self.has_outlived_what_it_saw() {
+                return Ok(Outcome::Expired);
             }
             let mut settled = true;
             for (read, before) in self.reads.iter().zip(&mut before) {
@@ -462,6 +477,7 @@ impl<'a> Transaction<'a> {
             match round {
                 Round::Committed => return Ok(Outcome::Committed),
                 Round::Conflict => return Ok(Outcome::Conflict),
+                Round::Expired => return Ok(Outcome::Expired),
                 Round::Changed => return Ok(Outcome::Changed),
                 Round::Again => {}
                 Round::Full(full) => {
@@ -555,8 +571,16 @@ impl<'a> Transaction<'a> {
         writes: &[Home],
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        if self.core.grow_for(self.slot, &full.to_come, wait)? == Grown::LimboFull {
-            return Ok(Grown::LimboFull);
+        let to_come = &full.to_come;
+        match self.growth {
+            Growth::Unprepared if to_come.0.len() > MANY => return Ok(Grown::LimboFull),
+            Growth::Unprepared | Growth::Prepared => {
+                let grown = self.core.grow_for(self.slot, to_come, wait, usize::MAX)?;
+                if grown == Grown::LimboFull {
+                    return Ok(grown);
+                }
+            }
+            Growth::ByStep => {}
         }
         for &i in &full.found_none {
             let (write, segment) = (&self.writes[i], writes[i].segment);
@@ -609,6 +633,9 @@ impl<'a> Transaction<'a> {
             return Ok(Round::Again);
         }
         mneme_sys::fault!("txn.locked");
+        if self.has_outlived_what_it_saw() {
+            return Ok(Round::Expired);
+        }
         for (read, home) in self.reads.iter().zip(reads) {
             if !self.is_as_read(read, *home, homes)? {
                 return Ok(Round::Conflict);
@@ -749,9 +776,6 @@ impl<'a> Transaction<'a> {
         home: Option<Home>,
         homes: &mut Homes<'_>,
     ) -> Result<bool, WriteError> {
-        if self.core.has_passed(read.expires) {
-            return Ok(false);
-        }
         let Some(seen) = read.seen else {
             return self.is_still_nothing(read);
         };
