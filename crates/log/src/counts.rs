@@ -77,21 +77,13 @@ fn counters(space: Space) -> [usize; 2] {
     [space.index(), DATABASES + space.index()]
 }
 
-/// What a thread has counted for the index `id`, by its counter for it.
-fn counted_for(id: u64, counter: Option<(u64, i64)>) -> i64 {
-    match counter {
-        Some((of, count)) if of == id => count,
-        _ => 0,
-    }
-}
-
 /// What the thread has counted for the index `id` of `space`.
 #[inline]
 pub(crate) fn counted(slot: &Slot<'_>, space: Space, id: u64) -> Counts {
     let [records, expiring] = counters(space);
     Counts {
-        records: counted_for(id, slot.counted(records)),
-        expiring: counted_for(id, slot.counted(expiring)),
+        records: slot.counted(records, id),
+        expiring: slot.counted(expiring, id),
     }
 }
 
@@ -118,8 +110,8 @@ pub(crate) fn set_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, counts
 pub(crate) fn finish_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, word: u64) {
     let [records, expiring] = counters(space);
     let now = Counts {
-        records: counted_for(id, dead.counted(records)),
-        expiring: counted_for(id, dead.counted(expiring)),
+        records: dead.counted(records, id),
+        expiring: dead.counted(expiring, id),
     };
     set_of_the_dead(dead, space, id, now.brought_to(word));
 }

@@ -135,8 +135,8 @@ fn another_process() {
     match part {
         "fill" => {
             let store = options.attach(&registry, NAME, Access::ReadWrite).unwrap();
-            fill_and_go_on(&store, std::process::id(), || {
-                say("full");
+            fill_and_go_on(&store, std::process::id(), |done| {
+                say(done);
                 wait_to_go_on();
             });
         }
@@ -160,8 +160,9 @@ fn another_process() {
     }
 }
 
-/// Stores until there is no memory, and when `full` returns removes a half and stores a quarter.
-fn fill_and_go_on(store: &SharedStore, who: u32, full: impl FnOnce()) {
+/// Stores until there is no memory, removes a half, and stores a quarter: each when all have `met` after what is done. What
+/// one of them removes, who may have had little, need not be as much as compaction wins at a time.
+fn fill_and_go_on(store: &SharedStore, who: u32, mut met: impl FnMut(&str)) {
     let key = |i: u32| [who.to_le_bytes(), i.to_le_bytes()].concat();
     let value = [7; 10_000];
     let mut stored = 0;
@@ -177,13 +178,14 @@ fn fill_and_go_on(store: &SharedStore, who: u32, full: impl FnOnce()) {
         matches!(refused, WriteError::OutOfMemory { .. }),
         "{refused}"
     );
-    full();
+    met("full");
     for i in 0..stored {
         assert_eq!(store.get(&key(i)).unwrap().unwrap(), value);
     }
     for i in 0..stored / 2 {
         assert!(patiently(|| store.remove(&key(i))));
     }
+    met("half gone");
     for i in 0..stored / 4 {
         patiently(|| store.put(&key(i), &value));
     }
@@ -214,8 +216,8 @@ fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_who_write() {
     };
     let served = opening.open(&registry, NAME).unwrap();
     let mut others: Vec<Other> = (0..3).map(|_| Other::start("fill", &place)).collect();
-    fill_and_go_on(&served, 0, || {
-        others.iter_mut().for_each(|other| other.says("full"));
+    fill_and_go_on(&served, 0, |done| {
+        others.iter_mut().for_each(|other| other.says(done));
         others.iter_mut().for_each(Other::go_on);
     });
     others.into_iter().for_each(Other::end);

@@ -11,12 +11,11 @@
 //! words are 64-bit atomics in the machine's order; all zero is the state of a thing nobody has used.
 
 use crate::RobustLock;
-use crate::fold::{CounterWords, JournalWords};
+use crate::fold::{self, CounterWords, JournalWords};
 use crate::tenancy::SlotWords;
 use mneme_sys::{HEADER_LEN, Shared};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Acquire;
 
 /// Magic of a control region.
 pub(crate) const MAGIC: [u8; 8] = *b"MnemeCtl";
@@ -250,6 +249,15 @@ impl SlotLines {
             intents: self.intents.each_ref().map(|line| &line.head),
         }
     }
+
+    /// What the slot's thread has counted for the index `root` in counter `db`.
+    #[inline]
+    pub(crate) fn counted(&self, db: usize, root: u64) -> i64 {
+        let counter = self.counters.get(db);
+        counter
+            .and_then(|counter| fold::read(&counter.words(), root))
+            .map_or(0, u64::cast_signed)
+    }
 }
 
 impl Counter {
@@ -258,13 +266,6 @@ impl Counter {
             root: &self.root,
             value: &self.value,
         }
-    }
-
-    /// Root and value, for a caller that no writer races with.
-    pub(crate) fn get(&self) -> (u64, i64) {
-        // SYNC: pairs with the Release stores in `fold::set` and `fold::count`.
-        let root = self.root.load(Acquire);
-        (root, self.value.load(Acquire).cast_signed())
     }
 }
 

@@ -72,10 +72,10 @@ impl DeadSlot<'_> {
         UndoArea::new(map.undo_offset(self.id), map.undo(self.id))
     }
 
-    /// The thread's part of counter `db`: root and value.
+    /// What the thread has counted for the index `root` in counter `db`; see [`Slot::counted`](crate::Slot::counted).
     #[must_use]
-    pub fn counted(&self, db: usize) -> Option<(u64, i64)> {
-        self.lines.counters.get(db).map(crate::layout::Counter::get)
+    pub fn counted(&self, db: usize, root: u64) -> i64 {
+        self.lines.counted(db, root)
     }
 
     /// Sets the thread's part of counter `db`: to the value that its intent names, so that it is

@@ -1,6 +1,6 @@
 //! [`Slot`]: the calling thread's place in the control region.
 
-use crate::layout::{Counter, SlotLines};
+use crate::layout::SlotLines;
 use crate::local::Local;
 use crate::opening::Inner;
 use crate::undo::UndoArea;
@@ -134,14 +134,15 @@ impl<'p> Slot<'p> {
         }
     }
 
-    /// This thread's part of counter `db`: root and value.
+    /// What this thread has counted for the index `root` in counter `db`: its part of
+    /// [`Participants::counters`](crate::Participants::counters).
     ///
     /// For an intent that must not count twice: it holds the value *to be*, and who finishes it
     /// sets that by [`set_count`](Self::set_count) or
     /// [`DeadSlot::set_count`](crate::DeadSlot::set_count).
     #[must_use]
-    pub fn counted(&self, db: usize) -> Option<(u64, i64)> {
-        self.lines().counters.get(db).map(Counter::get)
+    pub fn counted(&self, db: usize, root: u64) -> i64 {
+        self.lines().counted(db, root)
     }
 
     /// Sets this thread's part of counter `db`.

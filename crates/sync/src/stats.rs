@@ -110,7 +110,8 @@ impl Participants {
                         ));
                     }
                 }
-                if lines.counters.iter().any(|counter| counter.get().0 != 0) {
+                let counts = lines.counters.iter().map(|counter| &counter.root);
+                if counts.map(|root| root.load(Acquire)).any(|root| root != 0) {
                     found.push(format!("slot {id} is free but has counts"));
                 }
             } else {

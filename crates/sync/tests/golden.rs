@@ -109,7 +109,8 @@ fn version_2_is_reaped_within_its_boot() {
         let mut bytes = [0; 6];
         assert!(dead.undo().read(0, &mut bytes));
         assert_eq!(&bytes, b"golden");
-        assert_eq!(dead.counted(1), Some((2, 3)));
+        assert_eq!(dead.counted(1, 2), 3);
+        assert_eq!(dead.counted(1, 1), 0, "another index");
         seen += 1;
         Ok::<_, Infallible>(())
     })

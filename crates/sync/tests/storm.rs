@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const CONTROL: &str = "MNEME_STORM_CONTROL";
 const DATA: &str = "MNEME_STORM_DATA";
 const GATE: usize = 4;
+/// The index that is counted.
+const ROOT: u64 = 1;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -83,8 +85,8 @@ fn reap(p: &Participants) {
             assert_eq!((intent.kind, intent.words[0]), (3, u64::from(dead.id().0)));
             // The count is either as before or as intended; make it as intended.
             let value = intent.words[1].cast_signed();
-            assert!(dead.counted(0).is_none_or(|(_, now)| value - now <= 1));
-            dead.set_count(0, 1, value);
+            assert!((0..=1).contains(&(value - dead.counted(0, ROOT))));
+            dead.set_count(0, ROOT, value);
         }
         Ok::<_, Infallible>(())
     })
@@ -97,10 +99,10 @@ fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
     let gate = p.big_reader(GATE).unwrap();
     match gate.shared(&slot) {
         Ok(_inside) => {
-            let now = slot.counted(0).map_or(0, |(_, now)| now);
+            let now = slot.counted(0, ROOT);
             let intent = slot.intent(Lane::Txn);
             intent.begin(3, &[slot.id().0.into(), (now + 1).cast_unsigned()]);
-            slot.count(0, 1, 1);
+            slot.count(0, ROOT, 1);
             data.acknowledged().fetch_add(1, Release);
             intent.clear();
         }
@@ -212,7 +214,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
     p.wait_quiescent(g, Duration::ZERO).unwrap();
     assert_eq!((p.stats().processes, p.stats().slots), (1, 1));
     data.add(&slot).unwrap();
-    let (counted, acknowledged) = (p.counters(0, 1), data.acknowledged().load(Relaxed));
+    let (counted, acknowledged) = (p.counters(0, ROOT), data.acknowledged().load(Relaxed));
     let added = data.word(0).load(Relaxed);
     println!(
         "\nladder: storm of kills: {kills} kills, {added} additions, {counted} counted, \
