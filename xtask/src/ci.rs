@@ -1,10 +1,14 @@
 //! `cargo xtask ci`: everything that must hold before a change lands.
 
 use crate::layering;
+use crate::layering::sources::rust_files;
 use crate::proof::{Item, Proof};
 use crate::redis_suite;
 use crate::steps::{Outcome, Steps, run, succeeds};
 use crate::workspace::Workspace;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The other architecture that the library crates must compile for.
@@ -205,8 +209,34 @@ fn test(workspace: &Workspace) -> Outcome {
     run(&mut cargo(workspace, &["test", "--workspace"]))
 }
 
+/// Of the packages with fault points the libraries' tests and those that arm some: the others are the same without.
 fn test_fault(workspace: &Workspace) -> Outcome {
-    run(cargo(workspace, &["test"]).args(with_fault(workspace)))
+    let mut command = cargo(workspace, &["test", "--lib"]);
+    for name in arming(workspace) {
+        command.args(["--test", &name]);
+    }
+    run(command.args(with_fault(workspace)))
+}
+
+/// The integration tests that mention fault points, by name.
+fn arming(workspace: &Workspace) -> BTreeSet<String> {
+    let packages = workspace.packages.iter();
+    let with_points = packages.filter(|p| p.features.iter().any(|feature| feature == "fault"));
+    let tests = with_points.flat_map(|package| &package.tests);
+    let arms = |text: &str| {
+        ["feature = \"fault\"", "mneme_sys::fault"]
+            .iter()
+            .any(|said| text.contains(said))
+    };
+    let mention = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|text| arms(&text));
+    let named = tests.filter(|(_, main)| {
+        let mut files = vec![main.clone()];
+        if main.ends_with("main.rs") {
+            rust_files(main.parent().unwrap_or(main), &mut files);
+        }
+        files.iter().any(mention)
+    });
+    named.map(|(name, _)| name.clone()).collect()
 }
 
 fn doc(workspace: &Workspace) -> Outcome {
@@ -357,7 +387,7 @@ pub fn fuzz_for(workspace: &Workspace, seconds: u64) -> Outcome {
 
 /// Names of the fuzz targets: the files of `fuzz/fuzz_targets`.
 fn fuzz_targets(workspace: &Workspace) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(workspace.root.join("fuzz/fuzz_targets")) else {
+    let Ok(entries) = fs::read_dir(workspace.root.join("fuzz/fuzz_targets")) else {
         return Vec::new();
     };
     let mut targets: Vec<String> = entries
@@ -404,6 +434,16 @@ mod tests {
                 arguments.iter().any(|argument| argument == package),
                 "{package}"
             );
+        }
+        let tests = arming(&workspace);
+        for (name, arms) in [
+            ("deaths", true),
+            ("stops", true),
+            ("storm", true),
+            ("effects", true),
+            ("golden", false),
+        ] {
+            assert_eq!(tests.contains(name), arms, "{name}");
         }
     }
 }

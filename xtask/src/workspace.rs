@@ -29,6 +29,8 @@ pub struct Package {
     pub features: Vec<String>,
     /// Whether it has a library target, for Rust or for C.
     pub is_library: bool,
+    /// The names of its integration tests and the file that each begins with.
+    pub tests: Vec<(String, PathBuf)>,
 }
 
 impl Workspace {
@@ -79,6 +81,9 @@ impl Package {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let manifest = PathBuf::from(text(&package["manifest_path"]));
+        let targets = list(&package["targets"]);
+        let is =
+            |target: &Value, kind: &str| list(&target["kind"]).iter().any(|known| known == kind);
         Self {
             name: text(&package["name"]),
             version: text(&package["version"]),
@@ -91,10 +96,14 @@ impl Package {
                 .as_object()
                 .map(|features| features.keys().cloned().collect())
                 .unwrap_or_default(),
-            is_library: list(&package["targets"])
+            is_library: targets
                 .iter()
-                .flat_map(|target| list(&target["kind"]))
-                .any(|kind| kind == "lib" || kind == "cdylib"),
+                .any(|target| is(target, "lib") || is(target, "cdylib")),
+            tests: targets
+                .iter()
+                .filter(|target| is(target, "test"))
+                .map(|target| (text(&target["name"]), text(&target["src_path"]).into()))
+                .collect(),
         }
     }
 }
