@@ -1,6 +1,6 @@
 //! What all parts of an open store share: the region, the tables, the participants, and waiting.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::fresh::Claimed;
 use crate::index::bucket::LockWord;
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
+use crate::transaction::GrownAhead;
 
 /// The lane of intents for one operation on a key.
 pub(crate) const OPERATION_LANE: Lane = Lane::Log;
@@ -54,8 +55,8 @@ pub(crate) struct Core {
     pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
     /// Where it looks for records with an expiry to forget.
     pub expiring_walk: Mutex<ExpiringWalk>,
-    /// Transactions of this process for which the index is growing: it does not shrink meanwhile.
-    pub growing: AtomicU32,
+    /// What has grown in the index for transactions of this process, and does not shrink on its account.
+    pub grown_ahead: GrownAhead,
 }
 
 impl Core {

@@ -21,7 +21,8 @@ use crate::segment::State;
 #[derive(Debug)]
 pub(crate) struct Room {
     wanted: u64,
-    began: Option<u64>,
+    /// The time that it has taken. What is done between, a transaction's body perhaps, is none of it.
+    spent: Duration,
     /// Rounds in a row after which there was nothing to wait for, and yet no room.
     vain: u32,
     /// Windows of frames emptied for it.
@@ -44,7 +45,7 @@ impl Room {
     pub fn new(wanted: u64) -> Room {
         Room {
             wanted,
-            began: None,
+            spent: Duration::ZERO,
             vain: 0,
             vacated: 0,
             pin: None,
@@ -60,13 +61,24 @@ impl Room {
 impl Core {
     /// Tries to make room; on `Ok` the caller tries its write again. It holds no pin of its own.
     pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
+        self.spend(room, |room| self.seek_room(slot, room))
+    }
+
+    /// Does something for a search, on its time.
+    fn spend<T>(&self, room: &mut Room, search: impl FnOnce(&mut Room) -> T) -> T {
+        let began = self.clock.now_ns();
+        let found = search(room);
+        room.spent += Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
+        found
+    }
+
+    fn seek_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
         if !self.could_hold(room.wanted) {
             // Nothing that could be moved or forgotten would help.
             return Err(self.out_of_memory(room.wanted));
         }
         self.reap(slot)?;
-        let now = self.clock.now_ns();
-        let since = Duration::from_nanos(now.saturating_sub(*room.began.get_or_insert(now)));
+        let since = room.spent;
         if since > DILIGENCE {
             return Err(self.out_of_memory(room.wanted));
         }
@@ -82,7 +94,7 @@ impl Core {
                 self.stalled_by_own_pin(slot)
             });
         }
-        if self.await_limbo(slot, room)? {
+        if self.look_at_limbo(slot, room)? {
             return Ok(());
         }
         let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
@@ -148,10 +160,11 @@ impl Core {
 
     /// Goes on making room while it finds some, until `bytes` bytes are free: for those who begin anew with all of it, and
     /// leave as much behind, if there is not enough. Of little what was made is enough.
-    pub(crate) fn make_more_room(&self, slot: &Slot<'_>, room: &mut Room, bytes: u64) {
+    pub(crate) fn make_more_room(&self, slot: &Slot<'_>, wanted_at_once: u64, bytes: u64) {
         if !self.is_large(bytes) {
             return;
         }
+        let mut room = Room::new(wanted_at_once);
         let wanted = bytes + FRAME_BYTES + self.segment_bytes();
         let is_lacking = || {
             let stats = self.arena.stats();
@@ -159,7 +172,7 @@ impl Core {
         };
         // More would not help: then others take what becomes free.
         for _ in 0..2 * self.segments().count() {
-            if !is_lacking() || self.make_room(slot, room).is_err() {
+            if !is_lacking() || self.make_room(slot, &mut room).is_err() {
                 return;
             }
         }
@@ -168,6 +181,10 @@ impl Core {
     /// Waits a little for the readers of the index' old blocks where these leave a change of shape no
     /// room; false: there is room. The caller is not pinned, or would wait for itself.
     pub(crate) fn await_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
+        self.spend(room, |room| self.look_at_limbo(slot, room))
+    }
+
+    fn look_at_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         let Some(cleared) = self.clear_limbo(slot)? else {
             return Ok(false);
         };
@@ -177,8 +194,7 @@ impl Core {
         }
         if !cleared {
             self.pass_by_the_still();
-            let now = self.clock.now_ns();
-            let since = Duration::from_nanos(now.saturating_sub(*room.began.get_or_insert(now)));
+            let since = room.spent;
             if since > ROOM_TIMEOUT
                 && let Some(slot) = self.holds_up(room)
             {

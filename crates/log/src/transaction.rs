@@ -9,10 +9,8 @@
 
 mod ahead;
 mod commit;
+mod growth;
 mod undo;
-
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
 
 use hashbrown::hash_table::{self, HashTable};
 use mneme_sync::{Pin, Slot, SlotError};
@@ -33,6 +31,9 @@ use crate::watch::Watch;
 
 use ahead::{Ahead, Overtaken};
 use commit::{Home, Outcome};
+pub(crate) use growth::GrownAhead;
+use growth::{Growing, Growth};
+use undo::notes_bytes;
 
 /// A key as a transaction has read it.
 struct Read {
@@ -96,34 +97,6 @@ pub struct Transaction<'a> {
     minds_expiry: bool,
 }
 
-/// How the index has grown for what a transaction adds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Growth {
-    /// Not at all. An attempt that adds much gives way first, so that the index can give back what it replaces.
-    Unprepared,
-    /// For all at once.
-    Prepared,
-    /// There was no room for all at once: step by step, as it is filled.
-    ByStep,
-}
-
-/// While it lives, the index does not shrink on this process' account.
-struct Growing<'a>(&'a AtomicU32);
-
-impl<'a> Growing<'a> {
-    fn new(core: &'a Core) -> Self {
-        // Relaxed here and below: who misses it shrinks a segment in vain.
-        core.growing.fetch_add(1, Relaxed);
-        Growing(&core.growing)
-    }
-}
-
-impl Drop for Growing<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 /// Attempts that fail because something that they have seen has expired. Where that goes on all the time the next one takes
 /// what was there when it began for what is there.
 const EXPIRED: u32 = 4;
@@ -140,17 +113,29 @@ impl Core {
     pub(crate) fn transaction<T, E: From<WriteError>>(
         &self,
         watch: Option<&Watch>,
-        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+        body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let slot = self
             .participants
             .slot()
             .map_err(|e| E::from(WriteError::from(e)))?;
-        let mut room = Room::new(0);
+        let mut growing = Growing::new(self);
+        let result = self.attempts(&slot, watch, &mut growing, body);
+        growing.end(&slot, matches!(result, Ok(Some(_))));
+        result
+    }
+
+    fn attempts<T, E: From<WriteError>>(
+        &self,
+        slot: &Slot<'_>,
+        watch: Option<&Watch>,
+        growing: &mut Growing<'_>,
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let (mut room, mut growth) = (Room::new(0), Growth::Unprepared);
         let (mut overtaken, mut refusals, mut expired) = (Overtaken::default(), 0, 0);
-        let (mut growth, mut growing) = (Growth::Unprepared, None);
         loop {
-            let mut attempt = Transaction::new(self, &slot, watch)?;
+            let mut attempt = Transaction::new(self, slot, watch)?;
             attempt.growth = growth;
             attempt.minds_expiry = expired < EXPIRED;
             if watch.is_some_and(|watch| !watch.is_as_noted()) {
@@ -169,6 +154,7 @@ impl Core {
                 overtaken.learn(&attempt, took);
             }
             let written = attempt.bytes();
+            let notes = notes_bytes(attempt.reads.len(), attempt.writes.len());
             let wanting = match attempt.wanting {
                 // Whatever the body made of that error.
                 Some(wanted) => {
@@ -194,11 +180,10 @@ impl Core {
                             expired += 1;
                             continue;
                         }
-                        Outcome::LimboFull(to_come) => {
-                            growing.get_or_insert_with(|| Growing::new(self));
-                            self.await_limbo(&slot, &mut room)?;
+                        Outcome::GiveWay(to_come) => {
+                            self.await_limbo(slot, &mut room)?;
                             if growth != Growth::ByStep {
-                                growth = self.grow_ahead(&slot, &to_come, &mut room)?;
+                                growth = self.grow_ahead(slot, &to_come, growing, &mut room)?;
                             }
                             continue;
                         }
@@ -209,7 +194,8 @@ impl Core {
             // One that fills much of the store gets the room that the others leave within few
             // attempts or not at all: it does not compact its own leavings for ever.
             refusals += 1;
-            let total = written + wanting;
+            // Notes are made when all is written: they may be what there was no room for.
+            let total = written + wanting.max(notes);
             let capacity = self.capacity();
             let full = self.eviction() == Evict::None && self.is_full(total);
             let hopeless = full || !self.could_hold(total);
@@ -217,8 +203,12 @@ impl Core {
                 return Err(self.out_of_memory(total).into());
             }
             room.want(wanting);
-            self.make_room(&slot, &mut room)?;
-            self.make_more_room(&slot, &mut room, total);
+            self.make_room(slot, &mut room)?;
+            self.make_more_room(slot, wanting, total);
+            if growth == Growth::ByStep {
+                // Now there may be room for all at once.
+                growth = Growth::Unprepared;
+            }
         }
     }
 }
@@ -274,8 +264,12 @@ impl<'a> Transaction<'a> {
 
     /// Whether something that was seen has expired since, so that the transaction is to happen without it.
     fn has_outlived_what_it_saw(&self) -> bool {
-        let has_passed = |read: &Read| self.core.has_passed(read.expires);
-        self.minds_expiry && self.reads.iter().any(has_passed)
+        if !self.minds_expiry {
+            return false;
+        }
+        let expiries = self.reads.iter().map(|read| read.expires);
+        let first = expiries.filter(|expires| *expires != 0).min();
+        first.is_some_and(|first| self.core.has_passed(first))
     }
 
     fn zero(&mut self) -> TransactionOn<'_, 'a> {
@@ -378,11 +372,8 @@ impl<'a> Transaction<'a> {
 
     /// Bytes that were appended and not given up.
     fn bytes(&self) -> u64 {
-        self.writes
-            .iter()
-            .filter_map(|w| w.new)
-            .map(|new| new.1)
-            .sum()
+        let appended = self.writes.iter().filter_map(|w| w.new);
+        appended.map(|new| new.1).sum()
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
+use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
 
 /// More blocks of the index are retired than may wait for readers, the transaction among them: it gives way for that once
@@ -101,6 +101,93 @@ fn a_long_transaction_finds_room_in_a_store_that_has_dead_records() {
         assert!(runs <= 8, "{keys} keys, 1/{share} removed: {runs} runs");
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
+}
+
+/// What its body takes is no time in which room was looked for in vain; in a store that may forget, all of that is made at once.
+#[test]
+fn a_long_transaction_with_a_slow_body_finds_room_in_a_store_that_forgets() {
+    const KEYS: u32 = 100_000;
+    let clock = Arc::new(ManualClock::new(1, 1_000_000));
+    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+    let builder = builder.evict(Evict::Lru).clock(clock.clone());
+    let store = builder.open_private().unwrap();
+    for i in 0..70_000u32 {
+        store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
+    }
+    let mut runs = 0;
+    let result = store.transaction(|t| {
+        runs += 1;
+        clock.advance_ms(11_000);
+        let mut all = 1 << 30..(1 << 30) + KEYS;
+        all.try_for_each(|i: u32| t.put(&i.to_le_bytes(), b"value"))?;
+        Ok::<_, WriteError>(())
+    });
+    assert!(result.is_ok(), "{runs} runs: {result:?}");
+    assert!(runs <= 8, "it ran {runs} times");
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// The room in the index that was made for one that does not happen is given back.
+#[test]
+fn a_long_transaction_that_does_not_happen_leaves_the_index_small() {
+    const KEYS: u32 = 200_000;
+    let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    for i in 0..1000u32 {
+        store.put(&i.to_le_bytes(), b"there").unwrap();
+    }
+    let before = store.stats();
+    let mut runs = 0;
+    let result = store.transaction(|t| {
+        runs += 1;
+        (1000..KEYS).try_for_each(|i| t.put(&i.to_le_bytes(), b"value"))?;
+        match runs {
+            1 => Ok(()),
+            _ => Err(WriteError::ReadOnly),
+        }
+    });
+    assert!(matches!(result, Err(WriteError::ReadOnly)), "{result:?}");
+    assert_eq!(runs, 2);
+    let after = store.stats();
+    assert!(
+        after.index_used_bytes <= 2 * before.index_used_bytes,
+        "{} bytes, {} afterwards",
+        before.index_used_bytes,
+        after.index_used_bytes
+    );
+    assert_eq!(store.len(), 1000);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// What others remove beside it is given back when it has happened.
+#[test]
+fn what_is_removed_beside_a_long_transaction_leaves_the_index_small() {
+    const KEYS: u32 = 200_000;
+    let used = |beside: bool| {
+        let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        for i in 0..KEYS {
+            store.put(&i.to_le_bytes(), b"v").unwrap();
+        }
+        let remove_all = || (0..KEYS).all(|i| store.remove(&i.to_le_bytes()).unwrap());
+        let mut runs = 0;
+        store
+            .transaction(|t| {
+                runs += 1;
+                (KEYS..KEYS + KEYS / 4).try_for_each(|i| t.put(&i.to_le_bytes(), b"value"))?;
+                if beside && runs == 2 {
+                    std::thread::scope(|scope| assert!(scope.spawn(remove_all).join().unwrap()));
+                }
+                Ok::<_, WriteError>(())
+            })
+            .unwrap();
+        assert!(runs >= 2, "the index did not grow for it");
+        assert!(beside || remove_all());
+        assert_eq!(store.len(), u64::from(KEYS / 4));
+        store.stats().index_used_bytes
+    };
+    let (beside, alone) = (used(true), used(false));
+    assert!(beside <= alone * 5 / 4, "{beside} bytes, alone {alone}");
 }
 
 /// Where something that it reads expires all the time, it takes what was there when it began for what is there.

@@ -119,7 +119,7 @@ impl Core {
                 Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
                 Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
                 // What has just grown for a transaction is empty until that has happened.
-                Why::Sparse if self.growing.load(Relaxed) > 0 => Ok(Resized::Done),
+                Why::Sparse if self.grown_ahead.keeps(segment) => Ok(Resized::Done),
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
@@ -200,7 +200,8 @@ impl HeldShard<'_> {
         old: SegmentRef,
         used: u64,
     ) -> Result<Resized, WriteError> {
-        if let Some(buddy) = self.buddy(root, place, old)? {
+        let buddy = self.buddy(root, place, old)?;
+        if let Some(buddy) = buddy.filter(|buddy| !self.core.grown_ahead.keeps(*buddy)) {
             let both = used + self.core.segment_used(buddy)?;
             if let Some(size) = size_for(both, 0) {
                 let low = place.tag >> (TAG_BITS - old.depth()) & 1 == 0;

@@ -1,6 +1,5 @@
 //! How a store is made or opened: its options, and the regions that it lies in.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
@@ -20,6 +19,7 @@ use crate::fresh::Claimed;
 use crate::layout::{Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
+use crate::transaction::GrownAhead;
 
 /// Options of a store, see [`LogStore::builder`].
 #[derive(Clone)]
@@ -328,7 +328,7 @@ impl Builder {
             topology,
             still: Mutex::default(),
             expiring_walk: Mutex::default(),
-            growing: AtomicU32::new(0),
+            grown_ahead: GrownAhead::default(),
         })
     }
 }

@@ -19,24 +19,24 @@
 use std::collections::HashSet;
 
 use mneme_arena::Class;
-use mneme_sync::{Holding, Slot};
+use mneme_sync::Holding;
 
 use crate::core::{Core, Wait};
 use crate::counts::{self, Counts as Counted};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
-use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TAG_BITS, TryLock};
-use crate::index::resize::{LimboFull, Resized, Why, retired};
+use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
+use crate::index::resize::{Why, retired};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
-use crate::room::Room;
 use crate::watch::{Watch, Watched};
 
+use super::growth::{Grown, Growth, MANY, ToCome};
 use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Noted, Notes, Phase, words};
-use super::{Growth, Read, Transaction, Write};
+use super::{Read, Transaction, Write};
 
 /// What an attempt at committing came to. Unless it committed, what was appended is given up.
 #[derive(PartialEq, Eq, Debug)]
@@ -47,30 +47,10 @@ pub(super) enum Outcome {
     Expired,
     /// What is watched is not as it was.
     Changed,
-    /// Blocks of the index wait for pins to be given up, perhaps for the transaction's own, before there is room for these.
-    LimboFull(ToCome),
+    /// Pins are to be given up, perhaps its own, before the index has room for these.
+    GiveWay(ToCome),
     /// There is no room for so many bytes.
     NoRoom(u64),
-}
-
-/// What an attempt to make room in the index came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Grown {
-    /// Look again.
-    Yes,
-    LimboFull,
-    NoRoom,
-}
-
-impl Grown {
-    /// What has come of an attempt that wants its index grown for these entries.
-    fn outcome(self, wanted: ToCome) -> Outcome {
-        match self {
-            Grown::Yes => Outcome::Conflict,
-            Grown::LimboFull => Outcome::LimboFull(wanted),
-            Grown::NoRoom => Outcome::NoRoom(0),
-        }
-    }
 }
 
 /// How one round of locking, checking and publishing ended.
@@ -188,118 +168,6 @@ impl Core {
     }
 }
 
-/// Entries that the index is to have room for, those of one segment together.
-#[derive(Default, PartialEq, Eq, Debug)]
-pub(super) struct ToCome(Vec<(Root, Place)>);
-
-impl ToCome {
-    fn of(entries: impl Iterator<Item = (Root, Place)>) -> ToCome {
-        let mut entries: Vec<_> = entries.collect();
-        entries.sort_unstable_by_key(|(root, place)| {
-            (root.space().index(), place.partition, place.tag)
-        });
-        ToCome(entries)
-    }
-}
-
-impl Core {
-    /// Makes room in the index for entries to come, and has it give back what it replaces on the way: the caller, who is not
-    /// pinned, does not wait for itself.
-    #[cold]
-    pub(super) fn grow_ahead(
-        &self,
-        slot: &Slot<'_>,
-        to_come: &ToCome,
-        room: &mut Room,
-    ) -> Result<Growth, WriteError> {
-        let (mut wait, mut refusals) = (Wait::new(), 0);
-        loop {
-            let pin = self.enter_all(slot)?;
-            let grown = self.grow_for(slot, to_come, &mut wait, STEPS)?;
-            drop(pin);
-            match grown {
-                Grown::Yes => return Ok(Growth::Prepared),
-                Grown::NoRoom if refusals == LOOKS_FOR_ROOM => return Ok(Growth::ByStep),
-                Grown::NoRoom => refusals += 1,
-                Grown::LimboFull => {}
-            }
-            self.collect_limbo(slot)?;
-            self.await_limbo(slot, room)?;
-        }
-    }
-
-    /// Makes the index' segments as large as the entries to come ask for, by `steps` changes of shape at most: then too pins
-    /// are to be given up. The caller is pinned.
-    fn grow_for(
-        &self,
-        slot: &Slot<'_>,
-        to_come: &ToCome,
-        wait: &mut Wait,
-        mut steps: usize,
-    ) -> Result<Grown, WriteError> {
-        let mut rest = &to_come.0[..];
-        while let Some(&(root, place)) = rest.first() {
-            let is_there = self.root(root.space())? == Some(root);
-            let segment = match is_there {
-                true => self.mem.index_segment(root, place)?,
-                // The database was cleared.
-                false => None,
-            };
-            let Some(segment) = segment else {
-                rest = &rest[1..];
-                continue;
-            };
-            let prefix = |place: Place| {
-                let unused = TAG_BITS - segment.depth();
-                (place.partition, place.tag >> unused)
-            };
-            let is_inside = |(of, at): &(Root, Place)| *of == root && prefix(*at) == prefix(place);
-            let more = rest.partition_point(is_inside);
-            let why = Why::Ahead(more as u64);
-            let grown = self.grow_once(slot, root, place, Some(segment), why, wait)?;
-            if grown != Grown::Yes {
-                return Ok(grown);
-            }
-            if self.mem.index_segment(root, place)? == Some(segment) {
-                rest = &rest[more..];
-                continue;
-            }
-            steps -= 1;
-            if steps == 0 {
-                return Ok(Grown::LimboFull);
-            }
-        }
-        Ok(Grown::Yes)
-    }
-
-    /// Has a segment change its shape once; who holds it up is waited for, and then it is to be looked at again.
-    fn grow_once(
-        &self,
-        slot: &Slot<'_>,
-        root: Root,
-        place: Place,
-        seen: Option<SegmentRef>,
-        why: Why,
-        wait: &mut Wait,
-    ) -> Result<Grown, WriteError> {
-        match self.try_resize(slot, root, place, seen, why)? {
-            Ok(Resized::Done) => Ok(Grown::Yes),
-            Ok(Resized::NoRoom) => Ok(Grown::NoRoom),
-            Ok(Resized::Busy(holder, what)) => {
-                self.wait_on(slot, wait, holder, what)?;
-                Ok(Grown::Yes)
-            }
-            Err(LimboFull) => Ok(Grown::LimboFull),
-        }
-    }
-}
-
-/// Entries for which the index grows while the attempt that adds them is under way: it replaces few blocks then.
-const MANY: usize = 4096;
-/// Changes of shape between two looks at what can be given back.
-const STEPS: usize = 64;
-/// Looks at what can be given back, where there is no room, before the index grows step by step.
-const LOOKS_FOR_ROOM: u32 = 2;
 /// Looks at what was absent before a transaction that only reads runs anew.
 const LOOKS: usize = 64;
 
@@ -427,7 +295,7 @@ impl<'a> Transaction<'a> {
             for write in &self.writes {
                 match self.home_of(write.root, write.place, &mut wait)? {
                     Ok(home) => writes.push(home),
-                    Err(grown) => return Ok(grown.outcome(ToCome::default())),
+                    Err(outcome) => return Ok(outcome),
                 }
             }
             let mut reads = Vec::with_capacity(self.reads.len());
@@ -480,12 +348,11 @@ impl<'a> Transaction<'a> {
                 Round::Expired => return Ok(Outcome::Expired),
                 Round::Changed => return Ok(Outcome::Changed),
                 Round::Again => {}
-                Round::Full(full) => {
-                    let grown = self.make_room_for(&full, &writes, &mut wait)?;
-                    if grown != Grown::Yes {
-                        return Ok(grown.outcome(full.to_come));
-                    }
-                }
+                Round::Full(full) => match self.make_room_for(&full, &writes, &mut wait)? {
+                    Grown::Yes | Grown::Busy => {}
+                    Grown::GiveWay => return Ok(Outcome::GiveWay(full.to_come)),
+                    Grown::NoRoom => return Ok(Outcome::NoRoom(0)),
+                },
             }
         }
     }
@@ -551,14 +418,14 @@ impl<'a> Transaction<'a> {
         root: Root,
         place: Place,
         wait: &mut Wait,
-    ) -> Result<Result<Home, Grown>, WriteError> {
+    ) -> Result<Result<Home, Outcome>, WriteError> {
         loop {
             if let Some(segment) = self.core.mem.index_segment(root, place)? {
                 return Ok(Ok(Home::of(segment, place)));
             }
-            let grown = self.grow(root, place, None, wait)?;
-            if grown != Grown::Yes {
-                return Ok(Err(grown));
+            // A first segment replaces nothing that would have to wait.
+            if self.grow(root, place, None, wait)? == Grown::NoRoom {
+                return Ok(Err(Outcome::NoRoom(0)));
             }
         }
     }
@@ -571,12 +438,11 @@ impl<'a> Transaction<'a> {
         writes: &[Home],
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        let to_come = &full.to_come;
         match self.growth {
-            Growth::Unprepared if to_come.0.len() > MANY => return Ok(Grown::LimboFull),
+            Growth::Unprepared if full.to_come.len() > MANY => return Ok(Grown::GiveWay),
             Growth::Unprepared | Growth::Prepared => {
-                let grown = self.core.grow_for(self.slot, to_come, wait, usize::MAX)?;
-                if grown == Grown::LimboFull {
+                let grown = self.core.grow_within(self.slot, &full.to_come, wait)?;
+                if grown == Grown::GiveWay {
                     return Ok(grown);
                 }
             }
@@ -584,9 +450,9 @@ impl<'a> Transaction<'a> {
         }
         for &i in &full.found_none {
             let (write, segment) = (&self.writes[i], writes[i].segment);
-            let grown = self.grow(write.root, write.place, Some(segment), wait)?;
-            if grown != Grown::Yes {
-                return Ok(grown);
+            match self.grow(write.root, write.place, Some(segment), wait)? {
+                Grown::Yes | Grown::Busy => {}
+                other => return Ok(other),
             }
         }
         Ok(Grown::Yes)

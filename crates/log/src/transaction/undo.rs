@@ -77,6 +77,16 @@ impl Counts {
     }
 }
 
+/// Bytes of the notes on so many reads and writes of one database, at most.
+pub(super) fn notes_bytes(reads: usize, writes: usize) -> u64 {
+    let counts = Counts {
+        homes: reads + writes,
+        writes,
+        databases: 1,
+    };
+    counts.words() as u64 * 8
+}
+
 /// A write, as the notes have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Noted {

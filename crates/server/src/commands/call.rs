@@ -58,7 +58,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` the same, as in Redis.
+    /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` that is a
+    /// transaction of the store the same.
     pub fn wall_ms(&self) -> u64 {
         let transaction = self.keyspace.time_of_transaction();
         transaction.unwrap_or_else(|| self.server.wall_ms())
