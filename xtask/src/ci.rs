@@ -4,7 +4,7 @@ use crate::layering;
 use crate::layering::sources::rust_files;
 use crate::proof::{Item, Proof};
 use crate::redis_suite;
-use crate::steps::{Outcome, Steps, run, succeeds};
+use crate::steps::{Outcome, Steps, run, run_together, succeeds};
 use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::fs;
@@ -287,17 +287,22 @@ fn deny(workspace: &Workspace) -> Outcome {
     ))
 }
 
-/// Runs the items of one list of `docs/proof.md`.
+/// The items of one list of `docs/proof.md`, each made a command, and run.
 fn listed(
     workspace: &Workspace,
     list: fn(Proof) -> Vec<Item>,
     command: impl Fn(&Item) -> Command,
+    run_all: fn(Vec<Command>) -> Outcome,
 ) -> Outcome {
     match Proof::read(&workspace.root).map(list) {
         Err(message) => Outcome::Failed(message),
         Ok(items) if items.is_empty() => Outcome::Skipped("docs/proof.md lists none".to_owned()),
-        Ok(items) => Outcome::all(items.iter().map(|item| run(&mut command(item)))),
+        Ok(items) => run_all(items.iter().map(command).collect()),
     }
+}
+
+fn one_by_one(commands: Vec<Command>) -> Outcome {
+    Outcome::all(commands.into_iter().map(|mut command| run(&mut command)))
 }
 
 fn interleavings(workspace: &Workspace) -> Outcome {
@@ -305,6 +310,7 @@ fn interleavings(workspace: &Workspace) -> Outcome {
         workspace,
         |proof| proof.interleavings,
         |item| item.test(&workspace.root),
+        one_by_one,
     )
 }
 
@@ -319,6 +325,7 @@ fn storms(workspace: &Workspace) -> Outcome {
             command.env("MNEME_LADDER_SECS", STORM_SECONDS.to_string());
             command
         },
+        one_by_one,
     )
 }
 
@@ -335,6 +342,7 @@ fn miri(workspace: &Workspace) -> Outcome {
             command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
             command
         },
+        run_together,
     )
 }
 

@@ -1,6 +1,10 @@
 //! Named steps, each run with its time, and a summary at the end.
 
-use std::process::Command;
+use std::io;
+use std::num::NonZero;
+use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How a step ended.
@@ -85,11 +89,45 @@ impl Outcome {
 /// Runs a command with its output on the terminal.
 pub fn run(command: &mut Command) -> Outcome {
     println!("$ {}", shown(command));
-    match command.status() {
+    let status = command.status();
+    ended(command, status)
+}
+
+fn ended(command: &Command, status: io::Result<ExitStatus>) -> Outcome {
+    match status {
         Ok(status) if status.success() => Outcome::Passed,
         Ok(status) => Outcome::Failed(format!("{} ({status})", shown(command))),
         Err(error) => Outcome::Failed(format!("{}: {error}", shown(command))),
     }
+}
+
+/// The same of several commands: the first by itself, for it may make what all need, and the others on all processors, the
+/// output of each in one piece.
+pub fn run_together(commands: Vec<Command>) -> Outcome {
+    let mut commands = commands.into_iter();
+    let first = commands.next().map(|mut command| run(&mut command));
+    let rest = Mutex::new(commands);
+    let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work =
+        || Outcome::all(std::iter::from_fn(next).map(|mut command| run_silently(&mut command)));
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let others = thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let ends = workers.into_iter().map(|worker| worker.join());
+        Outcome::all(ends.map(|end| end.unwrap_or(Outcome::Failed("it panicked".to_owned()))))
+    });
+    Outcome::all(first.into_iter().chain([others]))
+}
+
+/// Runs a command and shows what it said when it has ended.
+fn run_silently(command: &mut Command) -> Outcome {
+    let output = command.output();
+    let said = output
+        .as_ref()
+        .map(|output| [&output.stderr[..], &output.stdout].concat());
+    let said = said.unwrap_or_default();
+    println!("$ {}\n{}", shown(command), String::from_utf8_lossy(&said));
+    ended(command, output.map(|output| output.status))
 }
 
 /// Whether a command runs and succeeds, silently.
@@ -118,6 +156,20 @@ mod tests {
         assert!(steps.summary());
         steps.run("bad", || run(&mut Command::new("false")));
         assert!(!steps.summary());
+    }
+
+    #[test]
+    fn one_of_several_that_fails_fails_them() {
+        let all = |names: &[&str]| run_together(names.iter().map(Command::new).collect());
+        assert_eq!(all(&[]), Outcome::Passed);
+        assert_eq!(all(&["true"; 5]), Outcome::Passed);
+        for bad in [["false", "true", "true"], ["true", "true", "false"]] {
+            assert!(matches!(all(&bad), Outcome::Failed(why) if why.contains("false")));
+        }
+        assert!(matches!(
+            all(&["true", "/there/is/none"]),
+            Outcome::Failed(_)
+        ));
     }
 
     #[test]
