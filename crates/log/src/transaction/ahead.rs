@@ -19,7 +19,8 @@ use crate::spaces::Space;
 use crate::watch::Watched;
 
 use super::Transaction;
-use super::commit::{Home, Homes, Outcome};
+use super::commit::Outcome;
+use super::homes::{Home, Homes};
 use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Phase};
 
 /// Conflicts after which a transaction locks ahead.

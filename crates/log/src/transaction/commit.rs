@@ -26,8 +26,8 @@ use crate::counts::{self, Counts as Counted};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
-use crate::index::bucket::{Bucket, Entry, Held, HomeWord, TryLock};
-use crate::index::resize::{Why, retired};
+use crate::index::bucket::Entry;
+use crate::index::resize::Why;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
@@ -35,8 +35,9 @@ use crate::mem::Loc;
 use crate::watch::{Watch, Watched};
 
 use super::growth::{Grown, Growth, MANY, ToCome};
+use super::homes::{Home, Homes};
 use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Noted, Notes, Phase, words};
-use super::{Read, Transaction, Write};
+use super::{Transaction, Write};
 
 /// What an attempt at committing came to. Unless it committed, what was appended is given up.
 #[derive(PartialEq, Eq, Debug)]
@@ -72,24 +73,6 @@ struct Full {
     found_none: Vec<usize>,
 }
 
-/// Where a key lives, this round.
-#[derive(Clone, Copy)]
-pub(super) struct Home {
-    segment: SegmentRef,
-    /// The home bucket.
-    pub loc: Loc,
-}
-
-impl Home {
-    pub fn of(segment: SegmentRef, place: Place) -> Home {
-        let bucket = segment.home(place.tag);
-        Home {
-            segment,
-            loc: segment.bucket_at(bucket),
-        }
-    }
-}
-
 /// What an intent says, before its buckets are locked or while they are.
 struct Announced<'c> {
     homes: Homes<'c>,
@@ -106,54 +89,6 @@ struct Found<'h> {
     watched: &'h [Option<Home>],
 }
 
-/// The homes of a transaction's keys, and the locks on them once they are held.
-pub(super) struct Homes<'c> {
-    /// Ascending, each once.
-    pub locs: Vec<Loc>,
-    held: Vec<Held<'c>>,
-}
-
-impl<'c> Homes<'c> {
-    pub fn of(loc: impl Iterator<Item = Loc>) -> Homes<'c> {
-        let mut locs: Vec<Loc> = loc.collect();
-        locs.sort_unstable();
-        locs.dedup();
-        Homes {
-            held: Vec::with_capacity(locs.len()),
-            locs,
-        }
-    }
-
-    fn lock_of(&mut self, home: Home) -> &mut Held<'c> {
-        // Every home that is asked for is one of the list, and all are held.
-        let i = self.locs.partition_point(|loc| *loc < home.loc);
-        &mut self.held[i]
-    }
-
-    fn unlock(&mut self) {
-        for held in self.held.drain(..) {
-            held.unlock();
-            mneme_sys::fault!("txn.unlocked");
-        }
-    }
-
-    /// The same of homes in which nothing has happened.
-    pub fn unlock_unchanged(&mut self) {
-        for held in self.held.drain(..) {
-            held.unlock_unchanged();
-            mneme_sys::fault!("txn.unlocked");
-        }
-    }
-
-    /// Makes readers of all of them wait, before the first is changed.
-    fn begin(&mut self) {
-        for held in &mut self.held {
-            held.become_transaction();
-            mneme_sys::fault!("txn.ahead.marked");
-        }
-    }
-}
-
 impl Core {
     /// Waits a little after a conflict; longer after many.
     #[cold]
@@ -167,9 +102,6 @@ impl Core {
         }
     }
 }
-
-/// Looks at what was absent before a transaction that only reads runs anew.
-const LOOKS: usize = 64;
 
 impl<'a> Transaction<'a> {
     /// Makes it happen, if what it read is still so.
@@ -201,86 +133,6 @@ impl<'a> Transaction<'a> {
     /// Whether all that is watched, if anything is, is as it was. The transaction is pinned.
     fn is_as_watched(&self) -> bool {
         self.watch.is_none_or(Watch::is_as_noted)
-    }
-
-    /// Without writes nothing is locked, so that openings which may only read do this too: if all is as it
-    /// was when the last key was read, the body saw it all at that time.
-    ///
-    /// A record is never seen at its place again once it was replaced, but what is absent may have
-    /// been there meanwhile. So everything is looked at until the homes of what is absent are found
-    /// twice with the same version: between those two looks all of it was as it was read.
-    fn settle_reads(&self) -> Result<Outcome, WriteError> {
-        let mut wait = Wait::new();
-        let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
-        for _ in 0..LOOKS {
-            if self.has_outlived_what_it_saw() {
-                return Ok(Outcome::Expired);
-            }
-            let mut settled = true;
-            for (read, before) in self.reads.iter().zip(&mut before) {
-                let Some(now) = self.look_again(read, &mut wait)? else {
-                    return Ok(Outcome::Conflict);
-                };
-                if read.entry.is_none()
-                    && let (Some(now), Some(then)) = (now, *before)
-                {
-                    settled &= now.same_version(then);
-                }
-                *before = now;
-            }
-            if settled {
-                return Ok(Outcome::Committed);
-            }
-        }
-        Ok(Outcome::Conflict)
-    }
-
-    /// The home of a key that is as it was read, if there is one; `None`: it is not.
-    fn look_again(
-        &self,
-        read: &Read,
-        wait: &mut Wait,
-    ) -> Result<Option<Option<HomeWord>>, WriteError> {
-        let (Some(root), Some(seen)) = (read.root, read.seen) else {
-            return Ok(self.is_still_nothing(read)?.then_some(None));
-        };
-        loop {
-            let segment = self.core.mem.index_segment(root, read.place)?;
-            let looked = (self.core).find_seen(root, read.place, segment, &read.key)?;
-            let Some((found, now)) = looked else {
-                return Ok(None);
-            };
-            let same = found.map(|f| f.entry) == read.entry;
-            if !same || !read.mutable {
-                return Ok(same.then_some(Some(now)));
-            }
-            // A holder that has not published yet, or that had and not unlocked, may change what a
-            // record says without another entry or version.
-            let word = now.word;
-            if !now.same_version(seen) || (seen.word.locked() && !word.locked()) {
-                return Ok(None);
-            }
-            if !word.locked() {
-                return Ok(Some(Some(now)));
-            }
-            if word.holder() == self.slot.id() {
-                // Its own thread's, which has locked ahead and is in its body: nothing is changed under it.
-                return Ok(Some(Some(now)));
-            }
-            if !word.retired() {
-                self.core.wait_for(self.slot, wait, word)?;
-            } else if !wait.found_retired(now.at.bits()) {
-                return Err(retired(now.at).into());
-            }
-        }
-    }
-
-    /// Whether there is still no bucket for a key that had none.
-    fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
-        Ok(match read.root {
-            None => self.core.root(read.space)?.is_none(),
-            Some(root) => self.core.mem.index_segment(root, read.place)?.is_none(),
-        })
     }
 
     fn commit_writes(&mut self) -> Result<Outcome, WriteError> {
@@ -403,15 +255,6 @@ impl<'a> Transaction<'a> {
         }))
     }
 
-    /// Where a key that was read lives by now, if it had a bucket.
-    pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
-        let segment = match (read.root, read.seen) {
-            (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
-            _ => None,
-        };
-        Ok(segment.map(|segment| Home::of(segment, read.place)))
-    }
-
     /// The home bucket of `place`, with a segment made for it if need be, or why there is none.
     fn home_of(
         &self,
@@ -495,7 +338,7 @@ impl<'a> Transaction<'a> {
         wait: &mut Wait,
     ) -> Result<Round, WriteError> {
         let Found { writes, reads, .. } = found;
-        if homes.held.is_empty() && !self.lock(homes, wait, true)? {
+        if !homes.are_locked() && !self.lock(homes, wait, true)? {
             return Ok(Round::Again);
         }
         mneme_sys::fault!("txn.locked");
@@ -594,69 +437,6 @@ impl<'a> Transaction<'a> {
             }
         }
         Ok(Round::Committed)
-    }
-
-    /// Locks all homes, so that readers wait or do not; false if one was replaced meanwhile.
-    pub(super) fn lock(
-        &self,
-        homes: &mut Homes<'a>,
-        wait: &mut Wait,
-        readers_wait: bool,
-    ) -> Result<bool, WriteError> {
-        let core: &'a Core = self.core;
-        for loc in &homes.locs {
-            let bucket = Bucket::of_words(core.mem.words(*loc)?);
-            loop {
-                let lock = if readers_wait {
-                    bucket.try_lock_for_transaction(self.slot.id())
-                } else {
-                    bucket.try_lock(self.slot.id())
-                };
-                match lock {
-                    TryLock::Held(held) => {
-                        homes.held.push(held);
-                        mneme_sys::fault!("txn.home.locked");
-                        break;
-                    }
-                    TryLock::Retired => {
-                        // SYNC: pairs with the Release store in `Held::retire`: the next look finds another segment.
-                        let _ = bucket.word();
-                        return match wait.found_retired(loc.bits()) {
-                            true => Ok(false),
-                            false => Err(retired(*loc).into()),
-                        };
-                    }
-                    TryLock::Busy(word) => {
-                        core.wait_for(self.slot, wait, word)?;
-                    }
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether a key is as it was read. All homes are held.
-    pub(super) fn is_as_read(
-        &self,
-        read: &Read,
-        home: Option<Home>,
-        homes: &mut Homes<'_>,
-    ) -> Result<bool, WriteError> {
-        let Some(seen) = read.seen else {
-            return self.is_still_nothing(read);
-        };
-        let Some(home) = home else {
-            return Ok(false);
-        };
-        let now = HomeWord {
-            at: home.loc,
-            word: homes.lock_of(home).word(),
-        };
-        if now.same_version(seen) {
-            return Ok(true);
-        }
-        let found = (self.core.mem).find_in(home.segment, read.place.tag, &read.key)?;
-        Ok(!read.mutable && found.map(|f| f.entry) == read.entry)
     }
 
     /// Publishes insertions and replacements; those that found no slot, one for each segment.

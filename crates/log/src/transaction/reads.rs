@@ -1,0 +1,129 @@
+//! Whether what a transaction has read is still so.
+
+use crate::core::Wait;
+use crate::error::{Corrupt, WriteError};
+use crate::index::Lookup;
+use crate::index::bucket::HomeWord;
+use crate::index::resize::retired;
+
+use super::commit::Outcome;
+use super::homes::{Home, Homes};
+use super::{Read, Transaction};
+
+/// Looks at what was absent before a transaction that only reads runs anew.
+const LOOKS: usize = 64;
+
+impl Transaction<'_> {
+    /// Without writes nothing is locked, so that openings which may only read do this too: if all is as it
+    /// was when the last key was read, the body saw it all at that time.
+    ///
+    /// A record is never seen at its place again once it was replaced, but what is absent may have
+    /// been there meanwhile. So everything is looked at until the homes of what is absent are found
+    /// twice with the same version: between those two looks all of it was as it was read.
+    pub(super) fn settle_reads(&self) -> Result<Outcome, WriteError> {
+        let mut wait = Wait::new();
+        let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
+        for _ in 0..LOOKS {
+            if self.has_outlived_what_it_saw() {
+                return Ok(Outcome::Expired);
+            }
+            let mut settled = true;
+            for (read, before) in self.reads.iter().zip(&mut before) {
+                let Some(now) = self.look_again(read, &mut wait)? else {
+                    return Ok(Outcome::Conflict);
+                };
+                if read.entry.is_none()
+                    && let (Some(now), Some(then)) = (now, *before)
+                {
+                    settled &= now.same_version(then);
+                }
+                *before = now;
+            }
+            if settled {
+                return Ok(Outcome::Committed);
+            }
+        }
+        Ok(Outcome::Conflict)
+    }
+
+    /// The home of a key that is as it was read, if there is one; `None`: it is not.
+    fn look_again(
+        &self,
+        read: &Read,
+        wait: &mut Wait,
+    ) -> Result<Option<Option<HomeWord>>, WriteError> {
+        let (Some(root), Some(seen)) = (read.root, read.seen) else {
+            return Ok(self.is_still_nothing(read)?.then_some(None));
+        };
+        loop {
+            let segment = self.core.mem.index_segment(root, read.place)?;
+            let looked = (self.core).find_seen(root, read.place, segment, &read.key)?;
+            let Some((found, now)) = looked else {
+                return Ok(None);
+            };
+            let same = found.map(|f| f.entry) == read.entry;
+            if !same || !read.mutable {
+                return Ok(same.then_some(Some(now)));
+            }
+            // A holder that has not published yet, or that had and not unlocked, may change what a
+            // record says without another entry or version.
+            let word = now.word;
+            if !now.same_version(seen) || (seen.word.locked() && !word.locked()) {
+                return Ok(None);
+            }
+            if !word.locked() {
+                return Ok(Some(Some(now)));
+            }
+            if word.holder() == self.slot.id() {
+                // Its own thread's, which has locked ahead and is in its body: nothing is changed under it.
+                return Ok(Some(Some(now)));
+            }
+            if !word.retired() {
+                self.core.wait_for(self.slot, wait, word)?;
+            } else if !wait.found_retired(now.at.bits()) {
+                return Err(retired(now.at).into());
+            }
+        }
+    }
+
+    /// Whether there is still no bucket for a key that had none.
+    fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
+        Ok(match read.root {
+            None => self.core.root(read.space)?.is_none(),
+            Some(root) => self.core.mem.index_segment(root, read.place)?.is_none(),
+        })
+    }
+
+    /// Where a key that was read lives by now, if it had a bucket.
+    pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
+        let segment = match (read.root, read.seen) {
+            (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
+            _ => None,
+        };
+        Ok(segment.map(|segment| Home::of(segment, read.place)))
+    }
+
+    /// Whether a key is as it was read. All homes are held.
+    pub(super) fn is_as_read(
+        &self,
+        read: &Read,
+        home: Option<Home>,
+        homes: &mut Homes<'_>,
+    ) -> Result<bool, WriteError> {
+        let Some(seen) = read.seen else {
+            return self.is_still_nothing(read);
+        };
+        let Some(home) = home else {
+            return Ok(false);
+        };
+        let now = HomeWord {
+            at: home.loc,
+            word: homes.lock_of(home).word(),
+        };
+        if now.same_version(seen) {
+            return Ok(true);
+        }
+        let found = (self.core.mem).find_in(home.segment, read.place.tag, &read.key)?;
+        Ok(!read.mutable && found.map(|f| f.entry) == read.entry)
+    }
+}
