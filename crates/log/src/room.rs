@@ -27,18 +27,30 @@ pub(crate) struct Room {
     vain: u32,
     /// Windows of frames emptied for it.
     vacated: u32,
-    /// The oldest pin, when it was last looked at.
-    pin: Option<(SlotId, Epoch)>,
+    /// Who held it up when it was last looked at.
+    held: Option<Held>,
+}
+
+/// Who seems to hold a search up.
+#[derive(Debug)]
+struct Held {
+    /// The thread, and the epoch of its pin; none if it sweeps.
+    by: (SlotId, Option<Epoch>),
+    /// When it was first seen, in nanoseconds.
+    since: u64,
+    looks: u32,
 }
 
 /// Rounds without anything to wait for before free room that cannot be had is given up: it is not
 /// in one piece, or others are always faster.
-const VAIN: u32 = 16;
+pub(crate) const VAIN: u32 = 16;
 /// Windows that are emptied for one large record: others may be faster to what has become free.
 const VACATED: u32 = 8;
 /// How long a writer goes on making room, with success, that others take or that is not in one
 /// piece, before it says so.
-const DILIGENCE: Duration = Duration::from_secs(10);
+pub(crate) const DILIGENCE: Duration = Duration::from_secs(10);
+/// Looks at whoever holds a search up before he is named.
+const LOOKS: u32 = 3;
 
 impl Room {
     /// A search for room for a record of `wanted` bytes.
@@ -48,7 +60,7 @@ impl Room {
             spent: Duration::ZERO,
             vain: 0,
             vacated: 0,
-            pin: None,
+            held: None,
         }
     }
 
@@ -62,6 +74,7 @@ impl Core {
     /// Tries to make room; on `Ok` the caller tries its write again. It holds no pin of its own.
     pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
         self.spend(room, |room| self.seek_room(slot, room))
+            .map(drop)
     }
 
     /// Does something for a search, on its time.
@@ -72,7 +85,8 @@ impl Core {
         found
     }
 
-    fn seek_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
+    /// As [`Core::make_room`]: whether something was won; else it has waited a little.
+    fn seek_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         if !self.could_hold(room.wanted) {
             // Nothing that could be moved or forgotten would help.
             return Err(self.out_of_memory(room.wanted));
@@ -83,7 +97,7 @@ impl Core {
             return Err(self.out_of_memory(room.wanted));
         }
         if self.maintain(slot)? > 0 {
-            return Ok(());
+            return Ok(true);
         }
         self.pass_by_the_still();
         if slot.is_pinned() {
@@ -95,7 +109,7 @@ impl Core {
             });
         }
         if self.look_at_limbo(slot, room)? {
-            return Ok(());
+            return Ok(false);
         }
         let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
@@ -105,7 +119,7 @@ impl Core {
             }
             if self.vacate(slot, frames)? {
                 self.free_emptied(slot)?;
-                return Ok(());
+                return Ok(true);
             }
         }
         // Between frames of the index that are too near nothing is won by forgetting.
@@ -117,25 +131,25 @@ impl Core {
         {
             Evicted::Some => {
                 self.free_emptied(slot)?;
-                return Ok(());
+                return Ok(true);
             }
             Evicted::Busy => {
                 std::thread::sleep(Duration::from_micros(100));
-                return Ok(());
+                return Ok(false);
             }
             Evicted::Nothing => {}
         }
         if self.compact(slot)? {
             // Its segment is free after a grace period, which seldom takes longer than this.
             self.free_emptied(slot)?;
-            return Ok(());
+            return Ok(true);
         }
         if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
-            return Ok(());
+            return Ok(true);
         }
         let may_forget = self.may_forget_any(slot)?;
         if may_forget && self.leave_segments(slot, Leave::BehindLarge) > 0 {
-            return Ok(());
+            return Ok(true);
         }
         let later = self.may_forget_later(slot)?;
         let full = !later && self.is_full(room.wanted);
@@ -149,33 +163,42 @@ impl Core {
         if room.vain > VAIN {
             return Err(self.out_of_memory(room.wanted));
         }
-        if since > ROOM_TIMEOUT
-            && let Some(slot) = self.holds_up(room)
-        {
-            return Err(self.stalled_by_pin(slot, since));
-        }
+        self.may_wait(room)?;
         std::thread::sleep(Duration::from_micros(100));
-        Ok(())
+        Ok(false)
     }
 
     /// Goes on making room while it finds some, until `bytes` bytes are free: for those who begin anew with all of it, and
-    /// leave as much behind, if there is not enough. Of little what was made is enough.
-    pub(crate) fn make_more_room(&self, slot: &Slot<'_>, wanted_at_once: u64, bytes: u64) {
+    /// leave as much behind, if there is not enough. Of little what was made is enough. What the caller does next may succeed
+    /// whatever this says: it is told `Stalled` to say so if it does not.
+    pub(crate) fn make_more_room(
+        &self,
+        slot: &Slot<'_>,
+        room: &mut Room,
+        bytes: u64,
+    ) -> Result<(), WriteError> {
         if !self.is_large(bytes) {
-            return;
+            return Ok(());
         }
-        let mut room = Room::new(wanted_at_once);
         let wanted = bytes + FRAME_BYTES + self.segment_bytes();
         let is_lacking = || {
             let stats = self.arena.stats();
             u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES < wanted
         };
-        // More would not help: then others take what becomes free.
-        for _ in 0..2 * self.segments().count() {
-            if !is_lacking() || self.make_room(slot, &mut room).is_err() {
-                return;
+        let mut more = Room::new(room.wanted);
+        // Others may take what becomes free.
+        let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
+        while is_lacking() && rounds > 0 {
+            match self.spend(&mut more, |more| self.seek_room(slot, more)) {
+                Ok(won) => rounds -= u64::from(won),
+                Err(WriteError::OutOfMemory { .. }) => {
+                    room.spent += more.spent;
+                    break;
+                }
+                Err(other) => return Err(other),
             }
         }
+        Ok(())
     }
 
     /// Waits a little for the readers of the index' old blocks where these leave a change of shape no
@@ -194,26 +217,46 @@ impl Core {
         }
         if !cleared {
             self.pass_by_the_still();
-            let since = room.spent;
-            if since > ROOM_TIMEOUT
-                && let Some(slot) = self.holds_up(room)
-            {
-                return Err(self.stalled_by_pin(slot, since));
-            }
+            self.may_wait(room)?;
             std::thread::sleep(Duration::from_micros(100));
         }
         Ok(true)
     }
 
-    /// Who has kept one and the same pin while this writer waited; `NONE`: nobody reads, and yet a
-    /// sweep does not go on.
-    fn holds_up(&self, room: &mut Room) -> Option<SlotId> {
-        let Some(oldest) = self.participants.stats().oldest_pin else {
-            let sweeping = self.tables.header().sweep.owner().is_some();
-            return sweeping.then_some(SlotId::NONE);
+    /// Whether the search may go on waiting: nobody has held it up for long. That is told of one and the same pin only, and of
+    /// a sweep that does not go on though nobody reads.
+    fn may_wait(&self, room: &mut Room) -> Result<(), WriteError> {
+        let sweeps = || self.tables.header().sweep.owner().is_some();
+        let by = match self.participants.stats().oldest_pin {
+            Some(pin) => (pin.slot, Some(pin.epoch)),
+            None if sweeps() => (SlotId::NONE, None),
+            None => {
+                room.held = None;
+                return Ok(());
+            }
         };
-        let seen = (oldest.slot, oldest.epoch);
-        (room.pin.replace(seen) == Some(seen)).then_some(oldest.slot)
+        let now = self.clock.now_ns();
+        let (since, looks) = match &mut room.held {
+            Some(held) if held.by == by => {
+                held.looks += 1;
+                (
+                    Duration::from_nanos(now.saturating_sub(held.since)),
+                    held.looks,
+                )
+            }
+            other => {
+                *other = Some(Held {
+                    by,
+                    since: now,
+                    looks: 1,
+                });
+                return Ok(());
+            }
+        };
+        match since > ROOM_TIMEOUT && looks >= LOOKS {
+            true => Err(self.stalled_by_pin(by.0, since)),
+            false => Ok(()),
+        }
     }
 
     fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {

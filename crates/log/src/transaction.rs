@@ -27,7 +27,7 @@ use crate::index::bucket::{Entry, HomeWord};
 use crate::index::root::Root;
 use crate::layout::DATABASES;
 use crate::mem::Loc;
-use crate::room::Room;
+use crate::room::{DILIGENCE, Room, VAIN};
 use crate::spaces::Space;
 use crate::watch::Watch;
 
@@ -36,7 +36,6 @@ use commit::Outcome;
 pub use database::TransactionOn;
 pub(crate) use growth::GrownAhead;
 use growth::{Growing, Growth};
-use undo::notes_bytes;
 
 /// A key as a transaction has read it.
 struct Read {
@@ -131,6 +130,7 @@ impl Core {
     ) -> Result<Option<T>, E> {
         let (mut room, mut growth) = (Room::new(0), Growth::Unprepared);
         let (mut overtaken, mut refusals, mut expired) = (Overtaken::default(), 0, 0);
+        let (mut refused, mut stalled) = (None, None);
         loop {
             let mut attempt = Transaction::new(self, slot, watch)?;
             attempt.growth = growth;
@@ -151,12 +151,12 @@ impl Core {
                 overtaken.learn(&attempt, took);
             }
             let written = attempt.bytes();
-            let notes = notes_bytes(attempt.reads.len(), attempt.writes.len());
-            let wanting = match attempt.wanting {
+            let notes = attempt.notes_bytes();
+            let (wanting, beside) = match attempt.wanting {
                 // Whatever the body made of that error.
                 Some(wanted) => {
                     drop(attempt);
-                    wanted
+                    (wanted, notes)
                 }
                 None => {
                     let value = match result {
@@ -180,28 +180,41 @@ impl Core {
                         Outcome::GiveWay(to_come) => {
                             self.await_limbo(slot, &mut room)?;
                             if growth != Growth::ByStep {
-                                growth = self.grow_ahead(slot, &to_come, growing, &mut room)?;
+                                growth = self.grow_ahead(slot, &to_come, growing)?;
                             }
                             continue;
                         }
-                        Outcome::NoRoom(wanted) => wanted,
+                        // They may be what there was no room for.
+                        Outcome::NoRoom(wanted) => (wanted, notes.saturating_sub(wanted)),
                     }
                 }
             };
             // One that fills much of the store gets the room that the others leave within few
             // attempts or not at all: it does not compact its own leavings for ever.
+            if let Some(stalled) = stalled {
+                return Err(stalled);
+            }
             refusals += 1;
-            // Notes are made when all is written: they may be what there was no room for.
-            let total = written + wanting.max(notes);
+            let now = self.clock.now_ns();
+            let since = now.saturating_sub(*refused.get_or_insert(now));
+            let total = written + wanting + beside;
             let capacity = self.capacity();
             let full = self.eviction() == Evict::None && self.is_full(total);
             let hopeless = full || !self.could_hold(total);
-            if hopeless || refusals > (capacity / total.max(1)).max(4) {
+            let most = match since > DILIGENCE.as_nanos() as u64 {
+                true => u64::from(VAIN),
+                false => capacity / total.max(1),
+            };
+            if hopeless || refusals > most.max(4) {
                 return Err(self.out_of_memory(total).into());
             }
             room.want(wanting);
             self.make_room(slot, &mut room)?;
-            self.make_more_room(slot, wanting, total);
+            match self.make_more_room(slot, &mut room, total) {
+                // It may do with what there is.
+                Err(held_up @ WriteError::Stalled(_)) => stalled = Some(held_up.into()),
+                other => other?,
+            }
             if growth == Growth::ByStep {
                 // Now there may be room for all at once.
                 growth = Growth::Unprepared;

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
@@ -150,13 +151,88 @@ fn a_long_transaction_that_does_not_happen_leaves_the_index_small() {
     assert_eq!(runs, 2);
     let after = store.stats();
     assert!(
-        after.index_used_bytes <= 2 * before.index_used_bytes,
+        after.index_used_bytes <= 4 * before.index_used_bytes,
         "{} bytes, {} afterwards",
         before.index_used_bytes,
         after.index_used_bytes
     );
     assert_eq!(store.len(), 1000);
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Somebody who reads for long keeps that from being given back, and nobody waiting for it.
+#[test]
+fn a_long_transaction_that_does_not_happen_waits_for_no_reader() {
+    const KEYS: u32 = 200_000;
+    let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    store.put(b"read", b"value").unwrap();
+    let (begin, begins) = mpsc::channel();
+    let (begun, has_begun) = mpsc::channel();
+    let (end, ends) = mpsc::channel();
+    let store = &store;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            begins.recv().unwrap();
+            let _value = store.get(b"read").unwrap().unwrap();
+            begun.send(()).unwrap();
+            // A minute, where nobody says that it is over.
+            ends.recv_timeout(Duration::from_secs(60)).is_ok()
+        });
+        let mut runs = 0;
+        let result = store.transaction(|t| {
+            runs += 1;
+            (0..KEYS).try_for_each(|i| t.put(&i.to_le_bytes(), b"value"))?;
+            if runs == 1 {
+                return Ok(());
+            }
+            begin.send(()).unwrap();
+            has_begun.recv().unwrap();
+            Err(WriteError::ReadOnly)
+        });
+        assert!(matches!(result, Err(WriteError::ReadOnly)), "{result:?}");
+        end.send(()).unwrap();
+        assert!(reader.join().unwrap(), "it waited for the reader");
+    });
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Who reads for long holds up a transaction that needs room no longer than any other change, however large it is and however
+/// long its body takes: it is said who does.
+#[test]
+fn a_transaction_that_a_reader_keeps_from_its_room_says_so() {
+    for (values, bytes, takes) in [(1, 1 << 20, 0), (400, 1000, 50)] {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let store = builder.evict(Evict::Lru).open_private().unwrap();
+        let fill = |i: u32| store.put(&i.to_le_bytes(), &[7; 1000]);
+        (0..70_000).try_for_each(fill).unwrap();
+        let (begun, has_begun) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let store = &store;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _value = store.get(&69_999u32.to_le_bytes()).unwrap().unwrap();
+                begun.send(()).unwrap();
+                // Until the other has ended, well or not.
+                let _ = ends.recv();
+            });
+            has_begun.recv().unwrap();
+            let refused = (70_000..).try_for_each(fill);
+            assert!(
+                matches!(refused, Err(WriteError::Stalled(_))),
+                "{refused:?}"
+            );
+            let mut runs = 0;
+            let result = store.transaction(|t| {
+                runs += 1;
+                std::thread::sleep(Duration::from_millis(takes));
+                (0..values).try_for_each(|i: u32| t.put(&i.to_le_bytes(), &vec![8; bytes]))
+            });
+            drop(end);
+            assert!(matches!(result, Err(WriteError::Stalled(_))), "{result:?}");
+            assert!(runs <= 100, "{values} values: it ran {runs} times");
+        });
+    }
 }
 
 /// What others remove beside it is given back when it has happened.

@@ -118,9 +118,9 @@ impl Core {
                 Why::Ahead(more) => held.grow(slot, root, place, segment, used + more),
                 Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
                 Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
-                // What has just grown for a transaction is empty until that has happened.
-                Why::Sparse if self.grown_ahead.keeps(segment) => Ok(Resized::Done),
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
+                // What has grown for a transaction is empty until that has happened.
+                Why::Sparse if self.grown_ahead.keeps(segment) => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
             .map(Ok)

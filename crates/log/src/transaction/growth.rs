@@ -65,7 +65,7 @@ impl ToCome {
     }
 }
 
-/// The index segments that have grown for transactions of this process which have not happened yet.
+/// The index segments in which room was made for transactions of this process that have not happened yet.
 #[derive(Default)]
 pub(crate) struct GrownAhead {
     /// How many there are: as a rule none, and nobody need ask further.
@@ -91,13 +91,16 @@ impl GrownAhead {
         if self.number.load(Relaxed) == 0 {
             return false;
         }
-        let mut segments = self.segments();
+        // Others of other processes wait for the caller: it does not wait for one of its own that is stopped.
+        let Ok(mut segments) = self.segments.try_lock() else {
+            return true;
+        };
         let kept = segments.get_mut(&segment.word());
         kept.map(|kept| kept.missed = true).is_some()
     }
 }
 
-/// The segments that have grown for one transaction: while it lives, they do not shrink on this process' account.
+/// The segments in which room was made for one transaction: while it lives, they do not shrink on this process' account.
 pub(super) struct Growing<'a> {
     core: &'a Core,
     segments: Vec<(Root, Place, SegmentRef)>,
@@ -169,29 +172,33 @@ impl Core {
         slot: &Slot<'_>,
         to_come: &ToCome,
         growing: &mut Growing<'_>,
-        room: &mut Room,
     ) -> Result<Growth, WriteError> {
+        let mut room = Room::new(0);
         let (mut wait, mut rest) = (Wait::new(), &to_come.0[..]);
         // A store in which more is won than all of it holds is not one that has room for this.
         let mut refusals = 2 * self.segments().count();
         loop {
+            let before = rest.len();
             let pin = self.enter_all(slot)?;
             let mut keep = |root, place, segment| growing.keep(root, place, segment);
             let grown = self.grow_for(slot, &mut rest, &mut wait, STEPS, &mut keep)?;
             drop(pin);
+            if rest.len() < before {
+                // What was waited for before was not in vain.
+                room = Room::new(0);
+            }
             match grown {
                 Grown::Yes => return Ok(Growth::Prepared),
-                Grown::NoRoom => {
-                    room.want(0);
-                    if refusals == 0 || self.make_room(slot, room).is_err() {
-                        return Ok(Growth::ByStep);
-                    }
-                    refusals -= 1;
-                }
+                Grown::NoRoom if refusals == 0 => return Ok(Growth::ByStep),
+                Grown::NoRoom => match self.make_room(slot, &mut room) {
+                    Ok(()) => refusals -= 1,
+                    Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
+                    Err(other) => return Err(other),
+                },
                 Grown::Busy | Grown::GiveWay => {}
             }
             self.collect_limbo(slot)?;
-            self.await_limbo(slot, room)?;
+            self.await_limbo(slot, &mut room)?;
         }
     }
 
@@ -278,39 +285,42 @@ impl Core {
         }
     }
 
-    /// Makes the segments at these places as small as what is in them allows. The caller is not pinned.
+    /// Makes the segments at these places as small as what is in them allows, and waits for nobody.
     fn shrink_all(&self, slot: &Slot<'_>, places: &[(Root, Place)]) -> Result<(), WriteError> {
-        let mut rest = places;
-        while !rest.is_empty() {
+        let (mut rest, mut in_vain) = (places, 0);
+        while !rest.is_empty() && in_vain < 2 {
+            let before = rest.len();
             let pin = self.enter_all(slot)?;
             let shrunk = self.shrink_some(slot, &mut rest);
             drop(pin);
             shrunk?;
+            // What was replaced can be given back now, unless others have pins.
             self.collect_limbo(slot)?;
-            self.await_limbo(slot, &mut Room::new(0))?;
+            in_vain = if rest.len() < before { 0 } else { in_vain + 1 };
         }
         Ok(())
     }
 
-    /// The same of the first of them, by some changes of shape. The caller is pinned.
+    /// The same of the first of them, by some changes of shape, while these find places for what they replace.
     fn shrink_some(&self, slot: &Slot<'_>, rest: &mut &[(Root, Place)]) -> Result<(), WriteError> {
         let mut steps = 0;
         while let Some(&(root, place)) = rest.first() {
+            let mut has_changed = false;
             if self.root(root.space())? == Some(root) {
                 let seen = self.mem.index_segment(root, place)?;
-                let resized = self.try_resize(slot, root, place, seen, Why::Sparse)?;
-                if resized == Err(LimboFull) {
+                if self.try_resize(slot, root, place, seen, Why::Sparse)? == Err(LimboFull) {
                     return Ok(());
                 }
-                if self.mem.index_segment(root, place)? != seen {
-                    steps += 1;
-                    if steps == STEPS {
-                        return Ok(());
-                    }
-                    continue;
-                }
+                has_changed = self.mem.index_segment(root, place)? != seen;
             }
-            *rest = &rest[1..];
+            if !has_changed {
+                *rest = &rest[1..];
+                continue;
+            }
+            steps += 1;
+            if steps == STEPS {
+                return Ok(());
+            }
         }
         Ok(())
     }

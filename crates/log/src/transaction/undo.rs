@@ -33,6 +33,8 @@ use crate::mem::Loc;
 use crate::segment::frame_byte;
 use crate::spaces::Space;
 
+use super::Transaction;
+
 /// The lane of intents for transactions.
 pub(super) const LANE: Lane = Lane::Txn;
 /// The intent of a thread that is about to lock, or has locked, a transaction's buckets.
@@ -75,16 +77,6 @@ impl Counts {
     fn words(self) -> usize {
         self.homes + self.writes * WRITE_WORDS + self.databases * COUNT_WORDS
     }
-}
-
-/// Bytes of the notes on so many reads and writes of one database, at most.
-pub(super) fn notes_bytes(reads: usize, writes: usize) -> u64 {
-    let counts = Counts {
-        homes: reads + writes,
-        writes,
-        databases: 1,
-    };
-    counts.words() as u64 * 8
 }
 
 /// A write, as the notes have it.
@@ -191,6 +183,22 @@ impl<'m> Notes<'m> {
 pub(super) struct NoteRoom<'c> {
     area: UndoArea<'c>,
     extent: Option<Extent>,
+}
+
+impl Transaction<'_> {
+    /// Bytes of the arena that the notes on what it has read and written so far take, at most.
+    pub(super) fn notes_bytes(&self) -> u64 {
+        let writes = self.writes.len();
+        let counts = Counts {
+            homes: self.reads.len() + writes,
+            writes,
+            databases: 1,
+        };
+        match counts.words() * 8 {
+            few if few <= notes_area(self.slot.undo()).len() => 0,
+            bytes => bytes as u64,
+        }
+    }
 }
 
 impl Core {
