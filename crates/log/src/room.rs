@@ -27,18 +27,31 @@ pub(crate) struct Room {
     vain: u32,
     /// Windows of frames emptied for it.
     vacated: u32,
-    /// Who held it up when it was last looked at.
-    held: Option<Held>,
+    /// Whose pin held it up when it was last looked at.
+    pin: Suspect<(SlotId, Epoch)>,
+    /// Who swept then.
+    sweeper: Suspect<SlotId>,
 }
 
-/// Who seems to hold a search up.
+/// Who seems to hold a search up, since when, in nanoseconds, and how often he was seen since.
 #[derive(Debug)]
-struct Held {
-    /// The thread, and the epoch of its pin; none if it sweeps.
-    by: (SlotId, Option<Epoch>),
-    /// When it was first seen, in nanoseconds.
-    since: u64,
-    looks: u32,
+struct Suspect<T>(Option<(T, u64, u32)>);
+
+impl<T: Copy + PartialEq> Suspect<T> {
+    /// How long the one who is seen now has been seen at each look, if that is long enough to say so.
+    fn look(&mut self, seen: Option<T>, now: u64) -> Option<(T, Duration)> {
+        match (seen, &mut self.0) {
+            (Some(seen), Some((before, since, looks))) if *before == seen => {
+                *looks += 1;
+                let since = Duration::from_nanos(now.saturating_sub(*since));
+                (since > ROOM_TIMEOUT && *looks >= LOOKS).then_some((seen, since))
+            }
+            _ => {
+                self.0 = seen.map(|seen| (seen, now, 1));
+                None
+            }
+        }
+    }
 }
 
 /// Rounds without anything to wait for before free room that cannot be had is given up: it is not
@@ -60,7 +73,8 @@ impl Room {
             spent: Duration::ZERO,
             vain: 0,
             vacated: 0,
-            held: None,
+            pin: Suspect(None),
+            sweeper: Suspect(None),
         }
     }
 
@@ -73,8 +87,12 @@ impl Room {
 impl Core {
     /// Tries to make room; on `Ok` the caller tries its write again. It holds no pin of its own.
     pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
+        self.win_room(slot, room).map(drop)
+    }
+
+    /// The same: whether something was won, else it has waited a little.
+    pub(crate) fn win_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         self.spend(room, |room| self.seek_room(slot, room))
-            .map(drop)
     }
 
     /// Does something for a search, on its time.
@@ -85,7 +103,6 @@ impl Core {
         found
     }
 
-    /// As [`Core::make_room`]: whether something was won; else it has waited a little.
     fn seek_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         if !self.could_hold(room.wanted) {
             // Nothing that could be moved or forgotten would help.
@@ -189,8 +206,10 @@ impl Core {
         // Others may take what becomes free.
         let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
         while is_lacking() && rounds > 0 {
-            match self.spend(&mut more, |more| self.seek_room(slot, more)) {
-                Ok(won) => rounds -= u64::from(won),
+            match self.win_room(slot, &mut more) {
+                Ok(true) => rounds -= 1,
+                Ok(false) if more.spent > ROOM_TIMEOUT => break,
+                Ok(false) => {}
                 Err(WriteError::OutOfMemory { .. }) => {
                     room.spent += more.spent;
                     break;
@@ -223,56 +242,24 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether the search may go on waiting: nobody has held it up for long. That is told of one and the same pin only, and of
-    /// a sweep that does not go on though nobody reads.
+    /// Whether the search may go on waiting: nobody has held it up for long. That is said of one and the same pin, and where
+    /// nobody reads of who sweeps and does not go on.
     fn may_wait(&self, room: &mut Room) -> Result<(), WriteError> {
-        let sweeps = || self.tables.header().sweep.owner().is_some();
-        let by = match self.participants.stats().oldest_pin {
-            Some(pin) => (pin.slot, Some(pin.epoch)),
-            None if sweeps() => (SlotId::NONE, None),
-            None => {
-                room.held = None;
-                return Ok(());
-            }
+        let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
+        let pinned = room.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
+        let sweeper = room.sweeper.look(self.tables.header().sweep.owner(), now);
+        let (slot, since, what) = match (pinned, sweeper) {
+            (Some(((slot, _), since)), _) => (slot, since, Holding::Pin),
+            (None, Some((slot, since))) if pin.is_none() => (slot, since, Holding::Lock),
+            _ => return Ok(()),
         };
-        let now = self.clock.now_ns();
-        let (since, looks) = match &mut room.held {
-            Some(held) if held.by == by => {
-                held.looks += 1;
-                (
-                    Duration::from_nanos(now.saturating_sub(held.since)),
-                    held.looks,
-                )
-            }
-            other => {
-                *other = Some(Held {
-                    by,
-                    since: now,
-                    looks: 1,
-                });
-                return Ok(());
-            }
-        };
-        match since > ROOM_TIMEOUT && looks >= LOOKS {
-            true => Err(self.stalled_by_pin(by.0, since)),
-            false => Ok(()),
-        }
-    }
-
-    fn stalled_by_pin(&self, slot: SlotId, since: Duration) -> WriteError {
-        let sweeper = self.tables.header().sweep.owner();
-        let (slot, what) = match sweeper.filter(|_| slot == SlotId::NONE) {
-            // Nobody reads, and yet nothing is freed.
-            Some(sweeper) => (sweeper, Holding::Lock),
-            None => (slot, Holding::Pin),
-        };
-        Stalled {
+        Err(Stalled {
             pid: self.participants.pid_of(slot),
             slot,
             since,
             what,
         }
-        .into()
+        .into())
     }
 
     /// Said at once: to wait would be to wait for oneself.

@@ -8,6 +8,7 @@
 //! Readers of its keys wait while it publishes, writers in the same buckets while these are locked; all others take no notice.
 
 mod ahead;
+mod attempts;
 mod commit;
 mod database;
 mod growth;
@@ -20,22 +21,19 @@ use mneme_sync::{Pin, Slot, SlotError};
 
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
-use crate::evict::Evict;
 use crate::expiry::{Expiry, Stored};
 use crate::index::Place;
 use crate::index::bucket::{Entry, HomeWord};
 use crate::index::root::Root;
 use crate::layout::DATABASES;
 use crate::mem::Loc;
-use crate::room::{DILIGENCE, Room, VAIN};
 use crate::spaces::Space;
 use crate::watch::Watch;
 
-use ahead::{Ahead, Overtaken};
-use commit::Outcome;
+use ahead::Ahead;
 pub use database::TransactionOn;
 pub(crate) use growth::GrownAhead;
-use growth::{Growing, Growth};
+use growth::Growth;
 
 /// A key as a transaction has read it.
 struct Read {
@@ -97,130 +95,6 @@ pub struct Transaction<'a> {
     growth: Growth,
     /// Whether it is another attempt's that something has expired which this one has seen.
     minds_expiry: bool,
-}
-
-/// Attempts that fail because something that they have seen has expired. Where that goes on all the time the next one takes
-/// what was there when it began for what is there.
-const EXPIRED: u32 = 4;
-
-impl Core {
-    /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched has
-    /// changed, so that it did not happen.
-    pub(crate) fn transaction<T, E: From<WriteError>>(
-        &self,
-        watch: Option<&Watch>,
-        body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<Option<T>, E> {
-        let slot = self
-            .participants
-            .slot()
-            .map_err(|e| E::from(WriteError::from(e)))?;
-        let mut growing = Growing::new(self);
-        let result = self.attempts(&slot, watch, &mut growing, body);
-        growing.end(&slot, matches!(result, Ok(Some(_))));
-        result
-    }
-
-    fn attempts<T, E: From<WriteError>>(
-        &self,
-        slot: &Slot<'_>,
-        watch: Option<&Watch>,
-        growing: &mut Growing<'_>,
-        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<Option<T>, E> {
-        let (mut room, mut growth) = (Room::new(0), Growth::Unprepared);
-        let (mut overtaken, mut refusals, mut expired) = (Overtaken::default(), 0, 0);
-        let (mut refused, mut stalled) = (None, None);
-        loop {
-            let mut attempt = Transaction::new(self, slot, watch)?;
-            attempt.growth = growth;
-            attempt.minds_expiry = expired < EXPIRED;
-            if watch.is_some_and(|watch| !watch.is_as_noted()) {
-                return Ok(None);
-            }
-            if overtaken.locks_ahead() && !self.read_only {
-                attempt.lock_ahead(&overtaken)?;
-                attempt.now_ms = self.clock.wall_ms();
-            }
-            let began = overtaken.is_close().then(|| self.clock.now_ns());
-            let result = body(&mut attempt);
-            // A child that was forked by it: nothing of the store is there.
-            attempt.may_go_on()?;
-            if let Some(began) = began {
-                let took = self.clock.now_ns().saturating_sub(began);
-                overtaken.learn(&attempt, took);
-            }
-            let written = attempt.bytes();
-            let notes = attempt.notes_bytes();
-            let (wanting, beside) = match attempt.wanting {
-                // Whatever the body made of that error.
-                Some(wanted) => {
-                    drop(attempt);
-                    (wanted, notes)
-                }
-                None => {
-                    let value = match result {
-                        Ok(value) => value,
-                        Err(error) => {
-                            drop(attempt);
-                            return Err(error);
-                        }
-                    };
-                    match attempt.commit()? {
-                        Outcome::Committed => return Ok(Some(value)),
-                        Outcome::Changed => return Ok(None),
-                        Outcome::Conflict => {
-                            self.stand_back(&mut overtaken.conflicts);
-                            continue;
-                        }
-                        Outcome::Expired => {
-                            expired += 1;
-                            continue;
-                        }
-                        Outcome::GiveWay(to_come) => {
-                            self.await_limbo(slot, &mut room)?;
-                            if growth != Growth::ByStep {
-                                growth = self.grow_ahead(slot, &to_come, growing)?;
-                            }
-                            continue;
-                        }
-                        // They may be what there was no room for.
-                        Outcome::NoRoom(wanted) => (wanted, notes.saturating_sub(wanted)),
-                    }
-                }
-            };
-            // One that fills much of the store gets the room that the others leave within few
-            // attempts or not at all: it does not compact its own leavings for ever.
-            if let Some(stalled) = stalled {
-                return Err(stalled);
-            }
-            refusals += 1;
-            let now = self.clock.now_ns();
-            let since = now.saturating_sub(*refused.get_or_insert(now));
-            let total = written + wanting + beside;
-            let capacity = self.capacity();
-            let full = self.eviction() == Evict::None && self.is_full(total);
-            let hopeless = full || !self.could_hold(total);
-            let most = match since > DILIGENCE.as_nanos() as u64 {
-                true => u64::from(VAIN),
-                false => capacity / total.max(1),
-            };
-            if hopeless || refusals > most.max(4) {
-                return Err(self.out_of_memory(total).into());
-            }
-            room.want(wanting);
-            self.make_room(slot, &mut room)?;
-            match self.make_more_room(slot, &mut room, total) {
-                // It may do with what there is.
-                Err(held_up @ WriteError::Stalled(_)) => stalled = Some(held_up.into()),
-                other => other?,
-            }
-            if growth == Growth::ByStep {
-                // Now there may be room for all at once.
-                growth = Growth::Unprepared;
-            }
-        }
-    }
 }
 
 impl<'a> Transaction<'a> {

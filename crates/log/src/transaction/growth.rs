@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use mneme_sync::Slot;
+use mneme_sync::{Holding, Slot};
 
 use crate::core::{Core, Wait};
 use crate::error::WriteError;
@@ -85,6 +85,14 @@ impl GrownAhead {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn try_segments(&self) -> Option<MutexGuard<'_, HashMap<u64, Kept>>> {
+        match self.segments.try_lock() {
+            Ok(segments) => Some(segments),
+            Err(TryLockError::Poisoned(segments)) => Some(segments.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Whether this segment is to stay as large as it is.
     pub fn keeps(&self, segment: SegmentRef) -> bool {
         // Relaxed here and below: who misses it makes a segment smaller that then grows once more.
@@ -92,7 +100,7 @@ impl GrownAhead {
             return false;
         }
         // Others of other processes wait for the caller: it does not wait for one of its own that is stopped.
-        let Ok(mut segments) = self.segments.try_lock() else {
+        let Some(mut segments) = self.try_segments() else {
             return true;
         };
         let kept = segments.get_mut(&segment.word());
@@ -113,14 +121,14 @@ impl<'a> Growing<'a> {
     }
 
     fn keep(&mut self, root: Root, place: Place, segment: SegmentRef) {
-        self.segments.push((root, place, segment));
         let grown = &self.core.grown_ahead;
+        // Pinned, and so as in `keeps`: it can do without.
+        let Some(mut segments) = grown.try_segments() else {
+            return;
+        };
+        segments.entry(segment.word()).or_default().transactions += 1;
+        self.segments.push((root, place, segment));
         grown.number.fetch_add(1, Relaxed);
-        grown
-            .segments()
-            .entry(segment.word())
-            .or_default()
-            .transactions += 1;
     }
 
     /// Gives the segments back; those of them that should be looked at: all if the transaction did not happen.
@@ -190,9 +198,13 @@ impl Core {
             match grown {
                 Grown::Yes => return Ok(Growth::Prepared),
                 Grown::NoRoom if refusals == 0 => return Ok(Growth::ByStep),
-                Grown::NoRoom => match self.make_room(slot, &mut room) {
-                    Ok(()) => refusals -= 1,
+                Grown::NoRoom => match self.win_room(slot, &mut room) {
+                    Ok(won) => refusals -= usize::from(won),
                     Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
+                    // What is there may do, and nobody waits for himself.
+                    Err(WriteError::Stalled(held)) if held.what == Holding::OwnPin => {
+                        return Ok(Growth::ByStep);
+                    }
                     Err(other) => return Err(other),
                 },
                 Grown::Busy | Grown::GiveWay => {}
@@ -285,7 +297,7 @@ impl Core {
         }
     }
 
-    /// Makes the segments at these places as small as what is in them allows, and waits for nobody.
+    /// Makes the segments at these places as small as what is in them allows, and waits for no reader.
     fn shrink_all(&self, slot: &Slot<'_>, places: &[(Root, Place)]) -> Result<(), WriteError> {
         let (mut rest, mut in_vain) = (places, 0);
         while !rest.is_empty() && in_vain < 2 {

@@ -1,0 +1,177 @@
+//! Attempts: a transaction's body runs until it happens, is refused, or is not to happen.
+
+use mneme_sync::Slot;
+
+use crate::core::Core;
+use crate::error::WriteError;
+use crate::evict::Evict;
+use crate::room::{DILIGENCE, Room, VAIN};
+use crate::watch::Watch;
+
+use super::Transaction;
+use super::ahead::Overtaken;
+use super::commit::Outcome;
+use super::growth::{Growing, Growth};
+
+/// Attempts that fail because something that they have seen has expired. Where that goes on all the time the next one takes
+/// what was there when it began for what is there.
+const EXPIRED: u32 = 4;
+
+impl Core {
+    /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched has
+    /// changed, so that it did not happen.
+    pub(crate) fn transaction<T, E: From<WriteError>>(
+        &self,
+        watch: Option<&Watch>,
+        body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let slot = self
+            .participants
+            .slot()
+            .map_err(|e| E::from(WriteError::from(e)))?;
+        let mut growing = Growing::new(self);
+        let result = self.attempts(&slot, watch, &mut growing, body);
+        growing.end(&slot, matches!(result, Ok(Some(_))));
+        result
+    }
+
+    fn attempts<T, E: From<WriteError>>(
+        &self,
+        slot: &Slot<'_>,
+        watch: Option<&Watch>,
+        growing: &mut Growing<'_>,
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let (mut overtaken, mut expired) = (Overtaken::default(), 0);
+        let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
+        loop {
+            refusals.begin();
+            let mut attempt = Transaction::new(self, slot, watch)?;
+            attempt.growth = growth;
+            attempt.minds_expiry = expired < EXPIRED;
+            if watch.is_some_and(|watch| !watch.is_as_noted()) {
+                return Ok(None);
+            }
+            if overtaken.locks_ahead() && !self.read_only {
+                attempt.lock_ahead(&overtaken)?;
+                attempt.now_ms = self.clock.wall_ms();
+            }
+            let began = overtaken.is_close().then(|| self.clock.now_ns());
+            let result = body(&mut attempt);
+            // A child that was forked by it: nothing of the store is there.
+            attempt.may_go_on()?;
+            if let Some(began) = began {
+                let took = self.clock.now_ns().saturating_sub(began);
+                overtaken.learn(&attempt, took);
+            }
+            let written = attempt.bytes();
+            let notes = attempt.notes_bytes();
+            let (wanting, beside) = match attempt.wanting {
+                // Whatever the body made of that error.
+                Some(wanted) => {
+                    drop(attempt);
+                    (wanted, notes)
+                }
+                None => {
+                    let value = match result {
+                        Ok(value) => value,
+                        Err(error) => {
+                            drop(attempt);
+                            return Err(error);
+                        }
+                    };
+                    match attempt.commit()? {
+                        Outcome::Committed => return Ok(Some(value)),
+                        Outcome::Changed => return Ok(None),
+                        Outcome::Conflict => {
+                            self.stand_back(&mut overtaken.conflicts);
+                            continue;
+                        }
+                        Outcome::Expired => {
+                            expired += 1;
+                            continue;
+                        }
+                        Outcome::GiveWay(to_come) => {
+                            self.await_limbo(slot, &mut refusals.room)?;
+                            if growth != Growth::ByStep {
+                                growth = self.grow_ahead(slot, &to_come, growing)?;
+                            }
+                            continue;
+                        }
+                        // They may be what there was no room for.
+                        Outcome::NoRoom(wanted) => (wanted, notes.saturating_sub(wanted)),
+                    }
+                }
+            };
+            refusals.make_room(self, slot, wanting, written + wanting + beside)?;
+            if growth == Growth::ByStep {
+                // Now there may be room for all at once.
+                growth = Growth::Unprepared;
+            }
+        }
+    }
+}
+
+/// What there was no room for, attempt after attempt.
+struct Refusals {
+    room: Room,
+    /// When the first attempt was refused, in nanoseconds.
+    since: Option<u64>,
+    /// Those after which room was won, and yet the next was refused.
+    number: u64,
+    /// Who held up the search for more room, this time and the time before.
+    held_up: [Option<WriteError>; 2],
+}
+
+impl Refusals {
+    fn new() -> Self {
+        Refusals {
+            room: Room::new(0),
+            since: None,
+            number: 0,
+            held_up: [None, None],
+        }
+    }
+
+    /// Another attempt begins.
+    fn begin(&mut self) {
+        let [now, before] = &mut self.held_up;
+        *before = now.take();
+    }
+
+    /// Makes room for all of an attempt, of `total` bytes, that found none for `wanting` of them.
+    fn make_room(
+        &mut self,
+        core: &Core,
+        slot: &Slot<'_>,
+        wanting: u64,
+        total: u64,
+    ) -> Result<(), WriteError> {
+        let now = core.clock.now_ns();
+        let since = now.saturating_sub(*self.since.get_or_insert(now));
+        let is_patient = since <= DILIGENCE.as_nanos() as u64;
+        // One that fills much of the store gets the room that the others leave within few
+        // attempts or not at all: it does not compact its own leavings for ever.
+        let mut most = (core.capacity() / total.max(1)).max(4);
+        if !is_patient {
+            most = most.min(VAIN.into());
+        }
+        let full = core.eviction() == Evict::None && core.is_full(total);
+        if full || !core.could_hold(total) || self.number >= most {
+            return Err(core.out_of_memory(total));
+        }
+        if let Some(held_up) = self.held_up[1].take() {
+            return Err(held_up);
+        }
+        self.room.want(wanting);
+        let won = core.win_room(slot, &mut self.room)?;
+        // Where it has only waited, others were not faster.
+        self.number += u64::from(won || !is_patient);
+        match core.make_more_room(slot, &mut self.room, total) {
+            // It may do with what there is.
+            Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
+            other => other?,
+        }
+        Ok(())
+    }
+}
