@@ -175,9 +175,7 @@ fn redis(workspace: &Workspace) -> Outcome {
 /// The packages with fault points, as `-p` arguments with the feature switched on.
 fn with_fault(workspace: &Workspace) -> Vec<String> {
     let packages = workspace.with_feature("fault");
-    let packages = packages
-        .iter()
-        .flat_map(|name| ["-p".to_owned(), (*name).to_owned()]);
+    let packages = packages.flat_map(|package| ["-p".to_owned(), package.name.clone()]);
     packages
         .chain(["--features".to_owned(), "fault".to_owned()])
         .collect()
@@ -220,8 +218,7 @@ fn test_fault(workspace: &Workspace) -> Outcome {
 
 /// The integration tests that mention fault points, by name.
 fn arming(workspace: &Workspace) -> BTreeSet<String> {
-    let packages = workspace.packages.iter();
-    let with_points = packages.filter(|p| p.features.iter().any(|feature| feature == "fault"));
+    let with_points = workspace.with_feature("fault");
     let tests = with_points.flat_map(|package| &package.tests);
     let arms = |text: &str| {
         ["feature = \"fault\"", "mneme_sys::fault"]
@@ -230,9 +227,10 @@ fn arming(workspace: &Workspace) -> BTreeSet<String> {
     };
     let mention = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|text| arms(&text));
     let named = tests.filter(|(_, main)| {
-        let mut files = vec![main.clone()];
-        if main.ends_with("main.rs") {
-            rust_files(main.parent().unwrap_or(main), &mut files);
+        let mut files = Vec::new();
+        match main.parent().filter(|_| main.ends_with("main.rs")) {
+            Some(folder) => rust_files(folder, &mut files),
+            None => files.push(main.clone()),
         }
         files.iter().any(mention)
     });

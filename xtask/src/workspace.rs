@@ -68,11 +68,10 @@ impl Workspace {
         })
     }
 
-    /// Names of the packages that have the feature.
-    pub fn with_feature(&self, feature: &str) -> Vec<&str> {
-        let has = |package: &&Package| package.features.iter().any(|known| known == feature);
-        let packages = self.packages.iter().filter(has);
-        packages.map(|package| package.name.as_str()).collect()
+    /// The packages that have the feature.
+    pub fn with_feature(&self, feature: &str) -> impl Iterator<Item = &Package> {
+        let has = move |package: &&Package| package.features.iter().any(|known| known == feature);
+        self.packages.iter().filter(has)
     }
 }
 

@@ -198,14 +198,10 @@ impl Core {
             return Ok(());
         }
         let wanted = bytes + FRAME_BYTES + self.segment_bytes();
-        let is_lacking = || {
-            let stats = self.arena.stats();
-            u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES < wanted
-        };
         let mut more = Room::new(room.wanted);
         // Others may take what becomes free.
         let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
-        while is_lacking() && rounds > 0 {
+        while self.free_bytes() < wanted && rounds > 0 {
             match self.win_room(slot, &mut more) {
                 Ok(true) => rounds -= 1,
                 Ok(false) if more.spent > ROOM_TIMEOUT => break,
@@ -289,11 +285,15 @@ impl Core {
     /// Others may be compacting, or have just given back what is needed: then it is not full, and
     /// the caller tries again.
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
-        let stats = self.arena.stats();
-        let reserve = u64::from(stats.reserved);
-        let free = u64::from(stats.free).saturating_sub(reserve) * FRAME_BYTES;
+        let free = self.free_bytes();
         let gains: u64 = self.gains(!self.is_large(wanted)).sum();
         !self.sweeps_due() && free + gains < wanted.max(self.segment_bytes())
+    }
+
+    /// Bytes in free frames, without the reserve.
+    fn free_bytes(&self) -> u64 {
+        let stats = self.arena.stats();
+        u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES
     }
 
     /// Whether the store is large enough for so many bytes, were nothing else in it.

@@ -188,8 +188,7 @@ impl Core {
         loop {
             let before = rest.len();
             let pin = self.enter_all(slot)?;
-            let mut keep = |root, place, segment| growing.keep(root, place, segment);
-            let grown = self.grow_for(slot, &mut rest, &mut wait, STEPS, &mut keep)?;
+            let grown = self.grow_for(slot, &mut rest, &mut wait, STEPS, Some(growing))?;
             drop(pin);
             if rest.len() < before {
                 // What was waited for before was not in vain.
@@ -221,24 +220,18 @@ impl Core {
         to_come: &ToCome,
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        self.grow_for(
-            slot,
-            &mut &to_come.0[..],
-            wait,
-            usize::MAX,
-            &mut |_, _, _| {},
-        )
+        self.grow_for(slot, &mut &to_come.0[..], wait, usize::MAX, None)
     }
 
     /// Makes the index' segments as large as the entries to come ask for, by `steps` changes of shape at most: then pins are to
-    /// be given up. `rest` are the entries that have no room yet; who has is said to `grown`. The caller is pinned.
+    /// be given up. `rest` are the entries that have no room yet; `growing` keeps the segments that have. The caller is pinned.
     fn grow_for(
         &self,
         slot: &Slot<'_>,
         rest: &mut &[(Root, Place)],
         wait: &mut Wait,
         mut steps: usize,
-        grown: &mut dyn FnMut(Root, Place, SegmentRef),
+        mut growing: Option<&mut Growing<'_>>,
     ) -> Result<Grown, WriteError> {
         while let Some(&(root, place)) = rest.first() {
             let is_there = self.root(root.space())? == Some(root);
@@ -264,7 +257,9 @@ impl Core {
                 other => return Ok(other),
             }
             if self.mem.index_segment(root, place)? == Some(segment) {
-                grown(root, place, segment);
+                if let Some(growing) = &mut growing {
+                    growing.keep(root, place, segment);
+                }
                 *rest = &rest[more..];
                 continue;
             }
