@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// What a file system keeps its files in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Medium {
+pub enum FsKind {
     /// Memory: tmpfs.
     Memory,
     /// The pool of huge pages, of this size in bytes: hugetlbfs.
@@ -80,7 +80,7 @@ pub fn reflink(from: &File, to: &File) -> io::Result<bool> {
 ///
 /// # Errors
 /// The kernel's: there is no such path, or it may not be looked at.
-pub fn medium(path: &Path) -> io::Result<Medium> {
+pub fn fs_kind(path: &Path) -> io::Result<FsKind> {
     let path = c_path(path)?;
     // SAFETY: `statfs` consists of integers, for which zeros are valid.
     let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
@@ -89,11 +89,11 @@ pub fn medium(path: &Path) -> io::Result<Medium> {
         return Err(io::Error::last_os_error());
     }
     Ok(match fs.f_type {
-        libc::TMPFS_MAGIC => Medium::Memory,
-        libc::HUGETLBFS_MAGIC => Medium::HugePages {
+        libc::TMPFS_MAGIC => FsKind::Memory,
+        libc::HUGETLBFS_MAGIC => FsKind::HugePages {
             page: fs.f_bsize as u64,
         },
-        _ => Medium::Other,
+        _ => FsKind::Other,
     })
 }
 

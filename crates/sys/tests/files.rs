@@ -32,11 +32,11 @@ fn of_two_who_rename_to_one_name_the_second_changes_nothing() {
 
 #[test]
 fn shared_memory_is_memory_and_the_kernel_s_tables_are_not() {
-    let shared = files::medium(Path::new(files::SHARED_MEMORY));
-    assert_eq!(shared.unwrap(), files::Medium::Memory);
+    let shared = files::fs_kind(Path::new(files::SHARED_MEMORY));
+    assert_eq!(shared.unwrap(), files::FsKind::Memory);
     assert_eq!(
-        files::medium(Path::new("/proc")).unwrap(),
-        files::Medium::Other
+        files::fs_kind(Path::new("/proc")).unwrap(),
+        files::FsKind::Other
     );
-    assert!(files::medium(Path::new("/nowhere/at all")).is_err());
+    assert!(files::fs_kind(Path::new("/nowhere/at all")).is_err());
 }

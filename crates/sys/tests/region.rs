@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use mneme_sys::files::{self, Medium};
+use mneme_sys::files::{self, FsKind};
 use mneme_sys::{Access, FRAME, NodeId, PageKind, PagePolicy, Region, RegionError, Reserve};
 
 const F: u64 = FRAME as u64;
@@ -455,7 +455,7 @@ fn what_is_on_a_medium_is_told_from_memory() {
     let memory = Region::memfd("medium", FRAME, FRAME, PagePolicy::Small).unwrap();
     assert!(!private.is_on_medium() && !memory.is_on_medium());
     for directory in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
-        let on_medium = files::medium(Path::new(directory)).unwrap() == Medium::Other;
+        let on_medium = files::fs_kind(Path::new(directory)).unwrap() == FsKind::Other;
         let file = nameless_file(directory);
         let region = Region::map(file.into(), Access::ReadWrite, FRAME, PagePolicy::Small);
         assert_eq!(region.unwrap().is_on_medium(), on_medium, "{directory}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mneme_sys::files::{self, Medium};
+use mneme_sys::files::{self, FsKind};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::own_directory;
@@ -68,8 +68,8 @@ impl Backing {
         match self {
             Self::Shared => shared(registry),
             Self::Huge => huge(registry, size),
-            Self::File { directory } => match medium(directory)? {
-                Medium::HugePages { .. } => Err(missing(format!(
+            Self::File { directory } => match fs_kind(directory)? {
+                FsKind::HugePages { .. } => Err(missing(format!(
                     "{} is hugetlbfs: ask for `Backing::Huge`",
                     directory.display()
                 ))),
@@ -99,8 +99,8 @@ fn missing(why: String) -> CreateError {
     CreateError::Backing { why }
 }
 
-fn medium(directory: &Path) -> Result<Medium, CreateError> {
-    Ok(files::medium(directory).map_err(crate::FileError::at("examine", directory))?)
+fn fs_kind(directory: &Path) -> Result<FsKind, CreateError> {
+    Ok(files::fs_kind(directory).map_err(crate::FileError::at("examine", directory))?)
 }
 
 /// The registry's choice, or a directory of this user where all may have one. Others may pass
@@ -113,8 +113,8 @@ fn shared(registry: &Registry) -> Result<PathBuf, CreateError> {
             own_directory(&Path::new(files::SHARED_MEMORY).join(name), 0o711)?
         }
     };
-    match medium(&directory)? {
-        Medium::Memory => Ok(directory),
+    match fs_kind(&directory)? {
+        FsKind::Memory => Ok(directory),
         _ => Err(missing(format!(
             "{} is not on tmpfs, where shared memory lives: mount one there",
             directory.display()
@@ -129,7 +129,7 @@ fn huge(registry: &Registry, size: usize) -> Result<PathBuf, CreateError> {
     let pages = size.div_ceil(HUGE_PAGE as usize);
     let pool = mneme_sys::huge_pool_free() / HUGE_PAGE as usize;
     for (mount, _) in files::mounts_of("hugetlbfs") {
-        let fits = files::medium(&mount).ok() == Some(Medium::HugePages { page: HUGE_PAGE });
+        let fits = files::fs_kind(&mount).ok() == Some(FsKind::HugePages { page: HUGE_PAGE });
         if fits && pool >= pages {
             return Ok(mount);
         }

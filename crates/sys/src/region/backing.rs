@@ -22,7 +22,7 @@ use std::{fs, io};
 use super::{Access, PageKind, PagePolicy, PageReport, RegionError, Reserve, pages};
 use crate::NodeId;
 
-use file::{Medium, allocate};
+use file::{FsKind, allocate};
 pub(super) use reservation::Reservation;
 pub(super) use settings::hugetlb_free;
 pub(super) use window::WindowRange;
@@ -45,7 +45,7 @@ enum Source {
     Anonymous,
     File {
         file: File,
-        medium: Medium,
+        kind: FsKind,
         reserve: Reserve,
         /// The kernel refuses to shorten the file.
         sealed: bool,
@@ -69,10 +69,10 @@ impl Backing {
     }
 
     pub(super) fn is_on_medium(&self) -> bool {
-        let Source::File { medium, .. } = &self.source else {
+        let Source::File { kind, .. } = &self.source else {
             return false;
         };
-        *medium == Medium::Other
+        *kind == FsKind::Other
     }
 
     /// A memfd of length 0. It is of the hugetlb kind only if the pool could hold all of `max`:
@@ -87,14 +87,14 @@ impl Backing {
         let pool = huge
             .then(|| file::create_memfd(name, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB).ok())
             .flatten();
-        let (file, medium) = match pool {
-            Some(file) => (file, Medium::HugeTlb),
-            None => (file::create_memfd(name, 0)?, Medium::Memory),
+        let (file, kind) = match pool {
+            Some(file) => (file, FsKind::HugeTlb),
+            None => (file::create_memfd(name, 0)?, FsKind::Memory),
         };
         let sealed = file::seal(&file);
         Ok(Self::new(Source::File {
             file,
-            medium,
+            kind,
             reserve,
             sealed,
         }))
@@ -107,11 +107,11 @@ impl Backing {
         reserve: Reserve,
     ) -> Result<(Self, usize), RegionError> {
         let file = File::from(fd);
-        let medium = file::medium(&file)?;
+        let kind = file::fs_kind(&file)?;
         let sealed = access == Access::ReadWrite && file::seal(&file);
         let backing = Self::new(Source::File {
             file,
-            medium,
+            kind,
             reserve,
             sealed,
         });
@@ -139,7 +139,7 @@ impl Backing {
     pub(super) fn extend(&self, from: usize, to: usize) -> Result<(), RegionError> {
         let Source::File {
             file,
-            medium,
+            kind,
             reserve,
             sealed,
         } = &self.source
@@ -147,10 +147,10 @@ impl Backing {
             return Ok(());
         };
         let bytes = to - from;
-        match (medium, reserve) {
+        match (kind, reserve) {
             // A shared hugetlb mapping reserves its pages in the pool or fails, and lengthens
             // the file itself after that: see `commit`. Space for it is thus never missing.
-            (Medium::HugeTlb, _) => Ok(()),
+            (FsKind::HugeTlb, _) => Ok(()),
             (_, Reserve::AtGrowth) => allocate(file, from..to),
             (_, Reserve::Lazy) if *sealed => {
                 // SAFETY: a valid descriptor and a length that fits.
@@ -175,7 +175,7 @@ impl Backing {
             &self.source,
             Source::File {
                 reserve: Reserve::Lazy,
-                medium: Medium::Memory | Medium::Other,
+                kind: FsKind::Memory | FsKind::Other,
                 sealed: false,
                 ..
             }
@@ -200,7 +200,7 @@ impl Backing {
     ) -> Result<PageKind, RegionError> {
         let kind = match &self.source {
             Source::Anonymous => mapping::commit_anonymous(place, &range, policy)?,
-            Source::File { file, medium, .. } => {
+            Source::File { file, kind, .. } => {
                 let mapped = self.mapped(place, range.start)..self.mapped(place, range.end);
                 if !mapped.is_empty() {
                     mapping::map_fixed(
@@ -212,8 +212,8 @@ impl Backing {
                         "map the file",
                     )?;
                 }
-                match medium {
-                    Medium::HugeTlb => PageKind::HugeTlb,
+                match kind {
+                    FsKind::HugeTlb => PageKind::HugeTlb,
                     _ => mapping::advise_pages(place, &(range.start..mapped.end), policy),
                 }
             }
@@ -229,8 +229,8 @@ impl Backing {
     /// pages of hugetlbfs would be taken from the pool for that.
     pub(super) fn mapped(&self, place: &Reservation, len: usize) -> usize {
         match (&self.source, place.whole()) {
-            (Source::File { medium, .. }, Some(whole)) if len > 0 => match medium {
-                Medium::HugeTlb => len,
+            (Source::File { kind, .. }, Some(whole)) if len > 0 => match kind {
+                FsKind::HugeTlb => len,
                 _ => whole,
             },
             _ => len,
@@ -277,10 +277,10 @@ impl Backing {
     }
 
     pub(super) fn sync(&self, place: &Reservation, range: Range<usize>) -> Result<(), RegionError> {
-        let Source::File { file, medium, .. } = &self.source else {
+        let Source::File { file, kind, .. } = &self.source else {
             return Ok(());
         };
-        if *medium != Medium::Other || range.is_empty() {
+        if *kind != FsKind::Other || range.is_empty() {
             return Ok(());
         }
         // SAFETY: the committed range is mapped.
@@ -307,7 +307,7 @@ impl Backing {
         if let (
             Source::File {
                 file,
-                medium: Medium::Other,
+                kind: FsKind::Other,
                 ..
             },
             Access::ReadWrite,
@@ -462,7 +462,7 @@ impl Backing {
         match &self.source {
             Source::Anonymous => settings::anonymous(),
             Source::File {
-                medium: Medium::Memory,
+                kind: FsKind::Memory,
                 file,
                 sealed,
                 ..

@@ -10,7 +10,7 @@ use super::os;
 
 /// What a file is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Medium {
+pub(super) enum FsKind {
     /// tmpfs or a memfd: its pages are the file.
     Memory,
     /// hugetlbfs or a memfd of that kind.
@@ -20,7 +20,7 @@ pub(super) enum Medium {
 }
 
 /// Finds out what a file is made of.
-pub(super) fn medium(file: &File) -> Result<Medium, RegionError> {
+pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
     // SAFETY: `statfs` consists of integers, for which zeros are valid.
     let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `fs` is a valid place for one `statfs`.
@@ -28,12 +28,12 @@ pub(super) fn medium(file: &File) -> Result<Medium, RegionError> {
         return Err(os("examine the file", 0));
     }
     match fs.f_type {
-        libc::TMPFS_MAGIC => Ok(Medium::Memory),
+        libc::TMPFS_MAGIC => Ok(FsKind::Memory),
         libc::HUGETLBFS_MAGIC if fs.f_bsize as usize > FRAME => Err(RegionError::Unsupported {
             what: "hugetlbfs with pages above 2 MiB",
         }),
-        libc::HUGETLBFS_MAGIC => Ok(Medium::HugeTlb),
-        _ => Ok(Medium::Other),
+        libc::HUGETLBFS_MAGIC => Ok(FsKind::HugeTlb),
+        _ => Ok(FsKind::Other),
     }
 }
 
