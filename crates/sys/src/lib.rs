@@ -9,6 +9,7 @@
 //! | [`Topology`] | [`SysfsTopology`] | [`SyntheticTopology`] |
 //! | [`Clock`] | [`SystemClock`] | [`ManualClock`] |
 //! | [`Liveness`] | [`OfdLiveness`] | [`ScriptedLiveness`] |
+//! | [`Medium`](medium::Medium) | `FileMedium` | [`RecordingMedium`](medium::RecordingMedium) |
 //!
 //! Linux only; x86-64 and aarch64. Under Miri, [`Region`] is an aligned heap allocation, the
 //! barrier is a plain fence and [`racy`] uses its portable twin, so that the crates above can
@@ -24,6 +25,7 @@ pub mod files;
 pub mod fork;
 pub mod futex;
 mod liveness;
+pub mod medium;
 mod memory;
 mod open_files;
 mod prefetch;

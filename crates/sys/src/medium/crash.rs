@@ -1,0 +1,353 @@
+//! What may be found on a medium after a crash.
+//!
+//! The medium is a row of *units*: sectors of a file, lines of persistent memory. Each unit holds
+//! its content as of any instant between its last guaranteed one and the crash; units are
+//! independent of each other, and so is the length. A unit may also be caught in the middle: a
+//! mixture, at 8 bytes, of its contents as of two instants. Words of 8 bytes are never torn.
+//!
+//! | | unit | guaranteed |
+//! |---|---|---|
+//! | [`FailureModel::File`] | sector of 512 bytes | what was stored before the last sync |
+//! | [`FailureModel::Dax`] | line of 64 bytes | what was stored before a flush of the line that a fence followed |
+//!
+//! For persistent memory only the stores behind the guaranteed ones may be in the middle, and in
+//! order: a line's content is always a prefix of its stores, the last of them in part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{LINE, Operation, SECTOR, Trace};
+
+/// Which failures a structure must survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureModel {
+    /// Power loss with a file on a block device.
+    File,
+    /// Power loss with persistent memory.
+    Dax,
+}
+
+/// What one crash left behind, as the difference from [`CrashStates::durable`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CrashState {
+    /// The medium's length.
+    pub len: u64,
+    /// Words that differ from the durable image, by offset; little-endian.
+    pub words: Vec<(u64, u64)>,
+}
+
+/// Words that one operation stored into one unit.
+type Touch = Vec<(u64, u64)>;
+
+/// A unit of the medium that may hold more than one content.
+#[derive(Debug, Clone, Default)]
+struct Unit {
+    /// What was stored since the durable image, in order.
+    touches: Vec<Touch>,
+    /// So many of them have certainly arrived.
+    floor: usize,
+    /// So many arrive with the next fence.
+    flushed: usize,
+    /// A failed sync dropped its page: nothing arrives until the page is stored to again.
+    lost: bool,
+}
+
+/// The states that a medium may be found in after a crash, at a point that moves forward through a
+/// [`Trace`].
+///
+/// ```
+/// use mneme_sys::medium::{CrashStates, FailureModel, Medium, RecordingMedium};
+/// let medium = RecordingMedium::new(1 << 20)?;
+/// medium.grow(4096)?;
+/// medium.sync()?;
+/// medium.store_word(0, 1);
+/// medium.store_word(512, 2);
+/// let trace = medium.trace();
+/// let mut states = CrashStates::new(&trace, FailureModel::File);
+/// while states.advance() {}
+/// // Neither word arrived, or one of them, or both.
+/// assert_eq!(states.all(100).unwrap().len(), 4);
+/// # Ok::<(), mneme_sys::medium::MediumError>(())
+/// ```
+#[derive(Debug)]
+pub struct CrashStates<'t> {
+    trace: &'t Trace,
+    model: FailureModel,
+    /// Operations that happened before the crash.
+    at: usize,
+    durable: Arc<Vec<u8>>,
+    durable_len: u64,
+    units: BTreeMap<u64, Unit>,
+    /// Lengths since the last sync, the durable one first.
+    lengths: Vec<u64>,
+    /// The latest content of words that changed since `durable`.
+    latest: BTreeMap<u64, u64>,
+    mark: u64,
+}
+
+impl<'t> CrashStates<'t> {
+    /// A crash before the first operation.
+    #[must_use]
+    pub fn new(trace: &'t Trace, model: FailureModel) -> Self {
+        let durable_len = trace.image.len() as u64;
+        Self {
+            trace,
+            model,
+            at: 0,
+            durable: trace.image.clone(),
+            durable_len,
+            units: BTreeMap::new(),
+            lengths: vec![durable_len],
+            latest: BTreeMap::new(),
+            mark: 0,
+        }
+    }
+
+    /// How many operations happened before the crash.
+    #[must_use]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The last [`Operation::Mark`] before the crash; 0 if there is none.
+    #[must_use]
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// The bytes that every state is a difference from.
+    #[must_use]
+    pub fn durable(&self) -> Arc<Vec<u8>> {
+        self.durable.clone()
+    }
+
+    /// Moves the crash behind the next operation. `false` at the end of the trace.
+    pub fn advance(&mut self) -> bool {
+        let Some(operation) = self.trace.operations.get(self.at) else {
+            return false;
+        };
+        self.at += 1;
+        match operation {
+            Operation::Store { at, bytes } => self.store(*at, bytes),
+            Operation::Flush(range) => {
+                let unit = self.unit_len();
+                for (_, unit) in self
+                    .units
+                    .range_mut(range.start / unit..range.end.div_ceil(unit))
+                {
+                    unit.flushed = unit.touches.len();
+                }
+            }
+            Operation::Fence => {
+                if self.model == FailureModel::Dax {
+                    for unit in self.units.values_mut() {
+                        unit.floor = unit.flushed;
+                    }
+                }
+            }
+            Operation::Sync => self.sync(),
+            Operation::FailedSync { keep } => self.lose(*keep),
+            Operation::Grow(to) => self.lengths.push(*to),
+            Operation::Mark(value) => self.mark = *value,
+        }
+        true
+    }
+
+    fn unit_len(&self) -> u64 {
+        match self.model {
+            FailureModel::File => SECTOR,
+            FailureModel::Dax => LINE,
+        }
+    }
+
+    fn store(&mut self, at: u64, bytes: &[u8]) {
+        let unit_len = self.unit_len();
+        let end = at + bytes.len() as u64;
+        let mut word_at = at / 8 * 8;
+        while word_at < end {
+            let mut word = self.word(word_at).to_le_bytes();
+            for (i, byte) in word.iter_mut().enumerate() {
+                let place = word_at + i as u64;
+                if (at..end).contains(&place) {
+                    *byte = bytes[(place - at) as usize];
+                }
+            }
+            let word = u64::from_le_bytes(word);
+            self.latest.insert(word_at, word);
+            let first = word_at == at / 8 * 8 || word_at.is_multiple_of(unit_len);
+            let unit = self.units.entry(word_at / unit_len).or_default();
+            if first {
+                unit.touches.push(Touch::new());
+            }
+            if let Some(touch) = unit.touches.last_mut() {
+                touch.push((word_at, word));
+            }
+            word_at += 8;
+        }
+        // Storing to a page makes all of it dirty, and with it what a failed sync had dropped.
+        let pages = at / 4096 * 4096 / unit_len..end.div_ceil(4096) * 4096 / unit_len;
+        for (_, unit) in self.units.range_mut(pages) {
+            unit.lost = false;
+        }
+    }
+
+    /// The word at `at` as the program sees it.
+    fn word(&self, at: u64) -> u64 {
+        if let Some(word) = self.latest.get(&at) {
+            return *word;
+        }
+        let Some(bytes) = self.durable.get(at as usize..at as usize + 8) else {
+            return 0;
+        };
+        u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+    }
+
+    fn sync(&mut self) {
+        self.durable_len = self.lengths.last().copied().unwrap_or(self.durable_len);
+        self.lengths = vec![self.durable_len];
+        let image = Arc::make_mut(&mut self.durable);
+        image.resize(self.durable_len as usize, 0);
+        let lost: BTreeMap<u64, Unit>;
+        (lost, self.units) = std::mem::take(&mut self.units)
+            .into_iter()
+            .partition(|(_, unit)| unit.lost);
+        for unit in self.units.values() {
+            for &(at, word) in unit.touches.iter().flatten() {
+                if let Some(place) = image.get_mut(at as usize..at as usize + 8) {
+                    place.copy_from_slice(&word.to_le_bytes());
+                }
+            }
+        }
+        let kept: BTreeSet<u64> = lost
+            .values()
+            .flat_map(|u| u.touches.iter().flatten())
+            .map(|w| w.0)
+            .collect();
+        self.latest.retain(|at, _| kept.contains(at));
+        self.units = lost;
+    }
+
+    fn lose(&mut self, keep: u64) {
+        let per_page = 4096 / self.unit_len();
+        let pages: BTreeSet<u64> = self.units.keys().map(|unit| unit / per_page).collect();
+        for (nth, page) in pages.into_iter().enumerate() {
+            let kept = keep != 0 && (nth as u64 + 1).is_multiple_of(keep);
+            for (_, unit) in self.units.range_mut(page * per_page..(page + 1) * per_page) {
+                unit.lost |= !kept;
+            }
+        }
+    }
+
+    /// How many contents a unit may have, those caught in the middle aside.
+    fn choices(unit: &Unit) -> usize {
+        if unit.lost {
+            1
+        } else {
+            unit.touches.len() - unit.floor + 1
+        }
+    }
+
+    /// Every state in which no unit was caught in the middle, if there are at most `limit`, and
+    /// those that catch *one* unit in the middle of its last store in each way that leaves out one
+    /// word or keeps one word.
+    #[must_use]
+    pub fn all(&self, limit: usize) -> Option<Vec<CrashState>> {
+        let units: Vec<&Unit> = self.units.values().collect();
+        let radix: Vec<usize> = units.iter().map(|unit| Self::choices(unit)).collect();
+        let lengths = self.lengths.len();
+        let total = radix.iter().try_fold(lengths, |n, r| n.checked_mul(*r))?;
+        if total > limit {
+            return None;
+        }
+        let mut states = BTreeSet::new();
+        for mut number in 0..total {
+            let len = self.lengths[number % lengths];
+            number /= lengths;
+            let mut words = BTreeMap::new();
+            for (unit, radix) in units.iter().zip(&radix) {
+                Self::apply(unit, unit.floor + number % radix, &mut words);
+                number /= radix;
+            }
+            states.insert(self.state(len, &words));
+            for unit in &units {
+                self.torn(unit, len, &words, &mut states);
+            }
+        }
+        Some(states.into_iter().collect())
+    }
+
+    /// The states that differ from `words` by `unit` being caught in the middle of its last store.
+    fn torn(
+        &self,
+        unit: &Unit,
+        len: u64,
+        words: &BTreeMap<u64, u64>,
+        states: &mut BTreeSet<CrashState>,
+    ) {
+        let Some(last) = unit.touches.last().filter(|touch| touch.len() > 1) else {
+            return;
+        };
+        if unit.lost || unit.floor == unit.touches.len() {
+            return;
+        }
+        for keep in [true, false] {
+            for &(chosen, _) in last {
+                let mut torn = words.clone();
+                Self::apply(unit, unit.touches.len() - 1, &mut torn);
+                let mine = last.iter().filter(|(at, _)| (*at == chosen) == keep);
+                torn.extend(mine.copied());
+                states.insert(self.state(len, &torn));
+            }
+        }
+    }
+
+    /// One state by chance: each unit as of an instant of its own, some of them caught in the
+    /// middle. `random` gives 64 random bits.
+    pub fn sample(&self, mut random: impl FnMut() -> u64) -> CrashState {
+        let len = self.lengths[random() as usize % self.lengths.len()];
+        let mut words = BTreeMap::new();
+        // Whole regions of the medium often arrive together, or not at all.
+        let bias = random() % 4;
+        for unit in self.units.values() {
+            let choices = Self::choices(unit);
+            let instant = match bias {
+                0 => random() as usize % choices,
+                1 if !random().is_multiple_of(8) => choices - 1,
+                2 if !random().is_multiple_of(8) => 0,
+                _ => random() as usize % choices,
+            };
+            Self::apply(unit, unit.floor + instant, &mut words);
+            if instant + 1 < choices && random().is_multiple_of(3) {
+                let bits = random();
+                let later = match self.model {
+                    FailureModel::Dax => 1,
+                    FailureModel::File => 1 + random() as usize % (choices - instant - 1),
+                };
+                let from = unit.floor + instant;
+                let middle = &unit.touches[from..from + later];
+                for &(at, word) in middle.iter().flatten() {
+                    if bits >> (at / 8 % 64) & 1 == 1 {
+                        words.insert(at, word);
+                    }
+                }
+            }
+        }
+        self.state(len, &words)
+    }
+
+    /// Lays the first `count` stores of a unit over `words`.
+    fn apply(unit: &Unit, count: usize, words: &mut BTreeMap<u64, u64>) {
+        for (at, _) in unit.touches.iter().flatten() {
+            words.remove(at);
+        }
+        words.extend(unit.touches[..count].iter().flatten().copied());
+    }
+
+    fn state(&self, len: u64, words: &BTreeMap<u64, u64>) -> CrashState {
+        let kept = words.iter().filter(|(at, _)| **at + 8 <= len);
+        CrashState {
+            len,
+            words: kept.map(|(at, word)| (*at, *word)).collect(),
+        }
+    }
+}

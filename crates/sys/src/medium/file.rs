@@ -1,0 +1,173 @@
+//! A medium that is a mapped file.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{Medium, MediumError, assert_aligned, assert_inside, inside};
+use crate::region::RegionError;
+use crate::{Access, PagePolicy, Region, racy};
+
+/// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
+///
+/// The mapping is advised against readahead and huge pages: a structure that is read at random
+/// would drag in, and a sync write out, far more than was touched. Growth reserves the space in the
+/// file system, so a full disk is an error of [`Medium::grow`] and no SIGBUS. A media error under
+/// the mapping *is* SIGBUS.
+#[derive(Debug)]
+pub struct FileMedium {
+    region: Region,
+    file: File,
+    /// A sync has failed.
+    failed: AtomicBool,
+    /// Bytes of the mapping that have been advised.
+    advised: AtomicU64,
+}
+
+impl FileMedium {
+    /// Maps `file`, which may be empty and may grow to `max` bytes.
+    ///
+    /// # Errors
+    /// [`MediumError::Region`], [`MediumError::Os`].
+    pub fn open(file: File, access: Access, max: u64) -> Result<Self, MediumError> {
+        let max = usize::try_from(max).map_err(|_| RegionError::Unsupported {
+            what: "a file beyond the address space",
+        })?;
+        let duplicate = file.try_clone().map_err(|source| MediumError::Os {
+            what: "duplicate the file's descriptor",
+            source,
+        })?;
+        let region = Region::map(OwnedFd::from(duplicate), access, max, PagePolicy::Small)?;
+        let medium = Self {
+            region,
+            file,
+            failed: AtomicBool::new(false),
+            advised: AtomicU64::new(0),
+        };
+        medium.advise()?;
+        Ok(medium)
+    }
+
+    /// Writes the file's dirty pages and drops the clean ones, so that what is read next comes
+    /// from the medium and not from pages that a failed sync left behind.
+    ///
+    /// # Errors
+    /// [`MediumError::Sync`], [`MediumError::Os`].
+    pub fn drop_cached_pages(file: &File) -> Result<(), MediumError> {
+        use std::os::fd::AsRawFd;
+        file.sync_data().map_err(MediumError::Sync)?;
+        // SAFETY: a valid descriptor and integers; 0, 0 is the whole file.
+        let code =
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        if code == 0 {
+            return Ok(());
+        }
+        Err(MediumError::Os {
+            what: "drop the file's cached pages",
+            source: std::io::Error::from_raw_os_error(code),
+        })
+    }
+
+    /// Advises what has been mapped since the last call.
+    fn advise(&self) -> Result<(), MediumError> {
+        let len = self.len();
+        let from = self.advised.load(Ordering::Relaxed);
+        if len <= from {
+            return Ok(());
+        }
+        // SAFETY: the range is mapped; `from` and `len` are multiples of the page size.
+        let done = unsafe {
+            libc::madvise(
+                self.region.base().add(from as usize).cast(),
+                (len - from) as usize,
+                libc::MADV_RANDOM,
+            )
+        };
+        if done != 0 {
+            return Err(MediumError::Os {
+                what: "advise the kernel against readahead",
+                source: std::io::Error::last_os_error(),
+            });
+        }
+        self.advised.fetch_max(len, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Medium for FileMedium {
+    #[inline]
+    fn base(&self) -> NonNull<u8> {
+        self.region.first_byte()
+    }
+
+    #[inline]
+    fn len(&self) -> u64 {
+        self.region.len() as u64
+    }
+
+    fn max(&self) -> u64 {
+        self.region.max() as u64
+    }
+
+    #[inline]
+    fn store(&self, at: u64, bytes: &[u8]) {
+        assert_inside(at, bytes.len(), self.len());
+        // SAFETY: inside the committed region, by the assertion; the region is whole pages.
+        unsafe { racy::store(bytes, self.base().as_ptr().add(at as usize)) }
+    }
+
+    #[inline]
+    fn store_word(&self, at: u64, word: u64) {
+        assert_inside(at, 8, self.len());
+        assert_aligned(at);
+        // SAFETY: inside the committed region and aligned, by the assertions.
+        let place = unsafe { AtomicU64::from_ptr(self.base().as_ptr().add(at as usize).cast()) };
+        // SYNC: pairs with Acquire loads of the structure that lies on the medium.
+        place.store(word, Ordering::Release);
+    }
+
+    fn flush(&self, _: Range<u64>) {}
+
+    fn fence(&self) {}
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        inside(at, bytes.len(), self.len())?;
+        self.file
+            .write_all_at(bytes, at)
+            .map_err(|source| match source.raw_os_error() {
+                Some(libc::ENOSPC | libc::EDQUOT) => MediumError::NoSpace {
+                    wanted: at + bytes.len() as u64,
+                },
+                _ => MediumError::Os {
+                    what: "write to the file",
+                    source,
+                },
+            })
+    }
+
+    fn sync(&self) -> Result<(), MediumError> {
+        // SYNC: pairs with the Release store below: a failure is seen by every later sync.
+        if self.failed.load(Ordering::Acquire) {
+            return Err(MediumError::Poisoned);
+        }
+        self.file.sync_data().map_err(|source| {
+            // SYNC: pairs with the Acquire load above.
+            self.failed.store(true, Ordering::Release);
+            MediumError::Sync(source)
+        })
+    }
+
+    fn grow(&self, to: u64) -> Result<(), MediumError> {
+        if to > self.max() {
+            return Err(MediumError::NoSpace { wanted: to });
+        }
+        self.region.grow(to as usize).map_err(|e| match e {
+            RegionError::NoSpace { .. } => MediumError::NoSpace { wanted: to },
+            other => MediumError::Region(other),
+        })?;
+        self.advise()
+    }
+}
