@@ -16,14 +16,14 @@ use crate::client::{Clients, Entry};
 use crate::counters::{Counters, Totals};
 use crate::effects::Heard;
 use crate::eviction;
+use crate::exclusive::Sections;
 use crate::handover::Listeners;
 use crate::listen::{Accepted, Listener};
+use crate::log_limiter::LogLimiter;
 use crate::pause::Pauses;
 use crate::purge::Purge;
 use crate::settings::{Key, Settings};
 use crate::statistics::{Latency, Pages, Rate, Slowlog, Statistics};
-use crate::told::Told;
-use crate::turns::Turns;
 
 /// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
 /// maintainer first looks round, and when the clients come back.
@@ -37,7 +37,8 @@ pub(crate) struct Shared {
     pub pauses: Pauses,
     /// Compaction that clients ask for.
     pub purge: Purge,
-    pub turns: Turns,
+    /// Which threads execute commands: all, or one.
+    pub sections: Sections,
     /// Commands that took long.
     pub slowlog: Slowlog,
     /// Events that took long.
@@ -45,9 +46,9 @@ pub(crate) struct Shared {
     /// How fast it has been lately.
     pub rate: Rate,
     /// Connections that could not be accepted.
-    pub accept_failures: Told,
+    pub accept_failures: LogLimiter,
     /// Connections that were closed because they speak HTTP.
-    pub attacks: Told,
+    pub attacks: LogLimiter,
     /// The pages behind the store.
     pub pages: Pages,
     /// The I/O threads, as the others see them.
@@ -166,9 +167,9 @@ impl Shared {
             rate: Rate::default(),
             pauses: Pauses::default(),
             purge: Purge::default(),
-            accept_failures: Told::default(),
-            attacks: Told::default(),
-            turns: Turns::new(wakers.len()),
+            accept_failures: LogLimiter::default(),
+            attacks: LogLimiter::default(),
+            sections: Sections::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
             addresses,
             run_id,

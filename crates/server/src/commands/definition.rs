@@ -141,7 +141,7 @@ pub(crate) enum Reach {
     /// the server to itself.
     Databases,
     /// As `Databases`, and it always has the server to itself.
-    Alone,
+    Exclusive,
     /// Those of the commands that wait for it.
     Queue,
 }

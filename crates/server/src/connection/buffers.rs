@@ -31,6 +31,11 @@ pub(crate) struct Scratch {
     pub answers: Answers,
 }
 
+fn cleared(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.clear();
+    bytes
+}
+
 impl Output {
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.sent
@@ -52,10 +57,11 @@ impl Connection {
         }
     }
 
-    /// Gives back what it does not need. Of a little rest of a command it keeps a copy, not the thread's buffer.
+    /// Gives back what it does not need. Of a short rest, or of one that is short beside its buffer, it
+    /// keeps a copy, not the thread's buffer.
     pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
         let filled = self.input.filled;
-        if filled < READ / 4 {
+        if filled < READ || filled < self.input.bytes.len() / 4 {
             let rest = Input {
                 bytes: self.input.bytes[..filled].to_vec(),
                 filled,
@@ -66,10 +72,17 @@ impl Connection {
                 scratch.input = large;
             }
         }
-        if self.output.len() == 0 {
-            let output = std::mem::take(&mut self.output);
-            if output.bytes.capacity() <= KEEP {
-                scratch.output = output;
+        let unsent = self.output.len();
+        if unsent <= self.output.bytes.capacity() / 2 {
+            let rest = Output {
+                bytes: self.output.bytes[self.output.sent..].to_vec(),
+                sent: 0,
+            };
+            let mut large = std::mem::replace(&mut self.output, rest);
+            (large.bytes, large.sent) = (cleared(large.bytes), 0);
+            let before = scratch.output.bytes.capacity();
+            if (before..=KEEP).contains(&large.bytes.capacity()) {
+                scratch.output = large;
             }
         }
     }

@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use crate::client::Client;
 use crate::counters::Counters;
 use crate::event_loop::SHORT;
-use crate::execute::Executor;
+use crate::execute::{Executor, OutputBounds};
 use crate::listen::Stream;
 use crate::resp::{Batch, Parser, Reply, Stop};
 use crate::settings::Key;
@@ -30,6 +30,18 @@ const READS_PER_TURN: usize = 4;
 
 /// Replies are sent once they are this long, even if more commands of the same read wait.
 const SEND: usize = 256 << 10;
+
+/// Nanoseconds for which the commands of one client are executed before others are served.
+pub(crate) const SLICE_NS: u64 = 1_000_000;
+
+/// Bounds on what a client takes before it has authenticated, so that strangers cannot make the server
+/// grow: bytes asked of its socket at once, bytes of an incomplete command, and unsent bytes beyond which it
+/// is not listened to. With a read beyond the second they are less than 64 KiB.
+mod stranger {
+    pub const READ: usize = 16 << 10;
+    pub const QUERY: usize = 32 << 10;
+    pub const UNSENT: usize = 4 << 10;
+}
 
 /// How long a client that still sends may fail to read before it is listened to nevertheless.
 const PATIENCE_MS: u64 = 1_000;
@@ -64,6 +76,10 @@ pub(crate) struct Connection {
     now_ms: u64,
     /// When its last command was done: nanoseconds.
     pub done_ns: u64,
+    /// When its time slice ends: nanoseconds; 0 before the first command of a turn.
+    slice_end_ns: u64,
+    /// Whether its time slice is over.
+    slice_is_over: bool,
 }
 
 /// The commands of `batch` from `from` on, and what follows `consumed` in the `input` that they were parsed from, to be
@@ -125,6 +141,8 @@ impl Connection {
             queued: false,
             now_ms: 0,
             done_ns: 0,
+            slice_end_ns: 0,
+            slice_is_over: false,
         }
     }
 
@@ -138,6 +156,7 @@ impl Connection {
         now_ms: u64,
     ) -> After {
         self.now_ms = now_ms;
+        (self.slice_end_ns, self.slice_is_over) = (0, false);
         self.borrow(scratch);
         let after = self
             .go_on(shared, counters, &mut scratch.batch)
@@ -179,7 +198,7 @@ impl Connection {
                     After::Wait
                 });
             }
-            if std::mem::take(&mut self.client.yields) {
+            if std::mem::take(&mut self.client.yields) || self.slice_is_over {
                 return Ok(After::Again);
             }
             if self.is_held(shared) {
@@ -201,17 +220,18 @@ impl Connection {
                     continue;
                 }
             }
-            self.execute(shared, counters, batch);
-            // Before the replies are sent: who has read one may ask another thread at once.
+            let bounds = self.output_bounds(shared);
+            self.execute(shared, counters, batch, bounds);
+            // Before the replies are sent: a client that has read one may ask another thread at once.
             self.client.publish();
-            if self.output.len() > shared.settings.output_limit() {
+            if self.output.bytes.len() > bounds.most {
                 tracing::warn!(
                     client = self.client.entry.id,
                     "a client does not read its replies; cutting it off"
                 );
                 return Err(Broken::OutputBuffer);
             }
-            if self.output.sent > 0 || self.output.len() > SHORT.min(self.pause) {
+            if self.output.sent > 0 || self.output.len() > SHORT.min(self.pause()) {
                 self.send(counters)?;
             }
         }
@@ -219,8 +239,12 @@ impl Connection {
 
     /// Reads once. Returns whether anything came; at the end of the stream the client is closed, its replies first.
     fn receive(&mut self, shared: &Shared, counters: &Counters) -> Result<bool, Broken> {
+        let (read, limit) = match self.client.authenticated {
+            true => (READ, shared.settings.count(Key::QueryBuffer)),
+            false => (stranger::READ, stranger::QUERY),
+        };
         let Input { bytes, filled } = &mut self.input;
-        if *filled > shared.settings.count(Key::QueryBuffer) {
+        if *filled > limit {
             tracing::warn!(
                 client = self.client.entry.id,
                 "a command exceeds the query buffer; cutting its client off"
@@ -229,8 +253,8 @@ impl Connection {
         }
         // Room for what the command is known to need, but never for more than again what has come: a client that
         // merely announces a large argument gets no memory for it.
-        let wanted = self.parser.wanted(*filled).clamp(READ, (*filled).max(READ));
-        if bytes.len() < *filled + READ {
+        let wanted = self.parser.wanted(*filled).clamp(read, (*filled).max(read));
+        if bytes.len() < *filled + read {
             bytes.reserve_exact(*filled + wanted - bytes.len());
             bytes.resize(*filled + wanted, 0);
         }
@@ -259,9 +283,27 @@ impl Connection {
         }
     }
 
-    /// Executes what is complete in the input, until there is a good deal to send.
-    fn execute(&mut self, shared: &Shared, counters: &Counters, batch: &mut Batch) {
-        let full = self.output.bytes.len() + SEND;
+    /// The bounds of the output for the next commands.
+    fn output_bounds(&self, shared: &Shared) -> OutputBounds {
+        let most = (self.output.sent).saturating_add(shared.settings.output_limit());
+        let more = match self.client.authenticated {
+            true => SEND,
+            false => stranger::UNSENT,
+        };
+        OutputBounds {
+            full: (self.output.bytes.len() + more).min(most.saturating_add(1)),
+            most,
+        }
+    }
+
+    /// Executes what is complete in the input, until the output is full or the time slice is over.
+    fn execute(
+        &mut self,
+        shared: &Shared,
+        counters: &Counters,
+        batch: &mut Batch,
+        bounds: OutputBounds,
+    ) {
         let mut at = 0;
         self.backlog = false;
         loop {
@@ -273,9 +315,13 @@ impl Connection {
             let input = &mut self.input.bytes[at..self.input.filled];
             let parsed = self.parser.parse(input, batch);
             let (client, out) = (&mut self.client, &mut self.output.bytes);
-            let mut executor = Executor::new(shared, client, counters, out, full);
-            let executed = executor.run(batch, input);
+            let mut executor = Executor::new(shared, client, counters, out, bounds);
+            if self.slice_end_ns == 0 {
+                self.slice_end_ns = executor.done_ns() + SLICE_NS;
+            }
+            let executed = executor.run(batch, input, self.slice_end_ns);
             self.done_ns = executor.done_ns();
+            self.slice_is_over = executor.yields();
             drop(executor);
             self.parser.set_trusted(self.client.authenticated);
             if self.client.closing {
@@ -298,7 +344,7 @@ impl Connection {
             at += parsed.consumed;
             match parsed.stop {
                 Stop::Incomplete => break,
-                Stop::Full if self.output.bytes.len() >= full => {
+                Stop::Full if self.slice_is_over || self.output.bytes.len() >= bounds.full => {
                     self.backlog = true;
                     break;
                 }
@@ -335,13 +381,25 @@ impl Connection {
 
     /// Whether it is not listened to until its client has read.
     pub fn is_paused(&self) -> bool {
-        self.output.len() > self.pause
+        self.output.len() > self.pause()
     }
 
-    /// Called now and then while the client is paused. One that sends although it has read nothing for a second
-    /// probably writes a whole pipeline before it reads the first reply, and would wait for ever: it is listened to
-    /// again, until its replies exceed the limit. Returns whether it is.
+    /// Unsent bytes beyond which it is not listened to.
+    fn pause(&self) -> usize {
+        match self.client.authenticated {
+            true => self.pause,
+            false => stranger::UNSENT,
+        }
+    }
+
+    /// Called now and then while the client is paused. One that sends although it has read nothing for a
+    /// second probably writes a whole pipeline before it reads the first reply, and would wait for ever: it
+    /// is listened to again, until its replies exceed the limit. A client that has not authenticated is not.
+    /// Returns whether it is listened to.
     pub fn relent(&mut self, now_ms: u64) -> bool {
+        if !self.client.authenticated {
+            return false;
+        }
         let (unsent, since_ms) = self.stuck;
         if unsent != self.output.len() {
             self.stuck = (self.output.len(), now_ms);

@@ -5,13 +5,13 @@
 
 use std::io;
 
-use crate::told::Told;
+use crate::log_limiter::LogLimiter;
 
 /// How soon it is tried again.
 const AGAIN_MS: u64 = 500;
 
 /// Says that connections cannot be accepted, if that was not said a moment ago.
-pub(crate) fn tell(failed: &Told, error: &io::Error, now_ms: u64) {
+pub(crate) fn warn_of_failure(failed: &LogLimiter, error: &io::Error, now_ms: u64) {
     if let Some(failures) = failed.count(now_ms) {
         tracing::warn!(
             %error,

@@ -8,7 +8,7 @@ mod accepting;
 mod answers;
 mod tend;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +19,14 @@ use slab::Slab;
 
 pub(crate) use self::answers::{Answers, SHORT};
 use crate::client::{Arrival, Client};
-use crate::connection::{After, Connection, Scratch};
+use crate::connection::{After, Connection, SLICE_NS, Scratch};
 use crate::counters::Counters;
 use crate::listen::{Accepted, Listener};
 use crate::protection;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use accepting::Accepting;
-pub(crate) use accepting::tell;
+pub(crate) use accepting::warn_of_failure;
 
 /// Events fetched from the kernel at once.
 const EVENTS: usize = 256;
@@ -52,8 +52,10 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     /// Connections that have something to do, by their place in the slab.
     ready: Vec<usize>,
+    /// Connections whose time slice ended before they were done: served when `ready` is empty.
+    unfinished: VecDeque<usize>,
     /// Connections that are not listened to.
-    paused: Vec<usize>,
+    paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
     held: BTreeSet<usize>,
     /// When idle clients were last looked for.
@@ -81,7 +83,8 @@ impl EventLoop {
             listeners,
             connections: Slab::new(),
             ready: Vec::new(),
-            paused: Vec::new(),
+            unfinished: VecDeque::new(),
+            paused: BTreeSet::new(),
             held: BTreeSet::new(),
             idle_sought_ms: 0,
             accepting: Accepting::default(),
@@ -161,7 +164,7 @@ impl EventLoop {
                     Err(error) if is_transient(&error) => {}
                     Err(error) => {
                         let now_ms = self.shared.now_ms();
-                        accepting::tell(&self.shared.accept_failures, &error, now_ms);
+                        warn_of_failure(&self.shared.accept_failures, &error, now_ms);
                         self.accepting.failed(now_ms);
                         break;
                     }
@@ -251,31 +254,47 @@ impl EventLoop {
         }
     }
 
-    /// Gives every connection that has something to do a turn.
+    /// Serves every connection that something has happened to. Then goes on with those whose time slice
+    /// ended before they were done, for one slice: so what happens to others is looked for once in a few
+    /// milliseconds, however much there is to do.
     fn serve_ready(&mut self) {
-        let now_ms = if self.ready.is_empty() {
-            0
-        } else {
-            self.shared.now_ms()
-        };
-        // Those that want another turn are queued behind, for the next round.
+        if self.ready.is_empty() && self.unfinished.is_empty() {
+            return;
+        }
+        let begun_ns = self.shared.now_ns();
         let mut ready = std::mem::take(&mut self.ready);
         for key in ready.drain(..) {
-            let Some(connection) = self.connections.get_mut(key) else {
-                continue;
+            self.serve(key, begun_ns);
+        }
+        self.ready = ready;
+        let mut now_ns = begun_ns;
+        for _ in 0..self.unfinished.len() {
+            let Some(key) = self.unfinished.pop_front() else {
+                break;
             };
-            connection.queued = false;
-            let counters = &self.shared.threads[self.index].counters;
-            let after = connection.turn(&self.shared, counters, &mut self.scratch, now_ms);
-            let done_ns = connection.done_ns;
-            self.follow_up(key, after);
-            if self.scratch.answers.are_due(done_ns) {
-                self.answer();
+            self.serve(key, now_ns);
+            now_ns = self.shared.now_ns();
+            if now_ns.saturating_sub(begun_ns) >= SLICE_NS {
+                break;
             }
         }
         self.answer();
-        ready.append(&mut self.ready);
-        self.ready = ready;
+    }
+
+    /// Serves one connection. `now_ns` is the time as it was a moment ago.
+    fn serve(&mut self, key: usize, now_ns: u64) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.queued = false;
+        let counters = &self.shared.threads[self.index].counters;
+        let now_ms = now_ns / 1_000_000;
+        let after = connection.turn(&self.shared, counters, &mut self.scratch, now_ms);
+        let done_ns = connection.done_ns;
+        self.follow_up(key, after);
+        if self.scratch.answers.are_due(done_ns) {
+            self.answer();
+        }
     }
 
     /// Sends the short replies of the turns so far.
@@ -297,15 +316,22 @@ impl EventLoop {
         match after {
             After::Wait => {}
             After::Held => self.hold(key),
-            After::Again => self.enqueue(key),
+            After::Again => self.resume_later(key),
             After::Paused => {
-                if !self.paused.contains(&key) {
-                    self.paused.push(key);
-                }
+                self.paused.insert(key);
             }
             After::Close => return self.close(key),
         }
         self.await_room(key);
+    }
+
+    /// Has a connection served again when others have been.
+    fn resume_later(&mut self, key: usize) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.unfinished.push_back(key);
+        }
     }
 
     /// Has a connection's socket tell of room for the rest of its replies, if there is any.
@@ -344,6 +370,7 @@ impl EventLoop {
             keys.into_iter().for_each(|key| self.enqueue(key));
             self.serve_ready();
             self.ready.clear();
+            self.unfinished.clear();
             let now_ms = self.shared.now_ms();
             if self.connections.is_empty() || now_ms >= deadline_ms {
                 break;

@@ -15,7 +15,7 @@ const IDLE_SOUGHT: Duration = Duration::from_secs(1);
 impl EventLoop {
     /// How long to wait for events at most.
     pub(super) fn patience(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || !self.unfinished.is_empty() {
             return Some(Duration::ZERO);
         }
         let retry = self.accepting.waits() || !self.paused.is_empty() || !self.shared.is_settled();

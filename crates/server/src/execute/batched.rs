@@ -35,7 +35,7 @@ impl Executor<'_> {
         let (mut done, mut hits, mut full) = (0, 0, false);
         let result = database.map_err(Failure::from).and_then(|database| {
             let answer = |_, value: Option<&[u8]>| {
-                full = full || reply.position() >= self.full;
+                full = full || reply.position() >= self.bounds.full;
                 if !full {
                     reply.value(value);
                     hits += u64::from(value.is_some());

@@ -10,71 +10,84 @@ mod unknown;
 use crate::client::{Client, Replies};
 use crate::commands::{Batching, Call, Command, Failure, Flag, Reach, TABLE};
 use crate::counters::Counters;
+use crate::exclusive::SharedSection;
 use crate::pause::Pause;
 use crate::queue::Queue;
 use crate::resp::{Arguments, Batch, Reply};
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
-use crate::turns::Turn;
 
 /// How long a command is tried again that somebody is in the way of.
 const RETRIES_MS: u64 = 500;
 
-/// Where and for whom commands are executed.
+/// How long the replies of a client may become.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputBounds {
+    /// Once the output is as long as this, no further command is begun.
+    pub full: usize,
+    /// Once the output is longer than this, replies are no longer complete and the connection must be
+    /// closed.
+    pub most: usize,
+}
+
+/// Executes the commands of one client, within its thread's shared section.
 pub(crate) struct Executor<'a> {
     server: &'a Shared,
     client: &'a mut Client,
     counters: &'a Counters,
     /// The client's unsent replies; new ones are appended.
     out: &'a mut Vec<u8>,
-    /// The thread's turn, while this executes.
-    turn: Option<Turn<'a>>,
-    /// The pause that is on during this turn.
+    /// The thread's shared section, but for exclusive commands.
+    section: Option<SharedSection<'a>>,
+    /// The pause that was on when the section began.
     pause: Option<Pause>,
-    /// Once `out` is as long as this, no further command is begun.
-    full: usize,
+    bounds: OutputBounds,
     /// When the command before was done: nanoseconds.
     marked_ns: u64,
+    /// Whether the client's time slice is over.
+    yields: bool,
 }
 
 impl<'a> Executor<'a> {
-    /// Executes for `client`, until `out`, to which the replies go, is as long as `full`. Takes its thread's turn.
+    /// Executes for `client`, whose replies go to `out`. Enters its thread's shared section.
     pub fn new(
         server: &'a Shared,
         client: &'a mut Client,
         counters: &'a Counters,
         out: &'a mut Vec<u8>,
-        full: usize,
+        bounds: OutputBounds,
     ) -> Self {
         let mut executor = Self {
             server,
             client,
             counters,
             out,
-            turn: None,
+            section: None,
             pause: None,
-            full,
+            bounds,
             marked_ns: 0,
+            yields: false,
         };
-        executor.take_turn();
+        executor.enter_section();
         executor.marked_ns = server.now_ns();
         executor
     }
 
-    /// Takes the thread's turn, and looks what others who had the server to themselves have left behind.
+    /// Enters the thread's shared section, and looks for what exclusive commands have changed.
     #[inline]
-    fn take_turn(&mut self) {
+    fn enter_section(&mut self) {
         let server = self.server;
-        self.turn = Some(server.turns.take(self.client.thread));
+        self.section = Some(server.sections.shared(self.client.thread));
         self.pause = server.pauses.now(|| server.now_ms());
         self.client.closing |= self.client.entry.is_killed();
     }
 
-    /// Executes the commands of `batch`, which was parsed from `input`, until all are done, `out` is full, or the
-    /// client is to be closed, or its next command has to wait for the end of a pause. Returns how many have been
-    /// executed.
-    pub fn run(&mut self, batch: &Batch, input: &[u8]) -> usize {
+    /// Executes the commands of `batch`, which was parsed from `input`, and returns the number executed.
+    /// That are all, unless the output is full, the client is to be closed, its next command has to wait
+    /// for the end of a pause, or its time slice is over: at `slice_end_ns`, or as soon as another thread
+    /// waits for an exclusive section. At least one command is executed in a slice.
+    pub fn run(&mut self, batch: &Batch, input: &[u8], slice_end_ns: u64) -> usize {
         let mut done = 0;
         while done < batch.len() && !self.client.closing {
             let args = batch.command(done, input);
@@ -103,7 +116,11 @@ impl<'a> Executor<'a> {
                 }
                 self.client.replies = self.client.replies.next();
             }
-            if self.out.len() >= self.full {
+            if self.out.len() >= self.bounds.full {
+                break;
+            }
+            if self.marked_ns >= slice_end_ns || self.server.sections.is_wanted() {
+                self.yields = true;
                 break;
             }
         }
@@ -114,6 +131,11 @@ impl<'a> Executor<'a> {
     /// When the last command was done: nanoseconds.
     pub fn done_ns(&self) -> u64 {
         self.marked_ns
+    }
+
+    /// Whether the client's time slice is over, so that others are to be served first.
+    pub fn yields(&self) -> bool {
+        self.yields
     }
 
     /// Whether this call is of the plain form that can be executed with its neighbours.
@@ -251,9 +273,9 @@ impl<'a> Executor<'a> {
             Reply::new(self.out, self.client.protocol).simple("QUEUED");
             return Ok(Made::Queued);
         }
-        let alone = match command.reach {
+        let is_exclusive = match command.reach {
             Reach::Keys | Reach::Databases => false,
-            Reach::Alone => true,
+            Reach::Exclusive => true,
             Reach::Queue => self
                 .client
                 .queue
@@ -261,16 +283,15 @@ impl<'a> Executor<'a> {
                 .is_some_and(|queue| !queue.may_run_again()),
         };
         let server = self.server;
-        let guard = alone.then(|| {
-            self.turn = None;
-            server.turns.alone()
+        let guard = is_exclusive.then(|| {
+            self.section = None;
+            server.sections.exclusive()
         });
-        let most = server.settings.output_limit();
-        let reply = Reply::new(self.out, self.client.protocol).up_to(most);
+        let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(args, reply, self.client, server));
         if let Some(guard) = guard {
             drop(guard);
-            self.take_turn();
+            self.enter_section();
         }
         outcome.map(|()| Made::Done)
     }

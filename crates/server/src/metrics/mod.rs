@@ -16,7 +16,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
-use crate::event_loop::tell;
+use crate::event_loop::warn_of_failure;
 use crate::listen::Listener;
 use crate::shared::Shared;
 use http::{After, PATIENCE, Visit};
@@ -107,7 +107,7 @@ impl Endpoint {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if crate::event_loop::is_transient(&error) => continue,
                 Err(error) => {
-                    tell(&server.accept_failures, &error, server.now_ms());
+                    warn_of_failure(&server.accept_failures, &error, server.now_ms());
                     return Err(error);
                 }
             };

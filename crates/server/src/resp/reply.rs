@@ -38,8 +38,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Appends nothing any more once the buffer is longer than `most`: its client is to be cut off, and one command must
-    /// not fill the memory with what nobody will be sent.
+    /// Appends no more values once the buffer is longer than `most`, so that one command cannot fill the
+    /// memory. The reply is not complete then: the connection of a buffer that is longer than `most` must
+    /// be closed.
     pub fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
     }
@@ -61,6 +62,11 @@ impl<'a> Reply<'a> {
     /// How many bytes the buffer holds, those of earlier replies included.
     pub fn position(&self) -> usize {
         self.out.len()
+    }
+
+    /// Whether the buffer is longer than it may be, so that the rest of the reply will not be sent.
+    pub fn is_over(&self) -> bool {
+        self.out.len() > self.most
     }
 
     /// Takes back everything written since `position`.
@@ -116,7 +122,7 @@ impl<'a> Reply<'a> {
     /// Bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        if self.out.len() > self.most {
+        if self.is_over() {
             return;
         }
         self.out.reserve(bytes.len() + 32);

@@ -18,7 +18,7 @@ pub(super) static KEYS: Command = Command {
     categories: &[Category::Keyspace, Category::Dangerous],
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     arguments: &[Argument::new("pattern", Kind::Pattern)],
-    reach: Reach::Alone,
+    reach: Reach::Exclusive,
     run,
     ..Command::BLANK
 };

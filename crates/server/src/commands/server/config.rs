@@ -43,7 +43,7 @@ static RESETSTAT: Command = Command {
     summary: "Begins the statistics of INFO anew",
     arity: 2,
     // Nobody counts meanwhile.
-    reach: Reach::Alone,
+    reach: Reach::Exclusive,
     run: resetstat,
     ..PLAIN
 };

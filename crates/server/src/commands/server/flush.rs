@@ -9,7 +9,7 @@ pub(super) static FLUSHALL: Command = Command {
     name: "flushall",
     summary: "Removes all keys from all databases",
     // All databases at one instant.
-    reach: Reach::Alone,
+    reach: Reach::Exclusive,
     run: all,
     ..BOTH
 };

@@ -57,7 +57,7 @@ pub(super) static KILL: Command = Command {
             .multiple(),
         ],
     )],
-    reach: Reach::Alone,
+    reach: Reach::Exclusive,
     run,
     ..ADMIN
 };

@@ -25,7 +25,7 @@ pub(super) static PAUSE: Command = Command {
         .optional(),
     ],
     // So that no other thread is in the middle of what the pause affects.
-    reach: Reach::Alone,
+    reach: Reach::Exclusive,
     run: pause,
     ..ADMIN
 };

@@ -1,0 +1,76 @@
+//! Pipelines of slow commands beside other clients: a client waits for the command that is executed, not for
+//! all that others have sent.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics fails"
+)]
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::{Client, Reply, encode, server, start};
+
+/// Slow commands in a pipeline; fewer than the server parses at once.
+const SLOW: usize = 1_000;
+
+/// A client that has sent a pipeline of slow commands, the first of which has been executed.
+fn slow_pipeline(address: SocketAddr, watcher: &mut Client) -> Client {
+    let mut slow = Client::connect(address);
+    slow.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+    slow.send(&encode(&["BITCOUNT", "large"]).repeat(SLOW));
+    while executed(watcher) == 0 {
+        std::thread::yield_now();
+    }
+    slow
+}
+
+/// How many of the slow commands have been executed.
+fn executed(client: &mut Client) -> usize {
+    let text = client.line("INFO commandstats").text();
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_bitcount:calls="));
+    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
+}
+
+/// The pipeline goes on and is answered in order.
+fn await_the_rest(mut slow: Client) {
+    for _ in 0..SLOW {
+        assert_eq!(slow.reply(), Reply::Integer(32 << 20));
+    }
+    slow.send(&encode(&["PING"]));
+    assert_eq!(slow.reply(), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn an_exclusive_command_waits_for_no_pipeline_of_another_thread() {
+    for command in ["CLIENT KILL ID 1000000", "CLIENT PAUSE 0"] {
+        let (_running, address) = start(server().threads(2));
+        // The slow client is served by the thread that the other does not use.
+        let mut other = Client::connect(address);
+        assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
+        let slow = slow_pipeline(address, &mut other);
+        for _ in 0..3 {
+            other.line(command);
+        }
+        let executed = executed(&mut other);
+        assert!(executed < SLOW, "{command} waited for the whole pipeline");
+        await_the_rest(slow);
+    }
+}
+
+#[test]
+fn a_client_waits_for_no_pipeline_of_its_own_thread() {
+    let (_running, address) = start(server().threads(1));
+    let mut other = Client::connect(address);
+    assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
+    let slow = slow_pipeline(address, &mut other);
+    for _ in 0..3 {
+        assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
+    }
+    let executed = executed(&mut other);
+    assert!(executed < SLOW, "a PING waited for the whole pipeline");
+    await_the_rest(slow);
+}
