@@ -118,6 +118,7 @@ impl Coded for SlotError {
             Self::TooManyThreads { .. } => Code::NoMemory,
             Self::Forked => Code::Forked,
             Self::ThreadEnding => Code::Invalid,
+            Self::Barrier(_) => Code::Permission,
         }
     }
 }

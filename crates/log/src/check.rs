@@ -146,7 +146,7 @@ impl Core {
             // Those who may stand between a change and its count. Not asked for before a count is found wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
-                _ => self.participants.announced(&LANES),
+                _ => self.participants.announced(&LANES)?,
             };
             let mut seen = Report::default();
             let before = self.records_of(space)?;

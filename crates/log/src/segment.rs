@@ -549,7 +549,10 @@ impl Core {
         if waiting.is_empty() {
             return;
         }
-        let epoch = self.participants.advance();
+        // Without the barrier none begins: another process, or a later call, stamps them.
+        let Ok(epoch) = self.participants.advance() else {
+            return;
+        };
         for (frame, period) in waiting {
             self.tables.info(frame).begin_grace(period, epoch.to_u64());
         }

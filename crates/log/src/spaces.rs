@@ -393,7 +393,7 @@ impl Core {
     /// Waits until all pins that there are now are gone; those of the dead are reaped, and of readers
     /// that only copy they are taken away half-way.
     fn await_users(&self, slot: &Slot<'_>, patience: Duration) -> Result<(), WriteError> {
-        let epoch = self.participants.advance();
+        let epoch = self.participants.advance()?;
         let mut revoked = false;
         loop {
             match self.participants.wait_quiescent(epoch, patience / 2) {

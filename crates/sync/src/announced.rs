@@ -8,7 +8,7 @@
 
 use crate::participants::Participants;
 use crate::word::Barrier;
-use crate::{Lane, SlotId, intent};
+use crate::{Lane, SlotError, SlotId, intent};
 
 /// Intents that stood somewhere at one time, and that are not known to be over.
 #[derive(Clone, Debug, Default)]
@@ -41,24 +41,26 @@ impl Participants {
 
     /// All intents of those lanes that stand anywhere: a barrier between processes, 2 to 10 us, and a look at each slot
     /// in use. Nothing in a forked child.
-    #[must_use]
-    pub fn announced(&self, lanes: &[Lane]) -> Announced {
+    ///
+    /// # Errors
+    /// [`SlotError::Barrier`].
+    pub fn announced(&self, lanes: &[Lane]) -> Result<Announced, SlotError> {
         let inner = self.inner();
         if inner.is_forked() {
-            return Announced::default();
+            return Ok(Announced::default());
         }
         // SYNC: pairs with the light barrier in `pass_barrier` and `is_watched`: of what the caller has stored and an
         // intent, its thread has found the one or the other is found here.
-        inner.barrier().heavy();
+        inner.barrier().heavy()?;
         let lines = inner.map().slots().flat_map(|(slot, lines)| {
             lanes.iter().filter_map(move |&lane| {
                 let standing = intent::standing(&lines.intents[lane as usize].head)?;
                 Some((slot, lane, standing))
             })
         });
-        Announced {
+        Ok(Announced {
             intents: lines.collect(),
-        }
+        })
     }
 
     /// Takes out those that are over; how many. What they announced is visible to the caller.

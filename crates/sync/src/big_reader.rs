@@ -86,7 +86,9 @@ impl BigReader {
         let acquired = self.lock().acquire(slot, LOCK_PATIENCE, Holding::Gate)?;
         mneme_sys::fault!("sync.gate.raised");
         let guard = acquired.into_inner();
-        inner.barrier().heavy();
+        if inner.barrier().heavy().is_err() {
+            return Err(Stalled::nobody(Holding::Inside));
+        }
         let limit = Some(LOCK_PATIENCE);
         exclusion::until_empty(inner, self.index, slot.id(), limit, || guard.give_news())?;
         mneme_sys::fault!("sync.gate.empty");

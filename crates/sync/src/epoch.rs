@@ -23,6 +23,7 @@
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, which pins by the time-stamp counter.
 
 use crate::word::{Barrier, Word};
+use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// A point in the order of reclamations, as [`Participants::advance`](crate::Participants::advance) returns it.
@@ -137,21 +138,28 @@ pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
 }
 
 /// After unlinking: the heavy barrier, then the next epoch. Returns the one before, which [`oldest_pin`] must exceed.
-pub(crate) fn advance<W: Word>(epoch: &W, barrier: &impl Barrier) -> u64 {
-    barrier.heavy();
+///
+/// # Errors
+/// The barrier was refused; the epoch is as it was.
+pub(crate) fn advance<W: Word>(epoch: &W, barrier: &impl Barrier) -> Result<u64, BarrierRefused> {
+    barrier.heavy()?;
     mneme_sys::fault!("sync.advance.barrier");
     // SYNC: pairs with the Acquire load in `enter`.
-    epoch.fetch_add(1, AcqRel)
+    Ok(epoch.fetch_add(1, AcqRel))
 }
 
 /// No pin protects anything unlinked before an epoch smaller than this one was returned by [`advance`].
 ///
-/// The result never exceeds the epoch read *before* the look at the pins: then it also holds for a reclaimer other than the
-/// caller, whose heavy barrier came before its increment, which came before that reading.
-pub(crate) fn oldest_pin<'a, W: Word + 'a>(epoch: &W, pins: impl Iterator<Item = &'a W>) -> u64 {
+/// The epoch is read first, then `pins` finds out which slots are in use, then their pins are read. The result never exceeds
+/// that epoch. So it also holds for a reclaimer other than the caller: its heavy barrier came before its increment, its
+/// increment before this reading of the epoch, and a slot whose thread passed its light barrier earlier is among `pins`.
+fn oldest_pin<'a, W: Word + 'a, I>(epoch: &W, pins: impl FnOnce() -> I) -> u64
+where
+    I: Iterator<Item = &'a W>,
+{
     // SYNC: pairs with the Release increment in `advance`.
     let mut oldest = epoch.load(Acquire);
-    for pin in pins {
+    for pin in pins() {
         // SYNC: pairs with the Release stores in `enter` and `leave` and the exchange in `finish_revoking`.
         if let Some(pinned) = pinned_epoch(pin.load(Acquire)) {
             oldest = oldest.min(pinned);
@@ -162,12 +170,17 @@ pub(crate) fn oldest_pin<'a, W: Word + 'a>(epoch: &W, pins: impl Iterator<Item =
 
 /// Whether every pin that could see what was unlinked before `g` was returned by [`advance`] is
 /// gone. The result of a look at the pins is remembered in `quiesced` for all reclaimers.
-pub(crate) fn is_over<'a, W: Word + 'a>(
+///
+/// `pins` yields the pins of all slots in use when it is called, which is after the epoch was read.
+pub(crate) fn is_over<'a, W: Word + 'a, I>(
     epoch: &W,
     quiesced: &W,
     g: u64,
-    pins: impl Iterator<Item = &'a W>,
-) -> bool {
+    pins: impl FnOnce() -> I,
+) -> bool
+where
+    I: Iterator<Item = &'a W>,
+{
     // SYNC: pairs with the AcqRel maximum below.
     if quiesced.load(Acquire) > g {
         return true;

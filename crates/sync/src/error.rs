@@ -1,6 +1,7 @@
 //! What can go wrong, one enum for each family of operations.
 
 use crate::SlotId;
+use mneme_sys::barrier::BarrierRefused;
 use mneme_sys::{HeaderError, LivenessError, RegionError};
 use std::time::Duration;
 
@@ -113,7 +114,7 @@ pub enum LeaseError {
     Liveness(#[from] LivenessError),
 }
 
-/// Why the calling thread has no slot.
+/// Why the calling thread has no slot, or can do nothing with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
     /// All slots are taken, by the living or by the dead that nobody has reaped.
@@ -128,6 +129,9 @@ pub enum SlotError {
     /// The thread is running its last destructors.
     #[error("the thread is ending and can have no slot any more")]
     ThreadEnding,
+    /// It has one, and cannot pass the barrier to the other threads and processes.
+    #[error(transparent)]
+    Barrier(#[from] BarrierRefused),
 }
 
 /// Why a revocable pin is no more: what was read under it may be torn, read it again.

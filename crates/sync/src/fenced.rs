@@ -20,6 +20,7 @@ use crate::participants::Participants;
 use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
 use crate::word::Barrier;
 use crate::{GateError, Holding, Slot, SlotId, Stalled, exclusion, gate};
+use mneme_sys::barrier::BarrierRefused;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -43,9 +44,10 @@ impl Barrier for Fence {
     }
 
     #[inline(always)]
-    fn heavy(&self) {
+    fn heavy(&self) -> Result<(), BarrierRefused> {
         // SYNC: pairs with the fence in `light`.
         std::sync::atomic::fence(SeqCst);
+        Ok(())
     }
 }
 
@@ -155,7 +157,8 @@ impl FencedGate {
             None => self.wait_for_writer(slot, limit)?,
         };
         mneme_sys::fault!("sync.fenced.raised");
-        Fence.heavy();
+        // SYNC: pairs with the fence in `Fence::light`.
+        std::sync::atomic::fence(SeqCst);
         let me = slot.id();
         let mut others = self.inner().map().slots();
         let (bit, met_dead) = (1 << self.index, Cell::new(false));

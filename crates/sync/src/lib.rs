@@ -26,7 +26,7 @@
 //! intent.clear();
 //!
 //! // A reclaimer unlinks, advances, and frees once the epoch is over.
-//! let epoch = participants.advance();
+//! let epoch = participants.advance()?;
 //! assert!(participants.quiescent(epoch));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -125,7 +125,7 @@ pub(crate) fn find_or_claim(
         .try_with(|claims| {
             let mut claims = claims.0.borrow_mut();
             if let Some(local) = find_in(&claims, inner.opening()) {
-                return Ok(local);
+                return Ok::<_, SlotError>(local);
             }
             forget_closed(&mut claims);
             let (slot, tenancy) = inner.claim_slot(reaping)?;

@@ -84,8 +84,10 @@ impl Map {
 
     /// Every slot that was ever claimed, with its id.
     ///
-    /// A reclaimer that looks after its heavy barrier finds all that it must: a thread raises the
-    /// mark before it claims, hence before the light barrier of its first pin.
+    /// The mark of the highest slot is read by the call, not by the iteration. A reclaimer must
+    /// therefore call it after its heavy barrier, and after reading an epoch that it is going to
+    /// publish as over. It then finds every slot that it must: a thread raises the mark before it
+    /// claims, hence before the light barrier of its first pin.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (SlotId, &SlotLines)> {
         // SYNC: pairs with the AcqRel maximum in `Inner::claim_slot`.
         let highest = self.header().highest_slot.word.load(Acquire);

@@ -22,6 +22,7 @@ mod vigils;
 
 use crate::word::{Barrier, Word};
 use loom::sync::atomic::{AtomicU64, fence};
+use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering;
 
 /// Preemptions per schedule. Two or three find every twin's fault within seconds; four, in the long
@@ -110,8 +111,9 @@ impl Barrier for Fences<'_> {
         self.fence();
     }
 
-    fn heavy(&self) {
+    fn heavy(&self) -> Result<(), BarrierRefused> {
         self.fence();
+        Ok(())
     }
 }
 
@@ -121,7 +123,9 @@ struct Useless;
 impl Barrier for Useless {
     fn light(&self) {}
 
-    fn heavy(&self) {}
+    fn heavy(&self) -> Result<(), BarrierRefused> {
+        Ok(())
+    }
 }
 
 /// Runs a model through all its schedules.

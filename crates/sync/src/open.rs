@@ -423,7 +423,7 @@ mod tests {
         let fenced = Participants::from_inner(inner);
         assert!(!fenced.is_asymmetric());
         let pin = fenced.pin().unwrap();
-        let g = fenced.advance();
+        let g = fenced.advance().unwrap();
         assert!(!fenced.quiescent(g));
         drop(pin);
         assert!(fenced.quiescent(g));

@@ -6,11 +6,11 @@ use crate::process::{self, State, Status};
 use crate::tenancy::Tenancy;
 use crate::word::Barrier;
 use crate::{AttachError, SlotError, SlotId, tenancy};
-use mneme_sys::barrier::{Light, Reach};
+use mneme_sys::barrier::{BarrierRefused, Light, Reach};
 use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Index of the liveness lock that guards the region itself: opening, rebuilding, folding.
@@ -52,8 +52,8 @@ pub(crate) struct Inner {
     me: OnceLock<Me>,
     asymmetric: bool,
     clock: SystemClock,
-    /// Held by the thread that reaps what earlier incarnations of this process' entry left.
-    pub(crate) orphans: Mutex<()>,
+    /// Slots of threads that have ended, whose counts could not be moved to the base then.
+    unreleased: Mutex<Vec<SlotId>>,
     /// Vigils that this opening keeps.
     pub(crate) vigils: Mutex<u64>,
 }
@@ -81,8 +81,8 @@ impl Barrier for Machine {
         self.light.pass();
     }
 
-    fn heavy(&self) {
-        mneme_sys::barrier::heavy(self.reach);
+    fn heavy(&self) -> Result<(), BarrierRefused> {
+        mneme_sys::barrier::heavy(self.reach)
     }
 }
 
@@ -98,15 +98,15 @@ impl Inner {
             me: OnceLock::new(),
             asymmetric,
             clock: SystemClock,
-            orphans: Mutex::new(()),
+            unreleased: Mutex::default(),
             vigils: Mutex::new(0),
         })
     }
 
     /// Makes this process a participant. The caller holds the region's own lock.
     ///
-    /// Where no entry is free, that of a dead process is taken over, its slots becoming orphans
-    /// of an earlier incarnation, which this process reaps: the dead never keep the living out.
+    /// Where no entry is free, that of a dead process is taken over: the dead never keep the living
+    /// out. Its slots become orphans, which any participant reaps.
     pub(crate) fn join(&self, pid: u32) -> Result<(), AttachError> {
         if self.join_where(pid, |state| state == State::Free)?
             || self.join_where(pid, |state| state != State::Free)?
@@ -219,6 +219,16 @@ impl Inner {
 
     /// Takes a free slot. A thread that is about to reap may have one of those kept back for it.
     pub(crate) fn claim_slot(&self, reaping: bool) -> Result<(SlotId, u16), SlotError> {
+        self.release_left_over(false);
+        match self.claim_free_slot(reaping) {
+            Err(SlotError::TooManyThreads { .. }) if self.release_left_over(true) => {
+                self.claim_free_slot(reaping)
+            }
+            claimed => claimed,
+        }
+    }
+
+    fn claim_free_slot(&self, reaping: bool) -> Result<(SlotId, u16), SlotError> {
         let me = self.me();
         let max = self.map.geometry().max_threads;
         let kept_back = if reaping { 0 } else { KEPT_BACK.min(max / 4) };
@@ -244,7 +254,7 @@ impl Inner {
     }
 
     /// Gives back a slot of this process whose thread uses it no more. If the region's lock cannot
-    /// be had, it is left to the end of the opening or to the reapers.
+    /// be had, the next claim of a slot, the next reap or the end of the opening does it.
     pub(crate) fn release_slot(&self, id: SlotId) {
         let Some(lines) = self.map.slot(id) else {
             return;
@@ -253,9 +263,35 @@ impl Inner {
             return;
         }
         mneme_sys::fault!("sync.release.begin");
-        if self.fold_slots([id]).is_ok() {
-            self.clear_slot(id);
+        match self.fold_slots([id]) {
+            Ok(()) => self.clear_slot(id),
+            Err(_) => self.unreleased().push(id),
         }
+    }
+
+    fn unreleased(&self) -> MutexGuard<'_, Vec<SlotId>> {
+        // Each change of the list is one step: it is whole after a panic.
+        self.unreleased
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back the slots that [`release_slot`](Self::release_slot) could not, and says whether
+    /// there were any. Unless it may `wait`, it does nothing while the region's lock is held.
+    pub(crate) fn release_left_over(&self, wait: bool) -> bool {
+        let left = std::mem::take(&mut *self.unreleased());
+        if left.is_empty() {
+            return false;
+        }
+        // The lock is only probed: a holder that takes it in between is waited for.
+        let may_fold = wait || !self.liveness.is_alive(REGION_LOCK);
+        let folded = may_fold && self.fold_slots(left.iter().copied()).is_ok();
+        if folded {
+            left.into_iter().for_each(|id| self.clear_slot(id));
+        } else {
+            self.unreleased().extend(left);
+        }
+        folded
     }
 
     /// Clears a slot whose counters are folded, and frees it.

@@ -7,8 +7,14 @@
 //! counters, ends their pins (which protected what the repairs had to read) and frees them; the
 //! entry comes last. A death in between leaves a state from which the next reaper does the rest:
 //! at worst it repairs once more what was just repaired.
+//!
+//! A slot is an *orphan* if its owner is an earlier incarnation of the process entry than the
+//! present one: where all entries were taken, a new process has taken over that of a dead one. The
+//! entry's liveness lock is the new process' then, so the reaper of orphans holds a liveness lock
+//! of its own ([`ORPHANS_LOCK`]). Any participant reaps orphans, whichever entry they belong to;
+//! the reaper of an entry leaves them to that pass.
 
-use crate::layout::SlotLines;
+use crate::layout::{LEASES, MAX_PROCESSES, SlotLines};
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::{self, State, Status};
@@ -16,6 +22,9 @@ use crate::tenancy::Tenancy;
 use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, tenancy};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Index of the liveness lock that the reaper of orphans holds: behind those of the leases.
+const ORPHANS_LOCK: u32 = MAX_PROCESSES + 1 + LEASES as u32;
 
 /// What a reap came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +126,7 @@ impl Participants {
         if inner.is_forked() {
             return Ok(reaped);
         }
+        inner.release_left_over(false);
         let me = inner.me();
         for (index, entry) in (1_u16..).zip(inner.map().processes()) {
             if index == me.process
@@ -140,7 +150,10 @@ impl Participants {
                     },
                 );
                 mneme_sys::fault!("sync.reap.marked");
-                reaped.slots += inner.reap_slots(|owner| owner.process == index, &mut repair)?;
+                let left = |owner: Tenancy| {
+                    (owner.process, owner.incarnation) == (index, status.incarnation)
+                };
+                reaped.slots += inner.reap_slots(left, &mut repair)?;
                 inner.end_vigils(index);
                 process::write(
                     &entry.state,
@@ -154,17 +167,13 @@ impl Participants {
             }
             drop(taken);
         }
-        // What earlier incarnations of this process' own entry left is this process' to reap, by
-        // one thread at a time, and not by a repair within a reap.
-        if let Ok(_one) = inner.orphans.try_lock() {
-            let orphaned = |owner: Tenancy| owner.process == me.process && !me.owns(owner);
-            if inner
-                .map()
-                .slots()
-                .any(|(_, lines)| orphaned(tenancy::read(&lines.owner)))
-            {
+        if inner.has_orphans() {
+            // `None`: another participant reaps them, or this is a repair within a reap of them.
+            let taken = inner.liveness().try_take(ORPHANS_LOCK)?;
+            if taken.is_some() {
                 self.prepare_to_reap();
-                reaped.slots += inner.reap_slots(orphaned, &mut repair)?;
+                mneme_sys::fault!("sync.reap.orphans");
+                reaped.slots += inner.reap_slots(|owner| inner.is_orphan(owner), &mut repair)?;
             }
         }
         Ok(reaped)
@@ -172,6 +181,20 @@ impl Participants {
 }
 
 impl Inner {
+    /// Whether that owner of a slot is an earlier incarnation of its process entry. It is dead:
+    /// its successor took the entry's liveness lock.
+    fn is_orphan(&self, owner: Tenancy) -> bool {
+        // The owner's word was read first. A slot is claimed after the entry says its incarnation:
+        // an entry read here is never older than the owner.
+        let entry = self.map().process(owner.process);
+        entry.is_some_and(|entry| process::read(&entry.state).incarnation != owner.incarnation)
+    }
+
+    fn has_orphans(&self) -> bool {
+        let mut owners = (self.map().slots()).map(|(_, lines)| tenancy::read(&lines.owner));
+        owners.any(|owner| self.is_orphan(owner))
+    }
+
     /// Repairs and frees the slots whose owners are dead, as the caller knows.
     fn reap_slots<E>(
         &self,

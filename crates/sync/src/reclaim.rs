@@ -9,7 +9,7 @@ use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::patience::Patience;
 use crate::word::Barrier;
-use crate::{Holding, SlotId, Stalled};
+use crate::{Holding, SlotError, SlotId, Stalled};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
@@ -21,13 +21,18 @@ impl Participants {
     /// that must be over before what was unlinked is freed.
     ///
     /// Gather what is to be freed, and advance once for all of it.
-    pub fn advance(&self) -> Epoch {
+    ///
+    /// # Errors
+    /// A forked child; a process that has entered a sandbox without the barrier. Nothing has
+    /// changed then, and what was unlinked may not be freed: another process, or a later call,
+    /// advances for it.
+    pub fn advance(&self) -> Result<Epoch, SlotError> {
         if self.inner().is_forked() {
-            // Never over: the child frees nothing.
-            return Epoch::from_u64(u64::MAX);
+            return Err(SlotError::Forked);
         }
         let header = self.inner().map().header();
-        Epoch::from_u64(epoch::advance(&header.epoch.word, &self.inner().barrier()))
+        let g = epoch::advance(&header.epoch.word, &self.inner().barrier())?;
+        Ok(Epoch::from_u64(g))
     }
 
     /// Whether all pins that could see what was unlinked before `g` was returned by
@@ -42,7 +47,7 @@ impl Participants {
             return false;
         }
         let header = inner.map().header();
-        let pins = inner.map().slots().map(|(_, lines)| &lines.pin);
+        let pins = || inner.map().slots().map(|(_, lines)| &lines.pin);
         epoch::is_over(&header.epoch.word, &header.quiesced.word, g.to_u64(), pins)
     }
 
@@ -95,7 +100,8 @@ impl Participants {
     }
 
     /// Takes away all revocable pins that are in the way of `g`, at once, and returns how many.
-    /// Their readers find out on leaving, and read again.
+    /// Their readers find out on leaving, and read again. Without the barrier (see
+    /// [`advance`](Self::advance)) none is taken away: the pins count until their readers leave.
     pub fn revoke(&self, g: Epoch) -> usize {
         let inner = self.inner();
         if inner.is_forked() {
@@ -113,7 +119,9 @@ impl Participants {
             return 0;
         }
         mneme_sys::fault!("sync.revoke.begun");
-        inner.barrier().heavy();
+        if inner.barrier().heavy().is_err() {
+            return 0;
+        }
         for lines in begun.iter().filter_map(|id| map.slot(*id)) {
             epoch::finish_revoking(&lines.pin, number);
         }

@@ -126,8 +126,11 @@ impl Participants {
                         "slot {id} belongs to process entry {}, which does not exist",
                         owner.process
                     )),
-                    // An earlier incarnation's slot waits for its reaper.
-                    Some(status) if status.state == State::Free => {
+                    // An orphan, of an earlier incarnation, waits for its reaper.
+                    Some(status)
+                        if status.state == State::Free
+                            && status.incarnation == owner.incarnation =>
+                    {
                         found.push(format!(
                             "slot {id} belongs to process entry {}, which is free",
                             owner.process

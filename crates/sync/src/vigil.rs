@@ -17,6 +17,7 @@ use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process;
 use crate::word::{Barrier, Word};
+use mneme_sys::barrier::BarrierRefused;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -36,7 +37,7 @@ impl Participants {
     /// by looking for announcements now.
     ///
     /// # Errors
-    /// [`SlotError::Forked`].
+    /// [`SlotError::Forked`]; [`SlotError::Barrier`], and then there is no vigil.
     pub fn vigil(&self) -> Result<Vigil, SlotError> {
         let inner = self.inner();
         if inner.is_forked() {
@@ -45,7 +46,11 @@ impl Participants {
         let mut kept = inner.vigils.lock().unwrap_or_else(PoisonError::into_inner);
         if *kept == 0 {
             let bit = inner.vigil_bit(inner.me().process).0;
-            begin(&inner.map().header().watched, bit, &inner.barrier());
+            let begun = begin(&inner.map().header().watched, bit, &inner.barrier());
+            if let Err(refused) = begun {
+                inner.end_vigils(inner.me().process);
+                return Err(refused.into());
+            }
         }
         *kept += 1;
         Ok(Vigil {
@@ -113,12 +118,16 @@ fn change<W: Word>(word: &W, to: impl Fn(u64) -> u64) {
 }
 
 /// By who watches, before he looks for announcements.
-pub(crate) fn begin<W: Word>(watched: &W, bit: u64, barrier: &impl Barrier) {
+pub(crate) fn begin<W: Word>(
+    watched: &W,
+    bit: u64,
+    barrier: &impl Barrier,
+) -> Result<(), BarrierRefused> {
     // SYNC: the barrier pairs with that in `is_watched`: who does not find the bit is seen by what the
     // caller loads from here on.
     change(watched, |word| word | bit);
     mneme_sys::fault!("sync.vigil.begun");
-    barrier.heavy();
+    barrier.heavy()
 }
 
 pub(crate) fn end<W: Word>(watched: &W, bit: u64) {

@@ -5,6 +5,7 @@
 //! sequentially consistent fence stands on both sides), and a deliberately broken model supplies words that forget their
 //! orderings or a barrier that does nothing. In the product both traits vanish by inlining.
 
+use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A 64-bit atomic: an [`AtomicU64`] in the product, a model checker's word in the models of the
@@ -80,5 +81,8 @@ impl Word for AtomicU64 {
 /// `heavy`, and a store before `heavy` and a load after `light`, at least one load sees the other side's store.
 pub(crate) trait Barrier {
     fn light(&self);
-    fn heavy(&self);
+
+    /// # Errors
+    /// The kernel refuses: nothing may be concluded from what is loaded afterwards.
+    fn heavy(&self) -> Result<(), BarrierRefused>;
 }

@@ -45,7 +45,7 @@ fn a_box_is_freed_only_when_no_pin_can_see_it() {
         } else {
             for round in 1..=ROUNDS {
                 let old = link.swap(Box::into_raw(Box::new(round)), AcqRel);
-                let g = p.advance();
+                let g = p.advance().unwrap();
                 p.wait_quiescent(g, Duration::from_secs(60)).unwrap();
                 // SAFETY: made by `Box::into_raw`, unlinked, and nobody sees it any more.
                 drop(unsafe { Box::from_raw(old) });
@@ -169,7 +169,7 @@ fn a_handle_kept_in_another_thread_local_keeps_its_slot() {
     })
     .join()
     .unwrap();
-    let g = p.advance();
+    let g = p.advance().unwrap();
     assert!(p.quiescent(g), "the pin went with its thread");
     assert_eq!(p.check(), Vec::<String>::new());
 }
@@ -232,7 +232,7 @@ fn a_thread_that_outlives_the_opening_ends_in_peace() {
 fn waiting_for_oneself_ends_at_once() {
     let p = private(common::options());
     let pin = p.pin().unwrap();
-    let g = p.advance();
+    let g = p.advance().unwrap();
     let stalled = p.wait_quiescent(g, Duration::from_secs(3600)).unwrap_err();
     assert_eq!(stalled.what, Holding::OwnPin);
     drop(pin);

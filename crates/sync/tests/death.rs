@@ -8,7 +8,7 @@
 mod common;
 
 use common::{UUID, map, options};
-use mneme_sync::{Acquired, DeadSlot, Lane, Participants, ReapError, RobustLock};
+use mneme_sync::{Acquired, ControlOptions, DeadSlot, Lane, Participants, ReapError, RobustLock};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
 use std::collections::BTreeSet;
@@ -49,10 +49,11 @@ const LIVING: [&str; 25] = [
 /// Where only a thread comes by that ends before its process; likewise.
 const ENDING: [&str; 1] = ["sync.release.begin"];
 /// Where only a reaper comes by; likewise.
-const REAPING: [&str; 5] = [
+const REAPING: [&str; 6] = [
     "sync.reap.cleared",
     "sync.reap.freed",
     "sync.reap.marked",
+    "sync.reap.orphans",
     "sync.reap.repaired",
     "sync.reap.taken",
 ];
@@ -90,9 +91,18 @@ struct World {
 
 impl World {
     fn new() -> Arc<World> {
+        World::of(options().max_processes)
+    }
+
+    /// One with that many process entries.
+    fn of(max_processes: u32) -> Arc<World> {
+        let options = ControlOptions {
+            max_processes,
+            ..options()
+        };
         let script = ScriptedLiveness::new();
         let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-        let one = Participants::create(region, options(), Arc::new(script.process(1))).unwrap();
+        let one = Participants::create(region, options, Arc::new(script.process(1))).unwrap();
         let world = World {
             script,
             one,
@@ -183,7 +193,7 @@ impl World {
         let slot = p.slot().unwrap();
         assert_eq!((p.stats().slots, p.stats().processes), (1, 1), "{story}");
         assert_eq!(p.counters(3, 5), self.counted.load(Relaxed), "{story}");
-        let g = p.advance();
+        let g = p.advance().unwrap();
         p.wait_quiescent(g, Duration::ZERO).expect(story);
         self.orphan
             .lock(&slot)
@@ -219,7 +229,7 @@ impl World {
         line.begin(9, &[slot.id().0.into(), 2, 3]);
         drop(p.pin().unwrap());
         let revocable = p.pin_revocable().unwrap();
-        let g = p.advance();
+        let g = p.advance().unwrap();
         assert_eq!(p.revoke(g), 1);
         assert!(revocable.leave().is_err());
         let got = self.orphan.lock(&slot).unwrap();
@@ -326,7 +336,46 @@ fn a_reaper_dies_at_every_point_and_so_does_the_next() {
             );
         }
     }
+    // The last is the next test's.
     for point in REAPING {
+        let reached = died.contains(point) || point == "sync.reap.orphans";
+        assert!(reached, "nobody died at {point}");
+    }
+}
+
+/// All process entries are taken, so that those of the dead are taken over: by one process that
+/// never reaps, and by reapers that die.
+#[test]
+fn a_reaper_of_orphans_dies_at_every_point_and_so_does_the_next() {
+    let mut died = BTreeSet::new();
+    for (point, nth) in points().flat_map(|point| [(point, 1), (point, 2)]) {
+        let world = World::of(3);
+        world.leave_a_corpse();
+        world.leave_another();
+        let number = world.number();
+        let idle = world.attach(number);
+        for _ in 0..3 {
+            if die(&world, point, nth, World::reap) {
+                died.insert(point);
+            }
+        }
+        world.one.reap(|dead| world.repair(dead)).unwrap();
+        assert_eq!(world.one.check(), Vec::<String>::new(), "{point}");
+        assert_eq!(world.one.stats().processes, 2, "{point}");
+        drop(idle);
+        world.check(&format!("died reaping orphans at {point}, time {nth}"));
+        let repaired = world.repaired.lock().unwrap();
+        let corpses = world.corpses.lock().unwrap();
+        assert!(
+            corpses.iter().all(|corpse| repaired.contains(corpse)),
+            "{point}"
+        );
+    }
+    for point in [
+        "sync.reap.orphans",
+        "sync.reap.repaired",
+        "sync.reap.cleared",
+    ] {
         assert!(died.contains(point), "nobody died at {point}");
     }
 }

@@ -60,7 +60,7 @@ fn life(script: &ScriptedLiveness) -> Region {
     assert!(slot.undo().write(0, b"golden"));
     let gate = p.big_reader(1).unwrap();
     std::mem::forget(gate.shared(&slot).unwrap());
-    p.advance();
+    p.advance().unwrap();
     std::mem::forget(p.pin().unwrap());
     script.kill(1);
     copy
@@ -100,7 +100,7 @@ fn version_2_is_reaped_within_its_boot() {
     }
     let script = ScriptedLiveness::new();
     let p = Participants::open(region, UUID, Arc::new(script.process(2))).unwrap();
-    let g = p.advance();
+    let g = p.advance().unwrap();
     assert!(!p.quiescent(g), "a dead pin holds until it is reaped");
     let mut seen = 0;
     p.reap(|dead| {

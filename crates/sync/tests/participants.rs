@@ -9,7 +9,7 @@ use mneme_sync::{
     Acquired, ControlOptions, GateError, Holding, Lane, OpenError, Participants, RobustLock,
     SlotError, Stalled,
 };
-use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
+use mneme_sys::{Liveness, PagePolicy, Region, ScriptedLiveness};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 fn a_pin_holds_up_what_was_unlinked_before_it_left_and_nothing_later() {
     let pair = Pair::new();
     let pin = pair.a.pin().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
     let inner = pair.a.pin().unwrap();
     drop(pin);
@@ -39,7 +39,7 @@ fn a_pin_holds_up_what_was_unlinked_before_it_left_and_nothing_later() {
 fn a_revocable_pin_is_taken_away_and_says_so() {
     let pair = Pair::new();
     let pin = pair.a.pin_revocable().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
     assert_eq!(pair.b.revoke(g), 1);
     assert!(pair.b.quiescent(g));
@@ -62,7 +62,7 @@ fn a_glance_holds_up_a_reclaimer_and_says_if_it_was_taken_away() {
     assert!(glance().unwrap().leave().is_ok());
 
     let seen = glance().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
     assert_eq!(pair.b.revoke(g), 1);
     assert!(pair.b.quiescent(g));
@@ -71,7 +71,7 @@ fn a_glance_holds_up_a_reclaimer_and_says_if_it_was_taken_away() {
 
     // One that is not left is in the way until it is taken away or the thread pins again, and no longer.
     let _ = glance();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
     drop(pair.a.pin().unwrap());
     assert!(pair.b.quiescent(g));
@@ -82,7 +82,7 @@ fn a_firm_pin_within_a_revocable_one_cannot_be_revoked() {
     let pair = Pair::new();
     let outer = pair.a.pin_revocable().unwrap();
     let inner = pair.a.pin().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert_eq!(pair.b.revoke(g), 0);
     assert!(!pair.b.quiescent(g));
     drop(inner);
@@ -90,10 +90,10 @@ fn a_firm_pin_within_a_revocable_one_cannot_be_revoked() {
     assert!(pair.b.quiescent(g));
 
     let outer = pair.a.pin_revocable().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert_eq!(pair.b.revoke(g), 1);
     let inner = pair.a.pin().unwrap();
-    let later = pair.b.advance();
+    let later = pair.b.advance().unwrap();
     assert_eq!(
         pair.b.revoke(later),
         0,
@@ -110,7 +110,7 @@ fn a_firm_pin_within_a_revocable_one_cannot_be_revoked() {
 fn waiting_for_a_pin_names_it_and_revokes_in_time() {
     let pair = Pair::new();
     let pin = pair.a.pin().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     let stalled = pair
         .b
         .wait_quiescent(g, Duration::from_millis(5))
@@ -122,7 +122,7 @@ fn waiting_for_a_pin_names_it_and_revokes_in_time() {
     pair.b.wait_quiescent(g, Duration::ZERO).unwrap();
 
     let pin = pair.a.pin_revocable().unwrap();
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     pair.b.wait_quiescent(g, Duration::from_secs(30)).unwrap();
     assert!(pin.leave().is_err());
 }
@@ -168,7 +168,7 @@ fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
         std::mem::forget(lock.lock(&slot).unwrap());
         slot.id()
     };
-    let g = pair.b.advance();
+    let g = pair.b.advance().unwrap();
     assert!(!pair.b.is_dead(id));
     pair.script.kill(1);
     assert!(pair.b.is_dead(id));
@@ -226,7 +226,7 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
     let a = Participants::create(region, common::options(), Arc::new(script.process(1))).unwrap();
     a.slot().unwrap().count(2, 4, 6);
     std::mem::forget(a.pin().unwrap());
-    a.advance();
+    a.advance().unwrap();
     let epoch = a.epoch();
     let incarnation = a.incarnation();
     script.kill(1);
@@ -365,7 +365,7 @@ fn the_dead_keep_no_newcomer_out() {
         third.slot().unwrap_err(),
         SlotError::TooManyThreads { max: 8 }
     );
-    let g = third.advance();
+    let g = third.advance().unwrap();
     assert!(!third.quiescent(g));
     let mut repaired = 0;
     let reaped = third
@@ -414,6 +414,74 @@ fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
     assert_eq!(reaped.slots, 2);
     assert_eq!(last.counters(0, 1), 6);
     assert_eq!(last.check(), Vec::<String>::new());
+}
+
+/// A process that never reaps took over the entry of a dead one, which held a firm pin.
+#[test]
+fn any_participant_reaps_what_an_idle_successor_took_over() {
+    let script = ScriptedLiveness::new();
+    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let fd = region.duplicate_fd().unwrap().unwrap();
+    let two = ControlOptions {
+        max_processes: 2,
+        ..common::options()
+    };
+    let maintainer = Participants::create(region, two, Arc::new(script.process(1))).unwrap();
+    let open = |process| {
+        let copy = common::map(fd.try_clone().unwrap());
+        Participants::open(copy, common::UUID, Arc::new(script.process(process))).unwrap()
+    };
+    let dead = open(2);
+    dead.slot().unwrap().count(0, 1, 4);
+    std::mem::forget(dead.pin().unwrap());
+    script.kill(2);
+    let idle = open(3);
+    idle.slot().unwrap().count(0, 1, 1);
+
+    let g = maintainer.advance().unwrap();
+    let stalled = maintainer.wait_quiescent(g, Duration::from_secs(60));
+    assert_eq!(stalled.unwrap_err().what, Holding::DeadPin);
+    let mut repaired = Vec::new();
+    let reaped = maintainer.reap(|slot| {
+        repaired.push(slot.id());
+        Ok::<_, std::convert::Infallible>(())
+    });
+    assert_eq!(reaped.unwrap().slots, 1);
+    assert_eq!(repaired.len(), 1);
+    maintainer.wait_quiescent(g, Duration::ZERO).unwrap();
+    assert_eq!(maintainer.counters(0, 1), 5);
+    assert_eq!(maintainer.check(), Vec::<String>::new());
+    // Its own slot, for the repairs, and that of the idle process.
+    assert_eq!((idle.stats().processes, idle.stats().slots), (2, 2));
+}
+
+/// A thread ends while another participant holds the region's own lock, and its counts cannot be
+/// moved to the base.
+#[test]
+fn a_slot_that_could_not_be_released_is_released_at_the_next_claim() {
+    let script = ScriptedLiveness::new();
+    let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
+    let one_slot = ControlOptions {
+        max_threads: 1,
+        ..common::options()
+    };
+    let p = Participants::create(region, one_slot, Arc::new(script.process(1))).unwrap();
+    let stopped = script.process(2);
+    let region_lock = stopped.try_take(0).unwrap().unwrap();
+    let count_in_a_thread = || {
+        let p = p.clone();
+        let counted = std::thread::spawn(move || p.slot().map(|slot| slot.count(0, 1, 1)));
+        counted.join().unwrap()
+    };
+    count_in_a_thread().unwrap();
+    assert_eq!(p.stats().slots, 1, "the slot could not be released");
+    // The lock is still held: the claim waits for it, and fails.
+    let refused = count_in_a_thread();
+    assert_eq!(refused, Err(SlotError::TooManyThreads { max: 1 }));
+    drop(region_lock);
+    count_in_a_thread().unwrap();
+    assert_eq!((p.stats().slots, p.counters(0, 1)), (0, 2));
+    assert_eq!(p.check(), Vec::<String>::new());
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn a_killed_process_is_noticed_told_of_and_reaped() {
         .lock_within(&slot, Duration::from_millis(2))
         .unwrap_err();
     assert_eq!((stalled.slot, stalled.pid), (holder, other.id()));
-    let g = p.advance();
+    let g = p.advance().unwrap();
     assert_eq!(
         p.wait_quiescent(g, Duration::from_millis(2))
             .unwrap_err()
@@ -179,7 +179,7 @@ fn a_forked_child_touches_nothing_of_its_parents() {
         gate.shared(&slot).unwrap(),
         slot.clone(),
     ));
-    let g = p.advance();
+    let g = p.advance().unwrap();
 
     let address = std::ptr::from_ref(&*handles).expose_provenance();
     let in_child = move || {

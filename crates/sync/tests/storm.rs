@@ -112,7 +112,7 @@ fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
     let pin = p.pin().unwrap();
     data.add(&slot)?;
     drop(pin);
-    let g = p.advance();
+    let g = p.advance().unwrap();
     match p.wait_quiescent(g, Duration::from_secs(5)) {
         Ok(()) => Ok(()),
         Err(Stalled {
@@ -210,7 +210,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
     drop(victims);
     reap(&p);
     assert_eq!(p.check(), Vec::<String>::new());
-    let g = p.advance();
+    let g = p.advance().unwrap();
     p.wait_quiescent(g, Duration::ZERO).unwrap();
     assert_eq!((p.stats().processes, p.stats().slots), (1, 1));
     data.add(&slot).unwrap();

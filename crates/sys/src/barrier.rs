@@ -122,20 +122,33 @@ pub fn light(reach: Reach) {
     Light::of(reach).pass();
 }
 
+/// The kernel refuses the heavy barrier that it granted when the process registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the kernel refuses the memory barrier between threads that it granted before (membarrier: \
+     OS error {0}); has a sandbox been entered since?"
+)]
+pub struct BarrierRefused(pub i32);
+
 /// The dear side: on return, all threads that `reach` names have passed a full fence.
 ///
 /// A system call with [`Mechanism::Asymmetric`] (see [the module](self)); else a full fence, which
 /// suffices only among processes that fence on the light side too.
-pub fn heavy(reach: Reach) {
+///
+/// # Errors
+/// The kernel does not grant the call any more, and a bounded number of tries did not help. Other
+/// threads may have passed no fence then: nothing may be concluded from what is read afterwards.
+pub fn heavy(reach: Reach) -> Result<(), BarrierRefused> {
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
     // SYNC: pairs with the exchange in `register`.
     let mechanism = MECHANISMS[reach as usize].load(Ordering::Acquire);
     if matches!(mechanism, ASYMMETRIC | BECOMING_ASYMMETRIC) {
-        kernel::interrupt(reach);
+        kernel::interrupt(reach)?;
     }
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
+    Ok(())
 }
 
 /// Miri has no such system call: fences everywhere.
@@ -147,12 +160,14 @@ mod kernel {
 
     pub(super) fn visit_all_cpus(_: impl FnOnce() + Send + 'static) {}
 
-    pub(super) fn interrupt(_: super::Reach) {}
+    pub(super) fn interrupt(_: super::Reach) -> Result<(), super::BarrierRefused> {
+        Ok(())
+    }
 }
 
 #[cfg(not(miri))]
 mod kernel {
-    use super::Reach;
+    use super::{BarrierRefused, Reach};
     use libc::{c_int, c_long};
 
     fn membarrier(command: c_int) -> c_long {
@@ -175,19 +190,35 @@ mod kernel {
         known >= 0 && known & i64::from(command) != 0 && membarrier(registration) == 0
     }
 
-    pub(super) fn interrupt(reach: Reach) {
+    /// Tries of an interruption that failed for lack of memory: the kernel asks for some hundred
+    /// bytes, so whoever frees a page meanwhile ends the want.
+    const TRIES: usize = 1_000;
+
+    pub(super) fn interrupt(reach: Reach) -> Result<(), BarrierRefused> {
         let command = match reach {
             Reach::Process => libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
             Reach::Machine => libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
         };
-        // The only error left after a successful registration is a lack of kernel memory for the
-        // set of CPUs. The plain command needs none and orders more, in milliseconds.
-        while membarrier(command) != 0 {
+        for _ in 0..TRIES {
+            if membarrier(command) == 0 {
+                return Ok(());
+            }
+            let error = last_error();
+            // The plain command needs no memory and orders more, in milliseconds.
             if membarrier(libc::MEMBARRIER_CMD_GLOBAL) == 0 {
-                return;
+                return Ok(());
+            }
+            // A filter of system calls that was installed after the registration: it stays.
+            if error.0 != libc::ENOMEM {
+                return Err(error);
             }
             std::thread::yield_now();
         }
+        Err(BarrierRefused(libc::ENOMEM))
+    }
+
+    fn last_error() -> BarrierRefused {
+        BarrierRefused(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
     /// Has another process run on every CPU on which this one may run, and calls `visited` when it has; never, if there

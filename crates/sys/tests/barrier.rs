@@ -1,5 +1,7 @@
 //! A light and a heavy barrier order a store before a load on both sides.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mneme_sys::barrier::{self, Reach};
@@ -70,7 +72,7 @@ fn light<const MACHINE: bool>() {
 }
 
 fn heavy<const MACHINE: bool>() {
-    barrier::heavy(reach(MACHINE));
+    barrier::heavy(reach(MACHINE)).unwrap();
 }
 
 fn reach(machine: bool) -> Reach {
@@ -112,5 +114,62 @@ fn without_the_heavy_side_both_are_blind() {
 fn registering_again_gives_the_same_answer() {
     for reach in [Reach::Process, Reach::Machine] {
         assert_eq!(barrier::register(reach), barrier::register(reach));
+    }
+}
+
+/// A thread enters a sandbox that refuses the system call, after the process has registered.
+#[cfg(not(miri))]
+#[test]
+fn a_barrier_that_is_forbidden_later_is_an_error_and_not_a_wait() {
+    for reach in [Reach::Process, Reach::Machine] {
+        let asymmetric = barrier::register(reach) == barrier::Mechanism::Asymmetric;
+        let sandboxed = std::thread::spawn(move || {
+            refuse(libc::SYS_membarrier, libc::EPERM);
+            barrier::heavy(reach)
+        });
+        let expected = match asymmetric {
+            true => Err(barrier::BarrierRefused(libc::EPERM)),
+            false => Ok(()),
+        };
+        assert_eq!(sandboxed.join().unwrap(), expected, "{reach:?}");
+        // The filter was that thread's alone.
+        assert_eq!(barrier::heavy(reach), Ok(()), "{reach:?}");
+    }
+}
+
+/// From now on the kernel answers `error` to the system call `number` of this thread.
+#[cfg(not(miri))]
+fn refuse(number: libc::c_long, error: i32) {
+    let instruction = |code: u32, jt, jf, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let returns = libc::BPF_RET | libc::BPF_K;
+    let mut filter = [
+        // The number of the call is the first word of what a filter sees.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            number as u32,
+        ),
+        instruction(returns, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32),
+        instruction(returns, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: integers; and a filter that lives through the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        assert_eq!(
+            libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program),
+            0
+        );
     }
 }

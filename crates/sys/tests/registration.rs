@@ -5,6 +5,7 @@
 //! CPU is interrupted is counted by the kernel.
 
 #![cfg(not(miri))]
+#![allow(clippy::unwrap_used)]
 
 use mneme_sys::barrier::{self, Mechanism, Reach};
 use std::sync::atomic::AtomicBool;
@@ -96,7 +97,7 @@ fn a_cpu_that_idled_is_interrupted_too() {
         || {
             barrier::register(Reach::Machine);
         },
-        || barrier::heavy(Reach::Machine),
+        || barrier::heavy(Reach::Machine).unwrap(),
         BARRIERS / 2,
         Duration::from_secs(60),
     );

@@ -70,6 +70,8 @@ pub struct Effects {
     losses: u64,
     /// Changes that began before it followed, and may not be told.
     owed: Announced,
+    /// The barrier to the writers was refused: any change may be lost at any time.
+    is_unheard: bool,
     /// Whether it is to be told that something was lost.
     lost: bool,
     /// Who is entering something, and since when.
@@ -179,6 +181,7 @@ impl ServerRole {
             at: 0,
             losses: 0,
             owed: Announced::default(),
+            is_unheard: false,
             lost: true,
             busy: None,
         };
@@ -202,7 +205,11 @@ impl Effects {
         // between their intents and `tell`.
         area.followed().store(self.following.number, Release);
         mneme_sys::fault!("log.effects.followed");
-        self.owed = core.participants.announced(&LANES);
+        match core.participants.announced(&LANES) {
+            Ok(owed) => self.owed = owed,
+            // Writers may never learn that they are followed.
+            Err(_) => self.is_unheard = true,
+        }
         // What was entered for others is dropped; who is still at it is left, and counts a loss.
         self.at = area.come().load(Acquire);
         let (mut leave, mut dropped) = (None, [0; CONTENT]);
@@ -235,6 +242,7 @@ impl Effects {
         let ring = core.effects.ring();
         let losses = ring.losses();
         self.lost |= std::mem::replace(&mut self.losses, losses) != losses;
+        self.lost |= self.is_unheard;
         if !self.owed.is_empty() {
             self.lost |= core.participants.settle(&mut self.owed) > 0;
         }

@@ -484,8 +484,10 @@ impl HeldShard<'_> {
                 .filter(|e| e[0].load(Relaxed) != 0 && e[1].load(Relaxed) == 0)
         };
         let due = unstamped().count();
-        if due >= BATCH || (all && due > 0) {
-            let epoch = self.core.participants.advance();
+        // Without the barrier they wait for another process, or for a later call.
+        if (due >= BATCH || (all && due > 0))
+            && let Ok(epoch) = self.core.participants.advance()
+        {
             for entry in unstamped() {
                 entry[1].store(epoch.to_u64(), Relaxed);
             }

@@ -304,7 +304,7 @@ impl Core {
             return Ok(None);
         }
         if stamp.load(Relaxed) == 0 {
-            stamp.store(self.participants.advance().to_u64(), Relaxed);
+            stamp.store(self.participants.advance()?.to_u64(), Relaxed);
         }
         if !self
             .participants

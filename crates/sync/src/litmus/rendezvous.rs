@@ -205,7 +205,7 @@ fn reader() {
 
 #[test]
 fn no_pin_of_another_process_goes_unseen() {
-    let found = rendezvous(Participants::advance, seconds(), u64::MAX);
+    let found = rendezvous(|p| p.advance().unwrap(), seconds(), u64::MAX);
     println!("\nladder: pins of another process, with the barrier: {found:?}");
     assert_eq!(found.unseen, 0, "{found:?}");
 }

@@ -73,7 +73,7 @@ fn write(shared: &Shared) {
 
 fn begin(shared: &Shared) -> (Option<u64>, u64) {
     shared.wanted.store(1, Release);
-    Fences(&shared.fences).heavy();
+    Fences(&shared.fences).heavy().unwrap();
     let standing = intent::standing(&shared.head);
     (standing, shared.value.load(Acquire))
 }
@@ -120,7 +120,7 @@ fn who_looks_before_he_stores_what_he_wants_misses_it() {
         let standing = intent::standing(&shared.head);
         let seen = shared.value.load(Acquire);
         shared.wanted.store(1, Release);
-        Fences(&shared.fences).heavy();
+        Fences(&shared.fences).heavy().unwrap();
         (standing, seen)
     }));
 }
@@ -140,7 +140,7 @@ fn without_the_barrier_neither_hears_the_other() {
         },
         |shared| {
             shared.wanted.store(1, Release);
-            Useless.heavy();
+            Useless.heavy().unwrap();
             let standing = intent::standing(&shared.head);
             (standing, shared.value.load(Acquire))
         },

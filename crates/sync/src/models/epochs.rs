@@ -15,6 +15,8 @@ struct Shared {
     epoch: Model,
     quiesced: Model,
     pin: Model,
+    /// How many slots were ever claimed: 1, or 0 where the reader has not claimed one yet.
+    mark: Model,
     fences: Model,
     /// Which block is linked.
     link: Model,
@@ -32,6 +34,7 @@ impl Shared {
             epoch: Model::new(FIRST_EPOCH),
             quiesced: Model::new(0),
             pin: Model::new(UNPINNED),
+            mark: Model::new(1),
             fences: Model::new(0),
             link: Model::new(0),
             blocks: [UnsafeCell::new(10), UnsafeCell::new(11)],
@@ -55,8 +58,26 @@ impl Shared {
         assert_ne!(value, POISON);
     }
 
+    /// As [`new`](Self::new), but the reader has no slot yet.
+    fn without_slots() -> Arc<Shared> {
+        let shared = Shared::new();
+        shared.mark.store(0, Relaxed);
+        shared
+    }
+
+    /// As `Inner::claim_slot`: the mark is raised before the slot is used.
+    fn claim_slot(&self) {
+        self.mark.fetch_max(1, AcqRel);
+    }
+
+    /// As `Map::slots`: the pins of the slots below the mark, which is read at once.
+    fn pins(&self) -> impl Iterator<Item = &Model> {
+        let mark = self.mark.load(Acquire) as usize;
+        [&self.pin].into_iter().take(mark)
+    }
+
     fn is_over(&self, g: u64) -> bool {
-        epoch::is_over(&self.epoch, &self.quiesced, g, [&self.pin].into_iter())
+        epoch::is_over(&self.epoch, &self.quiesced, g, || self.pins())
     }
 
     /// Frees the block if its readers are gone.
@@ -87,7 +108,7 @@ fn pins(read: fn(&Shared), reclaim: fn(&Shared) -> u64) -> impl Fn() + Send + Sy
 
 fn in_order(shared: &Shared) -> u64 {
     shared.link.store(NEW, Release);
-    epoch::advance(&shared.epoch, &shared.fences())
+    epoch::advance(&shared.epoch, &shared.fences()).unwrap()
 }
 
 fn pinned(shared: &Shared) {
@@ -108,14 +129,14 @@ fn without_the_light_barrier_a_pin_goes_unseen() {
 fn without_the_heavy_barrier_a_pin_goes_unseen() {
     fails(pins(pinned, |shared| {
         shared.link.store(NEW, Release);
-        epoch::advance(&shared.epoch, &Useless)
+        epoch::advance(&shared.epoch, &Useless).unwrap()
     }));
 }
 
 #[test]
 fn an_epoch_taken_before_the_unlinking_frees_too_early() {
     fails(pins(pinned, |shared| {
-        shared.fences().heavy();
+        shared.fences().heavy().unwrap();
         let g = shared.epoch.fetch_add(1, AcqRel);
         shared.link.store(NEW, Release);
         g
@@ -125,7 +146,7 @@ fn an_epoch_taken_before_the_unlinking_frees_too_early() {
 #[test]
 fn a_barrier_before_the_unlinking_is_none() {
     fails(pins(pinned, |shared| {
-        shared.fences().heavy();
+        shared.fences().heavy().unwrap();
         shared.link.store(NEW, Release);
         shared.epoch.fetch_add(1, AcqRel)
     }));
@@ -149,14 +170,14 @@ fn an_epoch_read_before_the_barrier_frees_too_early_if_reading_it_acquires_nothi
         pins(read, |shared| {
             shared.link.store(NEW, Relaxed);
             let g = shared.epoch.fetch_add(1, Relaxed);
-            shared.fences().heavy();
+            shared.fences().heavy().unwrap();
             g
         }),
     );
     // After the barrier it would do even so.
     holds(pins(read, |shared| {
         shared.link.store(NEW, Relaxed);
-        shared.fences().heavy();
+        shared.fences().heavy().unwrap();
         shared.epoch.fetch_add(1, Relaxed)
     }));
 }
@@ -196,12 +217,12 @@ fn reclaimers(publish: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                epoch::advance(&shared.epoch, &shared.fences());
+                epoch::advance(&shared.epoch, &shared.fences()).unwrap();
                 publish(&shared);
             })
         };
         shared.link.store(NEW, Release);
-        let g = epoch::advance(&shared.epoch, &shared.fences());
+        let g = epoch::advance(&shared.epoch, &shared.fences()).unwrap();
         if shared.quiesced.load(Acquire) > g {
             // SAFETY: the protocol's claim; loom fails the model where it does not hold.
             shared.blocks[0].with_mut(|value| unsafe { *value = POISON });
@@ -225,6 +246,50 @@ fn a_look_must_not_claim_more_than_the_epoch_before_it() {
             let pinned = epoch::pinned_epoch(pin).unwrap_or(u64::MAX);
             let oldest = shared.epoch.load(Acquire).min(pinned);
             shared.quiesced.fetch_max(oldest, AcqRel) > 0
+        }),
+    );
+}
+
+/// A slot appears while one reclaimer looks at all pins. Another reclaimer believes what the look
+/// has found out, and frees.
+fn slot_appears(look: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Shared::without_slots();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.claim_slot();
+                shared.read_pinned(&shared.fences());
+            })
+        };
+        let looker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || look(&shared))
+        };
+        let g = in_order(&shared);
+        if shared.quiesced.load(Acquire) > g {
+            // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+            shared.blocks[0].with_mut(|value| unsafe { *value = POISON });
+        }
+        reader.join().unwrap();
+        looker.join().unwrap();
+    }
+}
+
+#[test]
+fn a_slot_that_appears_during_a_look_is_not_missed() {
+    holds(slot_appears(|shared| {
+        shared.is_over(0);
+    }));
+}
+
+#[test]
+fn slots_counted_before_the_epoch_is_read_miss_one_that_appears() {
+    fails_within(
+        3,
+        slot_appears(|shared| {
+            let pins = shared.pins();
+            epoch::is_over(&shared.epoch, &shared.quiesced, 0, || pins);
         }),
     );
 }
@@ -262,7 +327,7 @@ fn revocation(
             })
         };
         shared.link.store(NEW, Release);
-        let g = epoch::advance(&shared.epoch, &shared.fences());
+        let g = epoch::advance(&shared.epoch, &shared.fences()).unwrap();
         if epoch::begin_revoking(&shared.pin, g, 1) {
             between(&shared);
             epoch::finish_revoking(&shared.pin, 1);
@@ -279,7 +344,7 @@ fn looked_at(shared: &Shared, entered: u64) -> bool {
 }
 
 fn heavy(shared: &Shared) {
-    shared.fences().heavy();
+    shared.fences().heavy().unwrap();
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Shared {
         if let Attempt::Busy(_) = attempt {
             return;
         }
-        barrier.heavy();
+        barrier.heavy().unwrap();
         if !is_occupied(self) {
             // SAFETY: as above.
             self.guarded.with_mut(|guarded| unsafe { *guarded += 1 });

@@ -86,7 +86,7 @@ fn exclude(shared: &Shared) {
 
 fn exclude_with(shared: &Shared, barrier: &impl Barrier) {
     assert_eq!(lock_word::acquire(&shared.gate, ME), Attempt::Clean);
-    barrier.heavy();
+    barrier.heavy().unwrap();
     if shared.is_empty() {
         shared.change();
     }
@@ -111,7 +111,7 @@ fn without_the_excluders_barrier_both_are_in() {
 #[test]
 fn looking_before_raising_is_no_exclusion() {
     fails(gate(enter, |shared| {
-        Fences(&shared.fences).heavy();
+        Fences(&shared.fences).heavy().unwrap();
         let empty = shared.is_empty();
         assert_eq!(lock_word::acquire(&shared.gate, ME), Attempt::Clean);
         if empty {

@@ -41,7 +41,7 @@ impl Shared {
     }
 
     fn begin(&self, barrier: &impl Barrier) {
-        vigil::begin(&self.watched, BIT, barrier);
+        vigil::begin(&self.watched, BIT, barrier).unwrap();
     }
 
     /// Waits for who has announced a change.
