@@ -64,10 +64,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         line.clear();
     });
     time("Slot::count", || slot.count(0, 1, black_box(1)));
-    let gate = participants.big_reader(0).ok_or("no gate")?;
-    time("BigReader::shared", || {
-        let _ = black_box(gate.shared(&slot));
-    });
     let fenced = participants.fenced_gate(1).ok_or("no gate")?;
     time("FencedGate::shared", || {
         let _ = black_box(fenced.shared(&slot));

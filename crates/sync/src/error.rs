@@ -134,6 +134,24 @@ pub enum SlotError {
     Barrier(#[from] BarrierRefused),
 }
 
+/// Why a thread could not enter a [`FencedGate`](crate::FencedGate).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GateError {
+    /// A writer is inside and does not leave.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
+    /// A writer died inside: enter alone ([`FencedGate::sole`](crate::FencedGate::sole)), which
+    /// reports the death, and repair what the gate guards.
+    #[error("what the gate guards may be half changed: enter it alone and repair it")]
+    OwnerDied,
+    /// The slot is one of another control region than the gate.
+    #[error("the slot is one of another control region")]
+    Foreign,
+    /// This process was forked from the one that attached.
+    #[error("this process was forked from the one that attached; it must attach for itself")]
+    Forked,
+}
+
 /// Why a revocable pin is no more: what was read under it may be torn, read it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pin was revoked: what was read under it is not valid, read again")]

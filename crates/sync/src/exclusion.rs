@@ -1,8 +1,7 @@
-//! Having a gate alone: what its two forms, [`BigReader`](crate::BigReader) and
-//! [`FencedGate`](crate::FencedGate), have in common.
+//! Entering a [`FencedGate`](crate::FencedGate) alone: the checks before, and the wait after.
 //!
-//! **Who has raised the gate, passed his barrier and waited here meets nobody alive inside.** The forms differ in the
-//! barrier that comes before, in whom they wait for without it, and in what a dead entrant means.
+//! **A thread that has raised the gate, passed its fence and waited here meets no living thread
+//! inside.**
 
 use crate::opening::Inner;
 use crate::patience::Patience;

@@ -1,19 +1,14 @@
 //! [`FencedGate`]: a lock for many readers or one writer, quick for both.
 //!
 //! **While a [`Sole`] exists, no [`OpPin`] of its gate does**, in any thread of any attached
-//! process, and both cost tens of nanoseconds. It is the fenced form of
-//! [`BigReader`](crate::BigReader): the same gate word, the same marks in the slots, the same
-//! protocol (`gate`), but both sides pass a full fence. A reader pays for it at each entry; a
-//! writer is spared the system call that interrupts all others, which costs it microseconds.
-//! Readers write no line that another reader writes.
+//! process, and both cost tens of nanoseconds. The protocol is in `gate`; the gates lie in the
+//! control region. Both sides pass a full fence, so that a writer needs no system call to interrupt
+//! the readers. Readers write no line that another reader writes.
 //!
-//! It differs in one more thing: those inside *only read*. One that dies there leaves nothing half
-//! done, so its death is no news; a writer's is.
-//!
-//! A gate is used in one form by all: the asymmetric form's entrants pass no fence that a `Sole`'s
-//! would meet.
+//! Those inside beside others *only read*. A reader that dies there leaves nothing half done, so its
+//! death is not reported; a writer's is.
 
-use crate::big_reader::{OpPin, enter_or_wait};
+use crate::entry::{OpPin, enter_or_wait};
 use crate::layout::GATES;
 use crate::opening::Inner;
 use crate::participants::Participants;
@@ -25,14 +20,14 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// One of the control region's gates, below [`GATES`], in its fenced form.
+/// One of the control region's gates, below [`GATES`].
 #[derive(Clone)]
 pub struct FencedGate {
     participants: Participants,
     index: usize,
 }
 
-/// The fenced form's barrier: a full fence on either side.
+/// The gate's barrier: a full fence on either side.
 #[derive(Clone, Copy)]
 pub(crate) struct Fence;
 
@@ -52,8 +47,7 @@ impl Barrier for Fence {
 }
 
 impl Participants {
-    /// The gate of that number, below 16, in its fenced form; `None` beyond. Nobody may use the
-    /// same gate as a [`BigReader`](crate::BigReader).
+    /// The gate of that number, below 16; `None` beyond.
     #[must_use]
     pub fn fenced_gate(&self, index: usize) -> Option<FencedGate> {
         (index < GATES).then(|| FencedGate {
@@ -95,7 +89,7 @@ impl FencedGate {
         limit: Duration,
     ) -> Result<OpPin<'a>, GateError> {
         let opening = self.inner().opening();
-        enter_or_wait(opening, self.index, self.lock(), slot, &Fence, Some(limit))
+        enter_or_wait(opening, self.index, self.lock(), slot, Some(limit))
     }
 
     /// The same, without waiting.
@@ -105,7 +99,7 @@ impl FencedGate {
     #[inline]
     pub fn try_shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
         let opening = self.inner().opening();
-        enter_or_wait(opening, self.index, self.lock(), slot, &Fence, None)
+        enter_or_wait(opening, self.index, self.lock(), slot, None)
     }
 
     /// Enters alone: nobody else is inside, or comes in, until the result is dropped. Waits at most

@@ -1,13 +1,12 @@
-//! **Whoever excludes meets nobody inside, and whoever is inside is not disturbed**: the protocol
-//! of a big-reader gate.
+//! **A writer meets no reader inside, and readers inside meet no writer**: the protocol of a
+//! [`FencedGate`](crate::FencedGate).
 //!
-//! Those inside mark a bit in their own slot, pass the light barrier and look whether the gate is
-//! raised: entering costs what a pin costs and writes no shared line. The gate *is* a robust
-//! lock's word: raised while somebody owns it. Who excludes takes the lock, passes the heavy
-//! barrier and then waits until no slot shows the bit. By the barrier's contract one of the two
-//! sees the other; both may, then the entrant steps back.
+//! A reader marks a bit in its own slot, passes the light barrier and looks whether the gate is
+//! raised: it writes no shared line. The gate *is* a robust lock's word, raised while somebody owns
+//! it. A writer takes the lock, passes the heavy barrier and then waits until no slot shows the bit.
+//! By the barrier's contract one of the two sees the other; both may, then the reader steps back.
 //!
-//! After Corbet's and Russell's big-reader locks; the barrier makes the reader's fence free.
+//! After Corbet's and Russell's big-reader locks.
 
 use crate::lock_word::{self, LockState};
 use crate::word::{Barrier, Word};

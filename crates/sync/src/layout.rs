@@ -38,7 +38,7 @@ pub(crate) const LANES: usize = 4;
 pub const INTENT_WORDS: usize = 7;
 /// Counters in a slot: two for each of 64 databases.
 pub const COUNTERS: usize = 128;
-/// Gates of big readers in a control region.
+/// Gates in a control region.
 pub const GATES: usize = 16;
 /// Leases of a control region: what one process has at a time.
 pub const LEASES: usize = 4;
@@ -81,7 +81,7 @@ pub(crate) struct Journal {
     _rest: [AtomicU64; 13],
 }
 
-/// A gate of a [`BigReader`](crate::BigReader): raised while its lock is held.
+/// A [`FencedGate`](crate::FencedGate): raised while its lock is held.
 #[repr(C, align(128))]
 pub(crate) struct Gate {
     pub(crate) lock: RobustLock,

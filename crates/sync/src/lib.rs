@@ -53,11 +53,11 @@
 //!
 //! # Locks
 //!
-//! [`RobustLock`] is a word anywhere in a region, [`BigReader`] a gate of the control region
-//! that many operations pass and one closes; [`FencedGate`] is the same for many readers and a
-//! writer that comes often. All name their holder, all hand over *with the news* when he dies: [`Acquired::OwnerDied`] means that what they guard may be half changed, and
-//! is repeated until somebody says `repaired()`. Nobody waits for ever: who lives and does not let
-//! go is named by [`Stalled`] after a second.
+//! [`RobustLock`] is a word anywhere in a region. [`FencedGate`], in the control region, is for many
+//! readers or one writer. Both name their holder and report its death to the next owner:
+//! [`Acquired::OwnerDied`] means that what they guard may be half changed, and is repeated until an
+//! owner calls `repaired()`. No wait is endless: a holder that lives and does not let go is named by
+//! [`Stalled`] after a second.
 //!
 //! # Leases
 //!
@@ -113,7 +113,7 @@
 //!
 //! `cargo run --release -p mneme-sync --example pin_cost` on a 2.6 GHz x86-64: pin and unpin 1.5 ns
 //! through a [`Slot`], 2.2 ns through [`Participants`]; the thread's slot 0.9 ns; an intent of
-//! three words, begun and cleared, 2.3 ns; a count 1.9 ns; passing a gate 3.8 ns; a fenced gate, in
+//! three words, begun and cleared, 2.3 ns; a count 1.9 ns; a fenced gate, in
 //! and out, 6 ns to read and 12 ns to write; a robust lock 11 ns. A thread that changes between two
 //! openings pays about 4 ns more per change. Advancing costs a system call of 2 to 10 us: gather
 //! what is to be freed. Asking whether all pins are gone is a look at each slot in use.
@@ -142,8 +142,8 @@
 mod alone;
 mod announced;
 mod attached;
-mod big_reader;
 mod counters;
+mod entry;
 mod epoch;
 mod error;
 mod exclusion;
@@ -178,11 +178,11 @@ mod word;
 
 pub use announced::Announced;
 pub use attached::{Attached, AttachedThread, Life, ThreadPin};
-pub use big_reader::{BigReader, Exclusive, GateError, OpPin};
+pub use entry::OpPin;
 pub use epoch::Epoch;
 pub use error::{
-    AttachError, CreateError, Holding, LeaseError, OpenError, ReapError, Revoked, SlotError,
-    Stalled,
+    AttachError, CreateError, GateError, Holding, LeaseError, OpenError, ReapError, Revoked,
+    SlotError, Stalled,
 };
 pub use fenced::{FencedGate, Sole};
 pub use intent::{Intent, IntentLine, Lane};

@@ -105,13 +105,6 @@ pub(crate) fn repaired<W: Word>(word: &W) {
     word.store(held & !NEWS, Release);
 }
 
-/// The owner has found that what the lock guards may be half changed.
-pub(crate) fn give_news<W: Word>(word: &W) {
-    let held = word.load(Relaxed);
-    // SYNC: pairs with the exchanges in `acquire` and `take_over`.
-    word.store(held | NEWS, Release);
-}
-
 /// Nobody is attached who could hold the lock: whoever did is gone, and the next to take it is told. Nothing is done to
 /// a free one. The tenancies that it names may begin anew, and then mean others.
 pub(crate) fn orphan<W: Word>(word: &W) {

@@ -13,7 +13,6 @@
 mod announced;
 mod epochs;
 mod fenced;
-mod gates;
 mod intents;
 mod locks;
 mod sums;

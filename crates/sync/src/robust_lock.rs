@@ -238,11 +238,6 @@ impl<'a> Guard<'a> {
             Acquired::Clean(wrap(self))
         }
     }
-
-    /// The next owner gets the news, whatever becomes of this one.
-    pub(crate) fn give_news(&self) {
-        lock_word::give_news(self.word);
-    }
 }
 
 impl Drop for Guard<'_> {

@@ -88,13 +88,13 @@ fn a_robust_lock_excludes() {
 fn a_gate_excludes() {
     let p = private(common::options());
     let guarded = Guarded(UnsafeCell::new(0));
-    let gate = p.big_reader(5).unwrap();
+    let gate = p.fenced_gate(5).unwrap();
     let rounds = ROUNDS.min(500);
     in_threads(3, |i| {
         let slot = p.slot().unwrap();
         for _ in 0..rounds {
             if i == 0 {
-                let Ok(Acquired::Clean(_alone)) = gate.exclude(&slot) else {
+                let Ok(Acquired::Clean(_alone)) = gate.sole(&slot) else {
                     panic!("no exclusion")
                 };
                 // SAFETY: everybody else is outside.
@@ -241,11 +241,11 @@ fn waiting_for_oneself_ends_at_once() {
     let guard = lock.lock(&slot).unwrap();
     assert_eq!(lock.lock(&slot).unwrap_err().what, Holding::OwnLock);
     drop(guard);
-    let gate = p.big_reader(0).unwrap();
+    let gate = p.fenced_gate(0).unwrap();
     let inside = gate.shared(&slot).unwrap();
-    assert_eq!(gate.exclude(&slot).unwrap_err().what, Holding::OwnInside);
+    assert_eq!(gate.sole(&slot).unwrap_err().what, Holding::OwnInside);
     drop(inside);
-    let exclusive = gate.exclude(&slot).unwrap();
+    let exclusive = gate.sole(&slot).unwrap();
     let error = gate.shared(&slot).unwrap_err();
     assert!(
         matches!(

@@ -58,7 +58,7 @@ fn life(script: &ScriptedLiveness) -> Region {
     slot.count(1, 2, 3);
     slot.intent(Lane::Arena).begin(5, &[6, 7]);
     assert!(slot.undo().write(0, b"golden"));
-    let gate = p.big_reader(1).unwrap();
+    let gate = p.fenced_gate(1).unwrap();
     std::mem::forget(gate.shared(&slot).unwrap());
     p.advance().unwrap();
     std::mem::forget(p.pin().unwrap());

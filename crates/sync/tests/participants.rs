@@ -6,8 +6,7 @@ mod common;
 
 use common::Pair;
 use mneme_sync::{
-    Acquired, ControlOptions, GateError, Holding, Lane, OpenError, Participants, RobustLock,
-    SlotError, Stalled,
+    Acquired, ControlOptions, Holding, Lane, OpenError, Participants, RobustLock, SlotError,
 };
 use mneme_sys::{Liveness, PagePolicy, Region, ScriptedLiveness};
 use std::sync::Arc;
@@ -482,35 +481,6 @@ fn a_slot_that_could_not_be_released_is_released_at_the_next_claim() {
     count_in_a_thread().unwrap();
     assert_eq!((p.stats().slots, p.counters(0, 1)), (0, 2));
     assert_eq!(p.check(), Vec::<String>::new());
-}
-
-#[test]
-fn whoever_excludes_waits_for_those_inside_and_names_who_does_not_leave() {
-    let pair = Pair::new();
-    let gates = (pair.a.big_reader(3).unwrap(), pair.b.big_reader(3).unwrap());
-    let (a, b) = (pair.a.slot().unwrap(), pair.b.slot().unwrap());
-    let inside = gates.0.shared(&a).unwrap();
-    let stalled = gates.1.exclude(&b).unwrap_err();
-    assert_eq!((stalled.slot, stalled.what), (a.id(), Holding::Inside));
-    // The gate is open again, and entering nests even while it is raised.
-    let nested = gates.0.shared(&a).unwrap();
-    drop(inside);
-    assert!(gates.1.exclude(&b).is_err());
-    drop(nested);
-    let exclusive = gates.1.exclude(&b).unwrap();
-    assert!(!exclusive.owner_died());
-    let error = gates.0.shared(&a).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            GateError::Stalled(Stalled {
-                what: Holding::Gate,
-                ..
-            })
-        ),
-        "{error}"
-    );
-    assert_eq!(pair.a.check(), Vec::<String>::new());
 }
 
 #[test]

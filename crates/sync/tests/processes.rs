@@ -52,10 +52,10 @@ fn other_process() {
     let _pin = p.pin().unwrap();
     slot.intent(Lane::Arena).begin(3, &[4, 5]);
     slot.count(0, 1, 21);
-    let gate = p.big_reader(0).unwrap();
+    let gate = p.fenced_gate(0).unwrap();
     let _inside = gate.shared(&slot).unwrap();
-    let other = p.big_reader(1).unwrap();
-    let _exclusive = other.exclude(&slot).unwrap();
+    let other = p.fenced_gate(1).unwrap();
+    let _exclusive = other.sole(&slot).unwrap();
     let _guard = lock.lock(&slot).unwrap();
     println!("\nready");
     loop {
@@ -112,15 +112,17 @@ fn a_killed_process_is_noticed_told_of_and_reaped() {
     assert!(p.is_dead(holder));
     // What it held is handed over, or refused with the news.
     assert!(matches!(lock.lock(&slot).unwrap(), Acquired::OwnerDied(_)));
-    let one = p.big_reader(1).unwrap();
+    let one = p.fenced_gate(1).unwrap();
     assert_eq!(one.shared(&slot).unwrap_err(), GateError::OwnerDied);
-    let exclusive = one.exclude(&slot).unwrap();
+    let exclusive = one.sole(&slot).unwrap();
     assert!(exclusive.owner_died());
     exclusive.into_inner().repaired();
     drop(one.shared(&slot).unwrap());
     // It was inside this one.
-    let zero = p.big_reader(0).unwrap();
-    assert!(zero.exclude(&slot).unwrap().owner_died());
+    let zero = p.fenced_gate(0).unwrap();
+    let alone = zero.sole(&slot).unwrap();
+    assert!(!alone.owner_died(), "a reader leaves nothing half done");
+    assert!(alone.into_inner().met_dead());
     // Its pin protects what its repair may read.
     assert!(!p.quiescent(g));
     let mut repaired = 0;
@@ -135,9 +137,8 @@ fn a_killed_process_is_noticed_told_of_and_reaped() {
     assert!(p.quiescent(g));
     assert_eq!(p.counters(0, 1), 21);
     assert_eq!(p.check(), Vec::<String>::new());
-    // Nobody is inside any more; the news stays until somebody has repaired.
-    zero.exclude(&slot).unwrap().into_inner().repaired();
-    assert!(!zero.exclude(&slot).unwrap().owner_died());
+    // Nobody is inside any more.
+    assert!(!zero.sole(&slot).unwrap().into_inner().met_dead());
 }
 
 type Handles = (
@@ -172,7 +173,7 @@ fn a_forked_child_touches_nothing_of_its_parents() {
     let slot = p.slot().unwrap();
     slot.count(0, 1, 5);
     slot.intent(Lane::Log).begin(2, &[6]);
-    let gate: &'static mneme_sync::BigReader = Box::leak(Box::new(p.big_reader(0).unwrap()));
+    let gate: &'static mneme_sync::FencedGate = Box::leak(Box::new(p.fenced_gate(0).unwrap()));
     let handles: Box<Handles> = Box::new((
         p.pin().unwrap(),
         lock.lock(&slot).unwrap(),
@@ -192,7 +193,7 @@ fn a_forked_child_touches_nothing_of_its_parents() {
                 .lock(&slot)
                 .is_err_and(|stalled| stalled.what == Holding::Forked)
             && gate
-                .exclude(&slot)
+                .sole(&slot)
                 .is_err_and(|stalled| stalled.what == Holding::Forked)
             && held.p.wait_quiescent(g, Duration::ZERO).is_err()
             && !held.p.quiescent(g)

@@ -96,7 +96,7 @@ fn reap(p: &Participants) {
 /// One operation of everything.
 fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
     let slot = p.slot().unwrap();
-    let gate = p.big_reader(GATE).unwrap();
+    let gate = p.fenced_gate(GATE).unwrap();
     match gate.shared(&slot) {
         Ok(_inside) => {
             let now = slot.counted(0, ROOT);
@@ -107,7 +107,7 @@ fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
             intent.clear();
         }
         Err(GateError::Stalled(stalled)) => return Err(stalled),
-        Err(_) => gate.exclude(&slot)?.into_inner().repaired(),
+        Err(_) => gate.sole(&slot)?.into_inner().repaired(),
     }
     let pin = p.pin().unwrap();
     data.add(&slot)?;
@@ -140,8 +140,8 @@ fn mortal() {
         scope.spawn(move || {
             loop {
                 let slot = second.slot().unwrap();
-                let gate = second.big_reader(GATE).unwrap();
-                if let Ok(alone) = gate.exclude(&slot) {
+                let gate = second.fenced_gate(GATE).unwrap();
+                if let Ok(alone) = gate.sole(&slot) {
                     alone.into_inner().repaired();
                 }
                 reap(&second);
@@ -185,7 +185,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
     };
     let mut victims = [start(), start()];
     let slot = p.slot().unwrap();
-    let gate = p.big_reader(GATE).unwrap();
+    let gate = p.fenced_gate(GATE).unwrap();
     let (begin, mut kills) = (Instant::now(), 0_u64);
     while begin.elapsed() < limit {
         random ^= random << 13;
@@ -202,10 +202,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
         reap(&p);
         assert_eq!(p.check(), Vec::<String>::new());
         patiently(|| data.add(&slot));
-        patiently(|| {
-            gate.exclude(&slot)
-                .map(|alone| alone.into_inner().repaired())
-        });
+        patiently(|| gate.sole(&slot).map(|alone| alone.into_inner().repaired()));
     }
     drop(victims);
     reap(&p);

@@ -1,7 +1,4 @@
-//! Whoever is alone at a fenced gate meets no reader, whatever death left him the gate.
-//!
-//! That both sides need their fence is shown with the asymmetric form (`gates`), whose protocol
-//! this is; here is what is the fenced form's own: the gate of a dead writer, and dead readers.
+//! A writer at a gate meets no reader, also if it took the gate over from a dead writer.
 
 use super::{Fences, Model, Useless, fails, holds};
 use crate::SlotId;
@@ -49,7 +46,25 @@ impl Shared {
     }
 
     fn enter(&self) -> Result<(), LockState> {
-        gate::enter(&self.inside, BIT, &self.gate, &Fences(&self.fences))
+        self.enter_with(&Fences(&self.fences))
+    }
+
+    fn enter_with(&self, barrier: &impl Barrier) -> Result<(), LockState> {
+        gate::enter(&self.inside, BIT, &self.gate, barrier)
+    }
+
+    fn write(&self) {
+        // SAFETY: as in `read`.
+        self.guarded.with_mut(|guarded| unsafe { *guarded += 1 });
+    }
+
+    /// Whether a look or two find no reader. Those inside leave soon; more looks show nothing new.
+    fn is_empty(&self) -> bool {
+        (0..2).any(|_| {
+            let inside = is_inside(self);
+            thread::yield_now();
+            !inside
+        })
     }
 
     fn read(&self) {
@@ -76,8 +91,7 @@ impl Shared {
         }
         barrier.heavy().unwrap();
         if !is_occupied(self) {
-            // SAFETY: as above.
-            self.guarded.with_mut(|guarded| unsafe { *guarded += 1 });
+            self.write();
         }
         lock_word::release(&self.gate);
     }
@@ -85,6 +99,82 @@ impl Shared {
 
 fn is_inside(shared: &Shared) -> bool {
     gate::is_inside(&shared.inside, BIT)
+}
+
+/// A reader that goes in and out twice, and a writer.
+fn reader_and_writer(
+    enter: fn(&Shared) -> Result<(), LockState>,
+    write: fn(&Shared),
+) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Shared::new();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    if enter(&shared).is_ok() {
+                        shared.read();
+                        gate::leave(&shared.inside, BIT);
+                    }
+                }
+            })
+        };
+        write(&shared);
+        reader.join().unwrap();
+    }
+}
+
+fn write_alone(shared: &Shared) {
+    shared.change(&Fences(&shared.fences), |shared| !shared.is_empty());
+}
+
+#[test]
+fn a_writer_meets_no_reader() {
+    holds(reader_and_writer(Shared::enter, write_alone));
+}
+
+#[test]
+fn without_the_readers_fence_both_are_inside() {
+    fails(reader_and_writer(
+        |shared| shared.enter_with(&Useless),
+        write_alone,
+    ));
+}
+
+#[test]
+fn without_the_writers_fence_both_are_inside() {
+    fails(reader_and_writer(Shared::enter, |shared| {
+        shared.change(&Useless, |shared| !shared.is_empty());
+    }));
+}
+
+#[test]
+fn a_look_before_the_gate_is_raised_excludes_nobody() {
+    fails(reader_and_writer(Shared::enter, |shared| {
+        Fences(&shared.fences).heavy().unwrap();
+        let empty = shared.is_empty();
+        assert_eq!(lock_word::acquire(&shared.gate, ME), Attempt::Clean);
+        if empty {
+            shared.write();
+        }
+        lock_word::release(&shared.gate);
+    }));
+}
+
+#[test]
+fn a_gate_of_a_dead_writer_lets_no_reader_in_before_the_repair() {
+    holds(|| {
+        let shared = Shared::new();
+        let _ = lock_word::acquire(&shared.gate, MORTAL);
+        let seen = lock_word::look(&shared.gate);
+        let taken_over = lock_word::take_over(&shared.gate, seen, ME);
+        assert_eq!(taken_over, Attempt::OwnerDied);
+        lock_word::release(&shared.gate);
+        assert!(shared.enter().is_err_and(LockState::has_news));
+        assert!(!is_inside(&shared));
+        lock_word::repaired(&shared.gate);
+        assert!(shared.enter().is_ok());
+    });
 }
 
 /// A writer raises the gate and dies before his fence; a reader goes in and out; another writer
@@ -115,14 +205,14 @@ fn dead_writer(change: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn who_takes_over_from_a_dead_writer_meets_no_reader() {
+fn a_writer_that_takes_over_from_a_dead_one_meets_no_reader() {
     holds(dead_writer(|shared| {
         shared.change(&Fences(&shared.fences), is_inside);
     }));
 }
 
 #[test]
-fn without_a_fence_of_his_own_he_does() {
+fn a_writer_that_takes_over_needs_a_fence_of_its_own() {
     fails(dead_writer(|shared| shared.change(&Useless, is_inside)));
 }
 
@@ -145,11 +235,11 @@ fn dead_reader(is_occupied: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 's
 }
 
 #[test]
-fn a_dead_reader_is_nobody() {
+fn a_dead_reader_keeps_no_writer_out() {
     holds(dead_reader(|shared| is_inside(shared) && !shared.is_dead()));
 }
 
 #[test]
-fn a_reader_thought_dead_too_early_is_somebody() {
+fn a_reader_taken_for_dead_while_it_lives_meets_a_writer() {
     fails(dead_reader(|_| false));
 }

@@ -1,0 +1,105 @@
+//! [`OpPin`]: a place inside a [`FencedGate`](crate::FencedGate), beside others.
+//!
+//! Entering marks the gate's bit in the thread's slot, passes a fence, and looks at the gate
+//! (`gate`). It waits for a living writer inside, and never for one that is dead.
+
+use crate::fenced::Fence;
+use crate::local::Local;
+use crate::patience::Patience;
+use crate::robust_lock::RobustLock;
+use crate::{GateError, Holding, Slot, gate};
+use std::time::Duration;
+
+/// Enters gate `index` of the opening, whose lock is `lock`; waits at most `limit`, if one is given.
+#[inline]
+pub(crate) fn enter_or_wait<'a>(
+    opening: u64,
+    index: usize,
+    lock: &RobustLock,
+    slot: &Slot<'a>,
+    limit: Option<Duration>,
+) -> Result<OpPin<'a>, GateError> {
+    if slot.local().opening != opening {
+        return Err(GateError::Foreign);
+    }
+    let nested = &slot.local().inside[index];
+    let depth = nested.get();
+    if depth == 0 {
+        if slot.local().is_forked() {
+            return Err(GateError::Forked);
+        }
+        let inside = &slot.lines().inside;
+        let bit = 1 << index;
+        if gate::enter(inside, bit, lock.word(), &Fence).is_err() {
+            wait_and_enter(lock, slot, bit, limit)?;
+        }
+    }
+    nested.set(depth + 1);
+    Ok(OpPin {
+        slot: slot.clone(),
+        index,
+    })
+}
+
+#[cold]
+fn wait_and_enter(
+    lock: &RobustLock,
+    slot: &Slot<'_>,
+    bit: u64,
+    limit: Option<Duration>,
+) -> Result<(), GateError> {
+    let inner = slot.inner();
+    let inside = &slot.lines().inside;
+    let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
+    loop {
+        let Err(seen) = gate::enter(inside, bit, lock.word(), &Fence) else {
+            return Ok(());
+        };
+        let Some(owner) = seen.owner() else {
+            return Err(GateError::OwnerDied);
+        };
+        if owner.slot == slot.id() && owner.tenancy == slot.tenancy() {
+            return Err(inner
+                .stalled(owner.slot, Default::default(), Holding::OwnLock)
+                .into());
+        }
+        let ask = patience.is_tried() || limit.is_none();
+        if ask && inner.is_owner_dead(owner.slot, owner.tenancy) {
+            return Err(GateError::OwnerDied);
+        }
+        if limit.is_none() || !patience.wait(|| inner.now()) {
+            let waited = patience.elapsed(inner.now());
+            return Err(inner.stalled(owner.slot, waited, Holding::Gate).into());
+        }
+    }
+}
+
+/// A place inside a [`FencedGate`](crate::FencedGate), beside others: no writer is inside while it
+/// lives. Dropping it leaves.
+#[must_use = "dropping it leaves at once"]
+pub struct OpPin<'a> {
+    slot: Slot<'a>,
+    index: usize,
+}
+
+impl Drop for OpPin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let local: &Local = self.slot.local();
+        let nested = &local.inside[self.index];
+        let depth = nested.get().saturating_sub(1);
+        nested.set(depth);
+        if depth == 0 {
+            // In a forked child these lines are nobody's.
+            gate::leave(&self.slot.lines().inside, 1 << self.index);
+        }
+    }
+}
+
+impl std::fmt::Debug for OpPin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpPin")
+            .field("gate", &self.index)
+            .finish_non_exhaustive()
+    }
+}
