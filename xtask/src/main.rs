@@ -11,7 +11,7 @@ cargo xtask <errand>
   ci [--only a,b] [--skip a,b] [--list]   everything that must hold before a change lands
   ladder [--secs N] [--seed N] [--only substring] [--list]
                                           the long forms of the proofs (default: 600 s each)
-  layering                                the layering check alone
+  layering [--circles]                    the layering check alone; the largest circle of files of each crate
   go-ycsb [--server PATH] [--records N] [--operations N] [--threads N]
                                           its workloads on strings, on `mneme serve` and on Redis
   install-c [--prefix P] [--destdir D]    libmneme, mneme.h and mneme.pc below P (default: /usr/local)
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         "ladder" => ladder::run_all(&workspace, &ladder::Options::parse(rest)?),
         "go-ycsb" => go_ycsb::run(&workspace, &go_ycsb::Options::parse(rest)?),
         "install-c" => install_c::run(&workspace, &install_c::Options::parse(rest)?),
-        "layering" => Ok(report_layering(&workspace)),
+        "layering" => report_layering(&workspace, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(true)
@@ -45,11 +45,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn report_layering(workspace: &Workspace) -> bool {
+fn report_layering(workspace: &Workspace, arguments: &[String]) -> Result<bool, String> {
+    match arguments {
+        [] => {}
+        [flag] if flag == "--circles" => print_circles(workspace),
+        _ => return Err(format!("`layering` has no flags `{}`", arguments.join(" "))),
+    }
     let violations = layering::check(workspace);
     for violation in &violations {
         println!("{violation}");
     }
     println!("layering: {} violation(s)", violations.len());
-    violations.is_empty()
+    Ok(violations.is_empty())
+}
+
+fn print_circles(workspace: &Workspace) {
+    for (package, circle) in layering::modules::circles(workspace) {
+        println!("{package}: {} files in the largest circle", circle.len());
+        for member in circle {
+            let names: Vec<_> = member
+                .names
+                .iter()
+                .map(|to| to.display().to_string())
+                .collect();
+            println!("    {} -> {}", member.file.display(), names.join(" "));
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! The layers hold in this workspace, and the check would see it if they did not.
 
-use xtask::layering::{arrows, check, sources};
+#![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
+
+use xtask::layering::{arrows, check, modules, rules, sources};
 use xtask::workspace::Workspace;
 
 #[test]
@@ -158,4 +160,96 @@ fn the_machine_layer_may_and_still_may_not_print() {
     let sys = |text| seen("mneme-sys", "crates/sys/src/clock.rs", text);
     assert!(sys("use std::time::Instant; fn f() { unsafe { libc::mmap() } }").is_empty());
     assert_eq!(sys("fn f() { println!(\"x\"); }").len(), 1);
+}
+
+/// The files of the largest circle, joined by blanks.
+fn circle(files: &[(&str, &str)]) -> String {
+    let circle = modules::circle_of(files).unwrap();
+    let files: Vec<String> = circle
+        .iter()
+        .map(|m| m.file.display().to_string())
+        .collect();
+    files.join(" ")
+}
+
+#[test]
+fn files_that_need_one_another_are_a_circle_however_they_say_it() {
+    for back in [
+        "use crate::a::A;",
+        "use crate::{a as first};",
+        "use super::a::A;",
+        "use super::*; fn f() { crate::a::f() }",
+        "fn f(a: super::a::A) {}",
+        "macro_rules! m { () => { $crate::a::f() } }",
+    ] {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", back),
+            ("c.rs", "use crate::a::A; use crate::b::B;"),
+        ];
+        assert_eq!(circle(&files), "a.rs b.rs", "{back}");
+    }
+}
+
+#[test]
+fn a_folder_and_its_children_are_files_like_others() {
+    let files = [
+        ("lib.rs", "mod a; use a::A;"),
+        ("a/mod.rs", "mod b; use b::B;"),
+        ("a/b.rs", "use super::c::C;"),
+        ("a/c.rs", "use super::A;"),
+    ];
+    assert_eq!(circle(&files), "a/b.rs a/c.rs a/mod.rs");
+}
+
+#[test]
+fn a_name_that_is_passed_on_leads_to_where_it_comes_from() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub use a::A; pub(crate) use b::B;"),
+        ("a.rs", "use crate::B;"),
+        ("b.rs", "use std::fmt;"),
+    ];
+    assert_eq!(circle(&files), "");
+    let back = [files[0], files[1], ("b.rs", "use crate::A;")];
+    assert_eq!(circle(&back), "a.rs b.rs");
+}
+
+#[test]
+fn tests_and_names_of_variables_are_no_arrows() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b::B;"),
+        (
+            "b.rs",
+            "pub(crate) fn f() { let a = 1; x.a() }\n#[cfg(test)]\nmod tests { use crate::a::A; }",
+        ),
+    ];
+    assert_eq!(circle(&files), "");
+    let files = [
+        ("lib.rs", "mod a;"),
+        ("a/mod.rs", "mod b; use b::B;"),
+        (
+            "a/b.rs",
+            "pub(super) struct B; pub(in super::super) struct C;",
+        ),
+    ];
+    assert_eq!(circle(&files), "");
+}
+
+#[test]
+fn a_circle_may_be_no_larger_than_allowed_and_an_allowance_no_larger_than_needed() {
+    let member = modules::Member {
+        file: "a.rs".into(),
+        names: Vec::new(),
+    };
+    let circle = vec![member; 9];
+    let judge = |allowed| modules::judge("mneme-x", &circle, allowed);
+    assert!(judge(rules::LARGEST_CIRCLE).unwrap().contains("9 files"));
+    assert_eq!(judge(9), None);
+    assert!(judge(10).unwrap().contains("shrunk to 9"));
+    assert_eq!(
+        modules::judge("mneme-x", &vec![], rules::LARGEST_CIRCLE),
+        None
+    );
 }

@@ -3,10 +3,10 @@
 //! Entering marks the gate's bit in the thread's slot, passes a fence, and looks at the gate
 //! (`gate`). It waits for a living writer inside, and never for one that is dead.
 
+use crate::RobustLock;
 use crate::fenced::Fence;
 use crate::local::Local;
 use crate::patience::Patience;
-use crate::robust_lock::RobustLock;
 use crate::{GateError, Holding, Slot, gate};
 use std::time::Duration;
 

@@ -10,9 +10,10 @@
 
 use crate::entry::{OpPin, enter_or_wait};
 use crate::layout::GATES;
+use crate::lock_word::RobustLock;
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE, RobustLock};
+use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE};
 use crate::word::Barrier;
 use crate::{GateError, Holding, Slot, SlotId, Stalled, exclusion, gate};
 use mneme_sys::barrier::BarrierRefused;

@@ -10,7 +10,20 @@
 
 use crate::SlotId;
 use crate::word::Word;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// A lock in shared memory, handed over with the news when its owner dies.
+#[repr(transparent)]
+#[derive(Default)]
+pub struct RobustLock {
+    pub(crate) word: AtomicU64,
+}
+
+const _: () = assert!(size_of::<RobustLock>() == 8);
+
+// SAFETY: one atomic word, any value of which is a state of the lock.
+unsafe impl mneme_sys::Shared for RobustLock {}
 
 /// The word, decoded: slot (16 bits, 0: free), tenancy (16), news (1), sequence (31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! free lock, and nothing is registered anywhere. A waiter spins, yields and sleeps, and from
 //! time to time asks the kernel whether the owner lives; a dead one's lock it takes over.
 
-use crate::lock_word::{self, Attempt, LockState, Owner};
+use crate::lock_word::{self, Attempt, LockState, Owner, RobustLock};
 use crate::patience::Patience;
 use crate::{Holding, Slot, Stalled};
 use std::sync::atomic::AtomicU64;
@@ -13,18 +13,6 @@ use std::time::Duration;
 
 /// How long [`RobustLock::lock`] waits for an owner that lives but does not let go.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-
-/// A lock in shared memory, handed over with the news when its owner dies.
-#[repr(transparent)]
-#[derive(Default)]
-pub struct RobustLock {
-    word: AtomicU64,
-}
-
-const _: () = assert!(size_of::<RobustLock>() == 8);
-
-// SAFETY: one atomic word, any value of which is a state of the lock.
-unsafe impl mneme_sys::Shared for RobustLock {}
 
 /// How a lock was got.
 #[derive(Debug)]

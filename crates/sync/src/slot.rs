@@ -4,31 +4,9 @@ use crate::layout::SlotLines;
 use crate::local::Local;
 use crate::opening::Inner;
 use crate::undo::UndoArea;
-use crate::{IntentLine, Lane, Pin, RevocablePin, fold};
+use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, fold};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-
-/// Number of a thread slot, 1 up to the region's `max_threads`; 0 stands for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct SlotId(pub u16);
-
-impl SlotId {
-    /// No slot.
-    pub const NONE: SlotId = SlotId(0);
-
-    /// Whether it names a slot.
-    #[must_use]
-    pub const fn is_some(self) -> bool {
-        self.0 != 0
-    }
-}
-
-impl std::fmt::Display for SlotId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// The calling thread's slot: its intents, counters and undo area, of which it is the only writer.
 ///

@@ -4,13 +4,17 @@
 //! (`#[test]`, `#[cfg(test)]`) are left out: a test may use deadlines and files.
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a file names, with lines.
 #[derive(Debug, Default)]
 pub struct Named {
     /// Paths by segments; a glob import ends in `*`. Local aliases are resolved, `core` and `alloc` read as `std`.
     pub paths: Vec<(Vec<String>, usize)>,
+    /// Those of `paths`, by place, that a `pub use` names: what the file passes on.
+    pub exports: HashSet<usize>,
+    /// What each imported or passed-on name stands for.
+    pub aliases: HashMap<String, Vec<String>>,
     /// Names of invoked macros.
     pub macros: Vec<(String, usize)>,
     /// String literals as written.
@@ -39,7 +43,6 @@ impl Named {
 #[derive(Default)]
 struct Reader {
     named: Named,
-    aliases: HashMap<String, Vec<String>>,
 }
 
 impl Reader {
@@ -85,7 +88,12 @@ impl Reader {
                 at + 1
             }
             TokenTree::Ident(ident) if ident == "use" && !punct(tokens, at + 1, '<') => {
-                self.import(Vec::new(), tokens, at + 1)
+                let first = self.named.paths.len();
+                let next = self.import(Vec::new(), tokens, at + 1);
+                if is_public(&tokens[..at]) {
+                    self.named.exports.extend(first..self.named.paths.len());
+                }
+                next
             }
             TokenTree::Ident(ident)
                 if ident == "extern"
@@ -131,7 +139,7 @@ impl Reader {
             match token {
                 TokenTree::Ident(ident) if ident == "as" => {
                     if let Some(TokenTree::Ident(alias)) = tokens.get(at + 1) {
-                        self.aliases.insert(alias.to_string(), path.clone());
+                        self.named.aliases.insert(alias.to_string(), path.clone());
                     }
                     at += 1;
                 }
@@ -166,7 +174,7 @@ impl Reader {
 
     fn alias_of_last(&mut self, path: &[String]) {
         if let Some(last) = path.last() {
-            self.aliases.insert(last.clone(), path.to_vec());
+            self.named.aliases.insert(last.clone(), path.to_vec());
         }
     }
 
@@ -194,7 +202,7 @@ impl Reader {
     /// Resolves the first segments.
     fn finish(mut self) -> Named {
         for (path, _) in &mut self.named.paths {
-            if let Some(whole) = self.aliases.get(&path[0]) {
+            if let Some(whole) = self.named.aliases.get(&path[0]) {
                 path.splice(0..1, whole.iter().cloned());
             }
             if path[0] == "core" || path[0] == "alloc" {
@@ -242,6 +250,18 @@ fn implies_test(condition: &[TokenTree]) -> bool {
                 .any(implies_test)
         }
         _ => false,
+    }
+}
+
+/// Whether what follows these tokens is public: they end in `pub` or `pub(..)`.
+fn is_public(before: &[TokenTree]) -> bool {
+    let is_pub = |token: &TokenTree| matches!(token, TokenTree::Ident(name) if name == "pub");
+    match before {
+        [.., word, TokenTree::Group(of)] if of.delimiter() == Delimiter::Parenthesis => {
+            is_pub(word)
+        }
+        [.., word] => is_pub(word),
+        [] => false,
     }
 }
 

@@ -8,19 +8,36 @@ use crate::workspace::Package;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// A file that is not for tests only, and what it names.
+pub struct Source {
+    /// Where it lies.
+    pub file: PathBuf,
+    /// What it names.
+    pub named: Named,
+}
+
 /// Checks all files below a package's `src`, without those for tests only.
 pub fn check_package(package: &Package, root: &Path) -> Vec<Violation> {
+    let (sources, mut violations) = read_package(package, root);
+    for source in &sources {
+        let shown = relative(&source.file, root);
+        violations.extend(check_file(&package.name, &shown, &source.named));
+    }
+    violations
+}
+
+/// All files below a package's `src`, without those for tests only; and which cannot be read.
+pub fn read_package(package: &Package, root: &Path) -> (Vec<Source>, Vec<Violation>) {
     let mut files = Vec::new();
     rust_files(&package.directory.join("src"), &mut files);
     let mut read = Vec::new();
     let mut violations = Vec::new();
     for file in files {
-        let shown = relative(&file, root);
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string());
         match text.and_then(|text| Named::read(&text)) {
-            Ok(named) => read.push((file, shown, named)),
+            Ok(named) => read.push(Source { file, named }),
             Err(message) => violations.push(Violation {
-                file: shown,
+                file: relative(&file, root),
                 line: 0,
                 message,
             }),
@@ -28,21 +45,20 @@ pub fn check_package(package: &Package, root: &Path) -> Vec<Violation> {
     }
     let for_tests: Vec<PathBuf> = read
         .iter()
-        .flat_map(|(file, _, named)| {
-            let home = home_of_modules(file);
-            named
+        .flat_map(|source| {
+            let home = home_of_modules(&source.file);
+            source
+                .named
                 .test_modules
                 .iter()
                 .map(move |module| home.join(module))
         })
         .collect();
-    for (file, shown, named) in &read {
-        let module = file.with_extension("");
-        if !for_tests.iter().any(|test| module.starts_with(test)) {
-            violations.extend(check_file(&package.name, shown, named));
-        }
-    }
-    violations
+    read.retain(|source| {
+        let module = source.file.with_extension("");
+        !for_tests.iter().any(|test| module.starts_with(test))
+    });
+    (read, violations)
 }
 
 /// Checks one file's text as if it stood at `file` in the package `package`.
