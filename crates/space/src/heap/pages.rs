@@ -242,6 +242,10 @@ impl<'a> Runs<'a> {
         let (mut first, mut pages) = (first, pages);
         if let Some((begin, before)) = self.free_before(first)? {
             self.unbin(begin, before)?;
+            // The page becomes an inner one, whose entry nobody marks. If it kept its state, a
+            // second `free` of the same block would find a block there.
+            let inner = State::new(Kind::Unknown, 0, 0);
+            self.raw().entry(first)?.state.store(inner.word(), Relaxed);
             first = begin;
             pages += before;
         }

@@ -73,6 +73,9 @@ enum Op {
     Free {
         which: usize,
     },
+    FreeAgain {
+        which: usize,
+    },
     Resize {
         which: usize,
         size: usize,
@@ -92,6 +95,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (sizes(), prop_oneof![5 => 0_u32..4, 1 => 4_u32..17], any::<bool>())
             .prop_map(|(size, align, zeroed)| Op::Allocate { size, align, zeroed }),
         3 => any::<usize>().prop_map(|which| Op::Free { which }),
+        1 => any::<usize>().prop_map(|which| Op::FreeAgain { which }),
         2 => (any::<usize>(), sizes()).prop_map(|(which, size)| Op::Resize { which, size }),
     ]
 }
@@ -113,6 +117,7 @@ fn against_model(ops: Vec<Op>, max: usize) {
     rig.with(|heap| {
         let mut live: BTreeMap<usize, Block> = BTreeMap::new();
         let mut pointers: BTreeMap<usize, NonNull<u8>> = BTreeMap::new();
+        let mut freed: Vec<NonNull<u8>> = Vec::new();
         let mut fill = 0_u8;
         let verify = |at: NonNull<u8>, block: &Block, len: usize| {
             for i in touched(len) {
@@ -173,6 +178,16 @@ fn against_model(ops: Vec<Op>, max: usize) {
                     verify(at, &block, block.layout.size());
                     // SAFETY: allocated with this layout.
                     unsafe { heap.deallocate(at, block.layout) };
+                    freed.push(at);
+                }
+                Op::FreeAgain { which } => {
+                    let Some(&at) = freed.get(which % freed.len().max(1)) else {
+                        continue;
+                    };
+                    if !live.contains_key(&at.addr().get()) {
+                        // SAFETY: no live block begins there, so that nobody uses one.
+                        assert!(!unsafe { UntypedHeap::new(heap.base).free(at) });
+                    }
                 }
                 Op::Resize { which, size } => {
                     let Some(&address) = live.keys().nth(which % live.len().max(1)) else {
@@ -239,6 +254,36 @@ proptest! {
     ) {
         against_model(ops, 4 * MIB);
     }
+}
+
+/// A second `free` of a large block is refused, also after the block was merged with its free neighbours.
+#[test]
+fn a_large_block_cannot_be_freed_twice() {
+    let rig = Rig::new(8 * MIB, 8 * MIB);
+    rig.with(|heap| {
+        let untyped = UntypedHeap::new(heap.base);
+        let large = layout(100_000, 16);
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
+            let blocks = [(); 3].map(|()| untyped.allocate(large).unwrap());
+            for (step, which) in order.into_iter().enumerate() {
+                // SAFETY: allocated above, and nobody uses it.
+                assert!(unsafe { untyped.free(blocks[which]) });
+                for again in &order[..=step] {
+                    // SAFETY: as above.
+                    let freed = unsafe { untyped.free(blocks[*again]) };
+                    assert!(!freed, "block {again}, freed in the order {order:?}");
+                }
+            }
+        }
+        assert_eq!(heap.stats().unwrap().blocks, 0);
+    });
 }
 
 /// All that was given back can be had again in one piece.
