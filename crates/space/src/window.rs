@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use mneme_sync::{Participants, Slot, SlotError};
+use mneme_sync::{Participants, Slot, SlotError, Stats};
 use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window, files};
 
 use crate::map::{Map, ProcessMap};
@@ -171,10 +171,21 @@ impl Mapping {
         self.0.region.access()
     }
 
-    /// Who takes part in the segment. Its gate 0 is the lock that sections take; who takes it otherwise, and dies, leaves
-    /// no word of what he was changing.
+    /// Figures of the segment's control region: how many processes and threads take part. All are 0
+    /// in a forked child.
     #[must_use]
-    pub fn participants(&self) -> &Participants {
+    pub fn stats(&self) -> Stats {
+        self.0.participants.stats()
+    }
+
+    /// The segment's participants and locks, for code that lays the segment out itself.
+    ///
+    /// # Safety
+    /// Gate 0 is the lock that sections take, and [`Participants::region`] leads to its words. Code
+    /// that changes these words, or takes the lock of a dead owner without repairing what that owner
+    /// was changing, lets a section of the segment run beside a writer: two `&mut` to one value.
+    #[must_use]
+    pub unsafe fn participants(&self) -> &Participants {
         &self.0.participants
     }
 

@@ -45,7 +45,7 @@ fn add(at: &Attachment, entry: u64) -> Result<(), EnterError> {
 /// Processes and threads that take part in a segment, with the dead whom nobody has cleared away.
 fn attended(segment: &Segment) -> (u32, u32) {
     let mapping = segment.map(Access::ReadOnly).unwrap();
-    let stats = mapping.participants().stats();
+    let stats = mapping.stats();
     (stats.processes, stats.slots)
 }
 

@@ -83,7 +83,7 @@ fn afterwards(scene: &Scene, told: Option<bool>, context: &str) {
     }
     at.read(|_| ()).unwrap();
     let mapping = scene.open("s").map(Access::ReadOnly).unwrap();
-    let stats = mapping.participants().stats();
+    let stats = mapping.stats();
     assert_eq!((stats.processes, stats.slots), (1, 1), "{context}");
     assert_eq!(scene.findings(), Vec::<String>::new(), "{context}");
 }

@@ -196,6 +196,7 @@ fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
     let mut body = quote!(shape.number(#count););
     for (field, member) in fields.iter().zip(fields.members()) {
         refuse(&field.ty)?;
+        refuse_macros(field.ty.to_token_stream())?;
         let name = quote!(#member).to_string();
         let offset =
             offsets.then(|| quote!(shape.number(::core::mem::offset_of!(Self, #member) as u64);));
@@ -230,4 +231,31 @@ fn refuse(of: &Type) -> Result<(), Error> {
         _ => return Ok(()),
     };
     Err(Error::new(of.span(), why))
+}
+
+/// Refuses a type that a macro makes, wholly or in part. The derived code would ask for it a second
+/// time: with other tokens, where the allocator was put in for its parameter, and a procedural macro
+/// may answer differently each time. Then the type that is judged is not the type of the field.
+fn refuse_macros(of: Tokens) -> Result<(), Error> {
+    let tokens: Vec<TokenTree> = of.into_iter().collect();
+    for window in tokens.windows(3) {
+        if let [
+            TokenTree::Ident(name),
+            TokenTree::Punct(mark),
+            TokenTree::Group(_),
+        ] = window
+            && mark.as_char() == '!'
+        {
+            return Err(Error::new(
+                name.span(),
+                "a type made by a macro cannot be stored: write the type itself, or a `type` alias of it",
+            ));
+        }
+    }
+    for token in tokens {
+        if let TokenTree::Group(group) = token {
+            refuse_macros(group.stream())?;
+        }
+    }
+    Ok(())
 }
