@@ -47,9 +47,13 @@ fn push(at: &Attachment) -> Result<usize, EnterError> {
 const UNSYNCED: u64 = 56 + 8;
 
 fn unsynced(data: &Path) -> u64 {
+    word_at(data, UNSYNCED)
+}
+
+fn word_at(data: &Path, at: u64) -> u64 {
     let mut word = [0; 8];
     let file = std::fs::File::open(data).unwrap();
-    file.read_exact_at(&mut word, UNSYNCED).unwrap();
+    file.read_exact_at(&mut word, at).unwrap();
     u64::from_le_bytes(word)
 }
 
@@ -173,9 +177,29 @@ mod deaths {
             return;
         };
         let at = attach(&Segment::open(&registry, "s").unwrap());
+        if point == STORED {
+            fault::arm(&point, Action::Kill, 1);
+        }
         push(&at).unwrap();
         fault::arm(&point, Action::Kill, 1);
         at.sync().unwrap();
+    }
+
+    const STORED: &str = "space.sync.stored";
+
+    /// A death between the note's store and its sync: nothing was changed, and the next process does
+    /// not take the note in memory for one on the medium.
+    #[test]
+    fn a_note_that_its_writer_did_not_sync_is_written_again() {
+        let scene = Scene::new();
+        let segment = kept(&scene, on_disk(&scene));
+        let data = segment.info().unwrap().data;
+        let mut visitor = Visitor::send_to(&scene, STORED, "deaths::role");
+        assert_eq!(visitor.ended().signal(), Some(9));
+        let noted = || word_at(&data, UNSYNCED + 8);
+        assert_eq!((unsynced(&data) == 0, noted()), (false, 0));
+        assert_eq!(push(&attach(&segment)).unwrap(), 1);
+        assert_eq!(noted(), unsynced(&data));
     }
 
     /// A death after all is written, and before that is noted: whole for this boot, and not for the next.

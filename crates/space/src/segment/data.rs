@@ -24,8 +24,15 @@ pub(crate) mod word {
     pub(crate) const POISON: usize = 0;
     /// Of a segment on a medium that outlives the machine: in which boot it was changed since all of it was on the
     /// medium, or 0. Another boot's word says that the machine went down with changes that nobody had written through.
-    /// The one word that means the same where another crate lays the segment out.
+    /// [`LOST`] if a medium failed to take changes: no later success of another write makes up for
+    /// that. The one word that means the same where another crate lays the segment out.
     pub(crate) const UNSYNCED: usize = 1;
+    /// The boot for which `UNSYNCED` is known to be on the medium. The process that writes `UNSYNCED`
+    /// may die before the medium has it; then this word still says something else.
+    pub(crate) const NOTED: usize = 2;
+
+    /// In [`UNSYNCED`], of no boot: changes were lost.
+    pub(crate) const LOST: u64 = u64::MAX;
 
     /// What that word says. `CHANGING` without a holder of the lock says that he died.
     pub(crate) mod state {

@@ -4,8 +4,10 @@
 //! writes a file's pages in any order, and a mixture of old and new ones looks like any other content. Before the first
 //! change the header says, on the medium, in which boot it happens; it says so no more when all is written.
 
+use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use mneme_sys::{HEADER_LEN, Region, RegionError, RegionHeader};
 
@@ -43,20 +45,121 @@ pub(crate) fn complete(region: &Region) -> Result<(), RegionError> {
 
 /// Notes on the medium that a durable segment will be changed. With its lock held, for it alone.
 pub(crate) fn note_change(region: &Region) -> Result<(), RegionError> {
-    let word = &RegionHeader::client(region)?[word::UNSYNCED];
-    // Relaxed: written under the segment's lock.
-    if word.load(Relaxed) != this_boot() {
-        word.store(this_boot(), Relaxed);
-        region.sync_range(0..HEADER_LEN)?;
+    note_change_by(region, || region.sync_range(0..HEADER_LEN))
+}
+
+fn note_change_by(
+    region: &Region,
+    sync_header: impl FnOnce() -> Result<(), RegionError>,
+) -> Result<(), RegionError> {
+    let words = RegionHeader::client(region)?;
+    // Relaxed: written under the segment's lock. Both words: a build that does not know `NOTED`
+    // clears the other one alone.
+    if [word::NOTED, word::UNSYNCED].map(|at| words[at].load(Relaxed)) != [this_boot(); 2] {
+        words[word::UNSYNCED].store(this_boot(), Relaxed);
+        mneme_sys::fault!("space.sync.stored");
+        poisoned_by_failure(words, sync_header())?;
+        words[word::NOTED].store(this_boot(), Relaxed);
     }
     Ok(())
 }
 
-/// Writes all of a durable segment through, and notes that on the medium. With its lock held, so that nobody changes it.
+/// Writes all of a durable segment through, and notes that on the medium. With its lock held, so
+/// that nobody changes it.
 pub(crate) fn write_through(region: &Region) -> Result<(), RegionError> {
-    region.sync()?;
+    write_through_by(region, |range| region.sync_range(range))
+}
+
+fn write_through_by(
+    region: &Region,
+    sync: impl Fn(Range<usize>) -> Result<(), RegionError>,
+) -> Result<(), RegionError> {
+    let words = RegionHeader::client(region)?;
+    poisoned_by_failure(words, sync(0..region.len()))?;
     mneme_sys::fault!("space.sync.written");
     // Relaxed: as above, by those who only read too: all write the same.
-    RegionHeader::client(region)?[word::UNSYNCED].store(0, Relaxed);
-    region.sync_range(0..HEADER_LEN)
+    words[word::NOTED].store(0, Relaxed);
+    words[word::UNSYNCED].store(0, Relaxed);
+    poisoned_by_failure(words, sync(0..HEADER_LEN))
+}
+
+/// Poisons a segment whose medium did not take what was written. The kernel reports that once and
+/// takes the pages for written from then on: a second attempt would succeed, and prove nothing.
+fn poisoned_by_failure(
+    words: &[AtomicU64; 8],
+    synced: Result<(), RegionError>,
+) -> Result<(), RegionError> {
+    synced.inspect_err(|_| {
+        // SYNC: pairs with the Acquire loads of whoever has the segment's lock next.
+        words[word::POISON].store(word::state::DIED, Release);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mneme_sys::{Access, PagePolicy};
+
+    fn segment() -> Region {
+        let region = Region::private(1, 1 << 21, PagePolicy::Small).unwrap();
+        assert_eq!(region.access(), Access::ReadWrite);
+        super::super::data::write_header(&region, crate::Uuid::random().unwrap(), [0; 8]).unwrap();
+        region
+    }
+
+    fn fails() -> RegionError {
+        RegionError::Parked
+    }
+
+    fn state(region: &Region) -> u64 {
+        RegionHeader::client(region).unwrap()[word::POISON].load(Relaxed)
+    }
+
+    /// A process that dies between the store and the sync leaves a word that is in memory alone:
+    /// the next one must not take it for a note on the medium.
+    #[test]
+    fn a_note_that_was_not_synced_is_synced_by_the_next_process() {
+        let region = segment();
+        let words = RegionHeader::client(&region).unwrap();
+        words[word::UNSYNCED].store(this_boot(), Relaxed);
+        let mut synced = 0;
+        for expected in [1, 1] {
+            note_change_by(&region, || {
+                synced += 1;
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(synced, expected);
+        }
+    }
+
+    #[test]
+    fn a_failed_note_poisons_and_is_not_forgotten() {
+        let region = segment();
+        note_change_by(&region, || Err(fails())).unwrap_err();
+        assert_eq!(state(&region), word::state::DIED);
+        let mut synced = false;
+        note_change_by(&region, || {
+            synced = true;
+            Ok(())
+        })
+        .unwrap();
+        assert!(synced);
+    }
+
+    #[test]
+    fn a_failed_sync_poisons_although_the_next_one_succeeds() {
+        for failing in [0, 1] {
+            let region = segment();
+            note_change_by(&region, || Ok(())).unwrap();
+            let calls = std::cell::Cell::new(0);
+            let sync = |_| match calls.replace(calls.get() + 1) {
+                call if call == failing => Err(fails()),
+                _ => Ok(()),
+            };
+            write_through_by(&region, sync).unwrap_err();
+            write_through_by(&region, sync).unwrap();
+            assert_eq!(state(&region), word::state::DIED);
+        }
+    }
 }

@@ -62,10 +62,22 @@ impl Writing {
                 path: path.to_owned(),
             });
         }
-        let writing = Self::of_new(file, path, control)?;
+        let mut writing = Self::of_new(file, path, control)?;
         mneme_sys::fault!("space.writers.held");
-        if noted == 0 {
-            note(file, this_boot()).map_err(FileError::at("write through", path))?;
+        let noted = match writing.is_last() {
+            // Another writer is through the door, so that its note is on the medium.
+            Ok(false) if noted != 0 => Ok(()),
+            // A note that is there may be in memory alone: its writer may have died before the
+            // medium had it.
+            Ok(_) => note(file, this_boot())
+                .map_err(|refused| FileError::at("write through", path)(refused).into()),
+            Err(refused) => Err(refused),
+        };
+        if let Err(refused) = noted {
+            // Nothing was written, so that there is nothing to leave: leaving would wait for the
+            // door that is held here.
+            writing.held = None;
+            return Err(refused);
         }
         mneme_sys::fault!("space.writers.noted");
         Ok(writing)
@@ -84,31 +96,47 @@ impl Writing {
         })
     }
 
-    /// What cannot be done leaves the note where it is: then it says less than is true, and nothing false.
-    fn leave(&mut self) -> Result<(), MapError> {
-        let others = |held: &SharedByte| {
+    /// Whether no other process or thread has the segment open for writing.
+    fn is_last(&self) -> Result<bool, MapError> {
+        let others = self.held.as_ref().map_or(Ok(false), |held| {
             held.others_hold(WRITERS..=WRITERS)
                 .map_err(refused(&self.path))
-        };
-        let failed = || FileError::at("write through", &self.path);
-        let Some(held) = &self.held else {
+        })?;
+        Ok(!others)
+    }
+
+    /// Writes all through and takes the note back, if this is the last writer. What cannot be done
+    /// leaves the note where it is: then it says less than is true, and nothing false.
+    fn leave(&mut self) -> Result<(), MapError> {
+        if self.held.is_none() {
             return Ok(());
-        };
-        if !others(held)? {
+        }
+        if self.is_last()? {
             // Most of it while nobody waits for this.
-            self.file.sync_data().map_err(failed())?;
+            self.written_through(self.file.sync_data())?;
         }
         let _door = Door::pass(&self.file, &self.path)?;
-        if !others(held)? {
-            self.control.sync_all().map_err(failed())?;
-            self.file.sync_all().map_err(failed())?;
+        if self.is_last()? {
+            self.written_through(self.control.sync_all())?;
+            self.written_through(self.file.sync_all())?;
             mneme_sys::fault!("space.writers.synced");
-            note(&self.file, 0).map_err(failed())?;
+            note(&self.file, 0).map_err(FileError::at("write through", &self.path))?;
             mneme_sys::fault!("space.writers.cleared");
         }
         // Before the door is open: the next to leave counts who is still here.
         self.held = None;
         Ok(())
+    }
+
+    /// Marks the segment as not clean for good if its medium did not take what was written. The
+    /// kernel reports that once: the next writer's sync would succeed, and prove nothing.
+    fn written_through(&self, synced: std::io::Result<()>) -> Result<(), MapError> {
+        synced.map_err(|failed| {
+            // The word in memory is enough for this boot. After another boot the note that it
+            // replaces says the same.
+            let _ = note(&self.file, word::LOST);
+            FileError::at("write through", &self.path)(failed).into()
+        })
     }
 }
 
@@ -150,6 +178,8 @@ impl Door {
                     waited,
                 });
             }
+            #[cfg(test)]
+            tests::WAITED.set(true);
             std::thread::sleep(PAUSE);
         }
     }
@@ -176,4 +206,68 @@ fn note(file: &File, boot: u64) -> std::io::Result<()> {
 fn refused(path: &Path) -> impl FnOnce(LivenessError) -> MapError {
     let path = path.to_owned();
     move |source| MapError::Liveness { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    thread_local! {
+        /// Whether this thread ever waited at a door.
+        pub(super) static WAITED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// A data file of which no more is needed than its header's words.
+    struct Data(PathBuf);
+
+    impl Data {
+        fn new(name: &str) -> Self {
+            let path = format!("/dev/shm/mneme-writers-{}-{name}", std::process::id());
+            fs::write(&path, [0; 4096]).unwrap();
+            Self(path.into())
+        }
+
+        fn open(&self, writable: bool) -> File {
+            let mut options = File::options();
+            options.read(true).write(writable).open(&self.0).unwrap()
+        }
+
+        fn begin(&self, control: File) -> Result<Writing, MapError> {
+            Writing::begin(&self.open(true), &self.0, control)
+        }
+    }
+
+    impl Drop for Data {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "file locks")]
+    fn a_writer_whose_note_fails_does_not_wait_for_its_own_door() {
+        let data = Data::new("note");
+        // The note cannot be written by an opening for reading.
+        let refused = Writing::begin(&data.open(false), &data.0, data.open(true)).unwrap_err();
+        assert!(matches!(refused, MapError::File(_)), "{refused}");
+        assert!(!WAITED.get());
+        drop(data.begin(data.open(true)).unwrap());
+        assert_eq!(read(&data.open(false)).unwrap(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "file locks")]
+    fn a_failed_write_through_is_not_made_up_for_by_the_next_writer() {
+        let data = Data::new("lost");
+        // A pipe cannot be synced.
+        let (pipe, _other) = std::io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+        drop(data.begin(pipe).unwrap());
+        let refused = data.begin(data.open(true)).unwrap_err();
+        assert!(matches!(refused, MapError::NotClean { .. }), "{refused}");
+    }
 }
