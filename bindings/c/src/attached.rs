@@ -64,7 +64,7 @@ impl Attached {
 
     /// Takes such a segment off.
     pub(crate) fn remove(&self, segment: &Segment) -> Result<(), Failure> {
-        Ok(self.attachment.remove(segment.name().as_str())?)
+        Ok(self.attachment.remove(segment)?)
     }
 }
 

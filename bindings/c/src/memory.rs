@@ -81,9 +81,9 @@ fn of_segment<R>(
         let base = segment.base().ok_or_else(outside)?;
         let inside = current.inside()?;
         // Of segments with one address, the one that was entered is there.
-        let found = inside.segments().find(|entered| {
-            entered.base.addr().get() == base && entered.name == segment.name().as_str()
-        });
+        let found = inside
+            .segments()
+            .find(|entered| entered.uuid == segment.uuid());
         let found = found.ok_or_else(outside)?;
         f(inside.heap(base).ok_or_else(outside)?, found.writable)
     })

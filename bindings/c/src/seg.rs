@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use mneme_space::{Backing, CloneError, CreateError, Name, Segment};
+use mneme_space::{Backing, CloneError, CreateError, Name, Segment, Space, Uuid};
 
 use crate::attached::usual_access;
 use crate::border::{answer, directory, done, mode, name};
@@ -28,11 +28,28 @@ fn known(segment: Segment) -> Result<SegId, Failure> {
 pub(crate) fn existing(sid: SegId) -> Result<Segment, Failure> {
     let segment = SEGMENTS.get(sid.addr())?;
     let named = Segment::open(segment.registry(), segment.name().as_str())?;
-    if named.uuid() == segment.uuid() {
-        return Ok(segment);
+    is_same(&segment, named.uuid())?;
+    Ok(segment)
+}
+
+/// Whether what has the segment's name now is the segment, and not one that was made anew.
+fn is_same(segment: &Segment, named: Uuid) -> Result<(), Failure> {
+    if named == segment.uuid() {
+        return Ok(());
     }
     let text = format!("segment {} was removed and made anew", segment.name());
     Err(Failure::new(Code::Stale, text))
+}
+
+/// The segment of a number, if what the space has under its name is that segment. The segment
+/// itself may be gone.
+pub(crate) fn member(space: &Space, sid: SegId) -> Result<Segment, Failure> {
+    let segment = SEGMENTS.get(sid.addr())?;
+    let members = space.members()?;
+    if let Some(member) = members.iter().find(|member| member.name == *segment.name()) {
+        is_same(&segment, member.uuid)?;
+    }
+    Ok(segment)
 }
 
 /// `SEG_SHARED` and the others.
@@ -167,7 +184,8 @@ pub extern "C" fn seg_attach_vas(vid: VasId, sid: SegId) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn seg_detach_vas(vid: VasId, sid: SegId) -> c_int {
     done(|| {
-        let (space, segment) = (SPACES.get(vid.addr())?, SEGMENTS.get(sid.addr())?);
+        let space = SPACES.get(vid.addr())?;
+        let segment = member(&space, sid)?;
         space.remove_segment(segment.name().as_str())?;
         current::with(|current| current.follow(space.uuid()))
     })

@@ -11,7 +11,8 @@ use crate::attached::Attached;
 use crate::border::{access, answer, directory, done, flags, mode, name};
 use crate::code::{Code, Failure};
 use crate::current;
-use crate::process::{self, ATTACHED, PRIMARY, SEGMENTS, SPACES, SegId, VasHandle, VasId};
+use crate::process::{self, ATTACHED, PRIMARY, SPACES, SegId, VasHandle, VasId};
+use crate::seg::member;
 
 /// `vas_stat_t`.
 #[repr(C)]
@@ -253,7 +254,8 @@ pub extern "C" fn vas_current() -> VasHandle {
 #[unsafe(no_mangle)]
 pub extern "C" fn vas_access(vid: VasId, sid: SegId, access_flags: c_int) -> c_int {
     done(|| {
-        let (space, segment) = (SPACES.get(vid.addr())?, SEGMENTS.get(sid.addr())?);
+        let space = SPACES.get(vid.addr())?;
+        let segment = member(&space, sid)?;
         space.set_access(segment.name().as_str(), access(access_flags)?)?;
         current::with(|current| current.follow(space.uuid()))
     })

@@ -161,12 +161,11 @@ impl Attachment {
     ///
     /// # Errors
     /// [`AttachError::NotAttached`].
-    pub fn remove(&self, segment: &str) -> Result<(), AttachError> {
+    pub fn remove(&self, segment: &Segment) -> Result<(), AttachError> {
         self.alter(|own| {
-            let mut names = own.iter();
-            let at = names.position(|(own, _)| own.name().as_str() == segment);
+            let at = own.iter().position(|(own, _)| own.uuid() == segment.uuid());
             let at = at.ok_or_else(|| AttachError::NotAttached {
-                name: segment.to_owned(),
+                name: segment.name().to_string(),
             })?;
             own.remove(at);
             Ok(())

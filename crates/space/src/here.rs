@@ -249,6 +249,7 @@ mod tests {
                 unsafe { crate::heap::format(base, 2 << 20, 2 << 20, true) }.unwrap();
                 Present {
                     name: name.into(),
+                    uuid: crate::Uuid::from_bytes([0; 16]),
                     base,
                     len: AtomicUsize::new(2 << 20),
                     exclusive: true,

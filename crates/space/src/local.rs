@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use mneme_sys::{PagePolicy, Region, RegionError};
 
+use crate::Uuid;
 use crate::heap::{self, HeapError};
 use crate::here::{self, Here};
 use crate::present::{self, Ground, Present};
@@ -112,6 +113,8 @@ impl LocalSegment {
         unsafe { heap::format(base, region.len(), region.max(), true) }?;
         let present = |exclusive| Present {
             name: name.into(),
+            // It has no name that others could look up: an identity of its own is not needed.
+            uuid: Uuid::from_bytes([0; 16]),
             base,
             len: AtomicUsize::new(region.len()),
             exclusive,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mneme_sys::fork;
 
+use crate::Uuid;
 use crate::heap::HeapError;
 
 /// What a segment grows into.
@@ -29,6 +30,7 @@ pub(crate) trait Ground: Send + Sync {
 /// A segment as a section has it. One of each attachment's segments, made once and entered often.
 pub(crate) struct Present {
     pub(crate) name: Box<str>,
+    pub(crate) uuid: Uuid,
     /// Where it lies; with leave to access all of it.
     pub(crate) base: NonNull<u8>,
     /// Bytes mapped there.

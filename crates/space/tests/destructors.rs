@@ -65,7 +65,7 @@ fn a_refused_closure_may_enter_the_same_and_take_it_off() {
     let both = attach(&[&first, &second]);
     let changed = OnDrop(|| {
         other.read(|_| ()).unwrap();
-        both.remove(first.name().as_str()).unwrap();
+        both.remove(&first).unwrap();
         assert!(is_poisoned(&both));
     });
     let refused = both.enter(move |_| _ = &changed);

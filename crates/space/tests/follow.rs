@@ -76,7 +76,7 @@ fn sections_have_the_members_of_their_beginning() {
     space.remove_segment("a").unwrap();
     assert_eq!(found(&at), owned(&[("b", true), ("c", true)]));
     assert_eq!(found(&reader), owned(&[("b", false)]));
-    at.remove("c").unwrap();
+    at.remove(&c).unwrap();
 
     let (inside, changed) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|threads| {

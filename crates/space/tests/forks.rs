@@ -107,7 +107,7 @@ fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping)
     // SAFETY: it is refused.
     assert!(is_forked(unsafe { at.accept("s") }));
     assert!(is_forked(at.segments()));
-    let changed = [at.add(segment, Access::ReadOnly), at.remove("s")];
+    let changed = [at.add(segment, Access::ReadOnly), at.remove(segment)];
     let told = |e: &AttachError| matches!(e, AttachError::Map(MapError::Forked));
     assert!(changed.iter().all(|c| c.as_ref().is_err_and(told)));
     for access in [Access::ReadOnly, Access::ReadWrite] {

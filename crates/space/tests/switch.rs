@@ -215,14 +215,14 @@ fn segments_come_and_go_while_the_attachment_is_in_use() {
             .unwrap();
         });
         inside.wait();
-        at.remove("own").unwrap();
+        at.remove(&own).unwrap();
         assert_eq!(names(&at), ["common"]);
         at.read(|here| assert!(here.root::<Marks>("own").is_err()))
             .unwrap();
         removed.wait();
     });
     assert!(matches!(
-        at.remove("own"),
+        at.remove(&own),
         Err(AttachError::NotAttached { .. })
     ));
 
@@ -244,12 +244,12 @@ fn segments_come_and_go_while_the_attachment_is_in_use() {
         }
         for _ in 0..200 {
             at.add(&own, Access::ReadOnly).unwrap();
-            at.remove("own").unwrap();
+            at.remove(&own).unwrap();
         }
         done.store(true, Ordering::Relaxed);
     });
     // Nothing keeps it mapped: it can be removed.
     at.add(&own, Access::ReadOnly).unwrap();
-    at.remove("own").unwrap();
+    at.remove(&own).unwrap();
     own.remove().unwrap();
 }

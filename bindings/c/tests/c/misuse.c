@@ -211,6 +211,37 @@ static void clones(vasid_t vid, segid_t sid, vhandle_t vh)
     REFUSED(MNEME_EHANDLE, vas_attach(vid2) == NULL);
 }
 
+/* A number that another process made stale, by removing the segment and making one anew under its name and at its
+ * address, is no number of the new one. */
+static void stale(vasid_t vid, vhandle_t vh)
+{
+    segid_t old = seg_alloc("old", NULL, 1 << 24, 0600);
+    char command[4096];
+    seg_stat_t before, after;
+    MUST(old && seg_ctl(old, SEG_STAT, &before) == 0);
+    snprintf(command, sizeof command, "rm -r \"$MNEME_DIR/segments/old\"");
+    MUST(system(command) == 0);
+    segid_t anew = seg_alloc("old", NULL, 1 << 24, 0600);
+    MUST(anew && anew != old && seg_ctl(anew, SEG_STAT, &after) == 0 && before.base == after.base);
+    REFUSED(MNEME_ESTALE, seg_ctl(old, SEG_GROW, 1 << 22) == -1);
+    REFUSED(MNEME_ESTALE, seg_attach(vid, old) == -1);
+
+    MUST(vas_switch(vh) == 0 && seg_attach(vid, anew) == 0);
+    char *block = seg_malloc(anew, 8);
+    MUST(block && seg_set_root(anew, block) == 0);
+    REFUSED(MNEME_EOUTSIDE, seg_malloc(old, 8) == NULL);
+    REFUSED(MNEME_EOUTSIDE, seg_root(old) == NULL);
+    REFUSED(MNEME_EOUTSIDE, seg_set_root(old, NULL) == -1);
+    REFUSED(MNEME_ESTALE, vas_access(vid, old, READ) == -1);
+    REFUSED(MNEME_ESTALE, seg_detach(vid, old) == -1);
+    MUST(seg_root(anew) == block && seg_detach(vid, anew) == 0 && vas_switch(PRIMARY) == 0);
+
+    MUST(seg_attach(CURRENT, anew) == 0);
+    REFUSED(MNEME_ENOTFOUND, seg_detach(CURRENT, old) == -1);
+    MUST(seg_root(anew) == block && seg_detach(CURRENT, anew) == 0 && seg_delete(anew) == 0);
+    REFUSED(MNEME_ENOTFOUND, seg_delete(old) == -1);
+}
+
 int main(void)
 {
     MUST(mneme_code() == MNEME_OK && mneme_error()[0] == 0 && mneme_version() == MNEME_VERSION);
@@ -228,6 +259,7 @@ int main(void)
     blocks(vid, sid, vh);
     members(vid, sid, vh);
     clones(vid, sid, vh);
+    stale(vid, vh);
 
     MUST(seg_ctl(sid, SEG_CHMOD, READ | WRITE) == 0 && vas_ctl(VAS_CHMOD, vid, 600) == 0);
     MUST(seg_ctl(sid, SEG_GROW, 1 << 22) == 0 && seg_ctl(sid, SEG_CHECK) == 0);

@@ -15,7 +15,7 @@ use super::place::Alone;
 use crate::heap::UntypedHeap;
 use crate::map::{Map, Visit};
 use crate::present::{self, Marked, Present};
-use crate::{EnterError, window};
+use crate::{EnterError, Uuid, window};
 
 /// The calling thread inside of an attachment's segments. Dropping it leaves, and calls what may have been changed whole,
 /// or poisoned if the thread is panicking.
@@ -52,6 +52,8 @@ enum Left {
 pub struct Entered<'a> {
     /// Its name.
     pub name: &'a str,
+    /// Its identity.
+    pub uuid: Uuid,
     /// Its first byte.
     pub base: NonNull<u8>,
     /// Bytes mapped there at this moment.
@@ -123,6 +125,7 @@ impl Inside<'_> {
     pub fn segments(&self) -> impl ExactSizeIterator<Item = Entered<'_>> {
         self.present.iter().map(|present| Entered {
             name: &present.name,
+            uuid: present.uuid,
             base: present.base,
             len: present.len(),
             writable: present.exclusive,

@@ -57,6 +57,7 @@ impl Place {
     pub(super) fn present(&self, alone: bool) -> Present {
         Present {
             name: self.segment().name().as_str().into(),
+            uuid: self.segment().uuid(),
             base: self.placed.region().first_byte(),
             len: AtomicUsize::new(self.placed.region().len()),
             exclusive: alone && self.access == Access::ReadWrite,

@@ -39,6 +39,7 @@ impl Rig {
         Self {
             present: [Present {
                 name: "rig".into(),
+                uuid: crate::Uuid::from_bytes([0; 16]),
                 base,
                 len: AtomicUsize::new(region.len()),
                 exclusive: true,
