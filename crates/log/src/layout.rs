@@ -28,7 +28,7 @@ use crate::mem::{Loc, Mem};
 use crate::store::UpdatePolicy;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 10;
+pub const FORMAT: u64 = 11;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for a space.

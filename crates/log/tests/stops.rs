@@ -508,7 +508,7 @@ fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     for key in [b"outer", b"inner"] {
         store.put(key, b"0").unwrap();
     }
-    let outcome = fault::run("txn.published", Action::Abandon, 1, move || {
+    let outcome = fault::run("txn.noted", Action::Abandon, 1, move || {
         let mut runs = 0;
         let outer = store.transaction(|t| {
             runs += 1;
@@ -537,6 +537,32 @@ fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     sound(&second, "");
 }
 
+/// A transaction that has some of its locks and waits for others delays no reader: nothing has changed yet.
+#[test]
+fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
+    // Of keys that do not share a bucket.
+    let builder = LogStore::builder().entropy([7; 24]);
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    for key in [b"outer", b"inner"] {
+        store.put(key, b"0").unwrap();
+    }
+    let theirs = memory.open(2);
+    let stopped = Stopped::at("txn.home.locked", 1, move || {
+        theirs.transaction(|t| {
+            t.put(b"outer", b"1")?;
+            t.put(b"inner", b"1")
+        })
+    });
+    for key in [b"outer", b"inner"] {
+        assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"0"[..]));
+    }
+    stopped.finish().unwrap();
+    for key in [b"outer", b"inner"] {
+        assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"1"[..]));
+    }
+    sound(&store, "");
+}
+
 /// The check does not take for damage what a thread that stands still has changed and not yet counted: it says who that is.
 #[test]
 fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
@@ -550,7 +576,7 @@ fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
     for (name, work) in [
         ("log.published", put),
         ("log.published", remove),
-        ("txn.removed", transact),
+        ("txn.inserted", transact),
     ] {
         let (memory, store) = Memory::new();
         store.put(b"k", b"v").unwrap();

@@ -216,16 +216,6 @@ impl<W: Word> BucketOf<W> {
     /// One attempt to lock; on success the caller's intent names this bucket already.
     #[inline]
     pub fn try_lock(&self, slot: SlotId) -> TryLock<'_, W> {
-        self.try_lock_with(slot, 0)
-    }
-
-    /// The same for a transaction: readers wait until the lock is given back.
-    pub fn try_lock_for_transaction(&self, slot: SlotId) -> TryLock<'_, W> {
-        self.try_lock_with(slot, TXN)
-    }
-
-    #[inline]
-    fn try_lock_with(&self, slot: SlotId, transaction: u64) -> TryLock<'_, W> {
         let word = LockWord(self.0[0].load(Relaxed));
         if word.locked() {
             return if word.retired() {
@@ -234,7 +224,7 @@ impl<W: Word> BucketOf<W> {
                 TryLock::Busy(word)
             };
         }
-        let held = LockWord(word.held_by(slot).0 | transaction);
+        let held = word.held_by(slot);
         // SYNC: pairs with the Release store in `Held::unlock`: the last holder's changes are visible.
         match self.0[0].compare_exchange(word.0, held.0, Acquire, Relaxed) {
             Ok(_) => TryLock::Held(Held {

@@ -116,7 +116,7 @@ impl<'a> Transaction<'a> {
             let homes_held = most.homes as u64;
             intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, homes_held]);
             mneme_sys::fault!("txn.ahead.intent");
-            let locked = self.lock(&mut homes, &mut wait, false);
+            let locked = self.lock(&mut homes, &mut wait);
             self.ahead = Some(Ahead { homes, room, most });
             if matches!(locked, Ok(true)) {
                 mneme_sys::fault!("txn.ahead.locked");

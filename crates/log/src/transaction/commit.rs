@@ -2,16 +2,18 @@
 //!
 //! 1. The index segments of all keys are looked up, or made. Their home buckets, sorted by location,
 //!    are written down, and what is to be done there as far as it is known; then the intent.
-//! 2. The homes are locked in that order, as a transaction's: who holds one never waits for a lower
+//! 2. The homes are locked in that order: a transaction that holds one never waits for a lower
 //!    one, so no two transactions wait for each other. A change of the index' shape gives up its
-//!    locks when it cannot have all of them.
+//!    locks when it cannot have all of them. Readers read past these locks until all are held; then all are
+//!    marked, and readers of these homes wait.
 //! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict. So it is if
 //!    what is watched has changed, whose homes are locked too: then the transaction does not happen. One that
 //!    only reads locks nothing, see `Transaction::settle_reads`.
-//! 4. Insertions and replacements are published. If some find no slot, all are taken back, their
+//! 4. What is new is inserted. If some find no slot, all are taken out again, their
 //!    segments grow, and it begins anew at 1.
-//! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Removals are carried out, records counted, and the
-//!    homes unlocked; before that, whoever follows is told.
+//! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Only then what was there is replaced
+//!    and removed, so that an entry which compaction does not find is one that never comes back. Records are counted, the change
+//!    feed is told, and the homes are unlocked.
 //!
 //! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
 //! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
@@ -216,12 +218,11 @@ impl<'a> Transaction<'a> {
         counts: Counts,
     ) -> Result<Result<Announced<'a>, u64>, WriteError> {
         let intent = self.slot.intent(LANE);
-        if let Some(mut ahead) = self.ahead.take() {
+        if let Some(ahead) = self.ahead.take() {
             if let Some(counts) = ahead.covers(&homes.locs, counts) {
                 // Nothing of it is looked at in this phase.
                 intent.set(words::WRITES, counts.writes as u64);
                 intent.set(words::COUNTS, counts.databases as u64);
-                ahead.homes.begin();
                 return Ok(Ok(Announced {
                     homes: ahead.homes,
                     room: ahead.room,
@@ -338,9 +339,10 @@ impl<'a> Transaction<'a> {
         wait: &mut Wait,
     ) -> Result<Round, WriteError> {
         let Found { writes, reads, .. } = found;
-        if !homes.are_locked() && !self.lock(homes, wait, true)? {
+        if !homes.are_locked() && !self.lock(homes, wait)? {
             return Ok(Round::Again);
         }
+        homes.begin();
         mneme_sys::fault!("txn.locked");
         if self.has_outlived_what_it_saw() {
             return Ok(Round::Expired);
@@ -390,19 +392,19 @@ impl<'a> Transaction<'a> {
             notes.set_count(i, root.space(), id, afterwards);
         }
         let intent = self.slot.intent(LANE);
-        intent.set(words::PHASE, Phase::Publishing as u64);
+        intent.set(words::PHASE, Phase::Inserting as u64);
         mneme_sys::fault!("txn.noted");
-        let published = self.publish(homes, writes, &noted);
-        if !matches!(&published, Ok(none) if none.is_empty()) {
+        let inserted = self.insert(homes, writes, &noted);
+        if !matches!(&inserted, Ok(none) if none.is_empty()) {
             for note in &noted {
                 self.core.take_back(*note)?;
                 mneme_sys::fault!("txn.taken_back");
             }
             intent.set(words::PHASE, Phase::Locking as u64);
             let added = self.writes.iter().zip(&noted);
-            let added = added.filter(|(_, note)| note.old.is_empty() && !note.new.is_empty());
+            let added = added.filter(|(_, note)| note.is_insertion());
             return Ok(Round::Full(Full {
-                found_none: published?,
+                found_none: inserted?,
                 to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
             }));
         }
@@ -415,8 +417,8 @@ impl<'a> Transaction<'a> {
         mneme_sys::fault!("txn.committed");
         for note in &noted {
             // It was found there a moment ago. It has happened: damage there is for the check to say.
-            let _ = self.core.finish_removal(*note);
-            mneme_sys::fault!("txn.removed");
+            let _ = self.core.carry_out(*note);
+            mneme_sys::fault!("txn.applied");
         }
         for &(root, id) in counters {
             let delta = deltas[root.space().index()];
@@ -439,11 +441,11 @@ impl<'a> Transaction<'a> {
         Ok(Round::Committed)
     }
 
-    /// Publishes insertions and replacements; those that found no slot, one for each segment.
+    /// Inserts what is new; those that found no slot, one for each segment.
     ///
     /// It goes on past the first of them, so that all segments that are too small grow before all is
     /// locked anew: the rounds are as many as the doublings of one segment, not of all.
-    fn publish(
+    fn insert(
         &self,
         homes: &mut Homes<'_>,
         writes: &[Home],
@@ -452,26 +454,17 @@ impl<'a> Transaction<'a> {
         let mut full = Vec::new();
         let mut segments = HashSet::new();
         for (i, (note, home)) in noted.iter().zip(writes).enumerate() {
-            if note.new.is_empty() {
+            if !note.is_insertion() || segments.contains(&home.segment.word()) {
                 continue;
             }
-            if note.old.is_empty() {
-                if segments.contains(&home.segment.word()) {
-                    continue;
-                }
-                let held = homes.lock_of(*home);
-                let distance = self.core.mem.insert_entry(home.segment, held, note.new)?;
-                if distance.is_none() {
-                    segments.insert(home.segment.word());
-                    full.push(i);
-                    continue;
-                }
-            } else {
-                // SYNC: pairs with the Acquire load in `Bucket::entry`.
-                let word = self.core.mem.word(note.at)?;
-                word.store(note.new.0, std::sync::atomic::Ordering::Release);
+            let held = homes.lock_of(*home);
+            let distance = self.core.mem.insert_entry(home.segment, held, note.new)?;
+            if distance.is_none() {
+                segments.insert(home.segment.word());
+                full.push(i);
+                continue;
             }
-            mneme_sys::fault!("txn.published");
+            mneme_sys::fault!("txn.inserted");
         }
         Ok(full)
     }

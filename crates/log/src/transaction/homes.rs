@@ -74,29 +74,19 @@ impl<'c> Homes<'c> {
     pub fn begin(&mut self) {
         for held in &mut self.held {
             held.become_transaction();
-            mneme_sys::fault!("txn.ahead.marked");
+            mneme_sys::fault!("txn.marked");
         }
     }
 }
 
 impl<'a> Transaction<'a> {
-    /// Locks all homes, so that readers wait or do not; false if one was replaced meanwhile.
-    pub(super) fn lock(
-        &self,
-        homes: &mut Homes<'a>,
-        wait: &mut Wait,
-        readers_wait: bool,
-    ) -> Result<bool, WriteError> {
+    /// Locks all homes, for readers to read past; false if one was replaced meanwhile.
+    pub(super) fn lock(&self, homes: &mut Homes<'a>, wait: &mut Wait) -> Result<bool, WriteError> {
         let core: &'a Core = self.core;
         for loc in &homes.locs {
             let bucket = Bucket::of_words(core.mem.words(*loc)?);
             loop {
-                let lock = if readers_wait {
-                    bucket.try_lock_for_transaction(self.slot.id())
-                } else {
-                    bucket.try_lock(self.slot.id())
-                };
-                match lock {
+                match bucket.try_lock(self.slot.id()) {
                     TryLock::Held(held) => {
                         homes.held.push(held);
                         mneme_sys::fault!("txn.home.locked");

@@ -12,9 +12,9 @@
 //! | four a database | its number, the root's id, the thread's two counters for it afterwards |
 //!
 //! How far ([`Phase`]): while it is *locking*, and again once it is undone, nothing is published.
-//! While it is *publishing*, insertions and replacements may be; each can be taken back, for nobody
-//! else changes the entries of a held bucket. Once it is *committed*, it will happen: removals, which
-//! cannot be taken back (the slot may be another's at once), follow after that.
+//! While it is *inserting*, entries of new keys may be there; each can be taken out, for nobody
+//! else changes the entries of a held bucket. Once it is *committed*, it will happen: replacements and removals
+//! follow after that, and can be done again. Before it nothing that lives is unlinked.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -58,7 +58,7 @@ pub(super) mod words {
 #[repr(u64)]
 pub(super) enum Phase {
     Locking = 1,
-    Publishing = 2,
+    Inserting = 2,
     Committed = 3,
 }
 
@@ -90,6 +90,13 @@ pub(super) struct Noted {
     pub new: Entry,
     /// Where `old` stands.
     pub at: Loc,
+}
+
+impl Noted {
+    /// Whether the key is new.
+    pub fn is_insertion(self) -> bool {
+        self.old.is_empty() && !self.new.is_empty()
+    }
 }
 
 /// A transaction's notes, wherever they lie.
@@ -285,10 +292,10 @@ impl Core {
             if !held(noted.home)? {
                 continue;
             }
-            if phase == Phase::Publishing as u64 {
+            if phase == Phase::Inserting as u64 {
                 self.take_back(noted)?;
             } else if phase == Phase::Committed as u64 {
-                self.finish_removal(noted)?;
+                self.carry_out(noted)?;
                 if !noted.old.is_empty() {
                     let size = self.mem.record(noted.old.loc())?.header().size();
                     self.record_died(noted.old.loc(), size)?;
@@ -315,30 +322,28 @@ impl Core {
         Ok(())
     }
 
-    /// Takes an insertion or replacement back, if it was published. Its home is held.
+    /// Takes an insertion out again, if it was published. Its home is held.
     pub(super) fn take_back(&self, noted: Noted) -> Result<(), Corrupt> {
-        if noted.new.is_empty() {
-            return Ok(());
-        }
-        if noted.old.is_empty() {
-            self.clear_entry(noted.segment, noted.new)
-        } else {
-            let word = self.mem.word(noted.at)?;
-            // Fails where it was not published yet, or is taken back already.
-            // SYNC: pairs with the Acquire load in `Bucket::entry`.
-            let _ = word.compare_exchange(noted.new.0, noted.old.0, AcqRel, Relaxed);
-            Ok(())
+        match noted.is_insertion() {
+            true => self.clear_entry(noted.segment, noted.new),
+            false => Ok(()),
         }
     }
 
-    /// Removes what a committed removal has not removed yet. Its home is held.
-    pub(super) fn finish_removal(&self, noted: Noted) -> Result<(), Corrupt> {
-        // What was absent before needs no removal, and an empty slot may be another's any moment.
-        if noted.new.is_empty() && !noted.old.is_empty() {
-            self.clear_entry(noted.segment, noted.old)
-        } else {
-            Ok(())
+    /// Replaces or removes what a committed transaction has not replaced or removed yet. Its home is held.
+    pub(super) fn carry_out(&self, noted: Noted) -> Result<(), Corrupt> {
+        // What was absent before is inserted, or needs no removal: an empty slot may be another's any moment.
+        if noted.old.is_empty() {
+            return Ok(());
         }
+        if noted.new.is_empty() {
+            return self.clear_entry(noted.segment, noted.old);
+        }
+        let word = self.mem.word(noted.at)?;
+        // Fails where it is done already.
+        // SYNC: pairs with the Acquire load in `Bucket::entry`.
+        let _ = word.compare_exchange(noted.old.0, noted.new.0, AcqRel, Relaxed);
+        Ok(())
     }
 
     fn clear_entry(&self, segment: SegmentRef, entry: Entry) -> Result<(), Corrupt> {
