@@ -294,19 +294,21 @@ impl Core {
         match (expect, found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
             (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
-            (Expect::Expiring(loc, expires), Some(found)) => {
-                found.entry.loc() == loc && found.record.expires() == expires
-            }
+            (Expect::Expiring(loc, expires), Some(found)) => self.is_live_at(found, loc, expires),
             (Expect::Value(loc, expires, value), Some(found)) => {
-                found.entry.loc() == loc
-                    && found.record.expires() == expires
-                    && found.record.value() == value
+                self.is_live_at(found, loc, expires) && found.record.value() == value
             }
             (Expect::ExpiredAt(loc), Some(found)) => {
                 found.entry.loc() == loc && self.is_expired(&found.record)
             }
             _ => false,
         }
+    }
+
+    /// Whether the record at `loc` expires as it did when a change of it was decided on, and has not expired since. Where it
+    /// has, others have been told that the key is absent, and the change is decided on anew.
+    fn is_live_at(&self, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
+        found.entry.loc() == loc && found.record.expires() == expires && !self.has_passed(expires)
     }
 }
 
@@ -324,10 +326,12 @@ fn set_length(header: &AtomicU64, len: usize) {
 }
 
 impl Copied {
-    /// What a change expects that was decided on when the record was so, with this value.
-    pub fn expect<'v>(&self, value: &'v [u8]) -> Expect<'v> {
+    /// What a change expects that was decided on when the record was so, with this value; `is_live`: it had not expired.
+    pub fn expect<'v>(&self, value: &'v [u8], is_live: bool) -> Expect<'v> {
         let loc = self.entry.loc();
-        if self.header.room().is_some() {
+        if !is_live {
+            Expect::ExpiredAt(loc)
+        } else if self.header.room().is_some() {
             Expect::Value(loc, self.expires, value)
         } else if self.header.has_expiry() {
             Expect::Expiring(loc, self.expires)

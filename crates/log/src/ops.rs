@@ -292,7 +292,7 @@ impl Core {
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             decision = decide(stored);
             grows_from = stored.map(|stored| stored.value.len());
-            expect = copied.map_or(Expect::Absent, |c| c.expect(&copy));
+            expect = copied.map_or(Expect::Absent, |c| c.expect(&copy, present));
         } else {
             let seen = self.find_whole(root, place, segment, key, &mut copy)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
@@ -309,6 +309,7 @@ impl Core {
             decision = decide(stored);
             expect = match there {
                 None => Expect::Absent,
+                Some((f, _)) if !present => Expect::ExpiredAt(f.entry.loc()),
                 Some((f, expires)) if f.record.header().has_expiry() => {
                     Expect::Expiring(f.entry.loc(), expires)
                 }

@@ -295,7 +295,11 @@ impl Core {
         let found = self.mem.find_in(segment, place.tag, key);
         let record = match &found {
             // Of a header that somebody damages meanwhile nothing is believed that was read before.
-            Ok(Some(found)) if target.is(found) && target.takes(&found.record, &write) => {
+            Ok(Some(found))
+                if target.is(found)
+                    && target.takes(&found.record, &write)
+                    && !self.has_passed(target.expires) =>
+            {
                 Some(&found.record)
             }
             _ => None,

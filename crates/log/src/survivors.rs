@@ -280,6 +280,7 @@ impl Core {
         for survivor in &mut chunk {
             survivor.segment = self.prefetch_bucket(survivor.root, survivor.place)?;
         }
+        mneme_sys::fault!("compact.walked");
         let mut error = None;
         chunk.retain(|s| {
             let live = s.segment.map_or(Ok(None), |segment| {
@@ -293,11 +294,16 @@ impl Core {
         if let Some(e) = error {
             return Err(e.into());
         }
+        mneme_sys::fault!("compact.looked");
         for i in (0..chunk.len()).rev() {
             if self.is_expired(&chunk[i].record) {
-                let expired = chunk.remove(i);
+                mneme_sys::fault!("compact.expired");
+                let expired = &chunk[i];
                 let change = Change::removal(expired.root, expired.place, expired.record.key());
-                self.remove_expired(slot, change, expired.loc)?;
+                // Where it was not removed it may have been given another expiry, at the same place: it is moved.
+                if self.remove_expired(slot, change, expired.loc)? {
+                    chunk.remove(i);
+                }
             }
         }
         Ok(chunk)

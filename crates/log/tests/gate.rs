@@ -613,6 +613,7 @@ fn somebody_dies_at_every_name() {
         include_str!("deaths.rs"),
         include_str!("reboot.rs"),
         include_str!("effects/deaths.rs"),
+        include_str!("cross/main.rs"),
     ];
     let deaths = deaths.into_iter().flat_map(str::lines);
     let deaths = deaths.filter(|line| !line.contains("Stopped::"));

@@ -1,0 +1,369 @@
+//! The operations that are crossed: for each a few steps that lead through its fault points.
+
+use std::borrow::Cow;
+
+use mneme_log::{
+    BatchError, Cursor, Decision, Evict, Expiry, GrowError, LogStore, Patch, WriteError,
+};
+
+use crate::model::{FILLED, Kept, Key, Step};
+
+/// The database beside database 0.
+pub const OTHER: usize = 9;
+/// A database that nothing is in.
+pub const NEW: usize = 12;
+/// A time that no test comes to.
+pub const FAR: u64 = 1 << 40;
+/// When the store is prepared; what has expired by then did so before it.
+pub const START: u64 = 1_000_000;
+/// When those expire that do so under a test: a [`Step::Pass`] goes beyond it.
+pub const SOON: u64 = START + 1000;
+/// Bytes that a store may grow by.
+pub const GROWN: usize = 8 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    Put,
+    PutLarge,
+    Batch,
+    Remove,
+    Update,
+    Retime,
+    Patch,
+    Transact,
+    TransactMany,
+    Overtaken,
+    Guarded,
+    Read,
+    Clear,
+    ClearOther,
+    Swap,
+    Compact,
+    Evict,
+    Sweep,
+    Index,
+    Grow,
+    Check,
+    Reap,
+    /// Time passes, and what was to expire has.
+    Expire,
+    Follow,
+}
+
+pub const ALL: [Action; 24] = [
+    Action::Put,
+    Action::PutLarge,
+    Action::Batch,
+    Action::Remove,
+    Action::Update,
+    Action::Retime,
+    Action::Patch,
+    Action::Transact,
+    Action::TransactMany,
+    Action::Overtaken,
+    Action::Guarded,
+    Action::Read,
+    Action::Clear,
+    Action::ClearOther,
+    Action::Swap,
+    Action::Compact,
+    Action::Evict,
+    Action::Sweep,
+    Action::Index,
+    Action::Grow,
+    Action::Check,
+    Action::Reap,
+    Action::Expire,
+    Action::Follow,
+];
+
+pub fn key(i: u32) -> Key {
+    (0, format!("key-{i:04}").into_bytes())
+}
+
+pub fn other(i: u32) -> Key {
+    (OTHER, format!("key-{i:04}").into_bytes())
+}
+
+pub fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
+    let mut value: Vec<u8> = (0..len)
+        .map(|b| (i as usize * 3 + round as usize * 7 + b) as u8)
+        .collect();
+    value.extend_from_slice(&round.to_le_bytes());
+    value
+}
+
+pub fn kept(i: u32, round: u32, len: usize, expires: u64) -> Kept {
+    let value = value(i, round, len);
+    Kept { value, expires }
+}
+
+/// When record `i` of the prepared store expires.
+pub fn expires(i: u32) -> u64 {
+    match i % 8 {
+        1 => SOON,
+        2 => START - 10,
+        3 => FAR,
+        _ => 0,
+    }
+}
+
+/// Records in database 0.
+pub const RECORDS: u32 = 240;
+/// A long value that is changed in parts.
+pub const LONG: u32 = 9000;
+/// A value with an extent of its own.
+pub const LARGE: u32 = 9001;
+
+impl Action {
+    /// What it does.
+    pub fn steps(self) -> Vec<Step> {
+        match self {
+            Action::Put => {
+                // An old one, one that has expired, one that will, a new one, and the first of a database.
+                let expired = (2..RECORDS).step_by(8);
+                let old = [0, 1, 300].into_iter().chain(expired);
+                let first = Step::Put((NEW, b"first".to_vec()), kept(0, 1, 50, FAR));
+                let old = old.map(|i| Step::Put(key(i), kept(i, 1, 90, 0)));
+                old.chain([first]).collect()
+            }
+            Action::PutLarge => vec![
+                Step::Put(key(LARGE), kept(LARGE, 1, 1_300_000, 0)),
+                Step::Put(key(LARGE + 1), kept(LARGE + 1, 1, 2_500_000, FAR)),
+                Step::Remove(key(LARGE)),
+            ],
+            Action::Batch => {
+                let keys = (20..60).chain(400..420);
+                let pairs = keys.map(|i| (key(i).1, value(i, 2, 120)));
+                let gone = (30..50).map(|i| key(i).1);
+                vec![
+                    Step::PutMany(0, pairs.collect()),
+                    Step::RemoveMany(0, gone.collect()),
+                ]
+            }
+            Action::Remove => [5, 1, 2, 3, LONG].map(|i| Step::Remove(key(i))).to_vec(),
+            Action::Update => vec![
+                Step::Update(key(1), kept(1, 3, 100, FAR)),
+                Step::Update(key(9), kept(9, 3, 700, 0)),
+                Step::Update(key(2), kept(2, 3, 100, 0)),
+                Step::Update(key(3), kept(3, 3, 300, SOON)),
+                Step::Update(key(4), kept(4, 3, 100, 0)),
+            ],
+            Action::Retime => vec![
+                Step::Retime(key(1), FAR),
+                Step::Retime(key(9), 0),
+                Step::Retime(key(2), FAR),
+                Step::Retime(key(3), SOON),
+                Step::Retime(key(4), FAR),
+            ],
+            Action::Patch => vec![
+                Step::Patch(key(LONG), 300, value(1, 4, 40)),
+                Step::Patch(key(LONG), 11_990, value(2, 4, 400)),
+                Step::Patch(key(17), 20, value(3, 4, 40)),
+                Step::Patch(key(4), 20, value(3, 4, 10)),
+                Step::Patch(key(LARGE), 1_000_000, value(4, 4, 3000)),
+            ],
+            Action::Transact => vec![
+                Step::Transact(changes(5)),
+                Step::Look(vec![key(0), other(1)]),
+            ],
+            Action::TransactMany => {
+                let mut many = changes(6);
+                many.extend((0..4200).map(|i| (key(20_000 + i), Some(kept(i, 6, 8, 0)))));
+                vec![Step::Transact(many)]
+            }
+            Action::Overtaken => vec![Step::Overtaken(changes(7))],
+            Action::Guarded => vec![Step::Guarded(changes(8))],
+            Action::Read => vec![Step::Read, Step::Look((0..40).map(key).collect())],
+            Action::Clear => vec![Step::Clear(0), Step::Compact],
+            Action::ClearOther => vec![Step::Clear(OTHER), Step::Compact],
+            Action::Swap => vec![Step::Swap(0, OTHER)],
+            Action::Compact => vec![Step::Compact; 3],
+            Action::Evict => vec![Step::Evict],
+            Action::Sweep => vec![Step::Sweep, Step::Pass(SOON - START), Step::Sweep],
+            Action::Index => {
+                let keys = || (0..3000).map(|i| key(50_000 + i).1);
+                vec![
+                    Step::PutMany(0, keys().map(|k| (k, vec![1; 8])).collect()),
+                    Step::RemoveMany(0, keys().collect()),
+                    Step::Compact,
+                ]
+            }
+            Action::Grow => vec![Step::Grow],
+            Action::Check => vec![Step::Check],
+            Action::Reap => vec![Step::Reap],
+            Action::Expire => vec![Step::Pass(SOON - START)],
+            Action::Follow => vec![Step::Follow],
+        }
+    }
+}
+
+/// What a transaction changes: old keys, expired ones, new ones, in two databases; some are removed.
+fn changes(round: u32) -> Vec<(Key, Option<Kept>)> {
+    let put = |key: fn(u32) -> Key, i, expires| (key(i), Some(kept(i, round, 110, expires)));
+    let old = (0..24).step_by(3).map(|i| put(key, i, 0));
+    let new = (500..530).map(|i| put(key, i, 0));
+    let others = (0..6).map(|i| put(other, i, FAR));
+    let gone = [1, 2, 7].into_iter().map(|i| (key(i), None));
+    let all = old.chain(new).chain(others).chain(gone);
+    let mut all: Vec<_> = all.collect();
+    all.push((other(7), None));
+    all
+}
+
+fn done(batch: Result<usize, BatchError>) -> Result<(), WriteError> {
+    batch.map(drop).map_err(|e| e.source)
+}
+
+fn expiry(expires: u64) -> Expiry {
+    match expires {
+        0 => Expiry::Never,
+        at => Expiry::At(at),
+    }
+}
+
+impl Step {
+    /// Does it to a store. `pass` lets time pass.
+    pub fn run(&self, store: &LogStore, pass: &dyn Fn(u64)) -> Result<(), WriteError> {
+        let of = |key: &Key| store.database(key.0).map_err(WriteError::from);
+        match self {
+            Step::Put(key, kept) => {
+                of(key)?.put_until(&key.1, &kept.value, expiry(kept.expires))?;
+            }
+            Step::PutMany(db, pairs) => {
+                done(store.database(*db)?.put_many(pairs).map(|()| 0))?;
+            }
+            Step::Remove(key) => {
+                of(key)?.remove(&key.1)?;
+            }
+            Step::RemoveMany(db, keys) => done(store.database(*db)?.remove_many(keys))?,
+            Step::Update(key, kept) => {
+                of(key)?.update(&key.1, |old| match old {
+                    Some(_) => Decision::ReplaceUntil(kept.value.clone(), expiry(kept.expires)),
+                    None => Decision::Keep,
+                })?;
+            }
+            Step::Retime(key, expires) => {
+                of(key)?.set_expiry(&key.1, expiry(*expires))?;
+            }
+            Step::Patch(key, at, bytes) => {
+                of(key)?.update_part(
+                    &key.1,
+                    |_| *at..*at + 8,
+                    |part| match part {
+                        Some(_) => Patch::Write {
+                            at: *at,
+                            bytes: Cow::Borrowed(bytes),
+                        },
+                        None => Patch::Keep,
+                    },
+                )?;
+            }
+            Step::Transact(changes) => store.transaction(|t| change(t, changes))?,
+            Step::Overtaken(changes) => {
+                let mut runs = 0;
+                store.transaction(|t| {
+                    runs += 1;
+                    change(t, changes)?;
+                    match runs {
+                        // What it is overtaken by is a key of the same bucket that it reads, and no other test's.
+                        ..=16 => {
+                            t.get(b"overtaken")?;
+                            store.put(b"overtaken", &[runs; 30])
+                        }
+                        _ => Ok(()),
+                    }
+                })?;
+            }
+            Step::Guarded(changes) => {
+                for _ in 0..4 {
+                    let mut watch = store.watch()?;
+                    let (db, key) = &changes[0].0;
+                    watch.add(*db, key)?;
+                    if watch.transaction(|t| change(t, changes))?.is_some() {
+                        return Ok(());
+                    }
+                }
+                store.transaction(|t| change(t, changes))?;
+            }
+            Step::Look(keys) => store.transaction(|t| {
+                for (db, key) in keys {
+                    t.database(*db)?.get(key)?;
+                }
+                Ok::<_, WriteError>(())
+            })?,
+            Step::Read => {
+                let mut value = Vec::new();
+                for db in [0, OTHER] {
+                    let db = store.database(db)?;
+                    for i in 0..30 {
+                        db.get(&key(i).1)?;
+                        db.get_into(&key(i).1, &mut value)?;
+                    }
+                    let mut cursor = Cursor::START;
+                    while cursor != Cursor::END {
+                        cursor = db.scan(cursor, 64, |_, _| {})?;
+                    }
+                }
+            }
+            Step::Clear(db) => store.database(*db)?.clear()?,
+            Step::Swap(a, b) => store.swap_databases(*a, *b)?,
+            Step::Compact => {
+                store.compact()?;
+            }
+            Step::Evict => {
+                store.set_eviction(Evict::Lru)?;
+                let filled = store.database(FILLED)?;
+                for i in 0..800u32 {
+                    filled.put(&i.to_le_bytes(), &[7; 90_000])?;
+                    store.get(&key(i % 50).1)?;
+                }
+                store.set_eviction(Evict::None)?;
+                filled.clear()?;
+                store.compact()?;
+            }
+            Step::Sweep => {
+                store.remove_expired()?;
+            }
+            Step::Grow => match store.grow(store.capacity() + GROWN as u64 / 2) {
+                Ok(_) => {}
+                Err(GrowError::Stalled(stalled)) => return Err(stalled.into()),
+                Err(other) => panic!("{other}"),
+            },
+            Step::Check => {
+                // Where it had to wait for X it says so, and is no wiser.
+                let mut problems = store.check()?.problems;
+                problems.retain(|problem| !problem.starts_with("waited "));
+                assert_eq!(problems, Vec::<String>::new());
+            }
+            Step::Reap => {
+                store.reap()?;
+            }
+            Step::Pass(ms) => pass(*ms),
+            Step::Follow => {
+                if let Ok(role) = store.take_server_role() {
+                    let mut feed = role.follow();
+                    let drained = feed.drain(100, |_| {});
+                    drained.map_err(WriteError::from)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn change(
+    t: &mut mneme_log::Transaction<'_>,
+    changes: &[(Key, Option<Kept>)],
+) -> Result<(), WriteError> {
+    for ((db, key), kept) in changes {
+        let mut t = t.database(*db)?;
+        match kept {
+            Some(kept) => t.put_until(key, &kept.value, expiry(kept.expires))?,
+            None => {
+                t.remove(key)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Products of features: an operation stands still at one of its fault points, another runs to its end beside it, and
+//! the first goes on or is dead. Afterwards the store is sound and holds what it should.
+//!
+//! X is stopped at each fault point that it passes, at the first, a middle and the last passage; Y ranges over the same
+//! operations; both policies; X goes on, or dies and is repaired. Others read while X stands still: what
+//! they have seen has happened, and what they have seen to be absent cannot have happened before.
+//!
+//! A sample runs here; `cargo xtask ladder` tries as many as it has time for, in an order that its seed draws.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod actions;
+#[path = "../memory/mod.rs"]
+mod memory;
+mod model;
+mod scenario;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use actions::Action;
+use mneme_log::UpdatePolicy::{self, Append, InPlace};
+use scenario::{Met, Scenario, places_of};
+
+/// Operations that cannot be stopped, with the reason: as X they meet nobody.
+const PASSING: [(Action, &str); 2] = [
+    (
+        Action::Check,
+        "it changes nothing that it would have to note; its locks are those of a reader of the index",
+    ),
+    (Action::Expire, "time passes at once"),
+];
+
+/// What can be stopped.
+fn xs() -> impl Iterator<Item = Action> {
+    let passing = PASSING.map(|(action, _)| action);
+    actions::ALL
+        .into_iter()
+        .filter(move |x| !passing.contains(x))
+}
+
+/// All scenarios.
+fn all() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for policy in [Append, InPlace] {
+        for x in xs() {
+            for (place, passages) in places_of(policy, x) {
+                // What lies below has such tests of its own: it is crossed at its first passage.
+                let is_own = !place.starts_with("arena.") && !place.starts_with("sync.");
+                let nths: BTreeSet<u64> = match is_own {
+                    true => [1, passages.div_ceil(2), passages].into(),
+                    false => [1].into(),
+                };
+                for nth in nths {
+                    for y in actions::ALL {
+                        for dies in [false, true] {
+                            all.push(Scenario {
+                                policy,
+                                x,
+                                place,
+                                nth,
+                                y,
+                                dies,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|s| s.parse().unwrap())
+}
+
+/// Tries one; what does not hold, in words.
+fn attempt(scenario: Scenario) -> Result<Met, String> {
+    let tried = catch_unwind(AssertUnwindSafe(|| scenario.run()));
+    let tried = tried.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Err(format!("panicked: {}", text.unwrap_or_default()))
+    });
+    tried.map_err(|why| format!("{scenario:?}: {why}"))
+}
+
+/// Scenarios of the sample.
+const SAMPLE: usize = 120;
+
+#[test]
+fn nothing_is_lost_where_two_operations_meet() {
+    let mut all = all();
+    let seed = from_environment("MNEME_LADDER_SEED").unwrap_or(1);
+    shuffle(&mut all, seed);
+    // Words of the scenarios that are to be tried, as a failure prints them.
+    if let Ok(only) = std::env::var("MNEME_CROSS") {
+        all.retain(|scenario| {
+            only.split(' ')
+                .all(|word| format!("{scenario:?}").contains(word))
+        });
+    }
+    let end = from_environment("MNEME_LADDER_SECS").map(Duration::from_secs);
+    let end = end.map(|long| Instant::now() + long);
+    let (mut met, mut refused, mut missed) = (0, 0, 0);
+    let mut wrong = Vec::new();
+    let total = all.len();
+    for (i, scenario) in all.into_iter().enumerate() {
+        if end.map_or(i >= SAMPLE, |end| Instant::now() > end) || wrong.len() == 12 {
+            break;
+        }
+        match attempt(scenario) {
+            Ok(Met::Yes) => met += 1,
+            Ok(Met::Refused) => refused += 1,
+            Ok(Met::No) => missed += 1,
+            Err(why) => {
+                eprintln!("{why}");
+                wrong.push(why);
+            }
+        }
+    }
+    println!(
+        "cross: {met} meetings of {total} from seed {seed}, beside {refused} in which one was told of the other, and \
+         {missed} that did not take place"
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} do not hold:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(met > 0);
+}
+
+/// Meetings in which something was lost once.
+#[test]
+fn what_was_lost_once_is_lost_no_more() {
+    use Action::{Compact, Expire, Put, Retime, Transact, Update};
+    let mut all = Vec::new();
+    let mut once = |policies: &[UpdatePolicy], x, place, nth, y, dies| {
+        all.extend(policies.iter().map(|&policy| Scenario {
+            policy,
+            x,
+            place,
+            nth,
+            y,
+            dies,
+        }));
+    };
+    let both = &[Append, InPlace];
+    // An entry that a transaction had replaced and was to bring back led to a record that compaction took for dead.
+    once(both, Transact, "txn.inserted", 1, Compact, true);
+    once(both, Transact, "txn.applied", 1, Compact, true);
+    // A record that compaction had seen expired lived again, and was not moved: one of the first that it comes to.
+    for nth in 1..6 {
+        once(&[InPlace], Compact, "compact.expired", nth, Put, false);
+    }
+    once(&[InPlace], Compact, "compact.expired", 1, Put, true);
+    // What was decided on a live record took place when it had expired, and others had seen that.
+    once(both, Update, "log.intent", 1, Expire, false);
+    once(both, Retime, "log.intent", 1, Expire, false);
+    let all = all.into_iter();
+    let wrong: Vec<String> = all.filter_map(|s| attempt(s).err()).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// By a seed.
+fn shuffle<T>(all: &mut [T], seed: u64) {
+    let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    for i in (1..all.len()).rev() {
+        state ^= state >> 30;
+        state = state.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state ^= state >> 27;
+        state = state
+            .wrapping_mul(0x94d0_49bb_1331_11eb)
+            .wrapping_add(i as u64);
+        all.swap(i, (state >> 33) as usize % (i + 1));
+    }
+}

@@ -1,0 +1,163 @@
+//! What a store should hold: records by database and key, and what each step makes of them.
+
+use std::collections::BTreeMap;
+
+/// A database and a key in it.
+pub type Key = (usize, Vec<u8>);
+
+/// A record: its value, and when it expires; 0: never.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    pub value: Vec<u8>,
+    pub expires: u64,
+}
+
+/// All records, expired ones included: what is there is told by [`Model::live`].
+#[derive(Clone, Default)]
+pub struct Model {
+    pub records: BTreeMap<Key, Kept>,
+    /// The time, in milliseconds since the Unix epoch.
+    pub now: u64,
+}
+
+/// A step of an action: one operation of the store, and what it makes of a model.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Put(Key, Kept),
+    PutMany(usize, Vec<(Vec<u8>, Vec<u8>)>),
+    Remove(Key),
+    RemoveMany(usize, Vec<Vec<u8>>),
+    /// Stores another value, with this expiry, where the key is present.
+    Update(Key, Kept),
+    /// Sets the expiry of a key that is present.
+    Retime(Key, u64),
+    /// Writes these bytes over a part of a value that is present.
+    Patch(Key, usize, Vec<u8>),
+    Transact(Vec<(Key, Option<Kept>)>),
+    /// A transaction that is overtaken until it locks its keys before its body runs.
+    Overtaken(Vec<(Key, Option<Kept>)>),
+    /// A transaction under a watch of its first key.
+    Guarded(Vec<(Key, Option<Kept>)>),
+    /// A transaction that only reads these.
+    Look(Vec<Key>),
+    Read,
+    Clear(usize),
+    Swap(usize, usize),
+    Compact,
+    /// More than the store holds is written to it, while it may forget.
+    Evict,
+    /// Expired records are removed.
+    Sweep,
+    Grow,
+    Check,
+    Reap,
+    /// So many milliseconds pass.
+    Pass(u64),
+    /// The change feed is followed, read and given up.
+    Follow,
+}
+
+/// The database that is filled for evictions, whose content is compared with nothing.
+pub const FILLED: usize = 7;
+
+impl Model {
+    fn is_live(&self, kept: &Kept) -> bool {
+        kept.expires == 0 || kept.expires > self.now
+    }
+
+    /// What a reader finds under `key`.
+    pub fn live(&self, key: &Key) -> Option<&Kept> {
+        self.records.get(key).filter(|kept| self.is_live(kept))
+    }
+
+    fn set(&mut self, key: &Key, kept: Option<Kept>) {
+        match kept {
+            Some(kept) => self.records.insert(key.clone(), kept),
+            None => self.records.remove(key),
+        };
+    }
+
+    pub fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Put(key, kept) => self.set(key, Some(kept.clone())),
+            Step::PutMany(db, pairs) => {
+                for (key, value) in pairs {
+                    let kept = Kept {
+                        value: value.clone(),
+                        expires: 0,
+                    };
+                    self.set(&(*db, key.clone()), Some(kept));
+                }
+            }
+            Step::Remove(key) => self.set(key, None),
+            Step::RemoveMany(db, keys) => {
+                for key in keys {
+                    self.set(&(*db, key.clone()), None);
+                }
+            }
+            Step::Update(key, kept) => {
+                if self.live(key).is_some() {
+                    self.set(key, Some(kept.clone()));
+                }
+            }
+            Step::Retime(key, expires) => {
+                if let Some(kept) = self.live(key).cloned() {
+                    self.set(
+                        key,
+                        Some(Kept {
+                            expires: *expires,
+                            ..kept
+                        }),
+                    );
+                }
+            }
+            Step::Patch(key, at, bytes) => {
+                if let Some(mut kept) = self.live(key).cloned() {
+                    let end = kept.value.len().max(at + bytes.len());
+                    kept.value.resize(end, 0);
+                    kept.value[*at..at + bytes.len()].copy_from_slice(bytes);
+                    self.set(key, Some(kept));
+                }
+            }
+            Step::Transact(changes) | Step::Overtaken(changes) | Step::Guarded(changes) => {
+                for (key, kept) in changes {
+                    self.set(key, kept.clone());
+                }
+            }
+            Step::Clear(db) => self.records.retain(|(of, _), _| of != db),
+            Step::Swap(a, b) => {
+                let records = std::mem::take(&mut self.records).into_iter();
+                let swapped = records.map(|((db, key), kept)| match db {
+                    _ if db == *a => ((*b, key), kept),
+                    _ if db == *b => ((*a, key), kept),
+                    _ => ((db, key), kept),
+                });
+                self.records = swapped.collect();
+            }
+            Step::Pass(ms) => self.now += ms,
+            Step::Look(_) | Step::Read | Step::Compact | Step::Evict | Step::Sweep => {}
+            Step::Grow | Step::Check | Step::Reap | Step::Follow => {}
+        }
+    }
+}
+
+impl Step {
+    /// The keys that it changes all at once.
+    pub fn at_once(&self) -> Vec<Key> {
+        match self {
+            Step::Transact(changes) | Step::Overtaken(changes) | Step::Guarded(changes) => {
+                changes.iter().map(|(key, _)| key.clone()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The keys of a step that may be refused in the middle.
+    pub fn one_by_one(&self) -> Vec<Key> {
+        match self {
+            Step::PutMany(db, pairs) => pairs.iter().map(|(k, _)| (*db, k.clone())).collect(),
+            Step::RemoveMany(db, keys) => keys.iter().map(|k| (*db, k.clone())).collect(),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! One meeting of two operations: X stands still at a fault point, Y runs to its end, X goes on or is dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use mneme_log::{Cursor, Evict, Expiry, LogStore, ReadError, UpdatePolicy, WriteError};
+use mneme_sys::fault::{self, Outcome};
+use mneme_sys::{Clock, SystemClock};
+
+use crate::actions::{
+    Action, GROWN, LARGE, LONG, NEW, OTHER, RECORDS, START, expires, kept, key, other,
+};
+use crate::memory::stopped::Stopped;
+use crate::memory::{self, Memory};
+use crate::model::{FILLED, Kept, Key, Model};
+
+/// Records expire when the test says so, and waits end sooner than they would.
+struct Calendar(AtomicU64);
+
+/// How much faster than time the clock of waits runs.
+const FASTER: u64 = 32;
+
+impl Clock for Calendar {
+    fn now_ns(&self) -> u64 {
+        SystemClock.now_ns() * FASTER
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    pub policy: UpdatePolicy,
+    pub x: Action,
+    pub place: &'static str,
+    pub nth: u64,
+    pub y: Action,
+    /// Whether X is dead from then on, else it goes on once Y is done.
+    pub dies: bool,
+}
+
+/// What came of a scenario that held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Met {
+    Yes,
+    /// Y was told that X, which is alive, stands in its way.
+    Refused,
+    /// X did not come to the place so often.
+    No,
+}
+
+/// A store with records of each kind, in log segments that compaction may choose.
+struct Prepared {
+    memory: Memory,
+    clock: Arc<Calendar>,
+    store: LogStore,
+    model: Model,
+}
+
+/// A participant that is dead before anything begins, and what it may have left.
+const THIRD: u32 = 3;
+const OF_THE_THIRD: &[u8] = b"third";
+/// What a transaction is overtaken by.
+const OVERTAKEN: &[u8] = b"overtaken";
+
+fn prepared(policy: UpdatePolicy, with_a_death: bool) -> Prepared {
+    let clock = Arc::new(Calendar(AtomicU64::new(START - 20)));
+    let builder = LogStore::builder()
+        .update_policy(policy)
+        .clock(clock.clone());
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY + GROWN, builder);
+    let mut model = Model {
+        now: START,
+        ..Model::default()
+    };
+    let mut put = |key: Key, kept: Kept| {
+        let expiry = match kept.expires {
+            0 => Expiry::Never,
+            at => Expiry::At(at),
+        };
+        let database = store.database(key.0).unwrap();
+        database.put_until(&key.1, &kept.value, expiry).unwrap();
+        model.records.insert(key, kept);
+    };
+    for i in 0..RECORDS {
+        // What lies between them is to be gone: there is something to win in each log segment.
+        store.put(b"filler", &vec![9; 16_000]).unwrap();
+        put(key(i), kept(i, 0, 100, expires(i)));
+        if i < 40 {
+            put(other(i), kept(i, 0, 60, expires(i)));
+        }
+    }
+    put(key(LONG), kept(LONG, 0, 12_000, 0));
+    put(key(LARGE), kept(LARGE, 0, 1_200_000, 0));
+    for i in 0..130 {
+        store.put(b"filler", &vec![i; 16_000]).unwrap();
+    }
+    store.remove(b"filler").unwrap();
+    // The grace periods of all closed segments begin, and do not end before nothing is moved.
+    let pinned = store.transaction(|_| store.compact());
+    assert_eq!(pinned.unwrap(), 0, "nothing is moved beside a pin");
+    clock.0.store(START, Relaxed);
+    if with_a_death {
+        let third = memory.open(THIRD);
+        let outcome = fault::run("txn.applied", fault::Action::Abandon, 2, move || {
+            let keys = (0..4).map(|i| [OF_THE_THIRD, &[i]].concat());
+            let keys: Vec<_> = keys.collect();
+            third.transaction(|t| keys.iter().try_for_each(|key| t.put(key, b"half")))
+        });
+        assert!(matches!(outcome, Outcome::Abandoned), "nobody died");
+        memory.script.kill(THIRD);
+    }
+    Prepared {
+        memory,
+        clock,
+        store,
+        model,
+    }
+}
+
+/// The places that X leads through, each with how often.
+pub fn places_of(policy: UpdatePolicy, x: Action) -> BTreeMap<&'static str, u64> {
+    let run = move || {
+        let Prepared {
+            memory: _memory,
+            clock,
+            store,
+            ..
+        } = prepared(policy, x == Action::Reap);
+        let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
+        let pass = |ms| {
+            clock.0.fetch_add(ms, Relaxed);
+        };
+        for step in x.steps() {
+            step.run(&store, &pass).unwrap();
+        }
+        let passed = fault::passed().into_iter();
+        passed
+            .map(|(name, n)| (name, n - before.get(name).copied().unwrap_or(0)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    };
+    std::thread::spawn(run).join().unwrap()
+}
+
+/// How far X is: the steps that are done, and the one under way that was refused.
+#[derive(Default)]
+struct Progress {
+    done: usize,
+    refused: Option<WriteError>,
+}
+
+impl Scenario {
+    fn forgets(&self) -> bool {
+        self.x == Action::Evict || self.y == Action::Evict
+    }
+
+    /// Whether an error is one that an operation may meet here.
+    fn may_be_refused(&self, error: &WriteError) -> bool {
+        match error {
+            WriteError::Stalled(_) => !self.dies,
+            WriteError::OutOfMemory { .. } => self.forgets(),
+            _ => false,
+        }
+    }
+
+    /// Tries it.
+    ///
+    /// # Errors
+    /// What does not hold, in words.
+    pub fn run(self) -> Result<Met, String> {
+        let with_a_death = self.x == Action::Reap || self.y == Action::Reap;
+        let Prepared {
+            memory,
+            clock,
+            store,
+            mut model,
+        } = prepared(self.policy, with_a_death);
+        let others = memory.open(2);
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        let steps = self.x.steps();
+        let stopped = {
+            let (steps, progress, clock) = (steps.clone(), progress.clone(), clock.clone());
+            Stopped::try_at(self.place, self.nth, move || {
+                let pass = |ms| {
+                    clock.0.fetch_add(ms, Relaxed);
+                };
+                for step in &steps {
+                    let done = step.run(&store, &pass);
+                    let mut progress = progress.lock().unwrap();
+                    if let Err(error) = done {
+                        progress.refused = Some(error);
+                        break;
+                    }
+                    progress.done += 1;
+                }
+            })
+        };
+        let Some(stopped) = stopped else {
+            return Ok(Met::No);
+        };
+        let done = progress.lock().unwrap().done;
+        steps[..done].iter().for_each(|step| model.apply(step));
+        let pending = &steps[done];
+        let stopped = match self.dies {
+            true => {
+                memory.script.kill(1);
+                // It stands there for ever.
+                std::mem::forget(stopped);
+                None
+            }
+            false => Some(stopped),
+        };
+
+        let mut loose: BTreeSet<Key> = BTreeSet::new();
+        let (mut before, mut after) = (model.clone(), model);
+        after.apply(pending);
+        let mut refused = false;
+        for step in self.y.steps() {
+            let pass = |ms| {
+                clock.0.fetch_add(ms, Relaxed);
+            };
+            match step.run(&others, &pass) {
+                Ok(()) => {
+                    before.apply(&step);
+                    after.apply(&step);
+                }
+                Err(error) if self.may_be_refused(&error) => {
+                    refused = true;
+                    loose.extend(step.one_by_one());
+                }
+                Err(error) => return Err(format!("Y was refused: {error}")),
+            }
+        }
+        let mut behind = before.clone();
+        behind.apply(pending);
+        let seen = self.look(&others, [&before, &after, &behind])?;
+
+        let mut rest = &steps[done + 1..];
+        let mut happens = true;
+        if let Some(stopped) = stopped {
+            stopped.finish();
+            let progress = progress.lock().unwrap();
+            if let Some(error) = &progress.refused {
+                if !self.may_be_refused(error) {
+                    return Err(format!("X was refused: {error}"));
+                }
+                loose.extend(steps[progress.done].one_by_one());
+                match progress.done.checked_sub(done + 1) {
+                    Some(further) => rest = &rest[..further],
+                    None => (happens, rest) = (false, &[]),
+                }
+            }
+        }
+        // As others have seen it, and as it is in the end, whenever X takes place.
+        let ends = |mut model: Model| {
+            rest.iter().for_each(|step| model.apply(step));
+            model
+        };
+        let candidates = match (self.dies, happens) {
+            (true, _) => vec![
+                (before.clone(), before.clone()),
+                (before, behind.clone()),
+                (behind.clone(), behind),
+                (after.clone(), after),
+            ],
+            (false, true) => vec![
+                (before, ends(behind.clone())),
+                (behind.clone(), ends(behind)),
+                (after.clone(), ends(after)),
+            ],
+            (false, false) => vec![(before.clone(), before)],
+        };
+        drop(others);
+        let expected = Expected {
+            candidates,
+            seen,
+            loose,
+            forgets: self.forgets(),
+            at_once: pending.at_once(),
+        };
+        finish(&memory, &expected)?;
+        Ok(match refused {
+            true => Met::Refused,
+            false => Met::Yes,
+        })
+    }
+
+    /// What others find while X stands still; nothing of a key that they have to wait for.
+    fn look(
+        &self,
+        store: &LogStore,
+        models: [&Model; 3],
+    ) -> Result<BTreeMap<Key, Option<Kept>>, String> {
+        let mut seen = BTreeMap::new();
+        let mut waited = 0;
+        let keys: BTreeSet<&Key> = models.iter().flat_map(|m| m.records.keys()).collect();
+        for key in keys {
+            let live = models.map(|model| model.live(key));
+            let differs = live[0] != live[1] || live[1] != live[2];
+            if !differs || waited == 2 {
+                continue;
+            }
+            match find(store, key) {
+                Ok(found) => {
+                    seen.insert(key.clone(), found);
+                }
+                Err(ReadError::Stalled(_)) if !self.dies => waited += 1,
+                // Nobody reads past a transaction that has died before somebody has repaired it.
+                Err(error) => return Err(format!("a reader was refused: {error}")),
+            }
+        }
+        Ok(seen)
+    }
+}
+
+fn find(store: &LogStore, key: &Key) -> Result<Option<Kept>, ReadError> {
+    let database = store.database(key.0)?;
+    let value = database.get(&key.1)?.map(|value| value.to_vec());
+    let expiry = database.expiry(&key.1)?;
+    Ok(value.zip(expiry).map(|(value, expiry)| {
+        let expires = match expiry {
+            Expiry::Never => 0,
+            Expiry::At(at) => at,
+        };
+        Kept { value, expires }
+    }))
+}
+
+/// What a store is held to.
+struct Expected {
+    /// What may have been seen while X stood still, and what is then to be there in the end.
+    candidates: Vec<(Model, Model)>,
+    seen: BTreeMap<Key, Option<Kept>>,
+    /// Keys of batches that were refused.
+    loose: BTreeSet<Key>,
+    forgets: bool,
+    /// Keys that change all at once.
+    at_once: Vec<Key>,
+}
+
+impl Expected {
+    fn check(&self, store: &LogStore, when: &str) -> Result<(), String> {
+        let mut keys: BTreeSet<Key> = BTreeSet::new();
+        for (_, model) in &self.candidates {
+            keys.extend(model.records.keys().cloned());
+        }
+        for db in [0, OTHER, NEW] {
+            let mut cursor = Cursor::START;
+            while cursor != Cursor::END {
+                let visit = |key: &[u8], _: &[u8]| {
+                    keys.insert((db, key.to_vec()));
+                };
+                let next = store.database(db).unwrap().scan(cursor, 64, visit);
+                cursor = next.map_err(|e| format!("{when}: a scan: {e}"))?;
+            }
+        }
+        let mut found = BTreeMap::new();
+        for key in keys {
+            if key.1.starts_with(OF_THE_THIRD) || key.1 == OVERTAKEN {
+                continue;
+            }
+            let now = find(store, &key).map_err(|e| format!("{when}: a read: {e}"))?;
+            found.insert(key, now);
+        }
+        for (key, now) in &found {
+            let is_right = self.candidates.iter().any(|(then, end)| {
+                let seen = self.seen.get(key);
+                seen.is_none_or(|seen| seen.as_ref() == then.live(key))
+                    && end.live(key) == now.as_ref()
+            });
+            let is_forgotten = self.forgets && now.is_none();
+            if !is_right && !is_forgotten && !self.loose.contains(key) {
+                let short = |kept: Option<&Kept>| {
+                    kept.map(|k| (k.value.len(), k.value.last_chunk::<4>().copied(), k.expires))
+                };
+                let ends: Vec<_> = (self.candidates.iter())
+                    .map(|(then, end)| (short(then.live(key)), short(end.live(key))))
+                    .collect();
+                return Err(format!(
+                    "{when}: {}:{} is {:?}, was seen as {:?}, of {ends:?}",
+                    key.0,
+                    String::from_utf8_lossy(&key.1),
+                    short(now.as_ref()),
+                    self.seen.get(key).map(|seen| short(seen.as_ref()))
+                ));
+            }
+        }
+        let whole = |model: &Model| {
+            let is_so = |key: &Key| {
+                found
+                    .get(key)
+                    .is_none_or(|now| now.as_ref() == model.live(key))
+            };
+            self.at_once.iter().all(is_so)
+        };
+        if !self.forgets && !self.candidates.iter().any(|(_, end)| whole(end)) {
+            return Err(format!("{when}: half of a transaction happened"));
+        }
+        Ok(())
+    }
+}
+
+/// Repairs, reads and compares; then has all memory used again, and compares once more.
+fn finish(memory: &Memory, expected: &Expected) -> Result<(), String> {
+    let store = memory.open(4);
+    let refused = |what: &'static str| move |e: WriteError| format!("{what}: {e}");
+    store.reap().map_err(refused("the reap"))?;
+    let sound = |when: &str| match store.check() {
+        Ok(report) if report.problems.is_empty() => Ok(()),
+        Ok(report) => Err(format!("{when}: {:?}", report.problems)),
+        Err(error) => Err(format!("{when}: the check: {error}")),
+    };
+    sound("after the reap")?;
+    expected.check(&store, "after the reap")?;
+    store
+        .set_eviction(Evict::None)
+        .map_err(refused("set_eviction"))?;
+    let filled = store.database(FILLED).unwrap();
+    filled.clear().map_err(refused("clearing"))?;
+    let last = store.database(11).unwrap();
+    for round in 0..2u8 {
+        while store.compact().map_err(refused("compaction"))? > 0 {}
+        for i in 0..100u32 {
+            let put = last.put(&i.to_le_bytes(), &[round; 80_000]);
+            put.map_err(refused("a later put"))?;
+        }
+        expected.check(&store, "after memory was used again")?;
+    }
+    store.remove_expired().map_err(refused("the sweep"))?;
+    sound("in the end")?;
+    expected.check(&store, "in the end")
+}
