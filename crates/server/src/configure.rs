@@ -167,6 +167,7 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     server
         .slowlog
         .trim(server.settings.count(Key::SlowlogLength));
+    server.evict_clients();
     // Threads that sleep have not heard of it: a client that says nothing is to be cut off all the same.
     server.wake_all();
     Ok(())

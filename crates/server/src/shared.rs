@@ -12,7 +12,7 @@ use mneme_sys::Clock;
 
 use crate::background::Background;
 use crate::backing::Backing;
-use crate::client::{Clients, Entry};
+use crate::client::{Clients, Entry, Evictions, Gauge};
 use crate::counters::{Counters, Totals};
 use crate::effects::Heard;
 use crate::eviction;
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub store: Backing,
     pub settings: Settings,
     pub clients: Clients,
+    /// Clients disconnected for their memory.
+    pub evictions: Evictions,
     pub pauses: Pauses,
     /// Compaction that clients ask for.
     pub purge: Purge,
@@ -101,6 +103,8 @@ pub(crate) struct ThreadSide {
     pub counters: Counters,
     /// The same, by command.
     pub statistics: Statistics,
+    /// Bytes that its clients take.
+    pub client_memory: Gauge,
     /// Connections it serves or is about to.
     pub load: AtomicUsize,
     /// Clients of its whose next command waits for the end of a pause.
@@ -147,6 +151,7 @@ impl Shared {
         let thread = |waker| ThreadSide {
             counters: Counters::default(),
             statistics: Statistics::default(),
+            client_memory: Gauge::default(),
             load: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             mailbox: Mutex::default(),
@@ -162,6 +167,7 @@ impl Shared {
             store,
             settings,
             clients: Clients::default(),
+            evictions: Evictions::default(),
             slowlog: Slowlog::default(),
             latency: Latency::default(),
             rate: Rate::default(),
@@ -255,8 +261,8 @@ impl Shared {
         }
     }
 
-    /// Ends a client's connection. The caller has the server to himself: no command that the client has sent and that
-    /// is not done yet will be.
+    /// Ends a client's connection. If the caller is in an exclusive section, no command that the client has sent and
+    /// that is not done yet will be.
     pub fn kill(&self, entry: &Arc<Entry>) {
         self.clients.kill(entry);
         if let Some(thread) = self.threads.get(entry.thread) {
@@ -283,6 +289,7 @@ impl Shared {
     pub fn reset_totals(&self) {
         *self.lock_reset() = (self.all_time(), Forgotten::of(&self.store));
         self.forget_heard();
+        self.evictions.reset();
         self.statistics().for_each(Statistics::reset);
     }
 

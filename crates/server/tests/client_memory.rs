@@ -9,9 +9,9 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
-use common::{Client, Reply, encode, server, start};
+use common::{Client, Reply, encode, info, server, start};
 
 /// A field of a line of `CLIENT LIST`, as a number.
 fn number(line: &str, name: &str) -> usize {
@@ -153,4 +153,126 @@ fn a_client_that_waits_keeps_no_buffers() {
     idle.stream.get_ref().set_nonblocking(true).unwrap();
     assert!(idle.stream.get_mut().read(&mut nothing).is_err());
     assert!(total(&mut watcher) <= MOST, "{}", total(&mut watcher));
+}
+
+/// A client that has sent `len` bytes of a command that is a little longer.
+fn half_a_command(address: SocketAddr, len: usize) -> Client {
+    let mut client = Client::connect(address);
+    client.send(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", len + 1000).as_bytes());
+    client.send(&vec![b'x'; len]);
+    client
+}
+
+#[test]
+fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
+    const MIB: usize = 1 << 20;
+    let (_running, address) = start(server());
+    let mut watcher = Client::connect(address);
+    assert_eq!(
+        watcher.line("CONFIG SET maxmemory-clients 12mb"),
+        Reply::ok()
+    );
+    let mut spared = Client::connect(address);
+    assert_eq!(spared.line("CLIENT NO-EVICT on"), Reply::ok());
+    spared.send(b"*2\r\n$4\r\nECHO\r\n$5000000\r\n");
+    spared.send(&vec![b'x'; 4 * MIB]);
+    // A transaction and watched keys count as well.
+    let mut watching = Client::connect(address);
+    for index in 0..50 {
+        let key = format!("{index}:{}", "k".repeat(4_000));
+        assert_eq!(watching.command(&["WATCH", &key]), Reply::ok());
+    }
+    let mut queueing = Client::connect(address);
+    assert_eq!(queueing.line("MULTI"), Reply::ok());
+    let queued = Reply::Simple("QUEUED".into());
+    assert_eq!(queueing.command(&["ECHO", &"x".repeat(MIB)]), queued);
+    while info(&mut watcher, "mem_clients_normal") < 5 * MIB as u64 + 200_000 {
+        std::thread::yield_now();
+    }
+    let list = watcher.line("CLIENT LIST").text();
+    let largest = list.lines().map(|line| number(line, "multi-mem")).max();
+    assert!(largest >= Some(MIB), "{list}");
+    assert_eq!(info(&mut watcher, "evicted_clients"), 0);
+
+    let mut small = half_a_command(address, MIB);
+    let mut large = half_a_command(address, 3 * MIB);
+    while info(&mut watcher, "mem_clients_normal") < 9 * MIB as u64 {
+        std::thread::yield_now();
+    }
+    // This one makes it too much. It is not the largest, but the largest that may be disconnected goes.
+    let _last = half_a_command(address, 5 * MIB / 2);
+    assert!(large.rest().is_empty());
+    while info(&mut watcher, "connected_clients") != 6 {
+        std::thread::yield_now();
+    }
+    assert_eq!(info(&mut watcher, "evicted_clients"), 1);
+    assert!(info(&mut watcher, "mem_clients_normal") <= 12 * MIB as u64);
+    spared.send(&vec![b'x'; 5_000_000 - 4 * MIB]);
+    spared.send(b"\r\n");
+    assert_eq!(spared.reply(), Reply::bulk("x".repeat(5_000_000)));
+    // A lower limit holds at once.
+    assert_eq!(
+        watcher.line("CONFIG SET maxmemory-clients 1mb"),
+        Reply::ok()
+    );
+    assert!(small.rest().is_empty() && queueing.rest().is_empty());
+    assert_eq!(watching.line("PING"), Reply::Simple("PONG".into()));
+    assert_eq!(watcher.line("CONFIG SET maxmemory-clients 0"), Reply::ok());
+    assert_eq!(watcher.line("CONFIG RESETSTAT"), Reply::ok());
+    assert_eq!(info(&mut watcher, "evicted_clients"), 0);
+}
+
+#[test]
+fn a_percentage_is_one_of_maxmemory() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    let get = |client: &mut Client| client.line("CONFIG GET maxmemory-clients").items()[1].text();
+    assert_eq!(get(&mut client), "100%");
+    assert_eq!(client.line("CONFIG SET maxmemory-clients 2%"), Reply::ok());
+    assert_eq!(get(&mut client), "2%");
+    for (text, reason) in [
+        ("101%", "percentage argument must be less or equal to 100"),
+        ("-5%", "argument must be a memory or percent value"),
+        ("1.5%", "argument must be a memory or percent value"),
+        ("x", "argument must be a memory or percent value"),
+    ] {
+        let refusal = client.line(&format!("CONFIG SET maxmemory-clients {text}"));
+        assert!(refusal.text().ends_with(reason), "{refusal:?}");
+    }
+    // A fiftieth of 64 MiB is less than what this client sends.
+    client.send(b"*2\r\n$4\r\nECHO\r\n$2000000\r\n");
+    let _ = client.stream.get_mut().write_all(&vec![b'x'; 2_000_000]);
+    assert!(client.rest().is_empty());
+}
+
+#[test]
+fn a_scan_returns_a_bounded_number_of_keys_and_keys_returns_all() {
+    let (_running, address) = start(server().memory(128 << 20));
+    let mut client = Client::connect(address);
+    const KEYS: usize = 3_000;
+    for index in 0..KEYS {
+        client.send(&encode(&["SET", &format!("{index:01000}"), "x"]));
+    }
+    (0..KEYS).for_each(|_| assert_eq!(client.reply(), Reply::ok()));
+    let (mut cursor, mut found, mut most) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let reply = client.command(&["SCAN", &cursor, "COUNT", "1000000000"]);
+        let keys = reply.items()[1].items();
+        most = most.max(keys.len());
+        found.extend(keys.iter().map(Reply::text));
+        cursor = reply.items()[0].text();
+        if cursor == "0" {
+            break;
+        }
+    }
+    // A MiB of keys, and one step.
+    assert!(most < 2_500, "{most} keys of 1000 bytes at once");
+    let all = client.line("KEYS *0*");
+    let mut all: Vec<String> = all.items().iter().map(Reply::text).collect();
+    for keys in [&mut all, &mut found] {
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), KEYS);
+    }
+    assert_eq!(client.line("KEYS nothing"), Reply::Array(Vec::new()));
 }

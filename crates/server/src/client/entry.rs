@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     pub key: usize,
     /// What its connection's buffers take.
     pub buffers: Buffers,
+    /// All that it took at the end of its last turn.
+    pub memory: Gauge,
     is_killed: AtomicBool,
     state: Mutex<State>,
     watch: Mutex<Option<Watch>>,
@@ -49,8 +51,6 @@ pub(crate) struct State {
     pub active_ms: u64,
     /// Commands that wait for `EXEC`, since `MULTI`.
     pub queued: Option<usize>,
-    /// Bytes that those take.
-    pub queue_bytes: usize,
     /// Bytes of the arguments of the command that is carried out.
     pub arguments: usize,
     /// Whether it has asked to be spared.
@@ -61,8 +61,8 @@ pub(crate) struct State {
     pub is_held: bool,
 }
 
-/// Bytes of a connection's own buffers. An idle connection has none: those that it uses while it is served are its
-/// thread's.
+/// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has none:
+/// the buffers that it uses while it is served are its thread's.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     /// Received and not yet carried out.
@@ -75,6 +75,14 @@ pub(crate) struct Buffers {
     pub output: Gauge,
     /// The most that has ever been unsent at the end of a turn.
     pub output_peak: Gauge,
+    /// What the parser keeps of an incomplete command.
+    pub parsed: Gauge,
+    /// Commands that wait for `EXEC`.
+    pub queue: Gauge,
+    /// Watched keys.
+    pub watched: Gauge,
+    /// The client's name, and those of its library.
+    pub names: Gauge,
 }
 
 /// A number that its connection's thread sets and any may read.
@@ -107,7 +115,6 @@ impl State {
             last_command: "NULL",
             active_ms: now_ms,
             queued: None,
-            queue_bytes: 0,
             arguments: 0,
             is_precious: false,
             is_closing: false,
@@ -128,6 +135,7 @@ impl Entry {
             thread: arrival.thread,
             key: arrival.key,
             buffers: Buffers::default(),
+            memory: Gauge::default(),
             is_killed: AtomicBool::new(false),
             state: Mutex::new(State::new(arrival.now_ms)),
             watch: Mutex::default(),
@@ -144,10 +152,11 @@ impl Entry {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks it as killed: no further command of its is carried out. For [`Clients::kill`](super::Clients::kill).
+    /// Marks it as killed: no further command of it is begun, once its thread enters the next shared section. For
+    /// [`Clients::kill`](super::Clients::kill).
     pub(super) fn kill(&self) {
-        // SYNC: pairs with nothing: who kills has the server to himself, and the turn that the client's thread takes
-        // next comes after that by the turn's own lock.
+        // SYNC: pairs with nothing: a killer in an exclusive section is seen by the next shared section, by the lock of
+        // that; others do not mind if a few more commands are executed.
         self.is_killed.store(true, Ordering::Relaxed);
     }
 
@@ -156,6 +165,24 @@ impl Entry {
     pub fn is_killed(&self) -> bool {
         // SYNC: as in `kill`.
         self.is_killed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        let Buffers {
+            query,
+            query_free,
+            unsent: _,
+            output,
+            output_peak: _,
+            parsed,
+            queue,
+            watched,
+            names,
+        } = &self.buffers;
+        let gauges = [query, query_free, output, parsed, queue, watched, names];
+        let buffers: usize = gauges.into_iter().map(Gauge::get).sum();
+        CONNECTION + self.peer.len() + self.local.len() + buffers
     }
 
     /// Whether it came by a unix socket.
@@ -215,15 +242,7 @@ impl fmt::Display for Line<'_> {
         let [query, query_free] = [buffers.query.get(), buffers.query_free.get()];
         let [unsent, output] = [buffers.unsent.get(), buffers.output.get()];
         let seconds_since = |then: u64| self.now_ms.saturating_sub(then) / 1000;
-        let total = CONNECTION
-            + query
-            + query_free
-            + output
-            + state.queue_bytes
-            + state.arguments
-            + entry.peer.len()
-            + entry.local.len()
-            + state.name.len();
+        let total = entry.bytes() + state.arguments;
         write!(
             f,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={}",
@@ -243,7 +262,7 @@ impl fmt::Display for Line<'_> {
             " qbuf={query} qbuf-free={query_free} argv-mem={} multi-mem={} rbs={output} rbp={} obl={unsent} oll=0 \
              omem={output} tot-mem={total} events={}",
             state.arguments,
-            state.queue_bytes,
+            buffers.queue.get(),
             buffers.output_peak.get(),
             if unsent == 0 { "r" } else { "rw" },
         )?;

@@ -39,8 +39,8 @@ impl Clients {
         self.entries().remove(&id);
     }
 
-    /// Takes a client out for good: from here on it is not listed, and none of its commands is carried out. Who calls
-    /// has the server to himself. Its own thread has still to be told to close the connection.
+    /// Takes a client out for good: from here on it is not listed. If the caller is in an exclusive section, none of
+    /// its commands is executed any more. Its own thread has still to close the connection.
     pub fn kill(&self, entry: &Entry) {
         entry.kill();
         self.leave(entry.id);

@@ -2,11 +2,15 @@
 
 mod entry;
 mod everybody;
+mod memory;
 
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, Gauge};
 pub(crate) use everybody::{Arrival, Clients};
+pub(crate) use memory::Evictions;
 
 use std::sync::Arc;
+
+use mneme_log::Watch;
 
 use crate::pause::Pause;
 use crate::queue::Queue;
@@ -25,7 +29,7 @@ pub(crate) struct Client {
     pub closing: bool,
     /// Which replies it wants.
     pub replies: Replies,
-    /// Whether it has asked to be spared where clients take too much memory. None is ever cut off for that.
+    /// Whether it has asked to be spared where clients take too much memory.
     pub is_precious: bool,
     /// The last command it has sent.
     pub last_command: &'static str,
@@ -43,6 +47,8 @@ pub(crate) struct Client {
     pub thread: usize,
     /// What waits for `EXEC`, since `MULTI`.
     pub queue: Option<Queue>,
+    /// Bytes that the keys take which it watches.
+    pub watched_bytes: usize,
     /// Its entry in [`Clients`].
     pub entry: Arc<Entry>,
 }
@@ -97,6 +103,7 @@ impl Client {
             arguments: 0,
             thread,
             queue: None,
+            watched_bytes: 0,
             entry,
         }
     }
@@ -109,11 +116,25 @@ impl Client {
         state.last_command = self.last_command;
         state.active_ms = self.active_ms;
         state.queued = self.queue.as_ref().map(Queue::len);
-        state.queue_bytes = self.queue.as_ref().map_or(0, Queue::bytes);
         state.arguments = self.arguments;
         state.is_precious = self.is_precious;
         state.is_closing = self.closing;
         state.is_held = self.held.is_some();
+        let buffers = &self.entry.buffers;
+        buffers
+            .queue
+            .set(self.queue.as_ref().map_or(0, Queue::bytes));
+        buffers.watched.set(self.watched_bytes);
+        let (library, version) = &state.library;
+        buffers
+            .names
+            .set(state.name.len() + library.len() + version.len());
+    }
+
+    /// Watches no key any more. Returns what has been watched.
+    pub fn unwatch(&mut self) -> Option<Watch> {
+        self.watched_bytes = 0;
+        self.entry.watch().take()
     }
 
     /// As if it had just connected, its identity and authentication apart.
@@ -121,7 +142,7 @@ impl Client {
         self.database = 0;
         self.protocol = Protocol::Resp2;
         self.queue = None;
-        *self.entry.watch() = None;
+        self.unwatch();
         // What is said about this very reply stands.
         if self.replies != Replies::Skip {
             self.replies = Replies::On;

@@ -4,6 +4,7 @@
 use super::{Connection, READ};
 use crate::event_loop::Answers;
 use crate::resp::Batch;
+use crate::shared::Shared;
 
 /// The largest buffer that is kept for the next turn, or the next connection.
 const KEEP: usize = 1 << 20;
@@ -87,6 +88,26 @@ impl Connection {
         }
     }
 
+    /// Counts what the client takes, and has clients evicted if it takes more than before and all together
+    /// take too much.
+    pub(super) fn count_memory(&mut self, shared: &Shared) {
+        let bytes = self.client.entry.bytes();
+        let has_grown = bytes > self.counted_bytes;
+        self.recount(shared, bytes);
+        if has_grown {
+            shared.evict_clients();
+        }
+    }
+
+    pub(super) fn recount(&mut self, shared: &Shared, bytes: usize) {
+        let before = std::mem::replace(&mut self.counted_bytes, bytes);
+        if before != bytes {
+            self.client.entry.memory.set(bytes);
+            let sum = &shared.threads[self.client.thread].client_memory;
+            sum.set((sum.get() + bytes).saturating_sub(before));
+        }
+    }
+
     /// Shows the others what the buffers take that it has kept.
     pub(super) fn show_buffers(&self) {
         let (buffers, unsent) = (&self.client.entry.buffers, self.output.len());
@@ -94,6 +115,7 @@ impl Connection {
         buffers
             .query_free
             .set(self.input.bytes.len() - self.input.filled);
+        buffers.parsed.set(self.parser.kept_bytes());
         buffers.unsent.set(unsent);
         buffers.output.set(self.output.bytes.capacity());
         if unsent > buffers.output_peak.get() {

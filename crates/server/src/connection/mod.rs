@@ -15,6 +15,7 @@ use crate::counters::Counters;
 use crate::event_loop::SHORT;
 use crate::execute::{Executor, OutputBounds};
 use crate::listen::Stream;
+use crate::pause::Pause;
 use crate::resp::{Batch, Parser, Reply, Stop};
 use crate::settings::Key;
 use crate::shared::Shared;
@@ -72,6 +73,10 @@ pub(crate) struct Connection {
     stuck: (usize, u64),
     /// Whether it waits for its next turn already.
     pub queued: bool,
+    /// Its place among the held connections of its thread, while it is one.
+    pub held_at: Option<(Pause, u64)>,
+    /// What it has added to its thread's sum of client memory.
+    counted_bytes: usize,
     /// The time of its last turn.
     now_ms: u64,
     /// When its last command was done: nanoseconds.
@@ -139,6 +144,8 @@ impl Connection {
             patience: pause,
             stuck: (0, 0),
             queued: false,
+            held_at: None,
+            counted_bytes: 0,
             now_ms: 0,
             done_ns: 0,
             slice_end_ns: 0,
@@ -169,6 +176,7 @@ impl Connection {
         }
         self.give_back(scratch);
         self.show_buffers();
+        self.count_memory(shared);
         after
     }
 
@@ -285,7 +293,13 @@ impl Connection {
 
     /// The bounds of the output for the next commands.
     fn output_bounds(&self, shared: &Shared) -> OutputBounds {
-        let most = (self.output.sent).saturating_add(shared.settings.output_limit());
+        let mut limit = shared.settings.output_limit();
+        if !self.client.is_precious
+            && let Some(all) = shared.client_memory_limit()
+        {
+            limit = limit.min(all);
+        }
+        let most = self.output.sent.saturating_add(limit);
         let more = match self.client.authenticated {
             true => SEND,
             false => stranger::UNSENT,
@@ -425,7 +439,8 @@ impl Connection {
     }
 
     /// Says goodbye to the peer.
-    pub fn close(mut self) {
+    pub fn close(mut self, shared: &Shared) {
+        self.recount(shared, 0);
         self.stream.finish();
     }
 }

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use super::{After, Broken, Connection, Output, SEND};
 use crate::counters::Counters;
+use crate::shared::Shared;
 
 impl Connection {
     /// Sends a reply of the turn before, and keeps what the socket does not take.
-    pub fn answer(&mut self, reply: &[u8], counters: &Counters) -> After {
+    pub fn answer(&mut self, shared: &Shared, reply: &[u8], counters: &Counters) -> After {
         let sent = match self.write(reply, counters) {
             Ok(sent) => sent,
             Err(broken) => return self.give_up(&broken, counters),
@@ -15,6 +16,7 @@ impl Connection {
         if sent < reply.len() {
             self.output.bytes.extend_from_slice(&reply[sent..]);
             self.show_buffers();
+            self.count_memory(shared);
         } else if self.client.closing {
             return After::Close;
         }

@@ -26,12 +26,15 @@ pub(crate) fn warn_of_failure(failed: &LogLimiter, error: &io::Error, now_ms: u6
 pub(super) struct Accepting {
     /// When it may again, if it could not.
     again_ms: Option<u64>,
+    /// Whether connections may wait at the listeners beyond those accepted last.
+    pub more: bool,
 }
 
 impl Accepting {
     /// It could not: not before a while.
     pub fn failed(&mut self, now_ms: u64) {
         self.again_ms = Some(now_ms + AGAIN_MS);
+        self.more = false;
     }
 
     /// Whether it waits to try again.
@@ -42,7 +45,7 @@ impl Accepting {
     /// Whether to try now: because connections have been `told` of, or because it is time to try again.
     pub fn is_due(&mut self, told: bool, now_ms: impl FnOnce() -> u64) -> bool {
         match self.again_ms {
-            None => told,
+            None => std::mem::take(&mut self.more) || told,
             Some(again_ms) if now_ms() < again_ms => false,
             Some(_) => {
                 self.again_ms = None;

@@ -6,6 +6,7 @@
 
 mod accepting;
 mod answers;
+mod held;
 mod tend;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -27,12 +28,16 @@ use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use accepting::Accepting;
 pub(crate) use accepting::warn_of_failure;
+use held::Held;
 
 /// Events fetched from the kernel at once.
 const EVENTS: usize = 256;
 
 /// How soon a paused connection is looked at again.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// Connections accepted of one listener in a round, so that a flood of them does not keep others waiting.
+const ACCEPTS: usize = 64;
 
 /// How long a stopping server waits for clients to read their last replies.
 const FAREWELL_MS: u64 = 5_000;
@@ -57,7 +62,7 @@ pub(crate) struct EventLoop {
     /// Connections that are not listened to.
     paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
-    held: BTreeSet<usize>,
+    held: Held,
     /// When idle clients were last looked for.
     idle_sought_ms: u64,
     /// Whether it may accept.
@@ -85,7 +90,7 @@ impl EventLoop {
             ready: Vec::new(),
             unfinished: VecDeque::new(),
             paused: BTreeSet::new(),
-            held: BTreeSet::new(),
+            held: Held::default(),
             idle_sought_ms: 0,
             accepting: Accepting::default(),
             scratch: Scratch::default(),
@@ -100,7 +105,7 @@ impl EventLoop {
             self.take_mail();
             self.serve_ready();
             self.look_after_paused();
-            self.look_after_held();
+            self.release_held();
             self.look_for_idle();
             self.shared.settle();
         }
@@ -153,11 +158,14 @@ impl EventLoop {
         }
     }
 
-    /// Accepts what waits at the listeners, and gives each connection to the thread that has the fewest.
+    /// Accepts what waits at the listeners, a bounded number in a round, and gives each connection to the
+    /// thread that has the fewest.
     fn accept(&mut self) {
         let keepalive_s = self.shared.settings.count(Key::Keepalive) as u64;
         for number in 0..self.listeners.len() {
-            loop {
+            for left in (0..ACCEPTS).rev() {
+                // Told of once: what is left over is looked for in the next round.
+                self.accepting.more |= left == 0;
                 match self.listeners[number].accept(keepalive_s) {
                     Ok(accepted) => self.admit(accepted),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -305,7 +313,7 @@ impl EventLoop {
                 return;
             };
             let counters = &self.shared.threads[self.index].counters;
-            let after = connection.answer(reply, counters);
+            let after = connection.answer(&self.shared, reply, counters);
             self.follow_up(key, after);
         });
         self.scratch.answers = answers;
@@ -350,9 +358,13 @@ impl EventLoop {
             return;
         };
         self.shared.clients.leave(connection.client.entry.id);
+        if let Some(place) = connection.held_at {
+            self.held.remove(place);
+            self.show_held();
+        }
         // SYNC: as in `admit`.
         self.side().load.fetch_sub(1, Ordering::Relaxed);
-        connection.close();
+        connection.close(&self.shared);
     }
 
     /// Accepts and reads no more, sends what has been answered, and closes every connection.

@@ -15,7 +15,7 @@ const IDLE_SOUGHT: Duration = Duration::from_secs(1);
 impl EventLoop {
     /// How long to wait for events at most.
     pub(super) fn patience(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.unfinished.is_empty() {
+        if !self.ready.is_empty() || !self.unfinished.is_empty() || self.accepting.more {
             return Some(Duration::ZERO);
         }
         let retry = self.accepting.waits() || !self.paused.is_empty() || !self.shared.is_settled();
@@ -56,31 +56,42 @@ impl EventLoop {
 
     /// Notes that a connection's next command waits for the end of a pause.
     pub(super) fn hold(&mut self, key: usize) {
-        self.held.insert(key);
-        self.tell_held();
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let Some(holds) = connection.client.held else {
+            return;
+        };
+        match connection.held_at {
+            // It was held already.
+            Some((before, _)) if before == holds => return,
+            Some(place) => self.held.remove(place),
+            None => {}
+        }
+        connection.held_at = Some(self.held.add(key, holds));
+        self.show_held();
     }
 
-    /// Goes on with those whose pause is over.
-    pub(super) fn look_after_held(&mut self) {
+    /// Goes on with the connections whose pause is over.
+    pub(super) fn release_held(&mut self) {
         if self.held.is_empty() {
             return;
         }
-        let mut held = std::mem::take(&mut self.held);
-        held.retain(|&key| {
-            let Some(connection) = self.connections.get(key) else {
-                return false;
-            };
-            let is_held = connection.is_held(&self.shared);
-            if !is_held {
-                self.enqueue(key);
+        let pause = self.shared.pauses.now(|| self.shared.now_ms());
+        let released = self.held.release(pause);
+        if released.is_empty() {
+            return;
+        }
+        for key in released {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.held_at = None;
             }
-            is_held
-        });
-        self.held = held;
-        self.tell_held();
+            self.enqueue(key);
+        }
+        self.show_held();
     }
 
-    fn tell_held(&self) {
+    pub(super) fn show_held(&self) {
         // SYNC: pairs with nothing; a statistic.
         self.side().held.store(self.held.len(), Ordering::Relaxed);
     }

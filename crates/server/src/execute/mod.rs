@@ -242,7 +242,7 @@ impl<'a> Executor<'a> {
         admitted.map_err(|failure| {
             if command.reach == Reach::Queue {
                 self.client.queue = None;
-                *self.client.entry.watch() = None;
+                self.client.unwatch();
                 Failure::aborted_because(&failure)
             } else {
                 self.refuse_queue();

@@ -69,6 +69,16 @@ fn clients(page: &mut Exposition, server: &Shared) {
         "Clients whose next command waits for the end of a pause.",
     )
     .is(server.held());
+    page.gauge(
+        "mneme_client_memory_bytes",
+        "Memory that all clients take; maxmemory-clients bounds it.",
+    )
+    .is(server.client_memory());
+    page.counter(
+        "mneme_evicted_clients_total",
+        "Clients disconnected because all together took too much memory.",
+    )
+    .is(server.evictions.count());
     for (name, help, count) in [
         (
             "mneme_connections_received_total",

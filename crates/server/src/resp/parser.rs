@@ -146,6 +146,11 @@ impl Parser {
         self.held.clear();
     }
 
+    /// Bytes of memory that it keeps of an unfinished command, beside the input.
+    pub fn kept_bytes(&self) -> usize {
+        self.held.capacity() * size_of::<Span>()
+    }
+
     /// How many more bytes the unfinished command is known to need; a hint for the size of the next read.
     pub fn wanted(&self, available: usize) -> usize {
         match self.bulk {

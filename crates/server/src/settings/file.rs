@@ -149,6 +149,7 @@ impl Settings {
         match setting.kind {
             Kind::Flag => (value.number != 0).into(),
             Kind::Number { .. } | Kind::Size { .. } | Kind::Capacity { .. } => value.number.into(),
+            Kind::SizeOrPercent if value.number >= 0 => value.number.into(),
             Kind::Addresses => Toml::Array(value.text.split_whitespace().collect()),
             kind => value.show(kind).into(),
         }

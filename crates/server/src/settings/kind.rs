@@ -30,6 +30,8 @@ pub enum Kind {
         /// The least but for 0.
         least: i64,
     },
+    /// As `Size`, 0 for none, or a percentage of `maxmemory` as in `5%`, which is held as a negative number.
+    SizeOrPercent,
     /// One of these words.
     Word(&'static [&'static str]),
     /// Any text.
@@ -68,6 +70,12 @@ pub enum Refused {
     /// Not a size.
     #[error("argument must be a memory value")]
     NotASize,
+    /// Neither a size nor a percentage.
+    #[error("argument must be a memory or percent value")]
+    NotASizeOrPercent,
+    /// More than the whole.
+    #[error("percentage argument must be less or equal to 100")]
+    MoreThanAll,
     /// Too small or too large.
     #[error("argument must be between {0} and {1} inclusive")]
     OutOfRange(i64, i64),
@@ -115,54 +123,68 @@ impl Kind {
                 .then_some(number)
                 .ok_or(Refused::OutOfRange(least, most))
         };
-        let number = match *self {
-            Kind::Flag if text.eq_ignore_ascii_case("yes") => 1,
-            Kind::Flag if text.eq_ignore_ascii_case("no") => 0,
-            Kind::Flag => return Err(Refused::NotAFlag),
-            Kind::Number { least, most } => {
-                let number = text.parse().map_err(|_| Refused::NotANumber)?;
-                within(number, least, most)?
-            }
-            Kind::Size { least, most } => {
-                let bytes = size(text, Refused::OutOfRange(least, most))?;
-                within(bytes, least, most)?
-            }
-            Kind::Capacity { least } => {
-                let bytes = size(text, Refused::NotACapacity(least))?;
-                match bytes {
-                    0 => 0,
-                    bytes if bytes >= least => bytes,
-                    _ => return Err(Refused::NotACapacity(least)),
+        let number =
+            match *self {
+                Kind::Flag if text.eq_ignore_ascii_case("yes") => 1,
+                Kind::Flag if text.eq_ignore_ascii_case("no") => 0,
+                Kind::Flag => return Err(Refused::NotAFlag),
+                Kind::Number { least, most } => {
+                    let number = text.parse().map_err(|_| Refused::NotANumber)?;
+                    within(number, least, most)?
                 }
-            }
-            Kind::Word([only]) if only.eq_ignore_ascii_case(text) => 0,
-            Kind::Word([only]) => return Err(Refused::NotTheOnly(only)),
-            Kind::Word(words) => words
-                .iter()
-                .position(|word| word.eq_ignore_ascii_case(text))
-                .ok_or(Refused::NotAWord(words))? as i64,
-            Kind::Text | Kind::Secret => return Ok(Value::text(text.to_owned())),
-            Kind::Permissions => i64::from_str_radix(text, 8)
-                .ok()
-                .filter(|mode| (0..=0o777).contains(mode))
-                .ok_or(Refused::NotPermissions)?,
-            Kind::Addresses => {
-                let words: Vec<_> = words(text).collect();
-                for word in &words {
-                    addresses(word).ok_or_else(|| Refused::NotAnAddress((*word).to_owned()))?;
+                Kind::Size { least, most } => {
+                    let bytes = size(text, Refused::OutOfRange(least, most))?;
+                    within(bytes, least, most)?
                 }
-                return Ok(Value::text(words.join(" ")));
-            }
-            Kind::Endpoint => {
-                let text = text.trim();
-                let is_endpoint = text.is_empty() || endpoint(text).is_some();
-                return match is_endpoint {
-                    true => Ok(Value::text(text.to_owned())),
-                    false => Err(Refused::NotAnEndpoint(text.to_owned())),
-                };
-            }
-            Kind::OutputLimit => output_limit(text)?,
-        };
+                Kind::Capacity { least } => {
+                    let bytes = size(text, Refused::NotACapacity(least))?;
+                    match bytes {
+                        0 => 0,
+                        bytes if bytes >= least => bytes,
+                        _ => return Err(Refused::NotACapacity(least)),
+                    }
+                }
+                Kind::SizeOrPercent => match text.strip_suffix('%') {
+                    Some(percent) => match percent.parse::<u32>() {
+                        Ok(percent @ 0..=100) => -i64::from(percent),
+                        Ok(_) => return Err(Refused::MoreThanAll),
+                        Err(_) => return Err(Refused::NotASizeOrPercent),
+                    },
+                    None => size(text, Refused::OutOfRange(0, i64::MAX)).map_err(|refused| {
+                        match refused {
+                            Refused::NotASize => Refused::NotASizeOrPercent,
+                            refused => refused,
+                        }
+                    })?,
+                },
+                Kind::Word([only]) if only.eq_ignore_ascii_case(text) => 0,
+                Kind::Word([only]) => return Err(Refused::NotTheOnly(only)),
+                Kind::Word(words) => words
+                    .iter()
+                    .position(|word| word.eq_ignore_ascii_case(text))
+                    .ok_or(Refused::NotAWord(words))? as i64,
+                Kind::Text | Kind::Secret => return Ok(Value::text(text.to_owned())),
+                Kind::Permissions => i64::from_str_radix(text, 8)
+                    .ok()
+                    .filter(|mode| (0..=0o777).contains(mode))
+                    .ok_or(Refused::NotPermissions)?,
+                Kind::Addresses => {
+                    let words: Vec<_> = words(text).collect();
+                    for word in &words {
+                        addresses(word).ok_or_else(|| Refused::NotAnAddress((*word).to_owned()))?;
+                    }
+                    return Ok(Value::text(words.join(" ")));
+                }
+                Kind::Endpoint => {
+                    let text = text.trim();
+                    let is_endpoint = text.is_empty() || endpoint(text).is_some();
+                    return match is_endpoint {
+                        true => Ok(Value::text(text.to_owned())),
+                        false => Err(Refused::NotAnEndpoint(text.to_owned())),
+                    };
+                }
+                Kind::OutputLimit => output_limit(text)?,
+            };
         Ok(Value::number(number))
     }
 }
@@ -191,6 +213,8 @@ impl Value {
             Kind::Number { .. } | Kind::Size { .. } | Kind::Capacity { .. } => {
                 self.number.to_string()
             }
+            Kind::SizeOrPercent if self.number < 0 => format!("{}%", -self.number),
+            Kind::SizeOrPercent => self.number.to_string(),
             Kind::Permissions => format!("{:o}", self.number),
             Kind::Word(words) => usize::try_from(self.number)
                 .ok()
@@ -228,6 +252,9 @@ impl fmt::Display for Kind {
             Kind::Capacity { least } => write!(
                 f,
                 "0, or bytes, also with a unit as in 512mb or 4gb, from {least} on"
+            ),
+            Kind::SizeOrPercent => f.write_str(
+                "bytes, also with a unit as in 512mb or 4gb, or a percentage of maxmemory as in 5%; 0 is no limit",
             ),
             Kind::Word([""]) => f.write_str("empty only"),
             Kind::Word([only]) => write!(f, "{only} only"),

@@ -90,7 +90,7 @@ impl Setting {
     /// A refusal in words, with the range where it does not name it: `CONFIG SET` has Redis' words alone.
     pub fn refusal(&self, reason: &Refused) -> String {
         match reason {
-            Refused::NotANumber | Refused::NotASize => {
+            Refused::NotANumber | Refused::NotASize | Refused::NotASizeOrPercent => {
                 format!("{reason}; it takes {}", self.range())
             }
             reason => reason.to_string(),
@@ -158,6 +158,10 @@ settings! {
     /// Memory for the data and everything about it. 0 is half of what the machine, or the control group, has; at run time,
     /// what there is. A store grows while it is used, as far as it was made for; it never shrinks.
     MaxMemory: "maxmemory" or "memory", Kind::Capacity { least: MIN_CAPACITY as i64 }, "0", Live;
+    /// Memory that all clients may take together, for incomplete commands, transactions that wait for EXEC, watched keys
+    /// and unsent replies. Beyond it the clients that take most are disconnected, but for those that have asked for
+    /// CLIENT NO-EVICT; a single reply that exceeds it ends its connection.
+    MaxMemoryClients: "maxmemory-clients", Kind::SizeOrPercent, "100%", Live;
     /// Which records are forgotten when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
     /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a port, as in 127.0.0.1:9121.

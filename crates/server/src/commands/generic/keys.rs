@@ -25,21 +25,21 @@ pub(super) static KEYS: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let (database, pattern) = (call.keyspace.whole()?, call.args.at(1));
-    let mut matching = Vec::new();
-    let mut cursor = Cursor::START;
-    loop {
-        cursor = database.scan_keys(cursor, 1024, |key| {
-            if glob::matches(pattern, key) {
-                matching.push(key.to_vec());
+    call.reply.counted_array(|reply| {
+        let mut matching = 0;
+        let mut cursor = Cursor::START;
+        // A reply that is too long is not sent: its connection is closed.
+        while !reply.is_over() {
+            cursor = database.scan_keys(cursor, 1024, |key| {
+                if glob::matches(pattern, key) {
+                    matching += 1;
+                    reply.bulk(key);
+                }
+            })?;
+            if cursor == Cursor::END {
+                break;
             }
-        })?;
-        if cursor == Cursor::END {
-            break;
         }
-    }
-    call.reply.array(matching.len());
-    for key in &matching {
-        call.reply.bulk(key);
-    }
-    Ok(())
+        Ok(matching)
+    })
 }

@@ -33,8 +33,16 @@ pub(super) static SCAN: Command = Command {
     ..Command::BLANK
 };
 
-/// Steps of the store in one call.
+/// Steps of the store in one call that bring nothing.
 const STEPS: usize = 64;
+
+/// Keys that one step of the store is asked for.
+const STEP: usize = 1024;
+
+/// Keys that one call looks at, and bytes of the keys that it returns, whatever its `COUNT`: beyond either
+/// it ends with the step at hand.
+const MOST_KEYS: usize = 100_000;
+const MOST_BYTES: usize = 1 << 20;
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let cursor = cursor(call.args.at(1)).ok_or(Failure::other("ERR invalid cursor"))?;
@@ -57,20 +65,23 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
     let database = call.keyspace.whole()?;
     let mut cursor = Cursor::from_u64(cursor);
-    let count = count as usize;
-    let (mut keys, mut seen) = (Vec::new(), 0);
+    let count = usize::try_from(count).map_or(MOST_KEYS, |count| count.min(MOST_KEYS));
+    let (mut keys, mut seen, mut bytes, mut empty) = (Vec::new(), 0, 0, 0);
     // A step of the store may bring nothing where the database is sparse; the client's round trip costs more than a
     // few steps.
-    for _ in 0..STEPS {
-        cursor = database.scan_keys(cursor, count - seen, |key| {
+    while empty < STEPS {
+        let before = seen;
+        cursor = database.scan_keys(cursor, (count - seen).min(STEP), |key| {
             seen += 1;
             if strings && pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+                bytes += key.len();
                 keys.push(key.to_vec());
             }
         })?;
-        if seen >= count || cursor == Cursor::END {
+        if seen >= count || bytes >= MOST_BYTES || cursor == Cursor::END {
             break;
         }
+        empty += usize::from(seen == before);
     }
     let next = if cursor == Cursor::END {
         0

@@ -139,6 +139,8 @@ fn stats(call: &mut Call<'_>) -> Outcome {
     let counts = [
         ("total.allocated", used),
         ("overhead.total", overhead),
+        ("clients.normal", call.server.client_memory() as u64),
+        ("clients.slaves", 0),
         ("keys.count", stats.records),
         (
             "keys.bytes-per-key",

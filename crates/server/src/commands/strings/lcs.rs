@@ -42,17 +42,22 @@ struct Options {
 fn run(call: &mut Call<'_>) -> Outcome {
     let options = options(call)?;
     let (first, second) = (call.args.at(1), call.args.at(2));
+    // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is refused all the same;
+    // it takes a word for each byte of the first value at least.
+    let most = call.server.settings.count(Key::BulkLength) as u128;
+    let most_own = call.server.client_memory_limit().unwrap_or(usize::MAX);
     let (a, b) = call.keyspace.atomically(|keyspace| {
+        let mut len = |key| keyspace.read(key, |value| value.unwrap_or_default().len());
+        let (a, b) = (len(first)?, len(second)?);
+        let own = Subsequence::bytes_for(a, b).saturating_add(a + b);
+        if (a as u128 + 1) * (b as u128 + 1) * 4 > most || own > most_own {
+            return Err(Failure::other(
+                "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+            ));
+        }
         let mut copy = |key| keyspace.read(key, |value| value.unwrap_or_default().to_vec());
         Ok((copy(first)?, copy(second)?))
     })?;
-    // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is refused all the same.
-    let table = (a.len() as u128 + 1) * (b.len() as u128 + 1) * 4;
-    if table > call.server.settings.count(Key::BulkLength) as u128 {
-        return Err(Failure::other(
-            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
-        ));
-    }
     let found = Subsequence::find(&a, &b);
     if options.places {
         let mut matches: Vec<Match> = found.matches().collect();

@@ -27,6 +27,12 @@ pub(super) struct Match {
 }
 
 impl<'a> Subsequence<'a> {
+    /// Bytes that finding it takes, of strings of these lengths.
+    pub fn bytes_for(a: usize, b: usize) -> usize {
+        a.saturating_mul(b.div_ceil(64))
+            .saturating_mul(size_of::<u64>())
+    }
+
     /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step, and a word, for each
     /// byte of `a`.
     pub fn find(a: &'a [u8], b: &'a [u8]) -> Self {

@@ -26,7 +26,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if call.client.queue.take().is_none() {
         return Err(Failure::other("ERR DISCARD without MULTI"));
     }
-    *call.client.entry.watch() = None;
+    call.client.unwatch();
     call.reply.ok();
     Ok(())
 }

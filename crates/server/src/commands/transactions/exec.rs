@@ -42,7 +42,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let Some(queue) = call.client.queue.take() else {
         return Err(Failure::other("ERR EXEC without MULTI"));
     };
-    let watch = call.client.entry.watch().take();
+    let watch = call.client.unwatch();
     if queue.refused {
         return Err(Failure::Aborted);
     }

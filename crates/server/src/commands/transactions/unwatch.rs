@@ -23,7 +23,7 @@ pub(super) static UNWATCH: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    *call.client.entry.watch() = None;
+    call.client.unwatch();
     call.reply.ok();
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! Changes by local programs that have attached the segment count too, and so do expiry, eviction and flushes. Two
 //! keys may share a counter, so that a transaction fails now and then without cause; never the other way round.
 
+use std::sync::Arc;
+
 use crate::commands::prelude::*;
 
 pub(super) static WATCH: Command = Command {
@@ -27,17 +29,25 @@ pub(super) static WATCH: Command = Command {
     ..Command::BLANK
 };
 
+/// Bytes that a watched key takes beside its own.
+const WATCHED_KEY: usize = 192;
+
 fn run(call: &mut Call<'_>) -> Outcome {
     if call.client.queue.is_some() {
         return Err(Failure::other("ERR WATCH inside MULTI is not allowed"));
     }
-    let mut watch = call.client.entry.watch();
+    let entry = Arc::clone(&call.client.entry);
+    let mut watch = entry.watch();
     let watch = match &mut *watch {
         Some(watch) => watch,
         none => none.insert(call.server.store.watch()?),
     };
     for key in call.args.from(1).iter() {
+        let before = watch.len();
         watch.add(call.client.database, key)?;
+        if watch.len() > before {
+            call.client.watched_bytes += key.len() + WATCHED_KEY;
+        }
     }
     call.reply.ok();
     Ok(())

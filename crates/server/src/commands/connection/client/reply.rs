@@ -23,7 +23,7 @@ pub(super) static REPLY: Command = Command {
 
 pub(super) static NO_EVICT: Command = Command {
     name: "client|no-evict",
-    summary: "Asks to be spared where clients take too much memory; none is ever cut off for that",
+    summary: "Asks to be spared where clients together take too much memory",
     since: "7.0.0",
     arity: 3,
     arguments: &[Argument::one_of(

@@ -85,6 +85,8 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("maxmemory_policy", server.shown(Key::MaxMemoryPolicy));
     let ratio = resident as f64 / used.max(1) as f64;
     fields.add("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
+    fields.add("mem_clients_normal", server.client_memory());
+    fields.add("mem_clients_slaves", 0);
     fields.add("mem_allocator", "mneme");
     add_zeros(
         fields,
@@ -92,7 +94,6 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
             "active_defrag_running",
             "lazyfree_pending_objects",
             "mem_aof_buffer",
-            "mem_clients_slaves",
             "mem_cluster_links",
             "mem_replication_backlog",
             "number_of_cached_scripts",
@@ -187,6 +188,7 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
     let forgotten = server.forgotten();
     fields.add("expired_keys", forgotten.expired);
     fields.add("evicted_keys", forgotten.evicted);
+    fields.add("evicted_clients", server.evictions.count());
     fields.add("keyspace_hits", totals.hits);
     fields.add("keyspace_misses", totals.misses);
     add_zeros(
@@ -194,7 +196,6 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
         &[
             "total_forks",
             "latest_fork_usec",
-            "evicted_clients",
             "migrate_cached_sockets",
             "pubsub_channels",
             "pubsub_patterns",
