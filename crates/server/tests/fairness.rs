@@ -8,6 +8,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::net::SocketAddr;
 
 use common::{Client, Reply, encode, server, start};
@@ -73,4 +74,28 @@ fn a_client_waits_for_no_pipeline_of_its_own_thread() {
     let executed = executed(&mut other);
     assert!(executed < SLOW, "a PING waited for the whole pipeline");
     await_the_rest(slow);
+}
+
+#[test]
+fn a_pipeline_that_yields_is_answered_in_order() {
+    let (_running, address) = start(server().threads(1));
+    let mut client = Client::connect(address);
+    client.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+    // Each slow command ends a time slice. Its reply is short, the next one is sent at once.
+    let text = |index: usize| format!("{index:030000}");
+    let mut sender = client.stream.get_ref().try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        for index in 0..200 {
+            let pair = [
+                encode(&["BITCOUNT", "large"]),
+                encode(&["ECHO", &text(index)]),
+            ];
+            sender.write_all(&pair.concat()).unwrap();
+        }
+    });
+    for index in 0..200 {
+        assert!(client.reply() == Reply::Integer(32 << 20), "{index}");
+        assert!(client.reply() == Reply::bulk(text(index)), "{index}");
+    }
+    sending.join().unwrap();
 }

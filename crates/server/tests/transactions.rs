@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Client, Reply, server, start};
+use mneme_server::settings::Key;
 use mneme_sys::Clock;
 
 const ACCOUNTS: usize = 8;
@@ -162,7 +163,9 @@ fn other_database_is_empty(address: SocketAddr) {
 
 #[test]
 fn a_transaction_that_finds_no_room_changes_nothing() {
-    let (_running, address) = start(server().memory(64 << 20));
+    // The transaction takes more than the store.
+    let unbounded = server().set(Key::MaxMemoryClients, "0").unwrap();
+    let (_running, address) = start(unbounded.memory(64 << 20));
     let mut client = Client::connect(address);
     let value = "v".repeat(1 << 20);
     client.line("SET first before");

@@ -132,6 +132,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Flag => "yes|no",
         Kind::Number { .. } => "N",
         Kind::Size { .. } | Kind::Capacity { .. } => "SIZE",
+        Kind::SizeOrPercent => "SIZE|PERCENT%",
         Kind::Word(_) => "WORD",
         Kind::Text => "TEXT",
         Kind::Secret => "PASSWORD",

@@ -275,6 +275,8 @@ impl EventLoop {
             self.serve(key, begun_ns);
         }
         self.ready = ready;
+        // Before any of them is served once more: its next replies may be sent at once.
+        self.answer();
         let mut now_ns = begun_ns;
         for _ in 0..self.unfinished.len() {
             let Some(key) = self.unfinished.pop_front() else {
