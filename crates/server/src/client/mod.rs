@@ -2,11 +2,9 @@
 
 mod entry;
 mod everybody;
-mod memory;
 
 pub(crate) use entry::{Entry, Gauge};
-pub(crate) use everybody::{Arrival, Clients};
-pub(crate) use memory::Evictions;
+pub(crate) use everybody::{Arrival, Clients, Evictions};
 
 use std::sync::Arc;
 
