@@ -3,6 +3,7 @@
 use crate::layering;
 use crate::layering::sources::rust_files;
 use crate::proof::{Item, Proof};
+use crate::prose;
 use crate::redis_suite;
 use crate::steps::{Outcome, Steps, run, run_together, succeeds};
 use crate::workspace::Workspace;
@@ -29,6 +30,7 @@ type Step = (&'static str, fn(&Workspace) -> Outcome);
 const STEPS: &[Step] = &[
     ("fmt", fmt),
     ("layering", layers),
+    ("prose", prose),
     ("clippy", clippy),
     ("clippy-fault", clippy_fault),
     ("features", features),
@@ -152,6 +154,14 @@ fn layers(workspace: &Workspace) -> Outcome {
     match violations.len() {
         0 => Outcome::Passed,
         count => Outcome::Failed(format!("{count} violation(s)")),
+    }
+}
+
+fn prose(workspace: &Workspace) -> Outcome {
+    match prose::run(workspace, &[]) {
+        Ok(true) => Outcome::Passed,
+        Ok(false) => Outcome::Failed("see CONTRIBUTING.md, \"Prose\"".to_owned()),
+        Err(message) => Outcome::Failed(message),
     }
 }
 

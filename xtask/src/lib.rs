@@ -3,6 +3,7 @@
 //! - [`layering`]: the arrows of `docs/architecture.md`, checked in manifests and in sources.
 //! - [`proof`]: the lists of `docs/proof.md` (models, Miri, long runs), read by the commands that run them.
 //! - [`steps`]: running named steps with their times and a summary.
+//! - [`prose`]: forms that comments, docs and names do not have.
 //! - [`ci`], [`ladder`]: the two commands.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
 //! - [`install_c`]: the libraries for C programs, copied to where they look.
@@ -13,6 +14,7 @@ pub mod install_c;
 pub mod ladder;
 pub mod layering;
 pub mod proof;
+pub mod prose;
 pub mod redis_suite;
 pub mod steps;
 pub mod workspace;

@@ -1,0 +1,88 @@
+//! A form that prose does not have is found where it is planted, and nowhere else.
+
+use std::path::Path;
+use xtask::prose::{Rule, check, judge, read_allowances};
+
+fn rules(file: &str, text: &str) -> Vec<(usize, Rule)> {
+    let findings = check(Path::new(file), text);
+    findings
+        .iter()
+        .map(|found| (found.line, found.rule))
+        .collect()
+}
+
+#[test]
+fn planted_violations_are_found_with_their_lines() {
+    for (text, expected) in [
+        ("// Who reads waits.\n", vec![(1, Rule::Who)]),
+        (
+            "// It waits.\n// Whoever\n// writes goes on.\n",
+            vec![(2, Rule::Who)],
+        ),
+        (
+            "let a = 1; // It waits. Who reads goes on.\n",
+            vec![(1, Rule::Who)],
+        ),
+        ("/// **Who holds it** lets go.\n", vec![(1, Rule::Who)]),
+        ("// It keeps his lock.\n", vec![(1, Rule::He)]),
+        ("fn a_reader_sees_what_he_wrote() {}\n", vec![(1, Rule::He)]),
+        (
+            "/// The same, without waiting.\nfn f() {}\n",
+            vec![(1, Rule::TheSame)],
+        ),
+        (
+            "fn begin_vigil() {}\nstruct MyTenancy;\n",
+            vec![(1, Rule::Word), (2, Rule::Word)],
+        ),
+        ("// There is no room left.\n", vec![(1, Rule::Word)]),
+    ] {
+        assert_eq!(rules("a.rs", text), expected, "{text}");
+    }
+    let long = format!("// {}\n", "word ".repeat(25));
+    assert_eq!(rules("a.rs", &long), [(1, Rule::Long)]);
+    assert_eq!(rules("a.md", &long), [(1, Rule::Long)]);
+}
+
+#[test]
+fn what_only_looks_alike_is_left_alone() {
+    for (file, text) in [
+        (
+            "a.rs",
+            "// A thread who waits.\n// It asks\n// who holds it.\n",
+        ),
+        (
+            "a.rs",
+            "// The others: it is at\n// work. The same holds for locks.\n",
+        ),
+        ("a.rs", "/// It waits.\n/// The same error says so.\n"),
+        ("a.rs", "// this headroom, mushroom\nlet shift = 1;\n"),
+        ("a.md", "## Who can read my data?\n"),
+        (
+            "a.md",
+            "| a table's row | that is longer than a line of prose may be, for it cannot be broken anywhere at all |\n",
+        ),
+        (
+            "a.md",
+            "```\na line of output that is longer than a line of prose may be, for it is as the program wrote it so\n```\n",
+        ),
+        (
+            "a.rs",
+            "    a_long_line_of_code_that_the_formatter_left_as_it_is_for_there_is_nowhere_to_break_it_up_x();\n",
+        ),
+    ] {
+        assert_eq!(rules(file, text), [], "{text}");
+    }
+}
+
+#[test]
+fn an_allowance_is_for_its_place_and_its_rule_and_for_no_more_than_it_says() {
+    let findings = check(
+        Path::new("crates/log/src/a.rs"),
+        "// Who.\n// Who.\n// his\n",
+    );
+    let excess = |allowed: &str| judge(&read_allowances(allowed).unwrap(), &findings).len();
+    assert_eq!(excess("crates/log who 2\ncrates/log he 1\n"), 0);
+    assert_eq!(excess("crates/log who 1\ncrates/log he 1\n"), 3);
+    assert_eq!(excess("crates/log who 2\ncrates/space he 1\n"), 2);
+    assert!(read_allowances("crates/log whom 1\n").is_err());
+}
