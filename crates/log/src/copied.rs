@@ -238,9 +238,9 @@ impl Core {
     ) -> Result<bool, ReadError> {
         value.clear();
         // SAFETY: what is done until it is left is to load and to copy.
-        if let Some(glance) = unsafe { self.participants.glance() } {
+        if let Some(pin) = unsafe { self.participants.fast_pin() } {
             let copied = self.copy_at_sight(database, key, value);
-            if glance.leave().is_ok() && copied {
+            if pin.leave().is_ok() && copied {
                 return Ok(true);
             }
         }

@@ -2,7 +2,7 @@
 //! "changed" may be wrong.
 //!
 //! A table of counters, by hash, in the store's region counts changes of keys, but only while somebody
-//! keeps a [vigil](mneme_sync::Vigil). A writer that holds a key's home bucket asks whether anybody does,
+//! keeps a [vigil](mneme_sync::WatchRegistration). A writer that holds a key's home bucket asks whether anybody does,
 //! and if so counts, before what it does can be seen: a record that is published, overwritten, removed
 //! (also because it has expired, or for want of room) or gets another expiry. To begin watching a key is
 //! to begin the vigil, to note the key's counter, and then to wait until its home is found free: who held
@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use mneme_sync::{Slot, Vigil, Word};
+use mneme_sync::{Slot, WatchRegistration, Word};
 
 use crate::core::{Core, Wait};
 use crate::error::{Corrupt, ReadError, WriteError};
@@ -43,7 +43,7 @@ use crate::transaction::Transaction;
 pub struct Watch {
     core: Arc<Core>,
     keys: HashMap<(u8, Box<[u8]>), Watched>,
-    _vigil: Vigil,
+    _watch: WatchRegistration,
 }
 
 /// A key, as it was when watching it began.
@@ -63,7 +63,7 @@ pub(crate) struct Watched {
 impl Watch {
     pub(crate) fn new(core: Arc<Core>) -> Result<Watch, ReadError> {
         Ok(Watch {
-            _vigil: core.participants.vigil()?,
+            _watch: core.participants.register_watch()?,
             keys: HashMap::new(),
             core,
         })

@@ -1,10 +1,11 @@
-//! Announcements: **whoever asks a question of all others, and then looks for what they have announced, finds those who
-//! may not have heard it.**
+//! Announcements: **a thread that stores a request to all others, and then collects the announced
+//! intents, misses no thread that may not have seen the request.**
 //!
-//! A thread announces what it is about to do by an intent, passes the light barrier, and then loads a word that says
-//! what others want of it. Who wants something stores that word, and then takes note of all intents, behind the heavy
-//! barrier: a thread whose intent is not among them finds the word. Those that are may have loaded it before. They are
-//! not waited for: one of them may be stopped. When an intent is gone, what it announced is done, or undone, and visible.
+//! A thread announces what it is about to do by an intent, passes the light barrier, and then loads
+//! the word with the request. The requesting thread stores that word, passes the heavy barrier, and
+//! then collects all intents. A thread whose intent is not among them sees the request; one whose
+//! intent is may have loaded the word before. The requesting thread does not wait for those: one of
+//! them may be stopped. When an intent is gone, what it announced is done or undone, and visible.
 
 use crate::participants::Participants;
 use crate::word::Barrier;
@@ -31,16 +32,16 @@ impl Announced {
 }
 
 impl Participants {
-    /// To be passed between the announcement by an intent and the load of a word that is stored before
-    /// [`announced`](Self::announced). [`is_watched`](Self::is_watched) passes it too.
+    /// To be passed between the announcement by an intent and the load of a word that is stored
+    /// before [`announced`](Self::announced). [`is_watched`](Self::is_watched) passes it too.
     #[inline(always)]
     pub fn pass_barrier(&self) {
         // SYNC: pairs with the heavy barrier in `announced`.
         self.inner().barrier().light();
     }
 
-    /// All intents of those lanes that stand anywhere: a barrier between processes, 2 to 10 us, and a look at each slot
-    /// in use. Nothing in a forked child.
+    /// All intents of those lanes that stand anywhere: a barrier between processes, 2 to 10 us, and
+    /// a look at each slot in use. Nothing in a forked child.
     ///
     /// # Errors
     /// [`SlotError::Barrier`].
@@ -49,8 +50,8 @@ impl Participants {
         if inner.is_forked() {
             return Ok(Announced::default());
         }
-        // SYNC: pairs with the light barrier in `pass_barrier` and `is_watched`: of what the caller has stored and an
-        // intent, its thread has found the one or the other is found here.
+        // SYNC: pairs with the light barrier in `pass_barrier` and `is_watched`: of what the caller
+        // has stored and an intent, its thread has found the one or the other is found here.
         inner.barrier().heavy()?;
         let lines = inner.map().slots().flat_map(|(slot, lines)| {
             lanes.iter().filter_map(move |&lane| {

@@ -1,11 +1,11 @@
-//! Who is attached to a control region, and what each of his threads has in hand: for operators who
-//! look for whoever holds the others up.
+//! The processes attached to a control region, and what each of their threads holds: for operators
+//! that look for the one that blocks the others.
 
 use crate::epoch::{self, Epoch, Kind};
 use crate::layout::SlotLines;
 use crate::participants::Participants;
 use crate::process::{self, State};
-use crate::{Intent, LEASES, Lane, SlotId, intent, tenancy};
+use crate::{Intent, LEASES, Lane, SlotId, intent, slot_owner};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// A process that is attached, by one of its openings.
@@ -30,9 +30,9 @@ pub struct Attached {
 pub enum Life {
     /// It does, as the kernel says. It may be stopped.
     Alive,
-    /// It is dead, and nobody has repaired what it left.
+    /// It is dead, and what it left is not repaired yet.
     Dead,
-    /// Somebody repairs what it left, or was to, and died.
+    /// A reaper repairs what it left, or died while doing so.
     Reaping,
 }
 
@@ -59,8 +59,9 @@ pub struct ThreadPin {
 }
 
 impl Participants {
-    /// A number that changes with each opening of the region, in whatever process: who finds it the same later knows that
-    /// nobody has come since, though some may have left. A look at each process entry; 0 in a forked child.
+    /// A number that changes with each opening of the region, in any process. If it is unchanged
+    /// later, no opening has been added since, though some may have ended. A look at each process
+    /// entry; 0 in a forked child.
     #[must_use]
     pub fn arrivals(&self) -> u64 {
         let inner = self.inner();
@@ -72,8 +73,9 @@ impl Participants {
         incarnations.sum()
     }
 
-    /// All attached processes, in the order of their entries, each true at some moment of the looking:
-    /// some system calls for each of them, and a look at every slot in use. Nothing in a forked child.
+    /// All attached processes, in the order of their entries, each true at some moment of the
+    /// looking: some system calls for each of them, and a look at every slot in use. Nothing in a
+    /// forked child.
     #[must_use]
     pub fn attached(&self) -> Vec<Attached> {
         let inner = self.inner();
@@ -92,7 +94,7 @@ impl Participants {
                 State::Live => Life::Dead,
             };
             let owned = inner.map().slots().filter_map(|(slot, lines)| {
-                let owner = tenancy::read(&lines.owner);
+                let owner = slot_owner::read(&lines.owner);
                 let is_orphan = owner.incarnation != status.incarnation;
                 (!owner.is_free() && owner.process == index).then(|| thread(slot, lines, is_orphan))
             });

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const TRIES: usize = 1_000;
 
 impl Participants {
-    /// What counter `db` (below 128) says for the index `root`: the sum over all threads, the living
-    /// and the gone. 0 for an index nobody has counted for.
+    /// What counter `db` (below 128) says for the index `root`: the sum over all threads, the
+    /// living and the gone. 0 for an index nobody has counted for.
     ///
     /// A look at every slot in use; no locks. Threads that count meanwhile are in it or not.
     #[must_use]

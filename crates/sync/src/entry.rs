@@ -4,13 +4,14 @@
 //! (`gate`). It waits for a living writer inside, and never for one that is dead.
 
 use crate::RobustLock;
+use crate::backoff::Backoff;
 use crate::fenced::Fence;
 use crate::local::Local;
-use crate::patience::Patience;
 use crate::{GateError, Holding, Slot, gate};
 use std::time::Duration;
 
-/// Enters gate `index` of the opening, whose lock is `lock`; waits at most `limit`, if one is given.
+/// Enters gate `index` of the opening, whose lock is `lock`; waits at most `limit`, if one is
+/// given.
 #[inline]
 pub(crate) fn enter_or_wait<'a>(
     opening: u64,
@@ -50,7 +51,7 @@ fn wait_and_enter(
 ) -> Result<(), GateError> {
     let inner = slot.inner();
     let inside = &slot.lines().inside;
-    let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
+    let mut backoff = Backoff::new(inner.now(), limit.unwrap_or_default());
     loop {
         let Err(seen) = gate::enter(inside, bit, lock.word(), &Fence) else {
             return Ok(());
@@ -58,17 +59,17 @@ fn wait_and_enter(
         let Some(owner) = seen.owner() else {
             return Err(GateError::OwnerDied);
         };
-        if owner.slot == slot.id() && owner.tenancy == slot.tenancy() {
+        if owner.slot == slot.id() && owner.generation == slot.generation() {
             return Err(inner
                 .stalled(owner.slot, Default::default(), Holding::OwnLock)
                 .into());
         }
-        let ask = patience.is_tried() || limit.is_none();
-        if ask && inner.is_owner_dead(owner.slot, owner.tenancy) {
+        let ask = backoff.has_spun() || limit.is_none();
+        if ask && inner.is_owner_dead(owner.slot, owner.generation) {
             return Err(GateError::OwnerDied);
         }
-        if limit.is_none() || !patience.wait(|| inner.now()) {
-            let waited = patience.elapsed(inner.now());
+        if limit.is_none() || !backoff.wait(|| inner.now()) {
+            let waited = backoff.elapsed(inner.now());
             return Err(inner.stalled(owner.slot, waited, Holding::Gate).into());
         }
     }

@@ -1,32 +1,40 @@
-//! **What a pin has seen is not freed before the pin ends**: the protocol of pins and epochs over bare words.
+//! **What a pin has seen is not freed before the pin ends**: the protocol of pins and epochs over
+//! bare words.
 //!
-//! The *epoch* is a counter that only reclaimers advance, so reading it costs a cached load. A reader *pins* by writing the
-//! epoch it read into a word of its own and then passing the light barrier; it *leaves* by writing zero. A reclaimer unlinks
-//! what it wants to free, then calls [`advance`]: heavy barrier first, increment second; the number before the increment, `g`,
-//! is what it waits for. It may free when every pin is younger than `g`.
+//! The *epoch* is a counter that only reclaimers advance, so reading it costs a cached load. A
+//! reader *pins* by writing the epoch it read into a word of its own and then passing the light
+//! barrier; it *leaves* by writing zero. A reclaimer unlinks what it wants to free, then calls
+//! [`advance`]: heavy barrier first, increment second; the number before the increment, `g`, is
+//! what it waits for. It may free when every pin is younger than `g`.
 //!
 //! Why this is enough, by cases on the reader's light barrier against the reclaimer's heavy one:
-//! - the light one came later: what the reader loads afterwards is newer than the unlinking, it cannot find the block;
-//! - the light one came earlier: the pin's store came earlier too, so every look at the pins after the heavy barrier sees it,
-//!   or sees what the same reader stored later, when it had left. The epoch in it is `g` or older, for had the reader read a
-//!   younger one, it would have acquired the increment, and with it the unlinking.
+//! - the light one came later: what the reader loads afterwards is newer than the unlinking, it
+//!   cannot find the block;
+//! - the light one came earlier: the pin's store came earlier too, so every look at the pins after
+//!   the heavy barrier sees it, or sees what the same reader stored later, when it had left. The
+//!   epoch in it is `g` or older, for had the reader read a younger one, it would have acquired the
+//!   increment, and with it the unlinking.
 //!
-//! Reading the epoch before the barrier breaks the second case where the clock is not such a counter (a time stamp read by one
-//! CPU says nothing of another's store buffer): that order freed 57,891 blocks wrongly in 176 thousand rounds of an experiment.
+//! Reading the epoch before the barrier breaks the second case where the clock is not such a
+//! counter (a time stamp read by one CPU says nothing of another's store buffer): that order freed
+//! 57,891 blocks wrongly in 176 thousand rounds of an experiment.
 //!
-//! *Revocable* pins may be taken away by the reclaimer. Taking away has two steps, because the reader may be in the middle of
-//! a racing copy: the word becomes *revoking*, the heavy barrier passes, the word becomes *revoked*; only the last frees the
-//! reclaimer. The reader passes the light barrier after its last read and then looks whether the word is still what it wrote:
-//! if it is, all its reads preceded any heavy barrier of a revocation, hence any reuse. Each revocation has a number of its
-//! own in the word, else a slow revoker could complete another's.
+//! *Revocable* pins may be taken away by the reclaimer. Taking away has two steps, because the
+//! reader may be in the middle of a racing copy: the word becomes *revoking*, the heavy barrier
+//! passes, the word becomes *revoked*; only the last frees the reclaimer. The reader passes the
+//! light barrier after its last read and then looks whether the word is still what it wrote: if it
+//! is, all its reads preceded any heavy barrier of a revocation, hence any reuse. Each revocation
+//! has a number of its own in the word, else a slow revoker could complete another's.
 //!
-//! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, which pins by the time-stamp counter.
+//! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, which pins
+//! by the time-stamp counter.
 
 use crate::word::{Barrier, Word};
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A point in the order of reclamations, as [`Participants::advance`](crate::Participants::advance) returns it.
+/// A point in the order of reclamations, as [`Participants::advance`](crate::Participants::advance)
+/// returns it.
 ///
 /// Epochs of one control region are ordered and never go back, not even over a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,19 +102,23 @@ pub(crate) const fn kind_of(word: u64) -> Kind {
 pub(crate) const fn pinned_epoch(word: u64) -> Option<u64> {
     match kind_of(word) {
         Kind::Firm | Kind::Revocable => Some(word >> KIND_BITS),
-        // Its epoch is overwritten by the revocation's number: for the moment until the revocation is complete it holds all.
+        // Its epoch is overwritten by the revocation's number: for the moment until the revocation
+        // is complete it holds all.
         Kind::Revoking => Some(0),
         Kind::Revoked | Kind::None => None,
     }
 }
 
-/// Pins: from here until [`leave`], what was reachable is not freed. Returns the word that stands in the slot.
+/// Pins: from here until [`leave`], what was reachable is not freed. Returns the word that stands
+/// in the slot.
 #[inline(always)]
 pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: Kind, barrier: &impl Barrier) -> u64 {
-    // SYNC: pairs with the Release increment in `advance`: who reads the new epoch sees the unlinking before it.
+    // SYNC: pairs with the Release increment in `advance`: who reads the new epoch sees the
+    // unlinking before it.
     let word = pin_word(epoch.load(Acquire), kind);
-    // SYNC: pairs with the Acquire load in `oldest_pin`. Release although it only enters: a reclaimer that sees this pin
-    // instead of the zero of the last `leave` must see that the reads before that `leave` are over.
+    // SYNC: pairs with the Acquire load in `oldest_pin`. Release although it only enters: a
+    // reclaimer that sees this pin instead of the zero of the last `leave` must see that the reads
+    // before that `leave` are over.
     pin.store(word, Release);
     barrier.light();
     word
@@ -115,11 +127,13 @@ pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: Kind, barrier: &impl Barr
 /// Ends a pin that is not revocable (or whose fate does not matter any more).
 #[inline(always)]
 pub(crate) fn leave<W: Word>(pin: &W) {
-    // SYNC: pairs with the Acquire load in `oldest_pin`: our reads are over before anything is freed.
+    // SYNC: pairs with the Acquire load in `oldest_pin`: our reads are over before anything is
+    // freed.
     pin.store(UNPINNED, Release);
 }
 
-/// Whether what was read since `entered` was written to the slot is good: nobody has begun to revoke the pin.
+/// Whether what was read since `entered` was written to the slot is good: nobody has begun to
+/// revoke the pin.
 #[inline(always)]
 pub(crate) fn still_held<W: Word>(pin: &W, entered: u64, barrier: &impl Barrier) -> bool {
     // Between the reads and the look: see the module's text.
@@ -137,7 +151,8 @@ pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
         .then_some(firm)
 }
 
-/// After unlinking: the heavy barrier, then the next epoch. Returns the one before, which [`oldest_pin`] must exceed.
+/// After unlinking: the heavy barrier, then the next epoch. Returns the one before, which
+/// [`oldest_pin`] must exceed.
 ///
 /// # Errors
 /// The barrier was refused; the epoch is as it was.
@@ -148,11 +163,13 @@ pub(crate) fn advance<W: Word>(epoch: &W, barrier: &impl Barrier) -> Result<u64,
     Ok(epoch.fetch_add(1, AcqRel))
 }
 
-/// No pin protects anything unlinked before an epoch smaller than this one was returned by [`advance`].
+/// No pin protects anything unlinked before an epoch smaller than this one was returned by
+/// [`advance`].
 ///
-/// The epoch is read first, then `pins` finds out which slots are in use, then their pins are read. The result never exceeds
-/// that epoch. So it also holds for a reclaimer other than the caller: its heavy barrier came before its increment, its
-/// increment before this reading of the epoch, and a slot whose thread passed its light barrier earlier is among `pins`.
+/// The epoch is read first, then `pins` finds out which slots are in use, then their pins are read.
+/// The result never exceeds that epoch. So it also holds for a reclaimer other than the caller: its
+/// heavy barrier came before its increment, its increment before this reading of the epoch, and a
+/// slot whose thread passed its light barrier earlier is among `pins`.
 fn oldest_pin<'a, W: Word + 'a, I>(epoch: &W, pins: impl FnOnce() -> I) -> u64
 where
     I: Iterator<Item = &'a W>,
@@ -160,7 +177,8 @@ where
     // SYNC: pairs with the Release increment in `advance`.
     let mut oldest = epoch.load(Acquire);
     for pin in pins() {
-        // SYNC: pairs with the Release stores in `enter` and `leave` and the exchange in `finish_revoking`.
+        // SYNC: pairs with the Release stores in `enter` and `leave` and the exchange in
+        // `finish_revoking`.
         if let Some(pinned) = pinned_epoch(pin.load(Acquire)) {
             oldest = oldest.min(pinned);
         }
@@ -191,9 +209,9 @@ where
     oldest > g
 }
 
-/// First step of a revocation: succeeds if the pin is revocable (or abandoned half-way by another revoker) and not younger
-/// than `limit`. `number` comes from the region's counter of revocations and is used once. The heavy barrier must follow, then
-/// [`finish_revoking`].
+/// First step of a revocation: succeeds if the pin is revocable (or abandoned half-way by another
+/// revoker) and not younger than `limit`. `number` comes from the region's counter of revocations
+/// and is used once. The heavy barrier must follow, then [`finish_revoking`].
 pub(crate) fn begin_revoking<W: Word>(pin: &W, limit: u64, number: u64) -> bool {
     let word = pin.load(Relaxed);
     let due = match kind_of(word) {
@@ -207,9 +225,11 @@ pub(crate) fn begin_revoking<W: Word>(pin: &W, limit: u64, number: u64) -> bool 
         .is_ok()
 }
 
-/// Last step of a revocation, after the heavy barrier. It does nothing if the owner has left meanwhile.
+/// Last step of a revocation, after the heavy barrier. It does nothing if the owner has left
+/// meanwhile.
 pub(crate) fn finish_revoking<W: Word>(pin: &W, number: u64) {
-    // SYNC: pairs with the Acquire load in `oldest_pin`: who sees it is behind the barrier that the revoker has passed.
+    // SYNC: pairs with the Acquire load in `oldest_pin`: who sees it is behind the barrier that the
+    // revoker has passed.
     let _ = pin.compare_exchange(
         pin_word(number, Kind::Revoking),
         pin_word(number, Kind::Revoked),

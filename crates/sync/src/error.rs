@@ -14,7 +14,7 @@ pub enum CreateError {
     /// The region is smaller than the options need and cannot grow so far.
     #[error(
         "the control region needs {needed} bytes and may have at most {max}; \
-         give it room, or ask for fewer threads or smaller undo areas"
+         make it larger, or ask for fewer threads or smaller undo areas"
     )]
     TooSmall {
         /// Bytes that the options need: `ControlOptions::region_len`.
@@ -61,7 +61,8 @@ pub enum OpenError {
         /// Bytes there are.
         len: usize,
     },
-    /// It is of another boot, or has been rebuilt since the data were put in order; only who may write does that.
+    /// It is of another boot, or has been rebuilt since the data were put in order; only who may
+    /// write does that.
     #[error(
         "the machine has restarted since the data were last put in order, which takes an opening that may write"
     )]
@@ -157,7 +158,7 @@ pub enum GateError {
 #[error("the pin was revoked: what was read under it is not valid, read again")]
 pub struct Revoked;
 
-/// Somebody else does not get on, and the wait for him was bounded.
+/// Another thread did not let go within the time limit of a wait.
 ///
 /// Nothing is lost and nothing is half done: the operation may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -190,7 +191,7 @@ impl Stalled {
 pub enum Holding {
     /// A pin that protects what is to be freed.
     Pin,
-    /// The same, but its process is dead: reap, and try again.
+    /// A pin of a dead process: reap, and try again.
     DeadPin,
     /// A lock.
     Lock,

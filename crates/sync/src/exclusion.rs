@@ -3,13 +3,13 @@
 //! **A thread that has raised the gate, passed its fence and waited here meets no living thread
 //! inside.**
 
+use crate::backoff::Backoff;
 use crate::opening::Inner;
-use crate::patience::Patience;
 use crate::{Holding, Slot, SlotId, Stalled, gate};
 use std::time::Duration;
 
-/// Refuses whoever can never have gate `index` alone: a forked child, a slot of another region, a thread that is inside
-/// itself.
+/// Refuses whoever can never have gate `index` alone: a forked child, a slot of another region, a
+/// thread that is inside itself.
 #[inline]
 pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Result<(), Stalled> {
     let local = slot.local();
@@ -25,8 +25,8 @@ pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Resul
     Ok(())
 }
 
-/// With gate `index` raised by `me` and the barrier passed: waits until nobody who lives is inside, at most `limit` if
-/// one is given, and calls `dead` for each who died there.
+/// With gate `index` raised by `me` and the barrier passed: waits until nobody who lives is inside,
+/// at most `limit` if one is given, and calls `dead` for each who died there.
 #[cold]
 pub(crate) fn until_empty(
     inner: &Inner,
@@ -42,10 +42,10 @@ pub(crate) fn until_empty(
     };
     // Slots found empty stay empty: only those still inside are looked at again.
     let mut inside: Vec<SlotId> = inner.map().slots().map(|(id, _)| id).collect();
-    let mut patience = Patience::new(inner.now(), limit.unwrap_or_default());
+    let mut backoff = Backoff::new(inner.now(), limit.unwrap_or_default());
     loop {
         inside.retain(|id| *id != me && is_inside(*id));
-        if patience.is_tried() || limit.is_none() {
+        if backoff.has_spun() || limit.is_none() {
             inside.retain(|id| {
                 let gone = inner.is_dead(*id);
                 if gone {
@@ -57,8 +57,8 @@ pub(crate) fn until_empty(
         let Some(first) = inside.first() else {
             return Ok(());
         };
-        if limit.is_none() || !patience.wait(|| inner.now()) {
-            let waited = patience.elapsed(inner.now());
+        if limit.is_none() || !backoff.wait(|| inner.now()) {
+            let waited = backoff.elapsed(inner.now());
             return Err(inner.stalled(*first, waited, Holding::Inside));
         }
     }

@@ -5,15 +5,15 @@
 //! control region. Both sides pass a full fence, so that a writer needs no system call to interrupt
 //! the readers. Readers write no line that another reader writes.
 //!
-//! Those inside beside others *only read*. A reader that dies there leaves nothing half done, so its
-//! death is not reported; a writer's is.
+//! Those inside beside others *only read*. A reader that dies there leaves nothing half done, so
+//! its death is not reported; a writer's is.
 
 use crate::entry::{OpPin, enter_or_wait};
 use crate::layout::GATES;
 use crate::lock_word::RobustLock;
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::robust_lock::{Acquired, Guard, LOCK_PATIENCE};
+use crate::robust_lock::{Acquired, Guard, LOCK_TIMEOUT};
 use crate::word::Barrier;
 use crate::{GateError, Holding, Slot, SlotId, Stalled, exclusion, gate};
 use mneme_sys::barrier::BarrierRefused;
@@ -72,14 +72,14 @@ impl FencedGate {
     ///
     /// # Errors
     /// [`GateError::Stalled`] behind a writer that lives and does not leave;
-    /// [`GateError::OwnerDied`] at once if he is dead, until somebody has declared what the gate
-    /// guards [`repaired`](Sole::repaired).
+    /// [`GateError::OwnerDied`] at once if it is dead, until another writer has declared what the
+    /// gate guards [`repaired`](Sole::repaired).
     #[inline]
     pub fn shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
-        self.shared_within(slot, LOCK_PATIENCE)
+        self.shared_within(slot, LOCK_TIMEOUT)
     }
 
-    /// The same, waiting at most `limit`.
+    /// Enters beside other readers, waiting at most `limit` for a writer.
     ///
     /// # Errors
     /// As [`shared`](Self::shared).
@@ -93,7 +93,7 @@ impl FencedGate {
         enter_or_wait(opening, self.index, self.lock(), slot, Some(limit))
     }
 
-    /// The same, without waiting.
+    /// Enters beside other readers, or fails at once if a writer is inside.
     ///
     /// # Errors
     /// As [`shared`](Self::shared); `Stalled` names the writer that is inside.
@@ -106,18 +106,17 @@ impl FencedGate {
     /// Enters alone: nobody else is inside, or comes in, until the result is dropped. Waits at most
     /// a second.
     ///
-    /// The news that may come with it is that a writer has died inside and nobody has repaired
-    /// since.
+    /// [`Acquired::OwnerDied`] means that a writer has died inside and nobody has repaired since.
     ///
     /// # Errors
     /// [`Stalled`] names the writer, or one of the readers, that lives and does not leave; then the
     /// gate is as it was before.
     #[inline]
     pub fn sole<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Sole<'a>>, Stalled> {
-        self.sole_or_wait(slot, Some(LOCK_PATIENCE))
+        self.sole_or_wait(slot, Some(LOCK_TIMEOUT))
     }
 
-    /// The same, waiting at most `limit`.
+    /// Enters alone, waiting at most `limit`.
     ///
     /// # Errors
     /// As [`sole`](Self::sole).
@@ -130,7 +129,7 @@ impl FencedGate {
         self.sole_or_wait(slot, Some(limit))
     }
 
-    /// The same, without waiting for anybody alive.
+    /// Enters alone, without waiting for a living thread.
     ///
     /// # Errors
     /// As [`sole`](Self::sole).
@@ -158,11 +157,11 @@ impl FencedGate {
         let mut others = self.inner().map().slots();
         let (bit, met_dead) = (1 << self.index, Cell::new(false));
         if others.any(|(id, lines)| id != me && gate::is_inside(&lines.inside, bit)) {
-            // What the dead have read is nobody's business. On failure the guard opens the gate again.
+            // A dead reader does not matter. On failure the guard opens the gate again.
             exclusion::until_empty(self.inner(), self.index, me, limit, || met_dead.set(true))?;
         }
         mneme_sys::fault!("sync.fenced.empty");
-        Ok(guard.with_news(|guard| Sole {
+        Ok(guard.report_with(|guard| Sole {
             guard,
             met_dead: met_dead.get(),
         }))
@@ -207,8 +206,8 @@ pub struct Sole<'a> {
 }
 
 impl Sole<'_> {
-    /// Whether a reader was found dead inside. Until he is [reaped](Participants::reap), whoever
-    /// wants the gate alone looks at him, which takes microseconds.
+    /// Whether a dead reader was found inside. Until it is [reaped](Participants::reap), every
+    /// writer checks it again, which takes microseconds.
     #[must_use]
     pub fn met_dead(&self) -> bool {
         self.met_dead

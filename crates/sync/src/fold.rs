@@ -1,11 +1,11 @@
-//! **What a thread has counted is added to the common base exactly once**, whoever adds it and
-//! wherever he dies.
+//! **What a thread has counted is added to the common base exactly once**, whichever process adds
+//! it, and wherever that process dies.
 //!
 //! Each thread counts in its own slot, so that counting costs a store. When the slot is given
 //! back, or its owner is dead, its counts move to the base. The mover holds the region's own lock
 //! and goes counter by counter: it writes to the journal which counter of which slot it moves and
 //! *the value that the base will have*, then the base, then zero to the slot, then closes the
-//! journal. Whoever has the lock next finds an open journal and does these stores again: they
+//! journal. The next holder of the lock finds an open journal and does these stores again: they
 //! write values, not differences, so once or twice is the same.
 //!
 //! Readers take no lock. The journal's word changes with every step, so a sum read between two
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 /// The count for `root`: base and slots. `Err` with what it came to if a mover was at work
-/// meanwhile; then it may be off by what he carried.
+/// meanwhile; then it may be off by the count that was being moved.
 pub(crate) fn sum<'a, W: Word + 'a>(
     journal: &JournalWords<'_, W>,
     base: &CounterWords<'_, W>,

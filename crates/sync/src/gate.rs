@@ -3,8 +3,9 @@
 //!
 //! A reader marks a bit in its own slot, passes the light barrier and looks whether the gate is
 //! raised: it writes no shared line. The gate *is* a robust lock's word, raised while somebody owns
-//! it. A writer takes the lock, passes the heavy barrier and then waits until no slot shows the bit.
-//! By the barrier's contract one of the two sees the other; both may, then the reader steps back.
+//! it. A writer takes the lock, passes the heavy barrier and then waits until no slot shows the
+//! bit. By the barrier's contract one of the two sees the other; both may, then the reader steps
+//! back.
 //!
 //! After Corbet's and Russell's big-reader locks.
 
@@ -25,7 +26,7 @@ pub(crate) fn enter<W: Word>(
     barrier.light();
     // SYNC: the look pairs with the lock's release: we see what was done under exclusion.
     let seen = lock_word::look(gate);
-    if seen.owner().is_none() && !seen.has_news() {
+    if seen.owner().is_none() && !seen.owner_died() {
         return Ok(());
     }
     leave(inside, bit);

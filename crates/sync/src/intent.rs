@@ -123,9 +123,11 @@ pub(crate) fn clear<W: Word>(head: &W) {
     head.store(sequence(head.load(Relaxed)), Release);
 }
 
-/// Any thread: which intent stands there, if one does. One that is over, or another in its place, is not the same.
+/// Any thread: which intent stands there, if one does. One that is over, or another in its place,
+/// is not the same.
 pub(crate) fn standing<W: Word>(head: &W) -> Option<u64> {
-    // SYNC: pairs with the Release stores in `begin` and `clear`: what was announced before is done.
+    // SYNC: pairs with the Release stores in `begin` and `clear`: what was announced before is
+    // done.
     let seen = head.load(Acquire);
     (seen >> SEQUENCE_BITS != 0).then_some(seen)
 }

@@ -1,4 +1,5 @@
-//! The control region's format, version 2: what lies where, and nothing about what it means to others.
+//! The control region's format, version 2: what lies where, and nothing about what it means to
+//! others.
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
@@ -7,12 +8,13 @@
 //! ...    SlotLines    x max_threads     2,432 B each: one thread's pin, owner, intents, counters
 //! ...    undo area    x max_threads     undo_bytes each
 //! ```
-//! Every part begins at a multiple of 128 bytes (the unit in which x86 prefetches), so that no two threads share one. All
-//! words are 64-bit atomics in the machine's order; all zero is the state of a thing nobody has used.
+//! Every part begins at a multiple of 128 bytes (the unit in which x86 prefetches), so that no two
+//! threads share one. All words are 64-bit atomics in the machine's order; all zero is the state of
+//! a thing nobody has used.
 
 use crate::RobustLock;
 use crate::fold::{self, CounterWords, JournalWords};
-use crate::tenancy::SlotWords;
+use crate::slot_owner::SlotWords;
 use mneme_sys::{HEADER_LEN, Shared};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
@@ -102,9 +104,9 @@ pub(crate) struct ControlHeader {
     pub(crate) barrier: AtomicU64,
     /// [`Geometry::checksum`].
     pub(crate) geometry: AtomicU64,
-    /// Who holds each lease; `lease` reads the words.
+    /// The holder of each lease; `lease` reads the words.
     pub(crate) leases: [AtomicU64; LEASES],
-    /// Which processes watch for changes; `vigil` reads the word.
+    /// Which processes watch for changes; `watch` reads the word.
     pub(crate) watched: AtomicU64,
     _rest: [AtomicU64; 1],
     /// The epoch. Written by reclaimers only, read by every pin.
@@ -145,12 +147,13 @@ pub(crate) struct IntentWords {
 /// One thread's slot.
 #[repr(C, align(128))]
 pub(crate) struct SlotLines {
-    /// The pin; `epoch` reads the word. On the first line only the owner writes, except for a revocation.
+    /// The pin; `epoch` reads the word. On the first line only the owner writes, except for a
+    /// revocation.
     pub(crate) pin: AtomicU64,
     /// A bit for each gate the thread is inside of; `gate` reads the word.
     pub(crate) inside: AtomicU64,
     _line: [AtomicU64; 6],
-    /// Whose slot this is; `tenancy` reads the word.
+    /// Whose slot this is; `slot_owner` reads the word.
     pub(crate) owner: AtomicU64,
     _line2: [AtomicU64; 7],
     pub(crate) intents: [IntentWords; LANES],

@@ -1,10 +1,10 @@
 //! Leases: **of all openings in all processes one at a time holds a lease, and the death of its
 //! process gives it back at once.**
 //!
-//! A lease is a liveness lock at an index behind those of all process entries, the same in regions of
-//! every geometry. A word of the control region says which entry, and which incarnation of it, has
-//! taken it. The word is a hint of what the lock says: it is believed only while the lock is held and
-//! that very incarnation lives, so that nobody has to clear it after the dead.
+//! A lease is a liveness lock at an index behind those of all process entries, the same in regions
+//! of every geometry. A word of the control region says which entry, and which incarnation of it,
+//! has taken it. The word is a hint of what the lock says: it is believed only while the lock is
+//! held and that very incarnation lives, so that nobody has to clear it after the dead.
 
 use crate::layout::MAX_PROCESSES;
 use crate::opening::Inner;
@@ -19,8 +19,8 @@ const FIRST: u32 = MAX_PROCESSES + 1;
 
 /// A lease that this opening holds. Dropping it gives it back, at once.
 ///
-/// `Send` and `Sync`: it is the opening's, not a thread's. It keeps the opening alive. What a forked
-/// child inherits is no lease, and dropping it there does nothing.
+/// `Send` and `Sync`: it is the opening's, not a thread's. It keeps the opening alive. What a
+/// forked child inherits is no lease, and dropping it there does nothing.
 #[must_use = "dropping it gives the lease back at once"]
 pub struct Lease {
     participants: Participants,
@@ -48,8 +48,8 @@ impl Holder {
 }
 
 impl Participants {
-    /// Takes lease `number`, below [`LEASES`], if nobody who lives holds it: no other process, no other
-    /// opening of this process, not this one. A system call; it never waits.
+    /// Takes lease `number`, below [`LEASES`], if nobody who lives holds it: no other process, no
+    /// other opening of this process, not this one. A system call; it never waits.
     ///
     /// # Errors
     /// There is no such lease; a forked child; the kernel refuses the lock.
@@ -73,8 +73,8 @@ impl Participants {
         }))
     }
 
-    /// The process that holds lease `number`; 0 while it is not known who of the living does, since it is
-    /// just being taken or given back. `None`: nobody. A system call or two.
+    /// The process that holds lease `number`; 0 while it is not known who of the living does, since
+    /// it is just being taken or given back. `None`: nobody. A system call or two.
     ///
     /// # Errors
     /// As [`try_lease`](Self::try_lease).

@@ -1,5 +1,5 @@
-//! Who may touch what, when: coordination of threads and processes over shared memory, any of
-//! which may be killed at any instruction.
+//! Coordination of threads and processes over shared memory, any of which may be killed at any
+//! instruction: what each may touch, and when.
 //!
 //! A data structure in shared memory has a *control region* beside it. Every process that attaches
 //! has an entry there, every thread a *slot*: a few cache lines that only this thread writes, in
@@ -45,29 +45,29 @@
 //!
 //! # Intents, undo, counts
 //!
-//! Whoever takes a lock or claims a thing first says so by an [`IntentLine::begin`], in the
-//! [`Lane`] of its layer; what does not fit into seven words goes to the slot's [`UndoArea`]
+//! A thread that takes a lock or claims a thing first announces it by an [`IntentLine::begin`], in
+//! the [`Lane`] of its layer; what does not fit into seven words goes to the slot's [`UndoArea`]
 //! before. The intent is visible to others before the lock is, if the lock is taken by a Release
 //! store or an exchange. [`Slot::count`] keeps a number per database in the slot, where it costs a
 //! store; [`Participants::counters`] adds up. Counts outlive their threads.
 //!
 //! # Locks
 //!
-//! [`RobustLock`] is a word anywhere in a region. [`FencedGate`], in the control region, is for many
-//! readers or one writer. Both name their holder and report its death to the next owner:
+//! [`RobustLock`] is a word anywhere in a region. [`FencedGate`], in the control region, is for
+//! many readers or one writer. Both name their holder and report its death to the next owner:
 //! [`Acquired::OwnerDied`] means that what they guard may be half changed, and is repeated until an
-//! owner calls `repaired()`. No wait is endless: a holder that lives and does not let go is named by
-//! [`Stalled`] after a second.
+//! owner calls `repaired()`. No wait is endless: a holder that lives and does not let go is named
+//! by [`Stalled`] after a second.
 //!
 //! # Leases
 //!
-//! What one process is to do at a time (to maintain a structure, to serve it) goes by a [`Lease`]: a
-//! liveness lock, which the kernel drops for the dead at once, and not a timeout's.
+//! What one process is to do at a time (to maintain a structure, to serve it) goes by a [`Lease`]:
+//! a liveness lock, which the kernel drops for the dead at once, and not a timeout's.
 //!
-//! # Vigils
+//! # Watch registrations
 //!
-//! While a [`Vigil`] lives, [`Participants::is_watched`] tells every writer, in any process, to note what
-//! it changes; while none does, nobody has to.
+//! While a [`WatchRegistration`] lives, [`Participants::is_watched`] is true in every process, and
+//! writers count their changes. While none does, they need not.
 //!
 //! # Death
 //!
@@ -78,7 +78,7 @@
 //! since its repair may have to read, and its slot is nobody else's. **Reap after opening and
 //! every so often**, in at least one process: the structure's maintainer does.
 //!
-//! A *tenancy* number in each slot changes with its owner, so a lock of a dead owner is never
+//! A *generation* number in each slot changes with its owner, so a lock of a dead owner is never
 //! taken for one of the slot's next.
 //!
 //! # Threads and processes
@@ -124,11 +124,11 @@
 //!
 //! # How it is known to work
 //!
-//! Each protocol stands in a file of its own (`epoch`, `gate`, `lock_word`, `tenancy`, `fold`,
-//! `intent`, `vigil`), written over abstract words, and runs as the same code under a model checker, beside
-//! twins broken on purpose that must fail. The barrier between processes has its litmus, with a
-//! twin, since no model checker knows it. With the feature `fault`, participants die at every named
-//! point.
+//! Each protocol stands in a file of its own (`epoch`, `gate`, `lock_word`, `slot_owner`, `fold`,
+//! `intent`, `watch`), written over abstract words, and runs as the same code under a model
+//! checker, beside twins broken on purpose that must fail. The barrier between processes has its
+//! litmus, with a twin, since no model checker knows it. With the feature `fault`, participants die
+//! at every named point.
 //!
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, for
 //! epochs and thread slots; the rest is our own.
@@ -142,6 +142,7 @@
 mod alone;
 mod announced;
 mod attached;
+mod backoff;
 mod counters;
 mod entry;
 mod epoch;
@@ -163,7 +164,6 @@ mod models;
 mod open;
 mod opening;
 mod participants;
-mod patience;
 mod pin;
 mod process;
 mod reap;
@@ -171,10 +171,10 @@ mod reclaim;
 mod robust_lock;
 mod slot;
 mod slot_id;
+mod slot_owner;
 mod stats;
-mod tenancy;
 mod undo;
-mod vigil;
+mod watch;
 mod word;
 
 pub use announced::Announced;
@@ -191,13 +191,13 @@ pub use layout::{COUNTERS, GATES, INTENT_WORDS, LEASES};
 pub use lease::Lease;
 pub use lock_word::RobustLock;
 pub use participants::{ControlOptions, Participants};
-pub use pin::{Glance, Pin, RevocablePin};
+pub use pin::{FastPin, Pin, RevocablePin};
 pub use reap::{DeadSlot, Reaped};
 pub use reclaim::REVOKE_AFTER;
-pub use robust_lock::{Acquired, Guard, LOCK_PATIENCE};
+pub use robust_lock::{Acquired, Guard, LOCK_TIMEOUT};
 pub use slot::Slot;
 pub use slot_id::SlotId;
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
-pub use vigil::Vigil;
+pub use watch::WatchRegistration;
 pub use word::Word;

@@ -23,10 +23,10 @@ pub(crate) struct Local {
     /// Identity of the opening; never reused.
     pub(crate) opening: u64,
     /// Generation of forks in which the slot was claimed.
-    pub(crate) generation: u32,
+    pub(crate) fork_generation: u32,
     pub(crate) barrier: Machine,
     pub(crate) slot: SlotId,
-    pub(crate) tenancy: u16,
+    pub(crate) generation: u16,
     lines: NonNull<SlotLines>,
     epoch: NonNull<AtomicU64>,
     inner: Weak<Inner>,
@@ -66,7 +66,7 @@ impl Local {
     /// Whether this process is a forked child of the one that claimed the slot.
     #[inline(always)]
     pub(crate) fn is_forked(&self) -> bool {
-        self.generation != mneme_sys::fork::generation()
+        self.fork_generation != mneme_sys::fork::generation()
     }
 
     fn has_handles(&self) -> bool {
@@ -79,8 +79,9 @@ struct Cache {
     local: Cell<Option<NonNull<Local>>>,
 }
 
-/// The thread's locals, each with its opening, by which they are sorted: a thread that goes round many openings finds
-/// each without touching the others. The boxes are owned as raw pointers, for handles point to them.
+/// The thread's locals, each with its opening, by which they are sorted: a thread that goes round
+/// many openings finds each without touching the others. The boxes are owned as raw pointers, for
+/// handles point to them.
 struct Claims(RefCell<Vec<(u64, NonNull<Local>)>>);
 
 thread_local! {
@@ -118,7 +119,7 @@ pub(crate) fn find_or_claim(
     inner: &std::sync::Arc<Inner>,
     reaping: bool,
 ) -> Result<NonNull<Local>, SlotError> {
-    if inner.generation() != mneme_sys::fork::generation() {
+    if inner.fork_generation() != mneme_sys::fork::generation() {
         return Err(SlotError::Forked);
     }
     let found = CLAIMS
@@ -128,15 +129,15 @@ pub(crate) fn find_or_claim(
                 return Ok::<_, SlotError>(local);
             }
             forget_closed(&mut claims);
-            let (slot, tenancy) = inner.claim_slot(reaping)?;
+            let (slot, generation) = inner.claim_slot(reaping)?;
             // The slot exists, for it was just claimed.
             let lines = inner.map().slot(slot).ok_or(SlotError::ThreadEnding)?;
             let local = Box::new(Local {
                 opening: inner.opening(),
-                generation: inner.generation(),
+                fork_generation: inner.fork_generation(),
                 barrier: inner.barrier(),
                 slot,
-                tenancy,
+                generation,
                 lines: NonNull::from(lines),
                 epoch: NonNull::from(&inner.map().header().epoch.word),
                 inner: std::sync::Arc::downgrade(inner),

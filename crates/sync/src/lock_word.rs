@@ -1,19 +1,19 @@
-//! **One owner at a time, and a dead owner is followed by one who knows**: the word of a robust
+//! **One owner at a time, and the death of an owner is reported to the next**: the word of a robust
 //! lock.
 //!
-//! The word names its owner by slot and tenancy, so that nobody is ever in doubt whom to ask
-//! whether he lives, and a slot's later owner is not taken for the one who locked. A sequence
-//! number changes at every acquisition: a waiter that found the owner dead takes the lock over
-//! by an exchange from exactly the word it judged. The *news* bit stays from the moment the lock
-//! is taken over from the dead until somebody says that what it guards is repaired, however many
-//! owners (who may die in turn) come between.
+//! The word names its owner by slot and generation, so that a waiter knows which process to ask the
+//! kernel about, and does not take a slot's later owner for the one that locked. A sequence number
+//! changes at every acquisition: a waiter that found the owner dead takes the lock over by an
+//! exchange from exactly the word it judged. The *owner-died* bit stays from the moment the lock is
+//! taken over from the dead until an owner says that what it guards is repaired, however many
+//! owners (which may die in turn) come between.
 
 use crate::SlotId;
 use crate::word::Word;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// A lock in shared memory, handed over with the news when its owner dies.
+/// A lock in shared memory. If its owner dies, the next owner is informed.
 #[repr(transparent)]
 #[derive(Default)]
 pub struct RobustLock {
@@ -25,19 +25,19 @@ const _: () = assert!(size_of::<RobustLock>() == 8);
 // SAFETY: one atomic word, any value of which is a state of the lock.
 unsafe impl mneme_sys::Shared for RobustLock {}
 
-/// The word, decoded: slot (16 bits, 0: free), tenancy (16), news (1), sequence (31).
+/// The word, decoded: slot (16 bits, 0: free), generation (16), owner died (1), sequence (31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockState(pub(crate) u64);
 
-/// An owner: slot and tenancy.
+/// An owner: slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) slot: SlotId,
-    pub(crate) tenancy: u16,
+    pub(crate) generation: u16,
 }
 
 const OWNER: u64 = u32::MAX as u64;
-const NEWS: u64 = 1 << 32;
+const OWNER_DIED: u64 = 1 << 32;
 const SEQUENCE: u32 = 33;
 
 impl LockState {
@@ -46,22 +46,22 @@ impl LockState {
             0 => None,
             slot => Some(Owner {
                 slot: SlotId(slot),
-                tenancy: (self.0 >> 16) as u16,
+                generation: (self.0 >> 16) as u16,
             }),
         }
     }
 
     /// What the lock guards may be half changed.
-    pub(crate) const fn has_news(self) -> bool {
-        self.0 & NEWS != 0
+    pub(crate) const fn owner_died(self) -> bool {
+        self.0 & OWNER_DIED != 0
     }
 
-    const fn held_by(self, owner: Owner, news: bool) -> LockState {
+    const fn held_by(self, owner: Owner, owner_died: bool) -> LockState {
         let sequence = (self.0 >> SEQUENCE).wrapping_add(1) << SEQUENCE;
         LockState(
             sequence
-                | if news { NEWS } else { 0 }
-                | (owner.tenancy as u64) << 16
+                | if owner_died { OWNER_DIED } else { 0 }
+                | (owner.generation as u64) << 16
                 | owner.slot.0 as u64,
         )
     }
@@ -71,7 +71,7 @@ impl LockState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     Clean,
-    /// Ours; the news is that an owner died and nobody has repaired since.
+    /// Ours; an owner died, and nobody has repaired since.
     OwnerDied,
     /// Somebody has it: the word, to be judged.
     Busy(LockState),
@@ -81,10 +81,10 @@ pub(crate) enum Attempt {
 pub(crate) fn acquire<W: Word>(word: &W, me: Owner) -> Attempt {
     let mut seen = LockState(word.load(Relaxed));
     while seen.owner().is_none() {
-        let mine = seen.held_by(me, seen.has_news());
+        let mine = seen.held_by(me, seen.owner_died());
         // SYNC: pairs with the Release store in `release`: we see what the last owner did.
         match word.compare_exchange(seen.0, mine.0, Acquire, Relaxed) {
-            Ok(_) if seen.has_news() => return Attempt::OwnerDied,
+            Ok(_) if seen.owner_died() => return Attempt::OwnerDied,
             Ok(_) => return Attempt::Clean,
             Err(now) => seen = LockState(now),
         }
@@ -111,20 +111,20 @@ pub(crate) fn release<W: Word>(word: &W) {
     word.store(held & !OWNER, Release);
 }
 
-/// Forgets the news: the owner has repaired what the lock guards.
+/// Clears the owner-died bit: the owner has repaired what the lock guards.
 pub(crate) fn repaired<W: Word>(word: &W) {
     let held = word.load(Relaxed);
     // SYNC: pairs with the exchange in `take_over`: if we die after this, the repair is visible.
-    word.store(held & !NEWS, Release);
+    word.store(held & !OWNER_DIED, Release);
 }
 
-/// Nobody is attached who could hold the lock: whoever did is gone, and the next to take it is told. Nothing is done to
-/// a free one. The tenancies that it names may begin anew, and then mean others.
+/// No attached process can hold the lock: its owner is gone, and the next owner is informed. A free
+/// lock stays as it is. Generations may begin anew afterwards, and then name other owners.
 pub(crate) fn orphan<W: Word>(word: &W) {
     let held = LockState(word.load(Relaxed));
     if held.owner().is_some() {
         // SYNC: pairs with the exchange in `acquire`.
-        word.store((held.0 | NEWS) & !OWNER, Release);
+        word.store((held.0 | OWNER_DIED) & !OWNER, Release);
     }
 }
 

@@ -2,8 +2,8 @@
 //! few threads, and every value that C11 lets a load return, up to a bound on preemptions.
 //!
 //! The code that runs is the product's own, over [`Model`] words. Each model has twins, broken on
-//! purpose: an ordering forgotten, a barrier that does nothing ([`Useless`]), two steps swapped or one
-//! left out. A twin must fail; a model whose twin passes shows nothing.
+//! purpose: an ordering forgotten, a barrier that does nothing ([`Useless`]), two steps swapped or
+//! one left out. A twin must fail; a model whose twin passes shows nothing.
 //!
 //! Loom knows no `membarrier`: both sides of the barrier are sequentially consistent fences here
 //! ([`Fences`]), which is the contract; that the system call keeps it is the litmus' business
@@ -15,9 +15,9 @@ mod epochs;
 mod fenced;
 mod intents;
 mod locks;
+mod slot_owners;
 mod sums;
-mod tenancies;
-mod vigils;
+mod watches;
 
 use crate::word::{Barrier, Word};
 use loom::sync::atomic::{AtomicU64, fence};
@@ -38,8 +38,8 @@ fn preemptions() -> usize {
 ///
 /// Loom tries two orders of a load and a store only if the load was the *last* access before the
 /// store; where the storing thread itself loads in between (`store(load() | bit)`), the other
-/// thread's load is forgotten, and schedules with it (loom issues 166 and 392). So every access first touches a companion
-/// by an unordered read-modify-write, of which loom tries all orders.
+/// thread's load is forgotten, and schedules with it (loom issues 166 and 392). So every access
+/// first touches a companion by an unordered read-modify-write, of which loom tries all orders.
 struct Model {
     word: AtomicU64,
     turn: AtomicU64,

@@ -101,8 +101,8 @@ impl Participants {
         Participants::create(region, options, Arc::new(Alone::default()))
     }
 
-    /// Whether a file that begins with this header is a control region, as this build makes them: for who wants to know
-    /// before he maps it.
+    /// Whether a file that begins with this header is a control region, as this build makes them:
+    /// to be asked before it is mapped.
     #[must_use]
     pub fn are_described_by(header: &RegionHeader) -> bool {
         header.validate(MAGIC, FORMAT, LAYOUT_HASH).is_ok()
@@ -122,10 +122,10 @@ impl Participants {
         Participants::open_and(control, data_uuid, liveness, |_| Ok(()))
     }
 
-    /// The same, where nobody else is attached with `alone` run before anybody else can be: it puts in
-    /// order what earlier incarnations of the control region have left in the data. It may use its
-    /// slot and pin; to [`reap`](Self::reap) within it is to wait for oneself. Others who open wait for it
-    /// two seconds at most.
+    /// Attaches like [`open`](Self::open). If no other process is attached, `alone` runs before one
+    /// can be: it repairs what earlier incarnations of the control region have left in the data. It
+    /// may use its slot and pin, but not [`reap`](Self::reap), which would wait for itself. Other
+    /// processes that open the region wait for it, two seconds at most.
     ///
     /// # Errors
     /// As [`open`](Self::open); what `alone` says.
@@ -141,18 +141,18 @@ impl Participants {
         let (participants, others) =
             Participants::open_locked(control, data_uuid, liveness, as_writer)?;
         let done = if others { Ok(()) } else { alone(&participants) };
-        // Before the participants go, who may need it.
+        // Before the participants are dropped, which may need the lock.
         drop(lock);
         done.map(|()| participants)
     }
 
-    /// The same for a process that cannot repair what the dead left in the data, because it may only
-    /// read them. It takes over no dead process' entry: its slots would be this one's to reap. `is_known` is asked
-    /// whether the data are in order under an [incarnation](Self::incarnation) of the control region.
+    /// Attaches a process that may only read the data, and so cannot repair what the dead left in
+    /// them. It takes over no dead process' entry. `is_known` is asked whether the data are in
+    /// order under an [incarnation](Self::incarnation) of the control region.
     ///
     /// # Errors
-    /// As [`open`](Self::open); there is no free entry, whoever is dead; [`OpenError::Stale`]: somebody who may write
-    /// has to open it first.
+    /// As [`open`](Self::open); there is no free entry, not counting those of the dead;
+    /// [`OpenError::Stale`]: a process that may write has to open it first.
     pub fn open_to_read(
         control: Region,
         data_uuid: [u8; 16],
@@ -203,7 +203,7 @@ impl Participants {
         }
         let take_over = match take_over {
             TakeOver::TheDead => true,
-            // Neither rebuilt nor joined: who may write would not find himself alone.
+            // Neither rebuilt nor joined: a later writer must find itself alone.
             TakeOver::NobodyIf(is_known) => {
                 if rebooted || !is_known(header.incarnation.load(Acquire)) {
                     return Err(OpenError::Stale);
@@ -251,9 +251,9 @@ impl Inner {
     }
 }
 
-/// Whose entry a process may take that finds none free.
+/// Which entry a process may take if none is free.
 enum TakeOver<K> {
-    /// That of a dead process, whose slots it reaps then.
+    /// That of a dead process.
     TheDead,
     /// Nobody's, and it comes in only if the region's incarnation is one that is known.
     NobodyIf(K),
@@ -277,7 +277,8 @@ fn choose_barrier(header: &ControlHeader, others: bool, can: bool) -> Result<boo
         return Ok(can);
     }
     match header.barrier.load(Relaxed) {
-        // This process' heavy side would not reach those who only keep the compiler in order.
+        // This process' heavy side would not reach participants whose light side is a compiler
+        // fence.
         BARRIER_ASYMMETRIC if !can => Err(AttachError::Barrier),
         mode => Ok(mode == BARRIER_ASYMMETRIC),
     }
@@ -303,7 +304,7 @@ impl Old {
                 .min(MAX_PROCESSES),
             incarnation: keep(&header.incarnation).min(u64::MAX >> 1),
             epoch: keep(&header.epoch.word),
-            // Who wrote anything wrote this word first.
+            // The first word that any creator writes.
             fresh: magic == 0 && header.max_threads.load(Relaxed) == 0,
         })
     }

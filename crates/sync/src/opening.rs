@@ -1,11 +1,11 @@
 //! One process' opening of a control region, as all its handles share it.
 
+use crate::backoff::Backoff;
 use crate::map::Map;
-use crate::patience::Patience;
 use crate::process::{self, State, Status};
-use crate::tenancy::Tenancy;
+use crate::slot_owner::SlotOwner;
 use crate::word::Barrier;
-use crate::{AttachError, SlotError, SlotId, tenancy};
+use crate::{AttachError, SlotError, SlotId, slot_owner};
 use mneme_sys::barrier::{BarrierRefused, Light, Reach};
 use mneme_sys::{Clock, Liveness, Region, SystemClock, Taken};
 use std::sync::atomic::AtomicU64;
@@ -16,16 +16,16 @@ use std::time::Duration;
 /// Index of the liveness lock that guards the region itself: opening, rebuilding, folding.
 pub(crate) const REGION_LOCK: u32 = 0;
 
-/// How long one waits for the region's own lock. Its holders do bounded work: who does not get
-/// it meets a stopped one.
-pub(crate) const REGION_LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the region's own lock. Its holders do bounded work: one that keeps it
+/// longer is stopped.
+pub(crate) const REGION_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 static NEXT_OPENING: AtomicU64 = AtomicU64::new(1);
 
-/// Slots that only reapers get: where all others are the dead's, somebody must be able to repair.
+/// Slots that only reapers get: if all others belong to the dead, a reaper still needs one.
 const KEPT_BACK: u16 = 4;
 
-/// Whom this process is known as.
+/// This process' identity in the region.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Me {
     /// Index of its entry, from 1; 0 before it has attached.
@@ -37,7 +37,7 @@ pub(crate) struct Me {
 }
 
 impl Me {
-    pub(crate) fn owns(self, owner: Tenancy) -> bool {
+    pub(crate) fn owns(self, owner: SlotOwner) -> bool {
         (owner.process, owner.incarnation) == (self.process, self.incarnation)
     }
 }
@@ -45,7 +45,7 @@ impl Me {
 /// The state of one opening.
 pub(crate) struct Inner {
     opening: u64,
-    generation: u32,
+    fork_generation: u32,
     map: Map,
     liveness: Arc<dyn Liveness>,
     /// Set once, at attaching.
@@ -54,8 +54,8 @@ pub(crate) struct Inner {
     clock: SystemClock,
     /// Slots of threads that have ended, whose counts could not be moved to the base then.
     unreleased: Mutex<Vec<SlotId>>,
-    /// Vigils that this opening keeps.
-    pub(crate) vigils: Mutex<u64>,
+    /// Watch registrations of this opening.
+    pub(crate) watches: Mutex<u64>,
 }
 
 /// The machine's barrier, as all participants of the region use it.
@@ -92,14 +92,14 @@ impl Inner {
         Arc::new(Inner {
             // Relaxed: only its being unique matters.
             opening: NEXT_OPENING.fetch_add(1, Relaxed),
-            generation: mneme_sys::fork::generation(),
+            fork_generation: mneme_sys::fork::generation(),
             map,
             liveness,
             me: OnceLock::new(),
             asymmetric,
             clock: SystemClock,
             unreleased: Mutex::default(),
-            vigils: Mutex::new(0),
+            watches: Mutex::new(0),
         })
     }
 
@@ -117,7 +117,8 @@ impl Inner {
         }
     }
 
-    /// The same, but where no entry is free there is none to be had.
+    /// Makes this process a participant under a free entry; one of a dead process is not taken
+    /// over.
     pub(crate) fn join_free(&self, pid: u32) -> Result<(), AttachError> {
         if self.join_where(pid, |state| state == State::Free)? {
             Ok(())
@@ -146,8 +147,8 @@ impl Inner {
             if !suits(last.state) {
                 continue;
             }
-            // What the dead left there watches no more.
-            self.end_vigils(index);
+            // The dead predecessor watches no more.
+            self.end_watches(index);
             let incarnation = last.incarnation.wrapping_add(1);
             entry.pid.store(u64::from(pid), Relaxed);
             entry.attached_ms.store(self.clock.wall_ms(), Relaxed);
@@ -175,12 +176,12 @@ impl Inner {
         self.opening
     }
 
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation
+    pub(crate) fn fork_generation(&self) -> u32 {
+        self.fork_generation
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.generation != mneme_sys::fork::generation()
+        self.fork_generation != mneme_sys::fork::generation()
     }
 
     pub(crate) fn map(&self) -> &Map {
@@ -234,7 +235,7 @@ impl Inner {
         let kept_back = if reaping { 0 } else { KEPT_BACK.min(max / 4) };
         // From the lowest: the slots in use stay dense, and looks at all of them short.
         for (lines, id) in self.map.all_slots().iter().zip(1..=max - kept_back) {
-            if !tenancy::read(&lines.owner).is_free() {
+            if !slot_owner::read(&lines.owner).is_free() {
                 continue;
             }
             // SYNC: pairs with the Acquire load in `Map::slots`: looks at the slots reach this one
@@ -245,9 +246,9 @@ impl Inner {
                 .word
                 .fetch_max(u64::from(id), AcqRel);
             mneme_sys::fault!("sync.slot.mark");
-            if let Some(mine) = tenancy::claim(&lines.owner, me.process, me.incarnation) {
+            if let Some(mine) = slot_owner::claim(&lines.owner, me.process, me.incarnation) {
                 mneme_sys::fault!("sync.slot.claimed");
-                return Ok((SlotId(id), mine.number));
+                return Ok((SlotId(id), mine.generation));
             }
         }
         Err(SlotError::TooManyThreads { max })
@@ -259,7 +260,7 @@ impl Inner {
         let Some(lines) = self.map.slot(id) else {
             return;
         };
-        if !self.me().owns(tenancy::read(&lines.owner)) {
+        if !self.me().owns(slot_owner::read(&lines.owner)) {
             return;
         }
         mneme_sys::fault!("sync.release.begin");
@@ -299,18 +300,18 @@ impl Inner {
         let Some(lines) = self.map.slot(id) else {
             return;
         };
-        tenancy::vacate(&lines.words());
+        slot_owner::vacate(&lines.words());
     }
 
-    /// Whether nobody lives in the slot: its process is gone, or it has no owner.
+    /// Whether the slot has no living owner: its process is gone, or it has no owner.
     pub(crate) fn is_dead(&self, id: SlotId) -> bool {
         let Some(lines) = self.map.slot(id) else {
             return true;
         };
-        let mut owner = tenancy::read(&lines.owner);
+        let mut owner = slot_owner::read(&lines.owner);
         loop {
-            let dead = self.is_tenancy_dead(owner);
-            let now = tenancy::read(&lines.owner);
+            let dead = self.is_dead_owner(owner);
+            let now = slot_owner::read(&lines.owner);
             if now == owner {
                 return dead;
             }
@@ -318,16 +319,16 @@ impl Inner {
         }
     }
 
-    /// Whether the owner of that tenancy of the slot is gone.
-    pub(crate) fn is_owner_dead(&self, id: SlotId, number: u16) -> bool {
+    /// Whether the owner of that generation of the slot is gone.
+    pub(crate) fn is_owner_dead(&self, id: SlotId, generation: u16) -> bool {
         let Some(lines) = self.map.slot(id) else {
             return true;
         };
-        let owner = tenancy::read(&lines.owner);
-        owner.number != number || self.is_tenancy_dead(owner)
+        let owner = slot_owner::read(&lines.owner);
+        owner.generation != generation || self.is_dead_owner(owner)
     }
 
-    fn is_tenancy_dead(&self, owner: Tenancy) -> bool {
+    fn is_dead_owner(&self, owner: SlotOwner) -> bool {
         if owner.is_free() {
             return true;
         }
@@ -351,7 +352,7 @@ impl Inner {
         }
         self.map
             .slot(id)
-            .and_then(|lines| self.map.process(tenancy::read(&lines.owner).process))
+            .and_then(|lines| self.map.process(slot_owner::read(&lines.owner).process))
             .map_or(0, |entry| {
                 u32::try_from(entry.pid.load(Relaxed)).unwrap_or(0)
             })
@@ -362,13 +363,13 @@ impl Inner {
 pub(crate) fn lock_region(liveness: &dyn Liveness) -> Result<Taken<'_>, AttachError> {
     let clock = SystemClock;
     let now = || Duration::from_nanos(clock.now_ns());
-    let mut patience = Patience::new(now(), REGION_LOCK_PATIENCE);
+    let mut backoff = Backoff::new(now(), REGION_LOCK_TIMEOUT);
     loop {
         if let Some(taken) = liveness.try_take(REGION_LOCK)? {
             return Ok(taken);
         }
-        if !patience.wait(now) {
-            return Err(AttachError::Locked(REGION_LOCK_PATIENCE));
+        if !backoff.wait(now) {
+            return Err(AttachError::Locked(REGION_LOCK_TIMEOUT));
         }
     }
 }
@@ -384,7 +385,7 @@ impl Drop for Inner {
         let mine: Vec<SlotId> = self
             .map
             .slots()
-            .filter(|(_, lines)| me.owns(tenancy::read(&lines.owner)))
+            .filter(|(_, lines)| me.owns(slot_owner::read(&lines.owner)))
             .map(|(id, _)| id)
             .collect();
         if self.fold_slots(mine.iter().copied()).is_ok() {
@@ -392,12 +393,12 @@ impl Drop for Inner {
                 self.clear_slot(id);
             }
             // What an earlier incarnation left and nobody has reaped stays for the next reaper.
-            let orphaned = |owner: Tenancy| owner.process == me.process;
+            let orphaned = |owner: SlotOwner| owner.process == me.process;
             if let Some(entry) = self.map.process(me.process)
                 && !self
                     .map
                     .slots()
-                    .any(|(_, lines)| orphaned(tenancy::read(&lines.owner)))
+                    .any(|(_, lines)| orphaned(slot_owner::read(&lines.owner)))
             {
                 let free = Status {
                     state: State::Free,

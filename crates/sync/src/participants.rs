@@ -4,7 +4,7 @@ use crate::layout::{COUNTERS, Geometry};
 use crate::local::{self, Local};
 use crate::opening::Inner;
 use crate::undo::UndoArea;
-use crate::{Epoch, Glance, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
+use crate::{Epoch, FastPin, Intent, Lane, Pin, RevocablePin, Slot, SlotError, SlotId, intent};
 use mneme_sys::Region;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -100,8 +100,8 @@ impl Participants {
         local::find_or_claim(&self.inner, false)
     }
 
-    /// Whether this is a child that was forked from the process that attached. The region, and the data
-    /// that it belongs to, may then not even be mapped.
+    /// Whether this is a child that was forked from the process that attached. The region, and the
+    /// data that it belongs to, may then not even be mapped.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.inner.is_forked()
@@ -143,17 +143,17 @@ impl Participants {
             .map(|local| unsafe { RevocablePin::enter(local) })
     }
 
-    /// Pins revocably for a few loads, as cheaply as can be. `None`: this thread is pinned already, or can have no slot;
-    /// look under [`pin_revocable`](Self::pin_revocable), which says why not.
+    /// Pins revocably for a few loads, as cheaply as can be. `None`: this thread is pinned already,
+    /// or can have no slot; look under [`pin_revocable`](Self::pin_revocable), which says why not.
     ///
     /// # Safety
     /// Until it is left, the thread neither pins nor forks.
     #[inline(always)]
-    pub unsafe fn glance(&self) -> Option<Glance<'_>> {
+    pub unsafe fn fast_pin(&self) -> Option<FastPin<'_>> {
         let local = self.local().ok()?;
-        // SAFETY: it is this thread's, not that of a forked child's parent, and of this opening, which the result
-        // borrows; the rest is the caller's promise.
-        unsafe { Glance::enter(local.as_ref()) }
+        // SAFETY: it is this thread's, not that of a forked child's parent, and of this opening,
+        // which the result borrows; the rest is the caller's promise.
+        unsafe { FastPin::enter(local.as_ref()) }
     }
 
     /// The current epoch; 0 in a forked child. An epoch is *over* for everybody once
@@ -170,8 +170,8 @@ impl Participants {
     /// Whether the process of that slot is dead, or the slot has no owner. A system call, unless
     /// the slot is this process'.
     ///
-    /// The answer is about the slot's owner of now. Who judges the holder of a lock word reads
-    /// the word first, asks, and then changes the word by an exchange from what was read.
+    /// The answer is about the slot's present owner. To judge the holder of a lock word, read the
+    /// word first, ask, and then change the word by an exchange from what was read.
     #[must_use]
     pub fn is_dead(&self, slot: SlotId) -> bool {
         !self.inner.is_forked() && self.inner.is_dead(slot)
@@ -226,8 +226,8 @@ impl Participants {
             .map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
     }
 
-    /// Where in the control region that ends which is this crate's, a multiple of 128: what lies behind is its creator's
-    /// own, and never touched here.
+    /// Where in the control region that ends which is this crate's, a multiple of 128: what lies
+    /// behind is its creator's own, and never touched here.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.inner.map().geometry().end() as u64

@@ -127,12 +127,13 @@ impl std::fmt::Debug for RevocablePin<'_> {
     }
 }
 
-/// A revocable pin for a few loads: nothing but the thread's pin word is written. What nesting needs is left out, and so
-/// is the look for a fork in between.
+/// A revocable pin for a few loads: nothing but the thread's pin word is written. What nesting
+/// needs is left out, and so is the look for a fork in between.
 ///
-/// If it is dropped and not [left](Self::leave), the word stays until the thread pins again: it may be taken away.
+/// If it is dropped and not [left](Self::leave), the word stays until the thread pins again: it may
+/// be taken away.
 #[must_use = "what is read under it counts only if leaving succeeds"]
-pub struct Glance<'p> {
+pub struct FastPin<'p> {
     pin: &'p AtomicU64,
     entered: u64,
     barrier: Machine,
@@ -140,12 +141,12 @@ pub struct Glance<'p> {
     _thread: PhantomData<*const ()>,
 }
 
-impl Glance<'_> {
+impl FastPin<'_> {
     /// `None`: the thread is pinned already.
     ///
     /// # Safety
-    /// `local` is one that the calling thread claimed in this process, and its opening outlives the result. Until it is
-    /// left, the thread neither pins nor forks.
+    /// `local` is one that the calling thread claimed in this process, and its opening outlives the
+    /// result. Until it is left, the thread neither pins nor forks.
     #[inline(always)]
     pub(crate) unsafe fn enter(local: &Local) -> Option<Self> {
         if local.depth.get() != 0 {
@@ -154,7 +155,7 @@ impl Glance<'_> {
         // SAFETY: as the caller's.
         let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
         let entered = epoch::enter(region_epoch, &lines.pin, Kind::Revocable, &local.barrier);
-        Some(Glance {
+        Some(FastPin {
             pin: &lines.pin,
             entered,
             barrier: local.barrier,

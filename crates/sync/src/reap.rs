@@ -18,9 +18,9 @@ use crate::layout::{LEASES, MAX_PROCESSES, SlotLines};
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::{self, State, Status};
-use crate::tenancy::Tenancy;
+use crate::slot_owner::SlotOwner;
 use crate::undo::UndoArea;
-use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, tenancy};
+use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, slot_owner};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Index of the liveness lock that the reaper of orphans holds: behind those of the leases.
@@ -49,10 +49,10 @@ impl DeadSlot<'_> {
         self.id
     }
 
-    /// The dead thread's tenancy of the slot; see [`Slot::tenancy`](crate::Slot::tenancy).
+    /// The dead thread's generation of the slot; see [`Slot::generation`](crate::Slot::generation).
     #[must_use]
-    pub fn tenancy(&self) -> u16 {
-        tenancy::read(&self.lines.owner).number
+    pub fn generation(&self) -> u16 {
+        slot_owner::read(&self.lines.owner).generation
     }
 
     /// The process id that the dead process had.
@@ -81,7 +81,8 @@ impl DeadSlot<'_> {
         UndoArea::new(map.undo_offset(self.id), map.undo(self.id))
     }
 
-    /// What the thread has counted for the index `root` in counter `db`; see [`Slot::counted`](crate::Slot::counted).
+    /// What the thread has counted for the index `root` in counter `db`; see
+    /// [`Slot::counted`](crate::Slot::counted).
     #[must_use]
     pub fn counted(&self, db: usize, root: u64) -> i64 {
         self.lines.counted(db, root)
@@ -150,11 +151,11 @@ impl Participants {
                     },
                 );
                 mneme_sys::fault!("sync.reap.marked");
-                let left = |owner: Tenancy| {
+                let left = |owner: SlotOwner| {
                     (owner.process, owner.incarnation) == (index, status.incarnation)
                 };
                 reaped.slots += inner.reap_slots(left, &mut repair)?;
-                inner.end_vigils(index);
+                inner.end_watches(index);
                 process::write(
                     &entry.state,
                     Status {
@@ -183,7 +184,7 @@ impl Participants {
 impl Inner {
     /// Whether that owner of a slot is an earlier incarnation of its process entry. It is dead:
     /// its successor took the entry's liveness lock.
-    fn is_orphan(&self, owner: Tenancy) -> bool {
+    fn is_orphan(&self, owner: SlotOwner) -> bool {
         // The owner's word was read first. A slot is claimed after the entry says its incarnation:
         // an entry read here is never older than the owner.
         let entry = self.map().process(owner.process);
@@ -191,20 +192,20 @@ impl Inner {
     }
 
     fn has_orphans(&self) -> bool {
-        let mut owners = (self.map().slots()).map(|(_, lines)| tenancy::read(&lines.owner));
+        let mut owners = (self.map().slots()).map(|(_, lines)| slot_owner::read(&lines.owner));
         owners.any(|owner| self.is_orphan(owner))
     }
 
     /// Repairs and frees the slots whose owners are dead, as the caller knows.
     fn reap_slots<E>(
         &self,
-        dead: impl Fn(Tenancy) -> bool,
+        dead: impl Fn(SlotOwner) -> bool,
         repair: &mut impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
     ) -> Result<u32, ReapError<E>> {
         // All slots, not only those below the mark: reaping is rare, and forgets none.
         let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
             .zip(self.map().all_slots())
-            .filter(|(_, lines)| dead(tenancy::read(&lines.owner)))
+            .filter(|(_, lines)| dead(slot_owner::read(&lines.owner)))
             .map(|(id, lines)| (SlotId(id), lines))
             .collect();
         for (id, lines) in &dead {
@@ -223,7 +224,7 @@ impl Inner {
         self.fold_slots(dead.iter().map(|(id, _)| *id))
             .map_err(|error| match error {
                 AttachError::Liveness(source) => ReapError::Liveness(source),
-                _ => ReapError::Locked(crate::opening::REGION_LOCK_PATIENCE),
+                _ => ReapError::Locked(crate::opening::REGION_LOCK_TIMEOUT),
             })?;
         for (id, _) in &dead {
             self.clear_slot(*id);

@@ -4,10 +4,10 @@
 //! [`advance`](Participants::advance); free it once [`quiescent`](Participants::quiescent) says
 //! so for the returned epoch. Any thread of any participant may do each of the three.
 
+use crate::backoff::Backoff;
 use crate::epoch::{self, Epoch, Kind};
 use crate::opening::Inner;
 use crate::participants::Participants;
-use crate::patience::Patience;
 use crate::word::Barrier;
 use crate::{Holding, SlotError, SlotId, Stalled};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -69,14 +69,14 @@ impl Participants {
         {
             return Err(inner.stalled(own, Duration::ZERO, Holding::OwnPin));
         }
-        let mut patience = Patience::new(inner.now(), timeout);
+        let mut backoff = Backoff::new(inner.now(), timeout);
         let mut revoked = false;
         loop {
             if self.quiescent(g) {
                 return Ok(());
             }
-            let waited = patience.elapsed(inner.now());
-            if patience.is_tried() {
+            let waited = backoff.elapsed(inner.now());
+            if backoff.has_spun() {
                 if let Some(slot) = inner.find_pin(g, |slot| inner.is_dead(slot)) {
                     return Err(inner.stalled(slot, waited, Holding::DeadPin));
                 }
@@ -86,7 +86,7 @@ impl Participants {
                     continue;
                 }
             }
-            if !patience.wait(|| inner.now()) {
+            if !backoff.wait(|| inner.now()) {
                 if let Some(slot) = inner.find_pin(g, |_| true) {
                     return Err(inner.stalled(slot, waited, Holding::Pin));
                 }

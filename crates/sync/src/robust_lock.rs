@@ -1,18 +1,18 @@
 //! [`RobustLock`]: mutual exclusion over shared memory that survives its owners.
 //!
-//! **At most one guard exists at a time, and if the last owner died, the next is told.** The lock
+//! **At most one guard exists at a time, and if the last owner died, the next learns it.** The lock
 //! is one word that names its owner (see `lock_word`); it lies in any region, zeroed memory is a
 //! free lock, and nothing is registered anywhere. A waiter spins, yields and sleeps, and from
 //! time to time asks the kernel whether the owner lives; a dead one's lock it takes over.
 
+use crate::backoff::Backoff;
 use crate::lock_word::{self, Attempt, LockState, Owner, RobustLock};
-use crate::patience::Patience;
 use crate::{Holding, Slot, Stalled};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// How long [`RobustLock::lock`] waits for an owner that lives but does not let go.
-pub const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a lock was got.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub enum Acquired<G> {
     /// What it guards is whole.
     Clean(G),
     /// An owner died holding it, and nobody has declared the repair done since: what it guards may
-    /// be half changed. Repair it, then call `repaired()`; until somebody does, every owner gets
-    /// this news.
+    /// be half changed. Repair it, then call `repaired()`; until an owner does, every owner gets
+    /// this variant.
     OwnerDied(G),
 }
 
@@ -33,7 +33,7 @@ impl<G> Acquired<G> {
         }
     }
 
-    /// Whether the news came with it.
+    /// Whether an owner died and nobody has repaired since.
     #[must_use]
     pub fn owner_died(&self) -> bool {
         matches!(self, Acquired::OwnerDied(_))
@@ -64,7 +64,7 @@ impl RobustLock {
     /// # Errors
     /// [`Stalled`] names an owner that lives but does not let go, or this thread itself.
     pub fn lock<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Guard<'a>>, Stalled> {
-        self.lock_within(slot, LOCK_PATIENCE)
+        self.lock_within(slot, LOCK_TIMEOUT)
     }
 
     /// Takes the lock, waiting at most `limit` for an owner that lives.
@@ -79,7 +79,7 @@ impl RobustLock {
         self.acquire(slot, limit, Holding::Lock)
     }
 
-    /// The same, with what to say of an owner that does not let go.
+    /// Waits at most `limit`; `what` is what an owner that does not let go is said to hold.
     pub(crate) fn acquire<'a>(
         &'a self,
         slot: &Slot<'a>,
@@ -93,9 +93,9 @@ impl RobustLock {
             return Ok(acquired);
         }
         let inner = slot.inner();
-        let mut patience = Patience::new(inner.now(), limit);
+        let mut backoff = Backoff::new(inner.now(), limit);
         loop {
-            let busy = match self.try_or_take_over(slot, patience.is_tried()) {
+            let busy = match self.try_or_take_over(slot, backoff.has_spun()) {
                 Ok(acquired) => return Ok(acquired),
                 Err(busy) => busy,
             };
@@ -106,8 +106,8 @@ impl RobustLock {
             if owner == me(slot) {
                 return Err(inner.stalled(owner.slot, Duration::ZERO, Holding::OwnLock));
             }
-            if !patience.wait(|| inner.now()) {
-                let waited = patience.elapsed(inner.now());
+            if !backoff.wait(|| inner.now()) {
+                let waited = backoff.elapsed(inner.now());
                 return Err(inner.stalled(owner.slot, waited, what));
             }
         }
@@ -132,10 +132,10 @@ impl RobustLock {
         self.attempt(slot).ok()
     }
 
-    /// Lets go for an owner of an earlier incarnation of the control region: the next to take the lock is told that its
-    /// owner died. A free lock stays as it is. Only for who is alone, see
-    /// [`Participants::open_and`](crate::Participants::open_and): by then slots have begun anew, and what the lock
-    /// names may seem to live.
+    /// Lets go for an owner of an earlier incarnation of the control region: the next owner learns
+    /// that its owner died. A free lock stays as it is. Only for who is alone, see
+    /// [`Participants::open_and`](crate::Participants::open_and): by then slots have begun anew,
+    /// and what the lock names may seem to live.
     pub fn orphan(&self) {
         lock_word::orphan(&self.word);
     }
@@ -175,7 +175,7 @@ impl RobustLock {
         let Some(owner) = busy.owner() else {
             return Err(busy);
         };
-        if !ask || owner == me(slot) || !slot.inner().is_owner_dead(owner.slot, owner.tenancy) {
+        if !ask || owner == me(slot) || !slot.inner().is_owner_dead(owner.slot, owner.generation) {
             return Err(busy);
         }
         mneme_sys::fault!("sync.lock.judged");
@@ -195,7 +195,7 @@ impl RobustLock {
 fn me(slot: &Slot<'_>) -> Owner {
     Owner {
         slot: slot.id(),
-        tenancy: slot.tenancy(),
+        generation: slot.generation(),
     }
 }
 
@@ -204,23 +204,23 @@ impl std::fmt::Debug for RobustLock {
         let state = lock_word::look(&self.word);
         f.debug_struct("RobustLock")
             .field("owner", &state.owner().map(|owner| owner.slot))
-            .field("news", &state.has_news())
+            .field("owner_died", &state.owner_died())
             .finish()
     }
 }
 
 impl<'a> Guard<'a> {
-    /// Declares what the lock guards whole again: later owners get it without the news.
+    /// Declares what the lock guards whole again: later owners get [`Acquired::Clean`].
     pub fn repaired(&self) {
         if !self.slot.local().is_forked() {
             lock_word::repaired(self.word);
         }
     }
 
-    /// What `wrap` makes of it, with the news that come with the lock.
+    /// What `wrap` makes of it, with the report of whether an owner died.
     #[inline]
-    pub(crate) fn with_news<G>(self, wrap: impl FnOnce(Guard<'a>) -> G) -> Acquired<G> {
-        if lock_word::look(self.word).has_news() {
+    pub(crate) fn report_with<G>(self, wrap: impl FnOnce(Guard<'a>) -> G) -> Acquired<G> {
+        if lock_word::look(self.word).owner_died() {
             Acquired::OwnerDied(wrap(self))
         } else {
             Acquired::Clean(wrap(self))

@@ -66,8 +66,8 @@ impl<'p> Slot<'p> {
     /// Together with the number it names a thread that is never mistaken for a later one.
     #[inline]
     #[must_use]
-    pub fn tenancy(&self) -> u16 {
-        self.local().tenancy
+    pub fn generation(&self) -> u16 {
+        self.local().generation
     }
 
     /// Pins firmly; see [`Participants::pin`](crate::Participants::pin).
@@ -86,7 +86,7 @@ impl<'p> Slot<'p> {
 
     /// Whether this thread holds a pin, firm or revocable, under any handle.
     ///
-    /// Whoever waits for a grace period while pinned waits for itself.
+    /// A pinned thread that waits for a grace period waits for itself.
     #[inline]
     #[must_use]
     pub fn is_pinned(&self) -> bool {
@@ -161,7 +161,7 @@ impl std::fmt::Debug for Slot<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Slot")
             .field("id", &self.id())
-            .field("tenancy", &self.tenancy())
+            .field("generation", &self.generation())
             .finish()
     }
 }

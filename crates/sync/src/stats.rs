@@ -4,7 +4,7 @@ use crate::epoch::{self, Epoch};
 use crate::layout::COUNTERS;
 use crate::participants::Participants;
 use crate::process::{self, State};
-use crate::{Lane, SlotId, intent, lock_word, tenancy};
+use crate::{Lane, SlotId, intent, lock_word, slot_owner};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// The pin that holds up reclamation most.
@@ -64,7 +64,7 @@ impl Participants {
         let used = inner
             .map()
             .slots()
-            .filter(|(_, s)| !tenancy::read(&s.owner).is_free());
+            .filter(|(_, s)| !slot_owner::read(&s.owner).is_free());
         let geometry = inner.map().geometry();
         Stats {
             epoch: header.epoch.word.load(Acquire),
@@ -94,7 +94,7 @@ impl Participants {
         let highest = header.highest_slot.word.load(Acquire);
         let quiesced = header.quiesced.word.load(Acquire);
         for (id, lines) in (1_u16..).zip(map.all_slots()) {
-            let owner = tenancy::read(&lines.owner);
+            let owner = slot_owner::read(&lines.owner);
             let mut found = Vec::new();
             if owner.is_free() {
                 if lines.pin.load(Acquire) != epoch::UNPINNED {
@@ -145,7 +145,7 @@ impl Participants {
                 }
             }
             // What changed hands meanwhile is judged another time.
-            if tenancy::read(&lines.owner) == owner {
+            if slot_owner::read(&lines.owner) == owner {
                 problems.append(&mut found);
             }
         }

@@ -1,7 +1,7 @@
-//! Undo areas: room in a thread's slot for what does not fit an intent line.
+//! Undo areas: space in a thread's slot for what does not fit an intent line.
 //!
 //! An operation on several keys writes the old locations here, an overwrite in place the new
-//! bytes; then the intent that says so; then it begins. Who reaps the thread finds both.
+//! bytes; then the intent that says so; then it begins. The reaper of the thread finds both.
 //!
 //! The bytes are words of shared memory: all access is by atomics, so that a reader who races
 //! with a writer gets torn content at worst.

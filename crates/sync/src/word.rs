@@ -1,9 +1,11 @@
-//! Every protocol of this crate runs on real shared memory and, *as the same code*, inside the interleaving models:
-//! it is written over [`Word`] and [`Barrier`] instead of `AtomicU64` and the system call.
+//! Every protocol of this crate runs on real shared memory and, *as the same code*, inside the
+//! interleaving models: it is written over [`Word`] and [`Barrier`] instead of `AtomicU64` and the
+//! system call.
 //!
-//! A model supplies its own words (loom's atomics) and its own barrier (neither loom nor shuttle knows `membarrier`, so a
-//! sequentially consistent fence stands on both sides), and a deliberately broken model supplies words that forget their
-//! orderings or a barrier that does nothing. In the product both traits vanish by inlining.
+//! A model supplies its own words (loom's atomics) and its own barrier (neither loom nor shuttle
+//! knows `membarrier`, so a sequentially consistent fence stands on both sides), and a deliberately
+//! broken model supplies words that forget their orderings or a barrier that does nothing. In the
+//! product both traits vanish by inlining.
 
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,11 +76,12 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The asymmetric barrier: `light` is all but free and stands where something is entered, `heavy` is dear and stands where
-/// somebody must know what all others have entered.
+/// The asymmetric barrier: `light` is all but free and stands where something is entered, `heavy`
+/// is dear and stands where somebody must know what all others have entered.
 ///
-/// The contract is that of a sequentially consistent fence on both sides: of a store before `light` and a load after
-/// `heavy`, and a store before `heavy` and a load after `light`, at least one load sees the other side's store.
+/// The contract is that of a sequentially consistent fence on both sides: of a store before `light`
+/// and a load after `heavy`, and a store before `heavy` and a load after `light`, at least one load
+/// sees the other side's store.
 pub(crate) trait Barrier {
     fn light(&self);
 

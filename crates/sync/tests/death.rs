@@ -42,7 +42,7 @@ const LIVING: [&str; 23] = [
     "sync.vacate.intents",
     "sync.vacate.owner",
     "sync.vacate.pin",
-    "sync.vigil.begun",
+    "sync.watch.registered",
 ];
 /// Where only a thread comes by that ends before its process; likewise.
 const ENDING: [&str; 1] = ["sync.release.begin"];
@@ -80,7 +80,7 @@ struct World {
     counted: AtomicI64,
     /// Held by a thread of a process that is dead.
     orphan: RobustLock,
-    /// Slots that were repaired, each by its number and tenancy.
+    /// Slots that were repaired, each by its number and generation.
     repaired: Mutex<BTreeSet<(u16, u16)>>,
     /// Slots of processes that died with everything in their hands.
     corpses: Mutex<Vec<(u16, u16)>>,
@@ -135,7 +135,7 @@ impl World {
             self.corpses
                 .lock()
                 .unwrap()
-                .push((slot.id().0, slot.tenancy()));
+                .push((slot.id().0, slot.generation()));
             std::mem::forget(self.orphan.lock(&slot).unwrap());
             self.count(&dead, 100);
             slot.intent(Lane::Txn).begin(9, &[slot.id().0.into()]);
@@ -157,7 +157,7 @@ impl World {
         self.corpses
             .lock()
             .unwrap()
-            .push((slot.id().0, slot.tenancy()));
+            .push((slot.id().0, slot.generation()));
         drop(slot);
         std::mem::forget(dead.pin_revocable().unwrap());
         self.script.kill(number);
@@ -175,7 +175,7 @@ impl World {
         self.repaired
             .lock()
             .unwrap()
-            .insert((dead.id().0, dead.tenancy()));
+            .insert((dead.id().0, dead.generation()));
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl World {
         fenced.sole(&slot).unwrap().into_inner().repaired();
         drop(fenced.shared(&slot).unwrap());
         drop(p.try_lease(1).unwrap().unwrap());
-        drop(p.vigil().unwrap());
+        drop(p.register_watch().unwrap());
         line.clear();
         self.count(&p, -2);
     }
@@ -285,7 +285,8 @@ fn a_process_dies_while_a_thread_of_it_ends() {
         let (inside, of_thread) = (Arc::clone(&world), Arc::clone(&p));
         let (arrive, arrived) = mpsc::channel();
         std::thread::spawn(move || {
-            // Not abandoned: that needs the thread's own words, some of which are gone when it ends.
+            // Not abandoned: that needs the thread's own words, some of which are gone when it
+            // ends.
             let stand_still = move || {
                 arrive.send(()).unwrap();
                 loop {

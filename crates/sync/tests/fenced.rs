@@ -66,7 +66,7 @@ fn one_writes_or_many_read() {
 }
 
 #[test]
-fn who_is_in_the_way_is_named_and_the_gate_is_as_before() {
+fn a_refusal_names_the_thread_inside_and_leaves_the_gate_as_it_was() {
     let pair = Pair::new();
     let (one, two) = gates(&pair);
     let (a, b) = (pair.a.slot().unwrap(), pair.b.slot().unwrap());
@@ -113,7 +113,7 @@ fn a_wait_ends_when_the_other_leaves() {
     let (one, two) = gates(&pair);
     for (first, second) in [(true, true), (true, false), (false, true)] {
         std::thread::scope(|scope| {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (tell, entered) = std::sync::mpsc::channel();
             let (one, p) = (&one, &pair.a);
             scope.spawn(move || {
                 let slot = p.slot().unwrap();
@@ -123,7 +123,7 @@ fn a_wait_ends_when_the_other_leaves() {
                 std::thread::sleep(Duration::from_millis(5));
                 drop((sole, inside));
             });
-            told.recv().unwrap();
+            entered.recv().unwrap();
             let slot = pair.b.slot().unwrap();
             let long = Duration::from_secs(60);
             if second {
@@ -136,7 +136,7 @@ fn a_wait_ends_when_the_other_leaves() {
 }
 
 #[test]
-fn a_dead_writer_is_followed_by_one_who_knows_and_a_dead_reader_is_nobody() {
+fn the_next_writer_learns_of_a_dead_writer_and_passes_a_dead_reader() {
     let pair = Pair::new();
     let (one, two) = gates(&pair);
     let b = pair.b.slot().unwrap();
@@ -177,7 +177,7 @@ fn a_dead_writer_is_followed_by_one_who_knows_and_a_dead_reader_is_nobody() {
     assert!(two.try_sole(&b).unwrap().owner_died());
     assert_eq!(two.shared(&b).unwrap_err(), GateError::OwnerDied);
     let Acquired::OwnerDied(sole) = two.sole(&b).unwrap() else {
-        panic!("no news")
+        panic!("the death was not reported")
     };
     sole.repaired();
     drop(sole);

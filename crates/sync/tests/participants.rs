@@ -51,25 +51,26 @@ fn a_revocable_pin_is_taken_away_and_says_so() {
 }
 
 #[test]
-fn a_glance_holds_up_a_reclaimer_and_says_if_it_was_taken_away() {
+fn a_fast_pin_delays_reclamation_and_reports_a_revocation() {
     let pair = Pair::new();
     // SAFETY: this thread neither forks nor pins before it has left, here and below.
-    let glance = || unsafe { pair.a.glance() };
+    let fast_pin = || unsafe { pair.a.fast_pin() };
     let pin = pair.a.pin_revocable().unwrap();
-    assert!(glance().is_none(), "it does not nest");
+    assert!(fast_pin().is_none(), "it does not nest");
     drop(pin);
-    assert!(glance().unwrap().leave().is_ok());
+    assert!(fast_pin().unwrap().leave().is_ok());
 
-    let seen = glance().unwrap();
+    let seen = fast_pin().unwrap();
     let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
     assert_eq!(pair.b.revoke(g), 1);
     assert!(pair.b.quiescent(g));
     assert!(seen.leave().is_err());
-    assert!(glance().unwrap().leave().is_ok());
+    assert!(fast_pin().unwrap().leave().is_ok());
 
-    // One that is not left is in the way until it is taken away or the thread pins again, and no longer.
-    let _ = glance();
+    // One that is not left is in the way until it is taken away or the thread pins again, and no
+    // longer.
+    let _ = fast_pin();
     let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
     drop(pair.a.pin().unwrap());
@@ -127,27 +128,30 @@ fn waiting_for_a_pin_names_it_and_revokes_in_time() {
 }
 
 #[test]
-fn a_vigil_reaches_all_openings_and_ends_with_the_last_or_with_its_process() {
+fn a_watch_registration_is_seen_by_all_openings_and_ends_with_its_process() {
     let pair = Pair::new();
     assert!(!pair.a.is_watched() && !pair.b.is_watched());
-    let (first, second) = (pair.a.vigil().unwrap(), pair.a.vigil().unwrap());
-    let theirs = pair.b.vigil().unwrap();
+    let (first, second) = (
+        pair.a.register_watch().unwrap(),
+        pair.a.register_watch().unwrap(),
+    );
+    let theirs = pair.b.register_watch().unwrap();
     drop(first);
     std::thread::spawn(move || drop(second)).join().unwrap();
     assert!(pair.a.is_watched() && pair.b.is_watched());
     drop(theirs);
     assert!(!pair.a.is_watched() && !pair.b.is_watched());
-    let theirs = pair.a.vigil().unwrap();
+    let theirs = pair.a.register_watch().unwrap();
     pair.script.kill(1);
     assert!(pair.b.is_watched(), "until somebody reaps");
     pair.b
         .reap(|_| Ok::<_, std::convert::Infallible>(()))
         .unwrap();
     assert!(!pair.b.is_watched());
-    // Who gets the entry of the dead is not disturbed by what they drop late.
+    // A process that takes over a dead one's entry is not disturbed by what that drops late.
     let third = Arc::new(pair.script.process(3));
     let third = Participants::open(pair.copy(), common::UUID, third).unwrap();
-    let watching = third.vigil().unwrap();
+    let watching = third.register_watch().unwrap();
     drop(theirs);
     assert!(pair.b.is_watched());
     drop(watching);
@@ -178,14 +182,14 @@ fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
     assert_eq!(stalled.what, mneme_sync::Holding::DeadPin);
 
     let slot = pair.b.slot().unwrap();
-    // Whoever has another choice does not ask whether the owner lives.
+    // A caller with another choice does not ask whether the owner lives.
     assert!(lock.try_lock_free(&slot).is_none());
     let Ok(Acquired::OwnerDied(guard)) = lock.lock(&slot) else {
-        panic!("no news")
+        panic!("the death was not reported")
     };
     drop(guard);
     let Some(Acquired::OwnerDied(guard)) = lock.try_lock(&slot) else {
-        panic!("news forgotten")
+        panic!("the report was forgotten")
     };
     guard.repaired();
     drop(guard);
@@ -245,9 +249,10 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
     assert_eq!(b.check(), Vec::<String>::new());
 }
 
-/// Slots and tenancies begin anew: a lock that an earlier incarnation's owner holds may name today's.
+/// Slots and generations begin anew: a lock that an earlier incarnation's owner holds may name
+/// today's.
 #[test]
-fn a_lock_of_an_earlier_boot_is_handed_over_by_who_is_alone() {
+fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
     let script = ScriptedLiveness::new();
     let region = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let copy = |region: &Region| common::map(region.duplicate_fd().unwrap().unwrap());
@@ -264,12 +269,12 @@ fn a_lock_of_an_earlier_boot_is_handed_over_by_who_is_alone() {
     words[0].fetch_xor(1, std::sync::atomic::Ordering::Relaxed);
 
     let [early, refused, first, second] = again;
-    // Who may only read neither rebuilds nor joins.
+    // A process that may only read neither rebuilds nor joins.
     let liveness = Arc::new(script.process(2));
     let error = Participants::open_to_read(early, common::UUID, liveness, |_| true).unwrap_err();
     assert!(matches!(error, OpenError::Stale), "{error}");
     assert_eq!(a.incarnation(), incarnation);
-    // Who is refused by his own closure leaves the next one alone.
+    // One that its own closure refuses leaves nothing to the next.
     let liveness = Arc::new(script.process(3));
     let error = Participants::open_and(refused, common::UUID, liveness, |_| {
         Err(OpenError::Damaged("says the closure"))

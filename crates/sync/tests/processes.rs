@@ -64,7 +64,7 @@ fn other_process() {
 }
 
 #[test]
-fn a_killed_process_is_noticed_told_of_and_reaped() {
+fn a_killed_process_is_noticed_reported_and_reaped() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let data = Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let (control_fd, data_fd) = (
@@ -110,7 +110,7 @@ fn a_killed_process_is_noticed_told_of_and_reaped() {
     other.kill().unwrap();
     other.wait().unwrap();
     assert!(p.is_dead(holder));
-    // What it held is handed over, or refused with the news.
+    // What it held is handed over, or refused, and its death reported.
     assert!(matches!(lock.lock(&slot).unwrap(), Acquired::OwnerDied(_)));
     let one = p.fenced_gate(1).unwrap();
     assert_eq!(one.shared(&slot).unwrap_err(), GateError::OwnerDied);

@@ -201,8 +201,8 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
         kills += 1;
         reap(&p);
         assert_eq!(p.check(), Vec::<String>::new());
-        patiently(|| data.add(&slot));
-        patiently(|| gate.sole(&slot).map(|alone| alone.into_inner().repaired()));
+        retry(|| data.add(&slot));
+        retry(|| gate.sole(&slot).map(|alone| alone.into_inner().repaired()));
     }
     drop(victims);
     reap(&p);
@@ -226,7 +226,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
 }
 
 /// A living neighbour may be off its CPU for a second on a busy machine; not for ten.
-fn patiently(mut wait: impl FnMut() -> Result<(), Stalled>) {
+fn retry(mut wait: impl FnMut() -> Result<(), Stalled>) {
     let begin = Instant::now();
     while let Err(stalled) = wait() {
         assert!(begin.elapsed() < Duration::from_secs(10), "{stalled}");

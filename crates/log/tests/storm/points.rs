@@ -70,7 +70,7 @@ const SPARED: [(&str, &str); 20] = [
         "txn.ahead.",
         "only after sixteen conflicts of one transaction; `gate::transactions`",
     ),
-    ("sync.vigil.", "nobody watches the store here"),
+    ("sync.watch.", "nobody watches the store here"),
     ("sync.gate.", "the log uses no gate of readers"),
     ("sync.fenced.", "the log uses no fenced gate"),
     (

@@ -1,4 +1,4 @@
-//! Who stores what he wants of others, and then looks for what they have announced, is heard by all that he does not find.
+//! A request reaches every thread whose announcement is not found afterwards.
 
 use super::{Fences, Model, Useless, fails, holds};
 use crate::intent;
@@ -9,12 +9,12 @@ use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 struct Shared {
-    /// What is wanted of others: to be told.
+    /// The request.
     wanted: Model,
     head: Model,
     words: [Model; INTENT_WORDS],
     value: Model,
-    told: Model,
+    requested: Model,
     fences: Model,
 }
 
@@ -22,7 +22,8 @@ type Write = fn(&Shared);
 /// The announcement that is found, and the value.
 type Want = fn(&Shared) -> (Option<u64>, u64);
 
-/// One that changes the value and tells, if it is wanted; and one that begins to want it, and then looks at the value.
+/// One that changes the value and tells, if it is wanted; and one that begins to want it, and then
+/// looks at the value.
 fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Arc::new(Shared {
@@ -30,7 +31,7 @@ fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
             head: Model::new(0),
             words: std::array::from_fn(|_| Model::new(0)),
             value: Model::new(0),
-            told: Model::new(0),
+            requested: Model::new(0),
             fences: Model::new(0),
         });
         let writer = {
@@ -47,8 +48,8 @@ fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
         }
         writer.join().unwrap();
         let over = standing.is_some();
-        let told = shared.told.load(Acquire) == 1;
-        assert!(seen == 1 || told || over, "a change was missed");
+        let requested = shared.requested.load(Acquire) == 1;
+        assert!(seen == 1 || requested || over, "a change was missed");
     }
 }
 
@@ -60,7 +61,7 @@ fn announce(shared: &Shared) {
 fn tell(shared: &Shared, barrier: &impl Barrier) {
     barrier.light();
     if shared.wanted.load(Relaxed) != 0 {
-        shared.told.store(1, Release);
+        shared.requested.store(1, Release);
     }
 }
 
@@ -89,7 +90,7 @@ fn no_change_is_missed() {
             let wanted = shared.wanted.load(Relaxed) != 0;
             shared.value.store(1, Release);
             if wanted {
-                shared.told.store(1, Release);
+                shared.requested.store(1, Release);
             }
             intent::clear(&shared.head);
         },
@@ -98,7 +99,7 @@ fn no_change_is_missed() {
 }
 
 #[test]
-fn who_asks_before_he_announces_is_missed() {
+fn a_thread_that_looks_for_requests_before_it_announces_is_missed() {
     fails(want(
         |shared| {
             Fences(&shared.fences).light();
@@ -106,7 +107,7 @@ fn who_asks_before_he_announces_is_missed() {
             announce(shared);
             shared.value.store(1, Release);
             if wanted {
-                shared.told.store(1, Release);
+                shared.requested.store(1, Release);
             }
             intent::clear(&shared.head);
         },
@@ -115,7 +116,7 @@ fn who_asks_before_he_announces_is_missed() {
 }
 
 #[test]
-fn who_looks_before_he_stores_what_he_wants_misses_it() {
+fn a_look_at_announcements_before_the_request_is_stored_misses_one() {
     fails(want(write, |shared| {
         let standing = intent::standing(&shared.head);
         let seen = shared.value.load(Acquire);
@@ -126,7 +127,7 @@ fn who_looks_before_he_stores_what_he_wants_misses_it() {
 }
 
 #[test]
-fn without_the_barrier_neither_hears_the_other() {
+fn without_the_barrier_request_and_announcement_miss_each_other() {
     fails(want(
         |shared| {
             announce(shared);
@@ -134,7 +135,7 @@ fn without_the_barrier_neither_hears_the_other() {
             let wanted = shared.wanted.load(Relaxed) != 0;
             shared.value.store(1, Release);
             if wanted {
-                shared.told.store(1, Release);
+                shared.requested.store(1, Release);
             }
             intent::clear(&shared.head);
         },

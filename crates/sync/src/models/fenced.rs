@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 const BIT: u64 = 1;
 const MORTAL: Owner = Owner {
     slot: SlotId(1),
-    tenancy: 3,
+    generation: 3,
 };
 const ME: Owner = Owner {
     slot: SlotId(2),
-    tenancy: 1,
+    generation: 1,
 };
 
 struct Shared {
@@ -170,14 +170,14 @@ fn a_gate_of_a_dead_writer_lets_no_reader_in_before_the_repair() {
         let taken_over = lock_word::take_over(&shared.gate, seen, ME);
         assert_eq!(taken_over, Attempt::OwnerDied);
         lock_word::release(&shared.gate);
-        assert!(shared.enter().is_err_and(LockState::has_news));
+        assert!(shared.enter().is_err_and(LockState::owner_died));
         assert!(!is_inside(&shared));
         lock_word::repaired(&shared.gate);
         assert!(shared.enter().is_ok());
     });
 }
 
-/// A writer raises the gate and dies before his fence; a reader goes in and out; another writer
+/// A writer raises the gate and dies before its fence; a reader goes in and out; another writer
 /// takes the gate over.
 fn dead_writer(change: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
     move || {

@@ -27,7 +27,7 @@ unsafe impl Send for Shared {}
 const fn owner(slot: u16) -> Owner {
     Owner {
         slot: SlotId(slot),
-        tenancy: 3,
+        generation: 3,
     }
 }
 
@@ -37,7 +37,7 @@ const MORTAL: Owner = owner(1);
 type TakeOver = fn(&Model, LockState, Owner) -> Attempt;
 
 impl Shared {
-    /// `Some(news)` if the lock was got.
+    /// If the lock was got: whether an owner died.
     fn get(&self, me: Owner, take_over: TakeOver) -> Option<bool> {
         let mut attempt = lock_word::acquire(&self.lock, me);
         if let Attempt::Busy(seen) = attempt
@@ -59,12 +59,12 @@ impl Shared {
     }
 
     fn use_it(&self, me: Owner, take_over: TakeOver) {
-        let Some(news) = self.get(me, take_over) else {
+        let Some(owner_died) = self.get(me, take_over) else {
             return;
         };
         // SAFETY: as above.
         let found = self.guarded.with(|guarded| unsafe { *guarded });
-        assert!(news || found == WHOLE, "half a change, and no news of it");
+        assert!(owner_died || found == WHOLE, "half a change, not reported");
         self.set(WHOLE);
         lock_word::repaired(&self.lock);
         lock_word::release(&self.lock);
@@ -94,7 +94,7 @@ fn death(take_over: TakeOver) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn a_dead_owners_lock_goes_to_one_who_is_told() {
+fn a_dead_owners_lock_reports_the_death_to_the_next() {
     holds(death(lock_word::take_over));
 }
 

@@ -25,7 +25,7 @@ pub fn map(fd: OwnedFd) -> Region {
     Region::map(fd, Access::ReadWrite, 1 << 26, PagePolicy::Small).unwrap()
 }
 
-/// The same region at two addresses: `a` is the script's process 1, `b` its process 2.
+/// One region at two addresses: `a` is the script's process 1, `b` its process 2.
 pub struct Pair {
     pub a: Participants,
     pub b: Participants,

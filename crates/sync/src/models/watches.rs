@@ -1,7 +1,7 @@
-//! Whoever watches misses no change.
+//! A registered watcher misses no change.
 
 use super::{Fences, Model, Useless, fails, holds};
-use crate::vigil;
+use crate::watch;
 use crate::word::{Barrier, Word};
 use loom::sync::Arc;
 use loom::thread;
@@ -37,11 +37,11 @@ impl Shared {
     }
 
     fn is_watched(&self, barrier: &impl Barrier) -> bool {
-        vigil::is_watched(&self.watched, barrier)
+        watch::is_watched(&self.watched, barrier)
     }
 
     fn begin(&self, barrier: &impl Barrier) {
-        vigil::begin(&self.watched, BIT, barrier).unwrap();
+        watch::begin(&self.watched, BIT, barrier).unwrap();
     }
 
     /// Waits for who has announced a change.
@@ -76,7 +76,7 @@ fn watch(write: Write, begin: Begin) -> impl Fn() + Send + Sync + 'static {
         let unchanged = shared.noted.load(Acquire) == noted;
         assert!(before == after || !unchanged, "a change was missed");
         writer.join().unwrap();
-        vigil::end(&shared.watched, BIT);
+        watch::end(&shared.watched, BIT);
         assert_eq!(shared.watched.fetch_add(0, AcqRel), 0);
     }
 }
@@ -103,7 +103,7 @@ fn no_change_is_missed() {
 }
 
 #[test]
-fn who_asks_before_he_announces_is_missed() {
+fn a_writer_that_asks_before_it_announces_is_missed() {
     fails(watch(
         |shared| {
             let watched = shared.is_watched(&Fences(&shared.fences));
@@ -135,7 +135,7 @@ fn what_is_noted_after_it_is_visible_is_missed() {
 }
 
 #[test]
-fn who_does_not_wait_for_the_announced_misses_them() {
+fn a_watcher_that_does_not_wait_for_announced_writers_misses_changes() {
     fails(watch(write, |shared| {
         shared.begin(&Fences(&shared.fences));
         shared.noted.load(Acquire)
@@ -143,7 +143,7 @@ fn who_does_not_wait_for_the_announced_misses_them() {
 }
 
 #[test]
-fn who_waits_first_takes_what_is_under_way_for_done() {
+fn a_watcher_that_waits_before_it_reads_counts_misses_changes() {
     fails(watch(write, |shared| {
         shared.begin(&Fences(&shared.fences));
         shared.settle();

@@ -1,37 +1,40 @@
-//! **A thread slot has one owner at a time, and everybody can tell who and since when**: the word that says so.
+//! **A thread slot has one owner at a time, and every process can tell which and since when**: the
+//! word that says so.
 //!
-//! The word names the owning process' entry, that entry's incarnation, and the *tenancy*: a number that changes whenever
-//! the slot gets a new owner. One exchange both takes the slot and names the taker, so there is no instant at which it is taken
-//! by nobody; for this claim alone no intent is needed. Who holds a lock as slot and tenancy is not mistaken for a later owner
-//! of the same slot.
+//! The word names the owning process' entry, that entry's incarnation, and the *generation*: a
+//! number that changes whenever the slot gets a new owner. One exchange both takes the slot and
+//! names the taker, so the slot is never taken by an unknown owner; this claim alone needs no
+//! intent. A lock holder named by slot and generation is not mistaken for a later owner of the
+//! slot.
 
 use crate::layout::LANES;
 use crate::word::Word;
 use crate::{epoch, gate, intent};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Value of an owner word, decoded: process (16 bits, 0: free), tenancy (16), incarnation of the process entry (32).
+/// Value of an owner word, decoded: process (16 bits, 0: free), generation (16), incarnation of the
+/// process entry (32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tenancy {
+pub(crate) struct SlotOwner {
     /// Index of the process' entry, from 1; 0: the slot is free.
     pub(crate) process: u16,
     /// Which owner since the region was built; wraps.
-    pub(crate) number: u16,
+    pub(crate) generation: u16,
     /// Low bits of the incarnation of the process' entry.
     pub(crate) incarnation: u32,
 }
 
-impl Tenancy {
-    pub(crate) const fn decode(word: u64) -> Tenancy {
-        Tenancy {
+impl SlotOwner {
+    pub(crate) const fn decode(word: u64) -> SlotOwner {
+        SlotOwner {
             process: word as u16,
-            number: (word >> 16) as u16,
+            generation: (word >> 16) as u16,
             incarnation: (word >> 32) as u32,
         }
     }
 
     const fn encode(self) -> u64 {
-        self.process as u64 | (self.number as u64) << 16 | (self.incarnation as u64) << 32
+        self.process as u64 | (self.generation as u64) << 16 | (self.incarnation as u64) << 32
     }
 
     pub(crate) const fn is_free(self) -> bool {
@@ -40,30 +43,32 @@ impl Tenancy {
 }
 
 /// Takes a free slot for `process`; `None` if it is not free, or another thread was faster.
-pub(crate) fn claim<W: Word>(owner: &W, process: u16, incarnation: u32) -> Option<Tenancy> {
+pub(crate) fn claim<W: Word>(owner: &W, process: u16, incarnation: u32) -> Option<SlotOwner> {
     let word = owner.load(Relaxed);
-    let last = Tenancy::decode(word);
+    let last = SlotOwner::decode(word);
     if !last.is_free() {
         return None;
     }
-    let mine = Tenancy {
+    let mine = SlotOwner {
         process,
-        number: last.number.wrapping_add(1),
+        generation: last.generation.wrapping_add(1),
         incarnation,
     };
-    // SYNC: pairs with the Release store in `release`: the last owner's words are cleared, and we see them so.
+    // SYNC: pairs with the Release store in `release`: the last owner's words are cleared, and we
+    // see them so.
     owner
         .compare_exchange(word, mine.encode(), AcqRel, Relaxed)
         .is_ok()
         .then_some(mine)
 }
 
-/// Gives a slot back whose other words are clear. Only its owner calls this, or who has taken the dead owner's liveness.
+/// Gives a slot back whose other words are clear. Its owner calls this, or a reaper that holds the
+/// dead owner's liveness.
 fn release<W: Word>(owner: &W) {
-    let last = Tenancy::decode(owner.load(Relaxed));
+    let last = SlotOwner::decode(owner.load(Relaxed));
     // SYNC: pairs with the exchange in `claim`.
     owner.store(
-        Tenancy {
+        SlotOwner {
             process: 0,
             incarnation: 0,
             ..last
@@ -81,8 +86,8 @@ pub(crate) struct SlotWords<'a, W> {
     pub(crate) intents: [&'a W; LANES],
 }
 
-/// Clears a slot whose counts are moved, and frees it, the owner's name last: whoever dies in
-/// between leaves it owned, and the next reaper does it again. Who may call it: as [`release`].
+/// Clears a slot whose counts are moved, and frees it, the owner's name last: a death in between
+/// leaves it owned, and the next reaper does it again. The caller is as for [`release`].
 pub(crate) fn vacate<W: Word>(slot: &SlotWords<'_, W>) {
     for head in slot.intents {
         intent::clear(head);
@@ -97,7 +102,7 @@ pub(crate) fn vacate<W: Word>(slot: &SlotWords<'_, W>) {
 }
 
 /// Whose slot it is.
-pub(crate) fn read<W: Word>(owner: &W) -> Tenancy {
+pub(crate) fn read<W: Word>(owner: &W) -> SlotOwner {
     // SYNC: pairs with the exchange in `claim`.
-    Tenancy::decode(owner.load(Acquire))
+    SlotOwner::decode(owner.load(Acquire))
 }

@@ -10,16 +10,16 @@ const YIELDS: u32 = 16;
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// One wait for one thing.
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     began: Duration,
     limit: Duration,
     rounds: u32,
     sleep: Duration,
 }
 
-impl Patience {
-    pub(crate) fn new(now: Duration, limit: Duration) -> Patience {
-        Patience {
+impl Backoff {
+    pub(crate) fn new(now: Duration, limit: Duration) -> Backoff {
+        Backoff {
             began: now,
             limit,
             rounds: 0,
@@ -47,7 +47,7 @@ impl Patience {
     }
 
     /// Whether spinning is over: time to ask dearer questions.
-    pub(crate) fn is_tried(&self) -> bool {
+    pub(crate) fn has_spun(&self) -> bool {
         self.rounds > SPINS
     }
 

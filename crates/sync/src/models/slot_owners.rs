@@ -3,7 +3,7 @@
 use super::{Model, fails, fails_within, holds};
 use crate::epoch::{Kind, UNPINNED, pin_word};
 use crate::intent;
-use crate::tenancy::{self, SlotWords};
+use crate::slot_owner::{self, SlotWords};
 use crate::word::Word;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -40,7 +40,7 @@ impl Shared {
             liveness: Model::new(0),
             repairs: UnsafeCell::new(0),
         };
-        assert!(tenancy::claim(&shared.owner, DEAD, 1).is_some());
+        assert!(slot_owner::claim(&shared.owner, DEAD, 1).is_some());
         Arc::new(shared)
     }
 
@@ -63,7 +63,7 @@ impl Shared {
         if !take(self) {
             return;
         }
-        if tenancy::read(&self.owner).process == DEAD {
+        if slot_owner::read(&self.owner).process == DEAD {
             // SAFETY: the protocol's claim; loom fails the model where it does not hold.
             self.repairs.with_mut(|repairs| unsafe { *repairs += 1 });
             vacate(&self.words());
@@ -73,7 +73,7 @@ impl Shared {
 
     /// A thread that wants the slot and, if it gets it, relies on its being its own.
     fn live(&self, process: u16) {
-        let Some(mine) = tenancy::claim(&self.owner, process, 1) else {
+        let Some(mine) = slot_owner::claim(&self.owner, process, 1) else {
             return;
         };
         assert_eq!(self.pin.load(Relaxed), UNPINNED, "the last owner's pin");
@@ -85,7 +85,7 @@ impl Shared {
         for head in &self.heads {
             assert_eq!(head.load(Relaxed) >> 48, 0, "the last owner's intent");
         }
-        if mine.number == 2 {
+        if mine.generation == 2 {
             // SAFETY: as above.
             assert_eq!(self.repairs.with(|repairs| unsafe { *repairs }), 1);
         }
@@ -97,11 +97,11 @@ impl Shared {
             "somebody cleared a living thread's pin"
         );
         assert_eq!(
-            tenancy::read(&self.owner),
+            slot_owner::read(&self.owner),
             mine,
             "somebody freed a living thread's slot"
         );
-        tenancy::vacate(&self.words());
+        slot_owner::vacate(&self.words());
     }
 }
 
@@ -129,7 +129,7 @@ fn reuse(
 
 #[test]
 fn a_reaped_slot_comes_clear_to_one_owner() {
-    holds(reuse(Shared::take_liveness, tenancy::vacate));
+    holds(reuse(Shared::take_liveness, slot_owner::vacate));
 }
 
 #[test]
@@ -147,5 +147,5 @@ fn a_slot_freed_before_it_is_clear_brings_the_dead_ones_pin() {
 
 #[test]
 fn two_reapers_at_once_clear_a_living_threads_slot() {
-    fails_within(3, reuse(|_| true, tenancy::vacate));
+    fails_within(3, reuse(|_| true, slot_owner::vacate));
 }

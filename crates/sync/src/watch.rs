@@ -1,0 +1,149 @@
+//! Watch registrations: **if a writer announces a change and then asks whether it is watched,
+//! either the answer is yes, or a watcher that registers sees the announcement.**
+//!
+//! So writers need not count their changes while no process watches, and no change is missed. A
+//! writer announces (it takes the lock of what it changes), asks, counts the change if it is
+//! watched, changes, and unlocks. A watcher registers, reads what was counted, and *then* waits for
+//! the writers that have announced a change of what it watches: their changes have happened then,
+//! and any later change is counted. (A watcher that waited first could read a count whose change is
+//! not made yet.)
+//!
+//! A word of the control region has a bit for each process entry with a registration. The watcher
+//! passes the heavy barrier after its store to the word, the writer the light one before its load,
+//! as with pins. A reaper clears the bit of the dead, and so does a process that takes over their
+//! entry. Entries that the word has no bit for share the last one, which is cleared when a process
+//! attaches that is alone.
+
+use crate::SlotError;
+use crate::opening::Inner;
+use crate::participants::Participants;
+use crate::process;
+use crate::word::{Barrier, Word};
+use mneme_sys::barrier::BarrierRefused;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+/// While one lives, [`Participants::is_watched`] says `true` to every process.
+///
+/// `Send` and `Sync`, and many may live at once. It keeps its opening alive. In a forked child it
+/// is nothing.
+#[must_use = "dropping it ends the registration"]
+pub struct WatchRegistration {
+    participants: Participants,
+}
+
+impl Participants {
+    /// Registers this process as a watcher. Costs a barrier between processes, 2 to 10 us, if this
+    /// opening has no registration yet.
+    ///
+    /// A writer that announced a change before, and found that it is not watched, is seen by
+    /// looking for announcements now.
+    ///
+    /// # Errors
+    /// [`SlotError::Forked`]; [`SlotError::Barrier`], and then nothing is registered.
+    pub fn register_watch(&self) -> Result<WatchRegistration, SlotError> {
+        let inner = self.inner();
+        if inner.is_forked() {
+            return Err(SlotError::Forked);
+        }
+        let mut kept = inner.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        if *kept == 0 {
+            let bit = inner.watch_bit(inner.me().process).0;
+            let begun = begin(&inner.map().header().watched, bit, &inner.barrier());
+            if let Err(refused) = begun {
+                inner.end_watches(inner.me().process);
+                return Err(refused.into());
+            }
+        }
+        *kept += 1;
+        Ok(WatchRegistration {
+            participants: self.clone(),
+        })
+    }
+
+    /// Whether any process has a registration. A load of a line that seldom changes.
+    ///
+    /// Ask after the change was announced by an exchange or a store, and before it is made.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        let inner = self.inner();
+        is_watched(&inner.map().header().watched, &inner.barrier())
+    }
+}
+
+impl Inner {
+    /// The bit of a process entry, and whether it is that entry's alone.
+    fn watch_bit(&self, process: u16) -> (u64, bool) {
+        const LAST: u32 = u64::BITS - 1;
+        let at = u32::from(process.saturating_sub(1)).min(LAST);
+        let all_have_one = self.map().geometry().max_processes <= u64::BITS;
+        (1 << at, at < LAST || all_have_one)
+    }
+
+    /// The entry's process has no registration any more: called by it, or with its liveness lock
+    /// held.
+    pub(crate) fn end_watches(&self, process: u16) {
+        if let (bit, true) = self.watch_bit(process) {
+            end(&self.map().header().watched, bit);
+        }
+    }
+}
+
+impl Drop for WatchRegistration {
+    fn drop(&mut self) {
+        let inner = self.participants.inner();
+        if inner.is_forked() {
+            return;
+        }
+        let mut kept = inner.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept -= 1;
+        let me = inner.me();
+        let entry = inner.map().process(me.process);
+        // Of a process that was declared dead, by a script, the entry may be another's.
+        let mine = entry.is_some_and(|e| process::read(&e.state).incarnation == me.incarnation);
+        if *kept == 0 && mine {
+            inner.end_watches(me.process);
+        }
+    }
+}
+
+impl std::fmt::Debug for WatchRegistration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WatchRegistration")
+    }
+}
+
+fn change<W: Word>(word: &W, to: impl Fn(u64) -> u64) {
+    let mut now = word.load(Relaxed);
+    while let Err(found) = word.compare_exchange(now, to(now), AcqRel, Relaxed) {
+        now = found;
+    }
+}
+
+/// Called by a watcher before it looks for announcements.
+pub(crate) fn begin<W: Word>(
+    watched: &W,
+    bit: u64,
+    barrier: &impl Barrier,
+) -> Result<(), BarrierRefused> {
+    // SYNC: the barrier pairs with that in `is_watched`: the announcement of a writer that does not
+    // find the bit is seen by what the caller loads from here on.
+    change(watched, |word| word | bit);
+    mneme_sys::fault!("sync.watch.registered");
+    barrier.heavy()
+}
+
+pub(crate) fn end<W: Word>(watched: &W, bit: u64) {
+    if watched.load(Relaxed) & bit != 0 {
+        change(watched, |word| word & !bit);
+    }
+}
+
+/// Called by a writer that has announced a change.
+#[inline(always)]
+pub(crate) fn is_watched<W: Word>(watched: &W, barrier: &impl Barrier) -> bool {
+    // SYNC: pairs with the heavy barrier in `begin`.
+    barrier.light();
+    watched.load(Relaxed) != 0
+}
