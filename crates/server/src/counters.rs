@@ -62,7 +62,7 @@ counters! {
     connections,
     /// Connections refused because there were too many, or because they came from outside.
     rejected,
-    /// Commands executed, those that failed included.
+    /// Commands executed, those that failed included; not those that were refused, or queued by `MULTI`.
     commands,
     /// Error replies.
     errors,

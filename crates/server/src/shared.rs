@@ -309,7 +309,8 @@ impl Shared {
         self.reset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all_time(&self) -> Totals {
+    /// What all threads have done since the start.
+    pub fn all_time(&self) -> Totals {
         Totals::of(self.threads.iter().map(|thread| &thread.counters))
     }
 

@@ -351,3 +351,24 @@ fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_told_to_end_has_not()
     running.join().unwrap();
     assert_eq!(noted(), None);
 }
+
+#[test]
+fn what_a_server_has_attached_and_not_used_yet_is_in_memory_all_the_same() {
+    let place = Place::new("fragmentation");
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    for key in 0..3_500 {
+        let stored = client.command(&["SET", &key.to_string(), &"x".repeat(10_000)]);
+        assert_eq!(stored, Reply::ok());
+    }
+    drop(client);
+    drop(running);
+    let running = place.serve();
+    let mut client = Client::connect(running.addresses()[0]);
+    let text = client.line("INFO memory").text();
+    let ratio = text
+        .lines()
+        .find_map(|line| line.strip_prefix("mem_fragmentation_ratio:"));
+    let ratio: f64 = ratio.unwrap().parse().unwrap();
+    assert!(ratio >= 1.0, "{text}");
+}

@@ -381,6 +381,15 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     drop(running);
     assert!(!path.exists());
 
+    // Another server's socket that has taken its place is left alone.
+    let (running, _) = start(server().unix_socket(&path));
+    std::fs::remove_file(&path).unwrap();
+    let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(running);
+    assert!(path.exists());
+    drop(other);
+    std::fs::remove_file(&path).unwrap();
+
     // A socket whose server has been killed is still there, and nobody answers.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let (running, _) = start(server().unix_socket(&path));

@@ -270,6 +270,8 @@ impl EventLoop {
             return;
         }
         let begun_ns = self.shared.now_ns();
+        let shared = &self.shared;
+        shared.rate.sample(begun_ns, || shared.all_time());
         let mut ready = std::mem::take(&mut self.ready);
         for key in ready.drain(..) {
             self.serve(key, begun_ns);

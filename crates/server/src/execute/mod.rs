@@ -124,7 +124,6 @@ impl<'a> Executor<'a> {
                 break;
             }
         }
-        self.counters.commands.add(done as u64);
         done
     }
 

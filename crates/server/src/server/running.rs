@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -16,7 +17,7 @@ use mneme_log::{LogStore, PageReport};
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    unix_socket: Option<PathBuf>,
+    unix_socket: Option<SocketFile>,
     origin: Origin,
 }
 
@@ -54,13 +55,41 @@ pub enum Ended {
     Retired(Listeners),
 }
 
+/// The file of a unix socket, as it was when the server began to listen.
+struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode; `None` if it was gone already.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> Self {
+        let identity = identity(&path);
+        Self { path, identity }
+    }
+
+    /// Removes it, unless another file has taken its place: the socket of another server.
+    fn remove(&self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // It may be removed at this moment; nothing depends on it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The device and inode of the file at `path`.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
 impl Running {
     /// One without threads yet.
     pub(super) fn new(shared: Arc<Shared>, unix_socket: Option<PathBuf>, origin: Origin) -> Self {
         Self {
             shared,
             threads: Vec::new(),
-            unix_socket,
+            unix_socket: unix_socket.map(SocketFile::new),
             origin,
         }
     }
@@ -115,7 +144,7 @@ impl Running {
 
     /// The unix socket that it listens on.
     pub fn unix_socket(&self) -> Option<&Path> {
-        self.unix_socket.as_deref()
+        self.unix_socket.as_ref().map(|file| &*file.path)
     }
 
     /// Where it serves metrics.
@@ -175,11 +204,10 @@ impl Running {
             };
             result = result.and(ended);
         }
-        if let Some(path) = self.unix_socket.take()
+        if let Some(file) = self.unix_socket.take()
             && !self.shared.has_retired()
         {
-            // It may have been removed already; nothing depends on it.
-            let _ = std::fs::remove_file(path);
+            file.remove();
         }
         result
     }

@@ -24,7 +24,9 @@ impl Finished<'_> {
     #[inline]
     pub fn note(&self, server: &Shared, client: &Client) {
         let settings = &server.settings;
-        let statistics = &server.threads[client.thread].statistics;
+        let thread = &server.threads[client.thread];
+        let statistics = &thread.statistics;
+        thread.counters.commands.add(self.calls);
         let spread = settings.is(Key::LatencyTracking);
         statistics.called(self.command, self.calls, self.nanoseconds, spread);
         if self.failed > 0 {

@@ -1,22 +1,43 @@
-//! How much was done a second lately: since somebody asked last, but at least over a tenth of a second. Nobody has to wake
-//! up to keep it.
+//! How much was done in a second lately: **the mean over the last 1.6 seconds, whoever asks and how often**, as
+//! in Redis.
+//!
+//! A sample is taken every 100 ms by the first I/O thread that comes by, and when somebody asks. Nobody has to
+//! wake up for it: while no thread comes by nothing is done, and the next sample says so.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::counters::Totals;
 
-/// Nanoseconds that a rate is taken over at least.
-const LEAST_NS: u64 = 100_000_000;
+/// Nanoseconds that a sample covers at least.
+const SAMPLE_NS: u64 = 100_000_000;
 
-/// The last time somebody asked.
+/// Nanoseconds that the mean is taken over, once there are as many.
+const WINDOW_NS: u64 = 16 * SAMPLE_NS;
+
+/// The latest samples.
 #[derive(Debug, Default)]
-pub(crate) struct Rate(Mutex<Last>);
+pub(crate) struct Rate {
+    /// When the next sample is due.
+    due_ns: AtomicU64,
+    samples: Mutex<Samples>,
+}
 
 #[derive(Debug, Default)]
-struct Last {
+struct Samples {
+    /// When the last one was taken, and what had been done by then.
     at_ns: u64,
     totals: Totals,
-    rates: Rates,
+    /// The newest is the last; together they cover the window and no more than one sample beyond it.
+    latest: VecDeque<Sample>,
+}
+
+/// What was done in some time.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    passed_ns: u64,
+    done: Rates,
 }
 
 /// What was done a second.
@@ -31,28 +52,62 @@ pub(crate) struct Rates {
 }
 
 impl Rate {
-    /// The rates up to now, when so much has been done in all.
-    pub fn now(&self, now_ns: u64, totals: Totals) -> Rates {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed_ns = now_ns.saturating_sub(last.at_ns);
-        if passed_ns >= LEAST_NS {
-            let done = totals.since(&last.totals);
-            // Begun anew meanwhile, there is less than before: the difference is negative then.
-            let a_second = |count: u64| {
-                let count = if count > u64::MAX / 2 { 0 } else { count };
-                (u128::from(count) * 1_000_000_000 / u128::from(passed_ns)) as u64
-            };
-            *last = Last {
-                at_ns: now_ns,
-                totals,
-                rates: Rates {
-                    commands: a_second(done.commands),
-                    input: a_second(done.input),
-                    output: a_second(done.output),
-                },
-            };
+    /// Takes a sample if one is due. `totals` is called then: what has been done since the start.
+    #[inline]
+    pub fn sample(&self, now_ns: u64, totals: impl FnOnce() -> Totals) {
+        // SYNC: pairs with nothing: two threads that find it due take their samples one after the other.
+        if now_ns >= self.due_ns.load(Ordering::Relaxed) {
+            let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+            if samples.take(now_ns, totals()) {
+                self.due_ns.store(now_ns + SAMPLE_NS, Ordering::Relaxed);
+            }
         }
-        last.rates
+    }
+
+    /// The rates lately. A sample is taken first if one is due.
+    pub fn now(&self, now_ns: u64, totals: impl FnOnce() -> Totals) -> Rates {
+        self.sample(now_ns, totals);
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.mean()
+    }
+}
+
+impl Samples {
+    /// Returns whether there was enough time for one.
+    fn take(&mut self, now_ns: u64, totals: Totals) -> bool {
+        let passed_ns = now_ns.saturating_sub(self.at_ns);
+        if passed_ns < SAMPLE_NS {
+            return false;
+        }
+        let since = totals.since(&self.totals);
+        let done = Rates {
+            commands: since.commands,
+            input: since.input,
+            output: since.output,
+        };
+        (self.at_ns, self.totals) = (now_ns, totals);
+        self.latest.push_back(Sample { passed_ns, done });
+        let mut covered_ns: u64 = self.latest.iter().map(|sample| sample.passed_ns).sum();
+        while let Some(first) = self.latest.front()
+            && covered_ns - first.passed_ns >= WINDOW_NS
+        {
+            covered_ns -= first.passed_ns;
+            self.latest.pop_front();
+        }
+        true
+    }
+
+    fn mean(&self) -> Rates {
+        let passed_ns: u64 = self.latest.iter().map(|sample| sample.passed_ns).sum();
+        let a_second = |count: fn(&Rates) -> u64| {
+            let done: u64 = self.latest.iter().map(|sample| count(&sample.done)).sum();
+            (u128::from(done) * 1_000_000_000 / u128::from(passed_ns.max(1))) as u64
+        };
+        Rates {
+            commands: a_second(|done| done.commands),
+            input: a_second(|done| done.input),
+            output: a_second(|done| done.output),
+        }
     }
 }
 
@@ -60,17 +115,32 @@ impl Rate {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_rate_is_what_was_done_since_the_last_question() {
-        let rate = Rate::default();
-        let commands = |commands| Totals {
+    fn commands(commands: u64) -> impl FnOnce() -> Totals {
+        move || Totals {
             commands,
             ..Totals::default()
-        };
-        rate.now(1_000_000_000, commands(100));
-        assert_eq!(rate.now(3_000_000_000, commands(300)).commands, 100);
-        // Too soon to say anything else.
-        assert_eq!(rate.now(3_000_000_001, commands(900)).commands, 100);
-        assert_eq!(rate.now(4_000_000_000, commands(0)).commands, 0);
+        }
+    }
+
+    #[test]
+    fn a_rate_is_the_mean_of_the_window_however_often_it_is_asked_for() {
+        let rate = Rate::default();
+        // A hundred commands in each tenth of a second, and a question after each.
+        let mut at_ns = 0;
+        for sample in 1..=100 {
+            at_ns += SAMPLE_NS;
+            rate.sample(at_ns, commands(100 * sample));
+            let asked = rate.now(at_ns + 1, || panic!("no sample is due"));
+            assert_eq!(asked.commands, 1000);
+        }
+        // Half of the window without any.
+        for _ in 0..8 {
+            at_ns += SAMPLE_NS;
+            rate.sample(at_ns, commands(10_000));
+        }
+        assert_eq!(rate.now(at_ns, commands(10_000)).commands, 500);
+        // Nobody came by for long.
+        at_ns += 5 * WINDOW_NS;
+        assert_eq!(rate.now(at_ns, commands(10_000)).commands, 0);
     }
 }

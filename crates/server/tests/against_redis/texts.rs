@@ -1,6 +1,6 @@
 //! What is refused, and in which words: byte by byte.
 
-use crate::common::{Client, Redis, debugged, encode, start};
+use crate::common::{Client, Redis, debugged, encode, info, start};
 
 /// Lines of words; `\x` escapes are for bytes that are not text.
 const REFUSED: &[&str] = &[
@@ -121,4 +121,39 @@ fn who_ends_its_own_connection_within_a_transaction_is_told_no_more() {
         (told, Client::connect(address).line("MGET a b c"))
     });
     assert_eq!(ours, theirs);
+}
+
+#[test]
+fn commands_are_counted_as_redis_counts_them() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    for lines in [
+        &["SET a x", "GET a", "MGET a b", "PING"][..],
+        // Refused before they are executed.
+        &["NOSUCH", "GET", "CLIENT NOSUCH", "GET a b c"],
+        // Executed, and failed.
+        &["SET a x", "INCR a", "SETRANGE a -1 x"],
+        &["MULTI", "SET a 1", "INCR a", "GET a", "EXEC"],
+        &["MULTI", "SET a 1", "DISCARD", "EXEC"],
+        &["MULTI", "NOSUCH", "SET a 1", "EXEC"],
+        &["SET a x", "MULTI", "INCR a", "SET a 1", "EXEC"],
+    ] {
+        let [ours, theirs] = [address, redis.address].map(|address| {
+            let mut client = Client::connect(address);
+            let before = info(&mut client, "total_commands_processed");
+            for line in lines {
+                client.line(line);
+            }
+            // In one write as well, which may go to the store together.
+            let lines = lines.iter().copied();
+            let pipeline: Vec<u8> = lines
+                .clone()
+                .flat_map(|line| encode(&words(line)))
+                .collect();
+            client.send(&pipeline);
+            lines.for_each(|_| drop(client.reply()));
+            info(&mut client, "total_commands_processed") - before
+        });
+        assert_eq!(ours, theirs, "{lines:?}");
+    }
 }

@@ -83,7 +83,11 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("used_memory_dataset", stats.live_bytes);
     fields.add("used_memory_dataset_perc", format_args!("{percentage:.2}%"));
     fields.add("maxmemory_policy", server.shown(Key::MaxMemoryPolicy));
-    let ratio = resident as f64 / used.max(1) as f64;
+    // Of a segment that was attached, this process has mapped only what it has used since: what is in use is in memory all
+    // the same.
+    let mapped = stats.pages.resident_bytes as u64;
+    let held = resident.saturating_sub(mapped) + mapped.max(used);
+    let ratio = held as f64 / used.max(1) as f64;
     fields.add("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     fields.add("mem_clients_normal", server.client_memory());
     fields.add("mem_clients_slaves", 0);
@@ -177,7 +181,7 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
     let totals = server.totals();
     fields.add("total_connections_received", totals.connections);
     fields.add("total_commands_processed", totals.commands);
-    let rates = server.rate.now(server.now_ns(), totals);
+    let rates = server.rate.now(server.now_ns(), || server.all_time());
     fields.add("instantaneous_ops_per_sec", rates.commands);
     fields.add("total_net_input_bytes", totals.input);
     fields.add("total_net_output_bytes", totals.output);
