@@ -297,7 +297,7 @@ impl Core {
             return Ok(Look::Seen(Some(at)));
         };
         let mut entries = [Entry(0); HOME_ENTRIES];
-        let seen = self.mem.settled(segment, place.tag, |word| {
+        let seen = self.mem.settled(root, place, segment, |word| {
             self.home_entries(segment, place.tag, word, &mut entries)
         })?;
         let entries = match seen {

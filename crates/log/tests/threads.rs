@@ -200,6 +200,39 @@ fn the_index_grows_and_shrinks_under_readers_and_scanners() {
     assert_eq!(report.records, fixed);
 }
 
+/// What is written between two answers of one batch is in the second, also if the index grew meanwhile.
+#[test]
+fn a_batch_answers_in_order_though_the_index_grows_in_between() {
+    for lending in [true, false] {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let store = builder.lending(lending).open_private().unwrap();
+        let names: Vec<String> = (0..32).map(|i| format!("key {i}")).collect();
+        for name in &names {
+            store.put(name.as_bytes(), b"before").unwrap();
+        }
+        let mut answers = Vec::new();
+        let visit = |i: usize, value: Option<&[u8]>| {
+            if i == 0 {
+                for other in 0..3_000 {
+                    store.put(format!("other {other}").as_bytes(), b"").unwrap();
+                }
+                store.put(names[31].as_bytes(), b"after").unwrap();
+            }
+            answers.push(value.map(<[u8]>::to_vec));
+        };
+        store.get_many(&names, visit).unwrap();
+        assert_eq!(answers.len(), 32);
+        assert!(
+            answers[..31]
+                .iter()
+                .all(|a| a.as_deref() == Some(b"before"))
+        );
+        // A reader that copies has read all of a batch before the first answer is looked at.
+        let last: &[u8] = if lending { b"after" } else { b"before" };
+        assert_eq!(answers[31].as_deref(), Some(last), "lending: {lending}");
+    }
+}
+
 #[test]
 fn clearing_under_writers_leaves_a_sound_store() {
     let store = open(64 << 20, true);

@@ -75,6 +75,12 @@ impl LockWord {
         self.0 & LOCKED != 0
     }
 
+    /// Whether no operation and no transaction holds it, and its page is in use.
+    #[inline(always)]
+    pub fn is_unlocked(self) -> bool {
+        self.0 & (LOCKED | TXN) == 0
+    }
+
     #[inline]
     pub fn in_transaction(self) -> bool {
         self.0 & TXN != 0

@@ -330,8 +330,8 @@ pub(crate) trait Lookup: Memory {
         let before = home.word();
         // Another with this tag before it is as rare as a key behind its home.
         let record = self.plain_record(home.first_of(tag)?.loc())?;
-        // As in `settled`; what was unlocked meanwhile is looked at again, which costs little and is rare.
-        let settled = !before.in_transaction() && home.word() == before;
+        // As in `settled`; a locked bucket, whose page may be one that was replaced, is left to it.
+        let settled = before.is_unlocked() && home.word() == before;
         (settled && record.has_key(key)).then_some(record)
     }
 
@@ -421,28 +421,40 @@ pub(crate) trait Lookup: Memory {
         Ok(None)
     }
 
-    /// What `look` sees in the home bucket of `tag` and behind it, with regard to transactions: `Err`
-    /// with the home's word if one is, or may have been, under way.
+    /// The one validated look at a home bucket: what `look` sees from the home of `place` on in `segment`, which the
+    /// caller has seen `place` lead to under its present pin. `Err` with the home's word if that may be no state that
+    /// held during this look: look again, once a transaction that the word tells of is over.
     ///
     /// All of a transaction's locks are set before its first publication and kept until its last, or
-    /// until it is undone. So whoever has seen a part of it sees its bit now, or did before, or sees
+    /// until it is undone. So a reader that has seen a part of it sees its bit now, or did before, or sees
     /// by the version that the bucket was unlocked since.
+    ///
+    /// A page that is replaced is locked before its successor can be found, and for good. So a reader that has seen
+    /// anything of what was written after that sees the lock, and asks again which page it is.
     #[inline(always)]
     fn settled<T>(
         &self,
+        root: Root,
+        place: Place,
         segment: SegmentRef,
-        tag: u32,
         look: impl FnOnce(LockWord) -> Result<T, Corrupt>,
     ) -> Result<Result<(T, HomeWord), LockWord>, Corrupt> {
-        let home = self.bucket(segment, segment.home(tag))?;
+        let home = self.bucket(segment, segment.home(place.tag))?;
         let before = home.word();
         let seen = look(before)?;
+        // SYNC: pairs with the Release stores of `BucketOf::replace` and `overwrite`: a miss consists of relaxed loads,
+        // and a reader that has seen a removal, or a new byte, sees the bit that was set before, or the unlocking.
+        Self::Word::fence(Acquire);
         let word = home.word();
-        Ok(if word.follows_no_transaction(before) {
-            Ok((seen, segment.home_word(tag, word)))
-        } else {
-            Err(word)
-        })
+        Ok(
+            if word.follows_no_transaction(before)
+                && (!word.locked() || self.index_segment(root, place)? == Some(segment))
+            {
+                Ok((seen, segment.home_word(place.tag, word)))
+            } else {
+                Err(word)
+            },
+        )
     }
 
     /// Looks for exactly `entry` from its home bucket on: bucket and slot. No record is read.
@@ -544,14 +556,15 @@ impl Core {
         };
         let seen = self
             .mem
-            .settled(segment, place.tag, |word| look(segment, word))?;
+            .settled(root, place, segment, |word| look(segment, word))?;
         match seen {
             Ok(seen) => Ok(Some(seen)),
             Err(word) => self.look_again(root, place, word, &mut look),
         }
     }
 
-    /// The rest of [`Core::look`], once it saw `word` where a transaction is or was under way.
+    /// The rest of [`Core::look`], once it saw `word` where a transaction is or was under way, or in a page that was
+    /// replaced.
     #[cold]
     #[inline(never)]
     fn look_again<T>(
@@ -573,7 +586,7 @@ impl Core {
             };
             let seen = self
                 .mem
-                .settled(segment, place.tag, |word| look(segment, word))?;
+                .settled(root, place, segment, |word| look(segment, word))?;
             match seen {
                 Ok(seen) => return Ok(Some(seen)),
                 Err(now) => word = now,

@@ -305,6 +305,72 @@ fn a_new_segment_without_reach_hides_what_lies_behind_its_home() {
     );
 }
 
+/// A reader of a batch: the page of `KEY` is fetched ahead, then another key is read, elsewhere, and then `KEY`. Meanwhile
+/// the page is replaced, `KEY` is written, and then the other key.
+fn batched(look: fn(&Space<Sound>, SegmentRef) -> Option<u64>) -> impl Fn() + Send + Sync {
+    move || {
+        let space = KEY_IN_FRONT.build::<Sound>();
+        let elsewhere = Arc::new(Model::<Sound>::new(0));
+        let resizer = {
+            let space = space.clone();
+            thread::spawn(move || grow(&space))
+        };
+        let writer = {
+            let (space, elsewhere) = (space.clone(), elsewhere.clone());
+            thread::spawn(move || {
+                let loc = space.write(SECOND, version(KEY, 2));
+                put(&space, 2, PLACE, KEY, loc);
+                elsewhere.store(1, Release);
+            })
+        };
+        let page = space.index_segment(root(), PLACE).unwrap().unwrap();
+        let written = elsewhere.load(Acquire) == 1;
+        let found = look(&space, page).expect("a key that is there all the time");
+        assert!(found == 2 || !written, "an answer from before the last one");
+        resizer.join().unwrap();
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_batch_answers_in_order_beside_a_change_of_shape() {
+    holds(batched(|space, mut page| {
+        loop {
+            let find = |_| space.find_in(page, TAG, &[KEY]);
+            if let Ok((found, _)) = space.settled(root(), PLACE, page, find).unwrap() {
+                return found.map(|found| found.record.version);
+            }
+            thread::yield_now();
+            page = space.index_segment(root(), PLACE).unwrap().unwrap();
+        }
+    }));
+    holds(batched(|space, page| {
+        match space.glimpse(page, TAG, &[KEY]) {
+            Some(record) => Some(record.version),
+            None => read(space, PLACE, KEY),
+        }
+    }));
+}
+
+#[test]
+fn a_batch_that_believes_a_replaced_page_does_not() {
+    let twin = |space: &Space<Sound>, page| {
+        let found = space.find_in(page, TAG, &[KEY]).unwrap();
+        found.map(|found| found.record.version)
+    };
+    fails("an answer from before the last one", batched(twin));
+    // Nor is it enough to look whether the page was given up: its successor is in use before that.
+    let twin = |space: &Space<Sound>, page: SegmentRef| {
+        let home = space.bucket(page, page.home(TAG)).unwrap();
+        let found = space.find_in(page, TAG, &[KEY]).unwrap();
+        match home.word().retired() {
+            true => read(space, PLACE, KEY),
+            false => found.map(|found| found.record.version),
+        }
+    };
+    fails("an answer from before the last one", batched(twin));
+}
+
 /// A writer of the key, and a reader who looks before or after it was acknowledged.
 fn writing<O: Orders>(
     scene: Scene,

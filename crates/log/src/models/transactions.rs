@@ -44,7 +44,7 @@ fn look<O: Orders>(
     key: u8,
 ) -> Option<Option<u64>> {
     let find = |_| space.find_in(segment, place.tag, &[key]);
-    let (found, _) = space.settled(segment, place.tag, find).unwrap().ok()?;
+    let (found, _) = space.settled(root(), place, segment, find).unwrap().ok()?;
     Some(found.map(|found| found.record.version))
 }
 
@@ -59,6 +59,20 @@ fn glimpse<O: Orders>(
         Some(record) => Some(Some(record.version)),
         None => look(space, segment, place, key),
     }
+}
+
+/// The twin without the fence before the second look at the home's word: no load of a miss orders it.
+fn look_without_fence<O: Orders>(
+    space: &Space<O>,
+    segment: SegmentRef,
+    place: Place,
+    key: u8,
+) -> Option<Option<u64>> {
+    let home = space.bucket(segment, segment.home(place.tag)).unwrap();
+    let before = home.word();
+    let found = space.find_in(segment, place.tag, &[key]).unwrap();
+    let settled = home.word().follows_no_transaction(before);
+    settled.then(|| found.map(|found| found.record.version))
 }
 
 /// The twin that looks at the home's word afterwards alone.
@@ -97,8 +111,20 @@ enum Locks {
 }
 use Locks::{Plain, TooLate, Transaction};
 
-/// Locks both homes and inserts `FAR`; takes that back, if so told, else replaces `KEY` by a new version; unlocks.
-fn transact<O: Orders>(space: &Space<O>, locks: Locks, take_back: bool) -> Result<(), Corrupt> {
+/// What a transaction does once it has inserted `FAR`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It takes that back.
+    TakeBack,
+    /// It replaces `KEY` by a new version.
+    Replace,
+    /// It removes `KEY`.
+    Remove,
+}
+use End::{Remove, Replace, TakeBack};
+
+/// Locks both homes, inserts `FAR`, ends as told, and unlocks.
+fn transact<O: Orders>(space: &Space<O>, locks: Locks, end: End) -> Result<(), Corrupt> {
     let (new, far) = (
         space.write(NEW, version(KEY, 2)),
         space.write(FAR_NEW, version(FAR, 2)),
@@ -119,12 +145,14 @@ fn transact<O: Orders>(space: &Space<O>, locks: Locks, take_back: bool) -> Resul
         home.become_transaction();
         far_home.become_transaction();
     }
-    if take_back {
-        let (at, slot) = space.find_entry(segment, entry)?.expect("just published");
-        space.bucket(segment, at)?.replace(slot, Entry(0));
-    } else {
-        let bucket = space.bucket(segment, found.bucket)?;
-        bucket.replace(found.slot, Entry::new(PLACE.tag, new));
+    let bucket = space.bucket(segment, found.bucket)?;
+    match end {
+        TakeBack => {
+            let (at, slot) = space.find_entry(segment, entry)?.expect("just published");
+            space.bucket(segment, at)?.replace(slot, Entry(0));
+        }
+        Replace => bucket.replace(found.slot, Entry::new(PLACE.tag, new)),
+        Remove => bucket.replace(found.slot, Entry(0)),
     }
     home.unlock();
     far_home.unlock();
@@ -140,7 +168,7 @@ fn taken_back<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync
     move || {
         let space = scene::<O>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, locks, true).unwrap());
+        let writer = thread::spawn(move || transact(&other, locks, TakeBack).unwrap());
         let found = read(&space, FAR_PLACE, FAR, look);
         assert_eq!(found, None, "what never happened");
         writer.join().unwrap();
@@ -152,7 +180,7 @@ fn committed<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync 
     move || {
         let space = scene::<O>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, locks, false).unwrap());
+        let writer = thread::spawn(move || transact(&other, locks, Replace).unwrap());
         if read(&space, FAR_PLACE, FAR, look).is_some() {
             let key = read(&space, PLACE, KEY, look);
             assert_eq!(key, Some(2), "half a transaction");
@@ -167,11 +195,37 @@ fn replaced<O: Orders>() -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, Transaction, false).unwrap());
+        let writer = thread::spawn(move || transact(&other, Transaction, Replace).unwrap());
         let found = read(&space, PLACE, KEY, glimpse);
         assert!(matches!(found, Some(1 | 2)));
         writer.join().unwrap();
     }
+}
+
+/// A reader that finds `KEY` absent, beside a transaction that stores `FAR` and removes it.
+fn removed<O: Orders>(look: Look<O>) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let space = scene::<O>();
+        let other = space.clone();
+        let writer = thread::spawn(move || transact(&other, Transaction, Remove).unwrap());
+        if read(&space, PLACE, KEY, look).is_none() {
+            let far = read(&space, FAR_PLACE, FAR, look);
+            assert_eq!(far, Some(2), "half a transaction");
+        }
+        writer.join().unwrap();
+        assert_eq!(read(&space, PLACE, KEY, look), None);
+    }
+}
+
+#[test]
+fn no_reader_of_a_removed_key_sees_half_a_transaction() {
+    holds(removed::<Sound>(look));
+    holds(removed::<Sound>(glimpse));
+}
+
+#[test]
+fn without_a_fence_a_miss_sees_half_a_transaction() {
+    fails("half a transaction", removed::<Sound>(look_without_fence));
 }
 
 #[test]
@@ -218,7 +272,7 @@ fn a_writer_beside_what_is_taken_back_is_not_lost() {
     holds(|| {
         let space = scene::<Sound>();
         let other = space.clone();
-        let writer = thread::spawn(move || transact(&other, Transaction, true).unwrap());
+        let writer = thread::spawn(move || transact(&other, Transaction, TakeBack).unwrap());
         let loc: Loc = space.write(FAR_NEW + 1, version(KEY, 3));
         put(&space, 2, PLACE, KEY, loc);
         writer.join().unwrap();

@@ -204,7 +204,7 @@ impl Core {
                 return Ok(Look::Seen(None));
             };
             let racing = Racing(&self.mem);
-            let seen = racing.settled(segment, place.tag, |_| {
+            let seen = racing.settled(root, place, segment, |_| {
                 let found = racing.find_in(segment, place.tag, key)?;
                 Ok(found.map(|found| Outline {
                     root,
@@ -329,7 +329,7 @@ impl Core {
             return Ok(Look::Seen(None));
         };
         let (racing, begin) = (Racing(&self.mem), to.len());
-        let seen = racing.settled(segment, place.tag, |_| {
+        let seen = racing.settled(root, place, segment, |_| {
             let found = racing.find_in(segment, place.tag, key)?;
             if let Some(found) = &found
                 && found.record.header().room().is_some()
@@ -341,9 +341,6 @@ impl Core {
                 let record = found.record;
                 (record, record.patch(), record.expires())
             });
-            // SYNC: pairs with the release fence in `begin_overwriting`: whoever has read a new byte
-            // sees the bit, or the unlocking.
-            fence(Acquire);
             Ok(seen)
         })?;
         let (record, patch) = match seen {
