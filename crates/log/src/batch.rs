@@ -14,15 +14,15 @@ use crate::record::{Header, MAX_KEY};
 use crate::room::Room;
 use crate::spaces::Space;
 
-/// Keys that are in flight together.
+/// Keys of which buckets and records are fetched together.
 pub(crate) const WIDTH: usize = 32;
 /// Lines of a record fetched ahead at most, before its header has come; the rest follow by what it says.
 pub(crate) const AHEAD_LINES: u64 = 3;
 /// How many records before its own turn the rest of one is fetched.
 pub(crate) const DISTANCE: usize = 4;
 
-/// Where a batch's keys belong.
-pub(crate) struct Flight {
+/// A batch whose buckets and records are being fetched: where its keys belong.
+pub(crate) struct PrefetchBatch {
     pub places: [Place; WIDTH],
     pub segments: [Option<SegmentRef>; WIDTH],
     /// Where their records probably lie.
@@ -62,13 +62,13 @@ impl<K: AsRef<[u8]>, V> Keys for KeysOf<'_, K, V> {
 impl Core {
     /// Starts fetching all that a batch of up to `WIDTH` keys will touch.
     #[inline]
-    pub(crate) fn take_off(
+    pub(crate) fn prefetch_batch(
         &self,
         root: Root,
         keys: &impl Keys,
         lines: u64,
-    ) -> Result<Flight, ReadError> {
-        let mut flight = Flight {
+    ) -> Result<PrefetchBatch, ReadError> {
+        let mut ahead = PrefetchBatch {
             places: [Place {
                 partition: 0,
                 tag: 0,
@@ -77,15 +77,15 @@ impl Core {
             locs: [None; WIDTH],
         };
         for i in 0..keys.count() {
-            flight.places[i] = self.place(keys.key(i));
-            flight.segments[i] = self.prefetch_bucket(root, flight.places[i])?;
+            ahead.places[i] = self.place(keys.key(i));
+            ahead.segments[i] = self.prefetch_bucket(root, ahead.places[i])?;
         }
         for i in 0..keys.count() {
-            if let Some(segment) = flight.segments[i] {
-                flight.locs[i] = self.prefetch_record(segment, flight.places[i].tag, lines)?;
+            if let Some(segment) = ahead.segments[i] {
+                ahead.locs[i] = self.prefetch_record(segment, ahead.places[i].tag, lines)?;
             }
         }
-        Ok(flight)
+        Ok(ahead)
     }
 
     /// Calls `visit` with each key's number and value, in order.
@@ -100,23 +100,23 @@ impl Core {
         }
         let mut copy = Vec::new();
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
-            let (_pin, space) = self.enter_to_read(database)?;
+            let (pin, space) = self.enter_to_read(database)?;
             let first = chunk * WIDTH;
             let Some(root) = self.root(space)? else {
                 (first..first + some.len()).for_each(|i| visit(i, None));
                 continue;
             };
-            let flight = self.take_off(root, &some, AHEAD_LINES)?;
+            let ahead = self.prefetch_batch(root, &some, AHEAD_LINES)?;
             for (i, key) in some.iter().enumerate() {
-                if let Some(&Some(loc)) = flight.locs.get(i + DISTANCE) {
+                if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
                     self.prefetch_rest(loc, AHEAD_LINES);
                 }
-                let (place, segment, key) = (flight.places[i], flight.segments[i], key.as_ref());
-                let at_sight = match segment {
-                    Some(segment) => self.glimpse_at(root, place, segment, key),
+                let (place, segment, key) = (ahead.places[i], ahead.segments[i], key.as_ref());
+                let fast = match segment {
+                    Some(segment) => self.try_fast_lend_in(&pin, root, place, segment, key),
                     None => None,
                 };
-                let value = match at_sight {
+                let value = match fast {
                     Some(value) => Some(value),
                     None => self
                         .find_live(root, place, segment, key, &mut copy)?
@@ -184,7 +184,7 @@ impl Core {
         };
         if self.overwrites() {
             // Fetches only: each store finds its place again.
-            self.take_off(root, &KeysOf(pairs), AHEAD_LINES)
+            self.prefetch_batch(root, &KeysOf(pairs), AHEAD_LINES)
                 .map_err(|e| first(e.into()))?;
             drop(pin);
             return self.overwrite_chunk(database, pairs);
@@ -213,8 +213,8 @@ impl Core {
                 .map_err(first);
         }
         // The line with the key alone: an old value is not read.
-        let flight = self
-            .take_off(root, &KeysOf(&pairs[..small]), 1)
+        let ahead = self
+            .prefetch_batch(root, &KeysOf(&pairs[..small]), 1)
             .map_err(|e| first(e.into()))?;
         let mut locs = [Loc::of_byte(0); WIDTH];
         let reserved = self
@@ -233,8 +233,8 @@ impl Core {
         for i in 0..reserved {
             let change = Change {
                 root,
-                place: flight.places[i],
-                segment: flight.segments[i],
+                place: ahead.places[i],
+                segment: ahead.segments[i],
                 key: pairs[i].0.as_ref(),
                 new: Some((locs[i], headers[i].size())),
                 expiring: false,
@@ -302,16 +302,16 @@ impl Core {
             let Some(root) = self.root(space)? else {
                 return Ok(());
             };
-            let flight = self.take_off(root, &some, 1)?;
+            let ahead = self.prefetch_batch(root, &some, 1)?;
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 if key.len() <= MAX_KEY {
                     let change = Change {
                         root,
-                        place: flight.places[i],
-                        segment: flight.segments[i],
+                        place: ahead.places[i],
+                        segment: ahead.segments[i],
                         key,
-                        ..Change::removal(root, flight.places[i], key)
+                        ..Change::removal(root, ahead.places[i], key)
                     };
                     let published = self.publish(&slot, &pin, &change)?;
                     *removed += usize::from(published == Published::Removed);

@@ -25,11 +25,11 @@ pub(crate) const OPERATION_LANE: Lane = Lane::Log;
 pub(crate) const INDEX_LANE: Lane = Lane::Index;
 
 /// How long an operation waits for a holder that is alive but does not go on.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a reader that copies may hold others up. Half of what an operation waits, so that none
 /// fails for it.
-const STANDS_STILL: Duration = Duration::from_millis(500);
+const PIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An open store, without its maintainer thread.
 pub(crate) struct Core {
@@ -157,8 +157,8 @@ impl Core {
         self.wait_on(slot, wait, word.holder(), Holding::Lock)
     }
 
-    /// The same for whatever `holder` holds. The second is that of one holder: who is always
-    /// overtaken has waited for nobody so long.
+    /// One round of waiting for whatever `holder` holds. The timeout counts from when the *current* holder took the
+    /// lock: a waiter that loses to a series of different holders never times out.
     #[cold]
     pub fn wait_on(
         &self,
@@ -169,13 +169,13 @@ impl Core {
     ) -> Result<(), WriteError> {
         wait.rounds += 1;
         if what == Holding::Pin {
-            self.pass_by_the_still();
+            self.revoke_stalled_pins();
         }
         // Time counts from the first round on: what the caller does between two may itself take long.
         let now = self.clock.now_ns();
         let began = *wait.since(holder, what).get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
-        if wait.rounds < 128 && since <= PATIENCE {
+        if wait.rounds < 128 && since <= TIMEOUT {
             if wait.rounds < 64 {
                 std::hint::spin_loop();
             } else {
@@ -187,7 +187,7 @@ impl Core {
         if dead && !self.read_only && self.reap(slot)? > 0 {
             return Ok(());
         }
-        if since > PATIENCE {
+        if since > TIMEOUT {
             let pid = self.participants.pid_of(holder);
             if dead {
                 let why = if self.read_only {
@@ -214,9 +214,9 @@ impl Core {
     }
 
     /// To be called while something waits for pins to go: takes away the pin of a reader that copies
-    /// and has stood still for half a second. It will read again (see [`crate::copied`]).
+    /// and has stood still for half a second. It will read again (see [`crate::read::copying`]).
     #[cold]
-    pub fn pass_by_the_still(&self) {
+    pub fn revoke_stalled_pins(&self) {
         // Somebody else of this process is looking.
         let Ok(mut still) = self.still.try_lock() else {
             return;
@@ -229,7 +229,7 @@ impl Core {
         let now = self.clock.now_ns();
         match *still {
             Some((slot, epoch, since)) if (slot, epoch) == (pin.slot, pin.epoch) => {
-                if now.saturating_sub(since) > STANDS_STILL.as_nanos() as u64 {
+                if now.saturating_sub(since) > PIN_TIMEOUT.as_nanos() as u64 {
                     self.participants.revoke(epoch);
                     *still = None;
                 }

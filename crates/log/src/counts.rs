@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use mneme_sync::{DeadSlot, Slot};
 
-use crate::copied::Look;
 use crate::core::Core;
 use crate::error::{Corrupt, ReadError};
 use crate::index::root::Root;
 use crate::layout::DATABASES;
+use crate::read::copying::Look;
 use crate::spaces::Space;
 
 /// Samples that the mean time of expiry is taken over, at most.

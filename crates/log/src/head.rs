@@ -56,6 +56,27 @@ impl<W: Word> SegmentInfoOf<W> {
         self.set_used(used);
         Ok(done)
     }
+
+    /// As [`append`](Self::append), of one record; `None`: it does not fit, or the lengths are damaged, and nothing was
+    /// done.
+    #[inline]
+    fn append_one<M: Memory<Word = W>>(
+        &self,
+        mem: &M,
+        frame: Frame,
+        header: Header,
+    ) -> Option<Loc> {
+        let (used, capacity) = self.written_of()?;
+        let behind = used + header.size();
+        if behind > capacity {
+            return None;
+        }
+        let loc = Loc::of_byte(frame_byte(frame) + used);
+        mem.word(loc).ok()?.store(header.0, Relaxed);
+        mneme_sys::fault!("log.reserve.header");
+        self.set_used(behind);
+        Some(loc)
+    }
 }
 
 /// On whose account frames are claimed, and where they should lie.
@@ -75,13 +96,36 @@ impl Core {
     }
 
     /// Whether a record of `bytes` bytes gets an extent of its own.
+    #[inline]
     pub(crate) fn is_large(&self, bytes: u64) -> bool {
         bytes > self.segment_bytes() / LARGE_SHARE
     }
 
     /// Bytes of an ordinary log segment.
+    #[inline]
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.tables.geometry.segment_frames * FRAME_BYTES
+    }
+
+    /// Reserves space for one record and writes its header, if the head of this CPU is free and its log segment has room;
+    /// `None` says nothing: look again by [`Core::reserve`], which tries other heads and opens log segments.
+    #[inline]
+    pub(crate) fn try_reserve_one(&self, slot: &Slot<'_>, header: Header) -> Option<Loc> {
+        let head = self.tables.head(self.number_of_head());
+        // Relaxed: looked at again under the lock.
+        if self.is_large(header.size()) || head.segment.load(Relaxed) == 0 {
+            return None;
+        }
+        let guard = match head.lock.try_lock_free(slot)? {
+            Acquired::Clean(guard) => guard,
+            died => self.inherit_head(head, died),
+        };
+        mneme_sys::fault!("log.head.locked");
+        let (frame, info) = self.head_segment(head).ok()??;
+        let loc = info.append_one(&self.mem, frame, header)?;
+        mneme_sys::fault!("log.reserve.bump");
+        drop(guard);
+        Some(loc)
     }
 
     /// Reserves space for as many of `headers`, in order, as the present log segment holds, at

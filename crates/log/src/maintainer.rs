@@ -193,7 +193,7 @@ fn keep_room(
         let _ = core.maintain(slot);
         let evicted = matches!(core.evict(slot), Ok(Evicted::Some));
         if !evicted && core.compact_batch(slot, node)? == 0 {
-            core.pass_by_the_still();
+            core.revoke_stalled_pins();
             break;
         }
         // While nothing can be given back, one batch a look is enough.

@@ -132,15 +132,6 @@ impl Memory for Mem {
     fn record(&self, loc: Loc) -> Result<Record<'_>, Corrupt> {
         Mem::record(self, loc)
     }
-
-    #[inline(always)]
-    fn plain_record(&self, loc: Loc) -> Option<Record<'_>> {
-        let header = Header(Mem::word(self, loc).ok()?.load(Relaxed));
-        let end = header.plain_end()?;
-        // The padding behind the end is of the same word.
-        let address = self.address(loc, end as u64).ok()?;
-        Some(Record::new(header, address))
-    }
 }
 
 impl Keyed for Record<'_> {

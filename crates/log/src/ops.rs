@@ -1,4 +1,4 @@
-//! The operations on one key: put, get, remove, update, each atomic and under one pin.
+//! The writes of one key: put, remove, update, each atomic and under one pin. Reads are in [`crate::read`].
 //!
 //! A write reserves space, copies, and publishes (see [`crate::publish`]). One that finds no room
 //! gives its pin up, makes room, and begins anew.
@@ -7,17 +7,16 @@ use mneme_sync::{Holding, Pin, Slot};
 
 use crate::core::{Core, Wait};
 use crate::effects::Kind;
-use crate::error::{Corrupt, ReadError, WriteError};
+use crate::error::{Corrupt, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::root::Root;
-use crate::index::{Lookup, Place, SegmentRef};
+use crate::index::{Lookup, Place};
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
-use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, Record, write_body};
+use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
 use crate::room::Room;
 use crate::spaces::Space;
 use crate::store::UpdatePolicy;
-use crate::value::Value;
 
 /// What an update does with a key, see [`LogStore::update`](crate::LogStore::update).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,90 +57,8 @@ impl Core {
         Ok(())
     }
 
-    /// The value of `key`, kept readable by its pin.
-    #[inline]
-    pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        if self.lends {
-            let pin = self.participants.pin()?;
-            if let Some(value) = self.glimpse(database, key) {
-                return Ok(Some(Value::new(value, pin)));
-            }
-        }
-        self.get_slowly(database, key)
-    }
-
-    /// The value of `key`, if it is found at first sight. The caller is pinned.
-    #[inline(always)]
-    pub(crate) fn glimpse(&self, database: u8, key: &[u8]) -> Option<&[u8]> {
-        let root = self.root(self.space(database)?).ok()??;
-        let place = self.place(key);
-        let segment = self.mem.index_segment(root, place).ok()??;
-        self.glimpse_at(root, place, segment, key)
-    }
-
-    /// The same of a key that belongs at `place`, which led to `segment` under the caller's pin.
-    #[inline(always)]
-    pub(crate) fn glimpse_at(
-        &self,
-        root: Root,
-        place: Place,
-        segment: SegmentRef,
-        key: &[u8],
-    ) -> Option<&[u8]> {
-        let record = self.mem.glimpse(segment, place.tag, key)?;
-        if self.is_expired(&record) {
-            return None;
-        }
-        self.note_access(root, place);
-        Some(record.plain_value())
-    }
-
-    /// What [`Core::get`] does if anything is unusual. All of it is one call, or the caller of `get`
-    /// would have to put its result together from several.
-    #[inline(never)]
-    fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        if !self.lends {
-            return self.get_copied(database, key);
-        }
-        let (pin, space) = self.enter_to_read(database)?;
-        let Some(root) = self.root(space)? else {
-            return Ok(None);
-        };
-        let place = self.place(key);
-        let segment = self.mem.index_segment(root, place)?;
-        let mut copy = Vec::new();
-        Ok(
-            match self.find_live(root, place, segment, key, &mut copy)? {
-                Some(record) if record.changes() => Some(Value::copied(copy)),
-                Some(record) => Some(Value::new(record.value(), pin)),
-                None => None,
-            },
-        )
-    }
-
-    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned, and
-    /// has seen `place` lead to `segment` since. `copy` as for [`Core::find_whole`].
-    #[inline(never)]
-    pub(crate) fn find_live(
-        &self,
-        root: Root,
-        place: Place,
-        segment: Option<SegmentRef>,
-        key: &[u8],
-        copy: &mut Vec<u8>,
-    ) -> Result<Option<Record<'_>>, ReadError> {
-        let seen = self.find_whole(root, place, segment, key, copy)?;
-        let live = seen
-            .and_then(|(found, _)| found)
-            .map(|found| found.record)
-            .filter(|record| !self.is_expired(record));
-        if live.is_some() {
-            self.note_access(root, place);
-        }
-        Ok(live)
-    }
-
     /// Stores `value` under `key`.
+    #[inline]
     pub(crate) fn put(
         &self,
         database: u8,
@@ -152,49 +69,97 @@ impl Core {
         let slot = self.writer()?;
         Self::check_lengths(key, value)?;
         let place = self.place(key);
-        if self.overwrites() {
-            let (_pin, space) = self.enter(&slot, database)?;
-            if let Some(root) = self.root(space)?
-                && let change = Change::removal(root, place, key)
-                && self.overwrite(&slot, &change, value, expiry)?.is_some()
-            {
+        if self.overwrites() && self.put_in_place(&slot, database, place, key, value, expiry)? {
+            return Ok(());
+        }
+        match self.try_put(&slot, database, place, key, value, expiry)? {
+            true => Ok(()),
+            false => self.put_with_room(&slot, database, place, key, value, expiry),
+        }
+    }
+
+    /// Writes `value` over the old one where that lies; false: it does not fit there, or there is none.
+    #[cold]
+    fn put_in_place(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        place: Place,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
+        let (_pin, space) = self.enter(slot, database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(false);
+        };
+        let change = Change::removal(root, place, key);
+        Ok(self.overwrite(slot, &change, value, expiry)?.is_some())
+    }
+
+    /// Appends a record and publishes it, under one pin; false: there is no room.
+    #[inline(never)]
+    fn try_put(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        place: Place,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
+        let (pin, space) = self.enter(slot, database)?;
+        let header = self.header_for(key, value, expiry, space);
+        let Some(root) = self.root_or_create(slot, space)? else {
+            return Ok(false);
+        };
+        let segment = self.prefetch_bucket(root, place)?;
+        let Some(loc) = self.reserve_one(slot, header)? else {
+            return Ok(false);
+        };
+        // Its key is fetched, for comparison, while the new record is copied.
+        if let Some(segment) = segment {
+            self.prefetch_record(segment, place.tag, 2)?;
+        }
+        self.copy_body(loc, header, expiry, key, value)?;
+        let change = Change {
+            root,
+            place,
+            segment,
+            key,
+            new: Some((loc, header.size())),
+            expiring: expiry != Expiry::Never,
+            evicting: false,
+            expect: Expect::Anything,
+        };
+        match self.publish(slot, &pin, &change)? {
+            Published::NoRoom => {
+                self.record_died(loc, header.size())?;
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// The rest of [`Core::put`] where there was no room.
+    #[cold]
+    #[inline(never)]
+    fn put_with_room(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        place: Place,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let header = self.header_for(key, value, expiry, Space::new(0));
+        let mut room = Room::new(header.size());
+        loop {
+            self.make_room(slot, &mut room)?;
+            if self.try_put(slot, database, place, key, value, expiry)? {
                 return Ok(());
             }
-        }
-        let mut room = Room::new(0);
-        loop {
-            {
-                let (pin, space) = self.enter(&slot, database)?;
-                let header = self.header_for(key, value, expiry, space);
-                room.want(header.size());
-                if let Some(root) = self.root_or_create(&slot, space)?
-                    && let segment = self.prefetch_bucket(root, place)?
-                    && let Some(loc) = self.reserve_one(&slot, header)?
-                {
-                    // Its key is fetched, for comparison, while the new record is copied.
-                    if let Some(segment) = segment {
-                        self.prefetch_record(segment, place.tag, 2)?;
-                    }
-                    self.copy_body(loc, header, expiry, key, value)?;
-
-                    let new = Some((loc, header.size()));
-                    let change = Change {
-                        root,
-                        place,
-                        segment,
-                        key,
-                        new,
-                        expiring: expiry != Expiry::Never,
-                        evicting: false,
-                        expect: Expect::Anything,
-                    };
-                    if self.publish(&slot, &pin, &change)? != Published::NoRoom {
-                        return Ok(());
-                    }
-                    self.record_died(loc, header.size())?;
-                }
-            }
-            self.make_room(&slot, &mut room)?;
         }
     }
 
@@ -405,6 +370,7 @@ impl Core {
     }
 
     /// The header of a record that is to be written.
+    #[inline]
     pub(crate) fn header_for(
         &self,
         key: &[u8],
@@ -412,10 +378,9 @@ impl Core {
         expiry: Expiry,
         space: Space,
     ) -> Header {
-        let header = if self.overwrites() && value.len() <= MAX_IN_PLACE {
-            Header::roomy(key.len(), value.len(), value.len(), space)
-        } else {
-            Header::record(key.len(), value.len(), space)
+        let header = match self.overwrites() && value.len() <= MAX_IN_PLACE {
+            false => Header::record(key.len(), value.len(), space),
+            true => Header::roomy(key.len(), value.len(), value.len(), space),
         };
         match expiry {
             Expiry::Never => header,
@@ -446,7 +411,21 @@ impl Core {
     }
 
     /// Reserves space for a record and writes its header there; `None`: no room. The caller is pinned.
+    #[inline]
     pub(crate) fn reserve_one(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
+        match self.try_reserve_one(slot, header) {
+            Some(loc) => Ok(Some(loc)),
+            None => self.reserve_one_slowly(slot, header),
+        }
+    }
+
+    /// What [`Core::reserve_one`] does if its head is busy or full, or the record large.
+    #[inline(never)]
+    fn reserve_one_slowly(
         &self,
         slot: &Slot<'_>,
         header: Header,
@@ -460,6 +439,7 @@ impl Core {
     }
 
     /// Copies key and value to a reserved record.
+    #[inline]
     pub(crate) fn copy_body(
         &self,
         loc: Loc,

@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use mneme_sync::{Pin, Slot};
 
-use crate::copied::{Look, SHORT, SHORT_TRIES};
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
 use crate::index::root::Root;
@@ -17,6 +16,7 @@ use crate::index::{Found, Lookup, Place};
 use crate::ops::{Decision, Tried, Updated};
 use crate::patch::{Overtaken, PatchWord, Patched, Target, Write};
 use crate::publish::{Change, Expect, Published};
+use crate::read::copying::{Look, SHORT, SHORT_TRIES};
 use crate::record::{Header, MAX_VALUE, Record, write_patchable};
 use crate::room::Room;
 
@@ -115,8 +115,8 @@ impl Core {
         visit: impl FnOnce(Option<Part<'_>>) -> R,
     ) -> Result<R, ReadError> {
         if self.lends {
-            let (_pin, space) = self.enter_to_read(database)?;
-            if let Some(value) = self.glimpse(database, key) {
+            let (pin, space) = self.enter_to_read(database)?;
+            if let Some(value) = self.try_fast_lend(&pin, database, key) {
                 return Ok(visit(Some(Part::of(value, range))));
             }
             let Some(root) = self.root(space)? else {

@@ -137,82 +137,131 @@ impl Core {
         _pin: &Pin<'_>,
         change: &Change<'_>,
     ) -> Result<Published, WriteError> {
-        let published = self.try_publish(slot, change);
-        if published.is_err() {
-            self.give_up(change);
+        match self.try_publish(slot, change) {
+            Ok(published) => Ok(published),
+            Err(error) => Err(self.give_up(change, error)),
         }
-        published
     }
 
     /// The new record of a change that failed is dead: whatever fails does so before it is published.
     #[cold]
-    fn give_up(&self, change: &Change<'_>) {
+    fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
             // If the segment that it is counted in is damaged, that is for the check to say.
             let _ = self.record_died(loc, size);
         }
+        error
     }
 
+    #[inline(always)]
     fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {
+        let id = self.root_id(change.root)?;
+        // Almost every write ends here. What waits, or changes the index' shape, is out of line.
+        let segment = match change.segment {
+            None => self.mem.index_segment(change.root, change.place)?,
+            seen => seen,
+        };
+        if let Some(segment) = segment
+            && let Some(held) = self.try_lock_home(slot, segment, change.place)?
+        {
+            let outcome = self.publish_held(slot, segment, change, id, held);
+            slot.intent(OPERATION_LANE).clear();
+            if let Some(published) = self.conclude(slot, segment, change, outcome?)? {
+                return Ok(published);
+            }
+        }
+        self.publish_waiting(slot, change, id)
+    }
+
+    /// The rest of [`Core::try_publish`] where the bucket, or a slot in it, was not to be had at once.
+    #[cold]
+    #[inline(never)]
+    fn publish_waiting(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        id: u64,
+    ) -> Result<Published, WriteError> {
         let (root, place) = (change.root, change.place);
-        let id = self.root_id(root)?;
-        let mut seen = change.segment;
         let mut wait = Wait::new();
         loop {
-            let segment = match seen.take() {
-                Some(segment) => segment,
-                None => match self.mem.index_segment(root, place)? {
-                    Some(segment) => segment,
-                    None if change.new.is_none() => return Ok(Published::Absent),
-                    None if !matches!(change.expect, Expect::Anything | Expect::Absent) => {
-                        return self.conflict(change);
-                    }
-                    None => match self.resize(slot, root, place, None, Why::Full)? {
-                        Resized::Done => continue,
-                        Resized::NoRoom => return Ok(Published::NoRoom),
-                        Resized::Busy(holder, what) => {
-                            self.wait_on(slot, &mut wait, holder, what)?;
-                            continue;
-                        }
-                    },
-                },
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                if change.new.is_none() {
+                    return Ok(Published::Absent);
+                }
+                if !matches!(change.expect, Expect::Anything | Expect::Absent) {
+                    return self.conflict(change);
+                }
+                if !self.grow_page_for(slot, change, None, &mut wait)? {
+                    return Ok(Published::NoRoom);
+                }
+                continue;
             };
             let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
                 continue;
             };
             let outcome = self.publish_held(slot, segment, change, id, held);
             slot.intent(OPERATION_LANE).clear();
-            match outcome? {
-                Outcome::Done {
-                    published: Published::Conflict,
-                    ..
-                } => return self.conflict(change),
-                Outcome::Done {
-                    published,
-                    died,
-                    look,
-                } => {
-                    if let Some((loc, size)) = died {
-                        // It has happened already: if the segment that the old record is counted in
-                        // is damaged, that is for the check to say.
-                        let _ = self.record_died(loc, size);
-                    }
-                    if change.expiring {
-                        self.expect_expiries();
-                    }
-                    if let Some(why) = look {
-                        // It has happened already. A change of shape that fails is put off.
-                        let _ = self.resize(slot, root, place, Some(segment), why);
-                    }
-                    return Ok(published);
-                }
-                Outcome::Full => match self.resize(slot, root, place, Some(segment), Why::Full)? {
-                    Resized::Done => {}
-                    Resized::NoRoom => return Ok(Published::NoRoom),
-                    Resized::Busy(holder, what) => self.wait_on(slot, &mut wait, holder, what)?,
-                },
+            if let Some(published) = self.conclude(slot, segment, change, outcome?)? {
+                return Ok(published);
+            }
+            if !self.grow_page_for(slot, change, Some(segment), &mut wait)? {
+                return Ok(Published::NoRoom);
             }
         }
+    }
+
+    /// Makes room in the index for a change that found no slot in `segment`, or waits once for whoever is in the way;
+    /// false: there is no room.
+    fn grow_page_for(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        segment: Option<SegmentRef>,
+        wait: &mut Wait,
+    ) -> Result<bool, WriteError> {
+        match self.resize(slot, change.root, change.place, segment, Why::Full)? {
+            Resized::Done => {}
+            Resized::NoRoom => return Ok(false),
+            Resized::Busy(holder, what) => self.wait_on(slot, wait, holder, what)?,
+        }
+        Ok(true)
+    }
+
+    /// What is to be done once the bucket was given back; `None`: the key found no slot in `segment`.
+    #[inline(always)]
+    fn conclude(
+        &self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        change: &Change<'_>,
+        outcome: Outcome,
+    ) -> Result<Option<Published>, WriteError> {
+        let (published, died, look) = match outcome {
+            Outcome::Full => return Ok(None),
+            Outcome::Done {
+                published: Published::Conflict,
+                ..
+            } => return self.conflict(change).map(Some),
+            Outcome::Done {
+                published,
+                died,
+                look,
+            } => (published, died, look),
+        };
+        if let Some((loc, size)) = died {
+            // It has happened already: if the segment that the old record is counted in
+            // is damaged, that is for the check to say.
+            let _ = self.record_died(loc, size);
+        }
+        if change.expiring {
+            self.expect_expiries();
+        }
+        if let Some(why) = look {
+            // It has happened already. A change of shape that fails is put off.
+            let _ = self.resize(slot, change.root, change.place, Some(segment), why);
+        }
+        Ok(Some(published))
     }
 
     /// The new record of a change that did not come about is dead.
@@ -223,8 +272,32 @@ impl Core {
         Ok(Published::Conflict)
     }
 
+    /// Locks the home bucket of `place` if it is free; `None`: it is not, or its page was replaced.
+    #[inline(always)]
+    fn try_lock_home(
+        &self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        place: Place,
+    ) -> Result<Option<Held<'_>>, Corrupt> {
+        let loc = segment.home_at(place.tag);
+        let home = self.mem.bucket(segment, segment.home(place.tag))?;
+        let intent = slot.intent(OPERATION_LANE);
+        intent.begin(INTENT_BUCKET, &[loc.bits()]);
+        mneme_sys::fault!("log.intent");
+        match home.try_lock(slot.id()) {
+            TryLock::Held(held) => {
+                mneme_sys::fault!("log.bucket.locked");
+                Ok(Some(held))
+            }
+            TryLock::Retired | TryLock::Busy(_) => {
+                intent.clear();
+                Ok(None)
+            }
+        }
+    }
+
     /// Locks the home bucket of `place`; `None`: look the segment up again.
-    #[inline]
     pub(crate) fn lock_home<'c>(
         &'c self,
         slot: &Slot<'_>,
@@ -306,7 +379,7 @@ impl Core {
     }
 
     /// The part of [`Core::publish`] that holds the home bucket, and gives it back.
-    #[inline]
+    #[inline(always)]
     fn publish_held(
         &self,
         slot: &Slot<'_>,

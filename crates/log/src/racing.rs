@@ -5,7 +5,7 @@
 //! of it is lent: words are atomics, keys are compared word by word, values copied by
 //! [`mneme_sys::racy`]. A header is read once, and whatever it says is checked against the mapping, so
 //! that bytes of another kind yield a wrong answer or [`Corrupt`], and both mean nothing until the pin
-//! was left in time (see [`crate::copied`]).
+//! was left in time (see [`crate::read::copying`]).
 //!
 //! Whoever may be writing there meanwhile uses atomics too, or `racy` (see
 //! [`write_body`](crate::record::write_body)).
@@ -27,83 +27,6 @@ pub(crate) const PIECE: usize = 1 << 20;
 /// A region whose records others may be overwriting.
 #[derive(Clone, Copy)]
 pub(crate) struct Racing<'m>(pub &'m Mem);
-
-/// The same as one short lookup sees it: where it is and how long, asked once and kept in registers. What it has grown by
-/// since, or should be extended by, is left to a second look.
-#[derive(Clone, Copy)]
-pub(crate) struct Sight<'m> {
-    base: *const u8,
-    len: u64,
-    region: PhantomData<&'m Mem>,
-}
-
-impl<'m> Sight<'m> {
-    #[inline(always)]
-    pub fn of(mem: &'m Mem) -> Sight<'m> {
-        Sight {
-            base: mem.region().base(),
-            len: mem.region().len() as u64,
-            region: PhantomData,
-        }
-    }
-
-    #[inline(always)]
-    fn address(&self, loc: Loc, bytes: u64) -> Result<*const u8, Corrupt> {
-        // A Loc is below 2^45, and no record longer than 2^33, so that the sum cannot overflow.
-        if loc.byte() + bytes <= self.len {
-            Ok(self.base.wrapping_add(loc.byte() as usize))
-        } else {
-            Err(out_of_sight(loc))
-        }
-    }
-}
-
-#[cold]
-fn out_of_sight(loc: Loc) -> Corrupt {
-    Corrupt::at(loc.byte(), "beyond what was mapped at that moment")
-}
-
-impl Memory for Sight<'_> {
-    type Word = AtomicU64;
-    type Record<'m>
-        = RacingRecord<'m>
-    where
-        Self: 'm;
-
-    #[inline(always)]
-    fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
-        let address = self.address(loc, N as u64 * 8)?;
-        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from a
-        // page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as the `Mem`.
-        Ok(unsafe { &*address.cast::<[AtomicU64; N]>() })
-    }
-
-    #[inline(always)]
-    fn record(&self, loc: Loc) -> Result<RacingRecord<'_>, Corrupt> {
-        let header = Memory::header(self, loc)?;
-        Ok(RacingRecord {
-            header,
-            address: self.address(loc, header.size())?,
-            region: PhantomData,
-        })
-    }
-
-    #[inline(always)]
-    fn plain_record(&self, loc: Loc) -> Option<RacingRecord<'_>> {
-        let word = self.word(loc).ok()?;
-        // Half of all short records lie in two lines. The second one is on its way before the first says so.
-        mneme_sys::prefetch(std::ptr::from_ref(word).cast::<u8>().wrapping_add(63));
-        let header = Header(word.load(Relaxed));
-        let end = header.plain_end()?;
-        // The padding behind the end is of the same word.
-        let address = self.address(loc, end as u64).ok()?;
-        Some(RacingRecord {
-            header,
-            address,
-            region: PhantomData,
-        })
-    }
-}
 
 /// What looks like a record.
 #[derive(Clone, Copy)]
@@ -165,6 +88,19 @@ impl Keyed for RacingRecord<'_> {
 }
 
 impl<'m> RacingRecord<'m> {
+    /// What looks like a record with this header at `address`.
+    ///
+    /// # Safety
+    /// Its `header.size()` bytes are mapped for `'m`; `address` is aligned to 8.
+    #[inline(always)]
+    pub(crate) unsafe fn new(header: Header, address: *const u8) -> RacingRecord<'m> {
+        RacingRecord {
+            header,
+            address,
+            region: PhantomData,
+        }
+    }
+
     #[inline]
     pub fn header(&self) -> Header {
         self.header
@@ -209,15 +145,32 @@ impl<'m> RacingRecord<'m> {
         unsafe { append(value.wrapping_add(part.start), part.len(), to) };
     }
 
-    /// The same of a record without room.
+    /// The value of a record without room, where it lies.
+    ///
+    /// # Safety
+    /// The caller has been pinned firmly since before it found the record published, and stays so for `'m`; the record
+    /// is neither one with room nor patchable.
+    #[inline(always)]
+    pub unsafe fn lend_plain_value(&self) -> &'m [u8] {
+        debug_assert!(self.header.room().is_none() && !self.header.is_patchable());
+        // SAFETY: the value is a part of the record, which is mapped; its bytes were written before it was published and
+        // do not change while the caller is pinned.
+        unsafe { std::slice::from_raw_parts(self.plain_value(), self.header.plain_len()) }
+    }
+
+    /// Where the value of a record without room begins.
+    #[inline(always)]
+    fn plain_value(&self) -> *const u8 {
+        let before = self.header.key_offset() + self.header.key_len();
+        self.address.wrapping_add(before)
+    }
+
+    /// Appends the value of a record without room, of at most [`PIECE`] bytes.
     #[inline(always)]
     pub fn append_plain_value(&self, to: &mut Vec<u8>) {
         debug_assert!(self.header.room().is_none() && self.header.plain_len() <= PIECE);
-        let value = self
-            .address
-            .wrapping_add(self.header.key_offset() + self.header.key_len());
         // SAFETY: the value is a part of the record.
-        unsafe { append(value, self.header.plain_len(), to) };
+        unsafe { append(self.plain_value(), self.header.plain_len(), to) };
     }
 
     /// Appends a part of the value, as long as `holds` says that it is one; false if it does not.

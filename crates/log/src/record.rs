@@ -217,11 +217,12 @@ impl Header {
     /// Bytes the record occupies, padding and room included.
     #[inline(always)]
     pub fn size(self) -> u64 {
-        let end = match self.room() {
-            None => self.plain_len(),
-            Some(room) => room,
+        let end = if self.0 & PATCHABLE == PLAIN {
+            self.key_offset() + self.key_len() + self.plain_len()
+        } else {
+            self.value_offset() + self.room().unwrap_or_else(|| self.plain_len())
         };
-        whole_words(self.value_offset() + end) as u64
+        whole_words(end) as u64
     }
 }
 
@@ -293,20 +294,6 @@ impl<'m> Record<'m> {
         // atomic once the record is published.
         let word = unsafe { &*self.value_address().cast::<AtomicU64>().wrapping_sub(1) };
         Some((word, PatchWord::load(word)))
-    }
-
-    /// The value of a record that is known to have no room.
-    #[inline(always)]
-    pub fn plain_value(&self) -> &'m [u8] {
-        let header = self.header;
-        debug_assert!(header.room().is_none());
-        // SAFETY: as in `key`.
-        unsafe {
-            std::slice::from_raw_parts(
-                self.address.add(header.key_offset() + header.key_len()),
-                header.plain_len(),
-            )
-        }
     }
 
     /// Where the value begins.

@@ -116,7 +116,7 @@ impl Core {
         if self.maintain(slot)? > 0 {
             return Ok(true);
         }
-        self.pass_by_the_still();
+        self.revoke_stalled_pins();
         if slot.is_pinned() {
             // A `Value` of this thread is alive: whatever were emptied now would wait for it.
             return Err(if self.is_full(room.wanted) {
@@ -231,7 +231,7 @@ impl Core {
             return Err(self.stalled_by_own_pin(slot));
         }
         if !cleared {
-            self.pass_by_the_still();
+            self.revoke_stalled_pins();
             self.may_wait(room)?;
             std::thread::sleep(Duration::from_micros(100));
         }

@@ -12,15 +12,15 @@
 
 use std::ops::Range;
 
-use crate::copied::{Hold, Look, all};
 use crate::core::Core;
 use crate::error::{Corrupt, ReadError};
 use crate::index::bucket::{Entry, LockWord, MAX_REACH, SLOTS, TAG_BITS};
 use crate::index::root::Root;
-use crate::index::{Lookup, Place, SegmentRef, prefix_tag};
+use crate::index::{BucketRead, Lookup, Place, SegmentRef, prefix_tag};
 use crate::mem::Memory;
 use crate::part::within;
 use crate::racing::{PIECE, Racing};
+use crate::read::copying::{Hold, Look, all};
 use crate::record::Record;
 use crate::spaces::Space;
 
@@ -297,12 +297,12 @@ impl Core {
             return Ok(Look::Seen(Some(at)));
         };
         let mut entries = [Entry(0); HOME_ENTRIES];
-        let seen = self.mem.settled(root, place, segment, |word| {
+        let seen = self.mem.read_bucket(root, place, segment, |word| {
             self.home_entries(segment, place.tag, word, &mut entries)
         })?;
         let entries = match seen {
-            Ok((count, _)) => &mut entries[..count],
-            Err(word) => return Ok(Look::Unsettled(word)),
+            BucketRead::Valid(count, _) => &mut entries[..count],
+            BucketRead::Retry(word) => return Ok(Look::Unsettled(word)),
         };
         entries.sort_unstable_by_key(|entry| entry.tag());
         let mut next = next_interval(place.tag, segment);

@@ -182,9 +182,16 @@ impl<W: Word> SegmentInfoOf<W> {
     /// that are there for none.
     #[inline]
     pub fn written(&self) -> Option<u64> {
+        self.written_of().map(|(used, _)| used)
+    }
+
+    /// The same, and how many bytes there may be.
+    #[inline]
+    pub fn written_of(&self) -> Option<(u64, u64)> {
         // SYNC: pairs with the Release stores in `set_used`: the headers below are written.
         let used = length(self.used.load(Acquire))?;
-        (used <= self.capacity() && used.is_multiple_of(8)).then_some(used)
+        let capacity = self.capacity();
+        (used <= capacity && used.is_multiple_of(8)).then_some((used, capacity))
     }
 
     /// The same, or what is wrong with the segment at `frame`.

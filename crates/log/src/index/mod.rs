@@ -133,7 +133,7 @@ impl SegmentRef {
 
     /// The same where it is not followed if anything is unusual.
     #[inline(always)]
-    fn at_sight(word: u64) -> Option<SegmentRef> {
+    fn try_of_word(word: u64) -> Option<SegmentRef> {
         if sealed(word) == word && word >> 62 == PRESENT >> 62 {
             NonZeroU64::new(word).map(SegmentRef)
         } else {
@@ -293,6 +293,14 @@ pub(crate) struct FoundIn<R> {
 /// An entry that was found in a region.
 pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 
+/// What a look at a home bucket came to.
+pub(crate) enum BucketRead<T> {
+    /// This held at one moment during the look, when the home's word was this.
+    Valid(T, HomeWord),
+    /// What was seen may have held at no moment: look again, once a transaction that the word tells of is over.
+    Retry(LockWord),
+}
+
 /// What readers and writers do with the index, whatever memory it lies in.
 pub(crate) trait Lookup: Memory {
     /// Bucket `i` of `segment`.
@@ -325,12 +333,17 @@ pub(crate) trait Lookup: Memory {
     /// This is how almost every lookup that finds something ends. It has no results but what a register
     /// holds, and little enough to do that a processor is at the next lookup's misses meanwhile.
     #[inline(always)]
-    fn glimpse(&self, segment: SegmentRef, tag: u32, key: &[u8]) -> Option<Self::Record<'_>> {
+    fn try_fast_record(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+    ) -> Option<Self::Record<'_>> {
         let home = self.bucket(segment, segment.home(tag)).ok()?;
         let before = home.word();
         // Another with this tag before it is as rare as a key behind its home.
         let record = self.plain_record(home.first_of(tag)?.loc())?;
-        // As in `settled`; a locked bucket, whose page may be one that was replaced, is left to it.
+        // As in `read_bucket`; a locked bucket, whose page may be one that was replaced, is left to it.
         let settled = before.is_unlocked() && home.word() == before;
         (settled && record.has_key(key)).then_some(record)
     }
@@ -340,7 +353,7 @@ pub(crate) trait Lookup: Memory {
     ///
     /// Of what a seal covers only what is followed here is looked at: a key that is found there is the key.
     #[inline(always)]
-    fn segment_at_sight(&self, root: Root, place: Place) -> Option<SegmentRef> {
+    fn try_fast_segment(&self, root: Root, place: Place) -> Option<SegmentRef> {
         // SYNC: as in `index_segment`.
         let mut word = self
             .word(root.partition(place.partition))
@@ -355,7 +368,7 @@ pub(crate) trait Lookup: Memory {
             // SYNC: as above.
             word = self.word(at).ok()?.load(Acquire);
         }
-        SegmentRef::at_sight(word)
+        SegmentRef::try_of_word(word)
     }
 
     /// Looks for `key` from its home bucket on, without regard to locks.
@@ -421,9 +434,8 @@ pub(crate) trait Lookup: Memory {
         Ok(None)
     }
 
-    /// The one validated look at a home bucket: what `look` sees from the home of `place` on in `segment`, which the
-    /// caller has seen `place` lead to under its present pin. `Err` with the home's word if that may be no state that
-    /// held during this look: look again, once a transaction that the word tells of is over.
+    /// The one validated look at a bucket: what `look` sees from the home of `place` on in `segment`, which the
+    /// caller has seen `place` lead to under its present pin.
     ///
     /// All of a transaction's locks are set before its first publication and kept until its last, or
     /// until it is undone. So a reader that has seen a part of it sees its bit now, or did before, or sees
@@ -432,13 +444,13 @@ pub(crate) trait Lookup: Memory {
     /// A page that is replaced is locked before its successor can be found, and for good. So a reader that has seen
     /// anything of what was written after that sees the lock, and asks again which page it is.
     #[inline(always)]
-    fn settled<T>(
+    fn read_bucket<T>(
         &self,
         root: Root,
         place: Place,
         segment: SegmentRef,
         look: impl FnOnce(LockWord) -> Result<T, Corrupt>,
-    ) -> Result<Result<(T, HomeWord), LockWord>, Corrupt> {
+    ) -> Result<BucketRead<T>, Corrupt> {
         let home = self.bucket(segment, segment.home(place.tag))?;
         let before = home.word();
         let seen = look(before)?;
@@ -450,9 +462,9 @@ pub(crate) trait Lookup: Memory {
             if word.follows_no_transaction(before)
                 && (!word.locked() || self.index_segment(root, place)? == Some(segment))
             {
-                Ok((seen, segment.home_word(place.tag, word)))
+                BucketRead::Valid(seen, segment.home_word(place.tag, word))
             } else {
-                Err(word)
+                BucketRead::Retry(word)
             },
         )
     }
@@ -556,10 +568,10 @@ impl Core {
         };
         let seen = self
             .mem
-            .settled(root, place, segment, |word| look(segment, word))?;
+            .read_bucket(root, place, segment, |word| look(segment, word))?;
         match seen {
-            Ok(seen) => Ok(Some(seen)),
-            Err(word) => self.look_again(root, place, word, &mut look),
+            BucketRead::Valid(seen, home) => Ok(Some((seen, home))),
+            BucketRead::Retry(word) => self.look_again(root, place, word, &mut look),
         }
     }
 
@@ -586,10 +598,10 @@ impl Core {
             };
             let seen = self
                 .mem
-                .settled(root, place, segment, |word| look(segment, word))?;
+                .read_bucket(root, place, segment, |word| look(segment, word))?;
             match seen {
-                Ok(seen) => return Ok(Some(seen)),
-                Err(now) => word = now,
+                BucketRead::Valid(seen, home) => return Ok(Some((seen, home))),
+                BucketRead::Retry(now) => word = now,
             }
         }
     }

@@ -7,6 +7,7 @@
 //! in the dropped index still leads to the record it named.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_sync::{Epoch, Slot};
@@ -19,13 +20,12 @@ use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::layout::{DATABASES, LogHeader};
 use crate::mem::{LOC_BITS, Loc, Memory};
-use crate::racing::Sight;
 use crate::spaces::Space;
 
 /// Words before the first partition word: id, space, mean time of expiry and its samples.
 const ROOT_WORDS: u64 = 8;
-/// Looks at a root before damage is believed.
-const LOOKS: u32 = 3;
+/// How often a root is looked at before damage is believed.
+const RETRY_LIMIT: u32 = 3;
 /// The shard whose lock guards the roots.
 const ROOT_SHARD: u64 = 0;
 
@@ -48,11 +48,15 @@ impl Root {
 
     /// The root of `space`, if there is one and nothing is unusual. `None` says nothing: look again by [`Core::root`].
     #[inline(always)]
-    pub fn at_sight(header: &LogHeader, sight: Sight<'_>, space: Space) -> Option<Root> {
+    pub fn try_fast(
+        header: &LogHeader,
+        mem: &impl Memory<Word = AtomicU64>,
+        space: Space,
+    ) -> Option<Root> {
         // SYNC: as in `Core::root`.
         let loc = Loc::of_word(header.roots[space.index()].load(Acquire));
         // At location zero is no root, but the region's magic, and behind it no space.
-        let of = sight.words::<2>(loc).ok()?[1].load(Relaxed);
+        let of = mem.words::<2>(loc).ok()?[1].load(Relaxed);
         match of == u64::from(space.number()) {
             true => Root::new(loc, space),
             false => None,
@@ -164,13 +168,13 @@ impl Core {
                 };
                 looks += 1;
                 // Without a pin it may have been dropped and freed in between, or the next one be there by now.
-                if word.load(Acquire) == before && looks >= LOOKS {
+                if word.load(Acquire) == before && looks >= RETRY_LIMIT {
                     return Err(corrupt);
                 }
             }
         }
-        let mut shared = (0..LOOKS).map_while(|_| self.settled_shared_space());
-        match shared.nth(LOOKS as usize - 1) {
+        let mut shared = (0..RETRY_LIMIT).map_while(|_| self.settled_shared_space());
+        match shared.nth(RETRY_LIMIT as usize - 1) {
             Some(what) => Err(Corrupt::at(self.tables.spaces_at(), what)),
             None => Ok(()),
         }
@@ -196,14 +200,20 @@ impl Core {
     }
 
     /// The index of `space`, created if need be. `None`: no room.
+    #[inline(always)]
     pub(crate) fn root_or_create(
         &self,
         slot: &Slot<'_>,
         space: Space,
     ) -> Result<Option<Root>, WriteError> {
-        if let Some(root) = self.root(space)? {
-            return Ok(Some(root));
+        match self.root(space)? {
+            Some(root) => Ok(Some(root)),
+            None => self.create_root_of(slot, space),
         }
+    }
+
+    #[cold]
+    fn create_root_of(&self, slot: &Slot<'_>, space: Space) -> Result<Option<Root>, WriteError> {
         let resized = self.with_shard(slot, ROOT_SHARD, |held| {
             if self.root(space)?.is_some() {
                 return Ok(Resized::Done);
@@ -310,7 +320,7 @@ impl Core {
             .participants
             .quiescent(Epoch::from_u64(stamp.load(Relaxed)))
         {
-            self.pass_by_the_still();
+            self.revoke_stalled_pins();
             return Ok(None);
         }
         Ok(Some(self.root_at(Loc::of_word(word))?))

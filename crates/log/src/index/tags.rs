@@ -4,6 +4,8 @@
 //! record's key. So it may be a little out of date, but no tag may be missed that stood there all
 //! along; therefore every word is read by a load that cannot tear.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,19 +26,44 @@ pub(crate) trait Tagged: Word + Sized {
 impl Tagged for AtomicU64 {
     #[inline(always)]
     fn matching(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
-        // Processors older than this one run slower for a while after any vector of 64 bytes.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if std::arch::is_x86_feature_detected!("avx512vbmi2") {
-            // SAFETY: the processor has AVX-512, and a bucket is 128 bytes.
-            return unsafe { avx512(bucket, tag) };
-        }
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if std::arch::is_x86_feature_detected!("avx2") {
+        match VECTORS.load(Relaxed) {
             // SAFETY: the processor has AVX2, and a bucket is 128 bytes.
-            return unsafe { avx2(bucket, tag) };
+            AVX2 => return unsafe { avx2(bucket, tag) },
+            // SAFETY: the processor has AVX-512, and a bucket is 128 bytes.
+            AVX512 => return unsafe { avx512(bucket, tag) },
+            UNKNOWN => find_vectors(),
+            _ => {}
         }
         word_by_word(bucket, tag)
     }
+}
+
+/// Which vectors the processor has: asked once, and looked at by one load.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+static VECTORS: AtomicU8 = AtomicU8::new(UNKNOWN);
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const UNKNOWN: u8 = 0;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const NONE: u8 = 1;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const AVX2: u8 = 2;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const AVX512: u8 = 3;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cold]
+fn find_vectors() {
+    // Processors older than VBMI2 run slower for a while after any vector of 64 bytes.
+    let found = if std::arch::is_x86_feature_detected!("avx512vbmi2") {
+        AVX512
+    } else if std::arch::is_x86_feature_detected!("avx2") {
+        AVX2
+    } else {
+        NONE
+    };
+    // Relaxed: every thread finds the same.
+    VECTORS.store(found, Relaxed);
 }
 
 fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {

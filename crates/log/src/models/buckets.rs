@@ -16,7 +16,7 @@ use super::{
 use crate::index::bucket::{Entry, SLOTS, TryLock};
 use crate::index::resize;
 use crate::index::root::Root;
-use crate::index::{Lookup, Place, SegmentRef};
+use crate::index::{BucketRead, Lookup, Place, SegmentRef};
 use crate::mem::{Loc, Memory};
 
 const ROOT: u64 = 8;
@@ -337,7 +337,8 @@ fn a_batch_answers_in_order_beside_a_change_of_shape() {
     holds(batched(|space, mut page| {
         loop {
             let find = |_| space.find_in(page, TAG, &[KEY]);
-            if let Ok((found, _)) = space.settled(root(), PLACE, page, find).unwrap() {
+            let seen = space.read_bucket(root(), PLACE, page, find).unwrap();
+            if let BucketRead::Valid(found, _) = seen {
                 return found.map(|found| found.record.version);
             }
             thread::yield_now();
@@ -345,7 +346,7 @@ fn a_batch_answers_in_order_beside_a_change_of_shape() {
         }
     }));
     holds(batched(|space, page| {
-        match space.glimpse(page, TAG, &[KEY]) {
+        match space.try_fast_record(page, TAG, &[KEY]) {
             Some(record) => Some(record.version),
             None => read(space, PLACE, KEY),
         }

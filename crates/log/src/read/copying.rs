@@ -15,7 +15,7 @@
 //! and looks again. Nor is a caller's code run under one.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicU64, fence};
 
 use mneme_sync::RevocablePin;
@@ -25,11 +25,11 @@ use crate::core::{Core, Wait};
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::LockWord;
 use crate::index::root::Root;
-use crate::index::{Lookup, Place, SegmentRef};
+use crate::index::{BucketRead, Lookup, Place, SegmentRef};
 use crate::part::within;
 use crate::patch::{Overtaken, PatchWord, Seal, seal};
-use crate::racing::{PIECE, Racing, RacingRecord, Sight};
-use crate::spaces::{Space, Table};
+use crate::racing::{PIECE, Racing, RacingRecord};
+use crate::spaces::Space;
 use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
@@ -177,7 +177,7 @@ impl Core {
     pub(crate) fn contains(&self, database: u8, key: &[u8]) -> Result<bool, ReadError> {
         if self.lends {
             let _pin = self.participants.pin()?;
-            if self.glimpse(database, key).is_some() {
+            if self.try_fast_read(database, key).is_some() {
                 return Ok(true);
             }
         }
@@ -204,7 +204,7 @@ impl Core {
                 return Ok(Look::Seen(None));
             };
             let racing = Racing(&self.mem);
-            let seen = racing.settled(root, place, segment, |_| {
+            let seen = racing.read_bucket(root, place, segment, |_| {
                 let found = racing.find_in(segment, place.tag, key)?;
                 Ok(found.map(|found| Outline {
                     root,
@@ -214,10 +214,10 @@ impl Core {
                 }))
             })?;
             Ok(match seen {
-                Ok((outline, _)) => {
+                BucketRead::Valid(outline, _) => {
                     Look::Seen(outline.filter(|outline| !self.has_passed(outline.expires)))
                 }
-                Err(word) => Look::Unsettled(word),
+                BucketRead::Retry(word) => Look::Unsettled(word),
             })
         })
     }
@@ -239,7 +239,7 @@ impl Core {
         value.clear();
         // SAFETY: what is done until it is left is to load and to copy.
         if let Some(pin) = unsafe { self.participants.fast_pin() } {
-            let copied = self.copy_at_sight(database, key, value);
+            let copied = self.try_fast_copy(self.try_fast_read(database, key), value);
             if pin.leave().is_ok() && copied {
                 return Ok(true);
             }
@@ -267,42 +267,13 @@ impl Core {
         })
     }
 
-    /// Appends the value of `key`; false: it is not short, or not found at first sight.
+    /// Appends the value of what an optimistic read found; false: that is nothing, or not short.
     #[inline(always)]
-    fn copy_at_sight(&self, database: u8, key: &[u8], to: &mut Vec<u8>) -> bool {
-        let (sight, header) = (Sight::of(&self.mem), self.tables.header());
-        let space = Table::of(header).space(database);
-        let Some(root) = space.and_then(|space| Root::at_sight(header, sight, space)) else {
+    fn try_fast_copy(&self, found: Option<RacingRecord<'_>>, to: &mut Vec<u8>) -> bool {
+        let Some(record) = found.filter(|_| !self.overwrites()) else {
             return false;
         };
-        let place = self.place(key);
-        let Some(segment) = sight.segment_at_sight(root, place) else {
-            return false;
-        };
-        let copied = self.copy_glimpse(sight, place, segment, key, to);
-        if copied && header.samples.load(Relaxed) != 0 {
-            self.sample(root, place);
-        }
-        copied
-    }
-
-    /// The same of a key that belongs at `place`, which led to `segment` under the caller's pin.
-    #[inline(always)]
-    fn copy_glimpse(
-        &self,
-        sight: Sight<'_>,
-        place: Place,
-        segment: SegmentRef,
-        key: &[u8],
-        to: &mut Vec<u8>,
-    ) -> bool {
-        if self.overwrites() {
-            return false;
-        }
-        let Some(record) = sight.glimpse(segment, place.tag, key) else {
-            return false;
-        };
-        let short = record.header().plain_len() <= PIECE && !self.has_passed(record.expires());
+        let short = record.header().plain_len() <= PIECE;
         if short {
             record.append_plain_value(to);
         }
@@ -329,7 +300,7 @@ impl Core {
             return Ok(Look::Seen(None));
         };
         let (racing, begin) = (Racing(&self.mem), to.len());
-        let seen = racing.settled(root, place, segment, |_| {
+        let seen = racing.read_bucket(root, place, segment, |_| {
             let found = racing.find_in(segment, place.tag, key)?;
             if let Some(found) = &found
                 && found.record.header().room().is_some()
@@ -344,16 +315,16 @@ impl Core {
             Ok(seen)
         })?;
         let (record, patch) = match seen {
-            Err(word) => {
+            BucketRead::Retry(word) => {
                 to.truncate(begin);
                 return Ok(Look::Unsettled(word));
             }
-            Ok((None, _)) => return Ok(Look::Seen(None)),
-            Ok((Some((_, _, expires)), _)) if self.has_passed(expires) => {
+            BucketRead::Valid(None, _) => return Ok(Look::Seen(None)),
+            BucketRead::Valid(Some((_, _, expires)), _) if self.has_passed(expires) => {
                 to.truncate(begin);
                 return Ok(Look::Seen(None));
             }
-            Ok((Some((record, patch, _)), _)) => (record, patch),
+            BucketRead::Valid(Some((record, patch, _)), _) => (record, patch),
         };
         // But for one with room a value is not copied yet: no change in its bucket matters to a long copy.
         let copied = match patch {
@@ -419,7 +390,7 @@ impl Core {
         while done < keys.len() {
             let some = &keys[done..keys.len().min(done + WIDTH)];
             let copied = self.look_copying(database, |hold, space| {
-                self.copy_flight(hold, space, some, &mut bytes, &mut values)
+                self.copy_batch(hold, space, some, &mut bytes, &mut values)
             })?;
             for (i, value) in values[..copied].iter().enumerate() {
                 let value = value.clone().map(|value: Range<usize>| &bytes[value]);
@@ -432,7 +403,7 @@ impl Core {
 
     /// Copies the values of the first of `keys` to `bytes`, and says how many, at least one: no more
     /// than are worth one pin. What is in the way of a later one is left for its turn.
-    fn copy_flight<K: AsRef<[u8]>>(
+    fn copy_batch<K: AsRef<[u8]>>(
         &self,
         hold: &Hold<'_>,
         space: Space,
@@ -445,17 +416,15 @@ impl Core {
             values[..keys.len()].fill(None);
             return Ok(Look::Seen(keys.len()));
         };
-        let flight = self.take_off(root, &keys, AHEAD_LINES)?;
+        let ahead = self.prefetch_batch(root, &keys, AHEAD_LINES)?;
         for (i, key) in keys.iter().enumerate() {
-            if let Some(&Some(loc)) = flight.locs.get(i + DISTANCE) {
+            if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
                 self.prefetch_rest(loc, AHEAD_LINES);
             }
-            let (place, segment, key) = (flight.places[i], flight.segments[i], key.as_ref());
+            let (place, segment, key) = (ahead.places[i], ahead.segments[i], key.as_ref());
             let begin = bytes.len();
-            let there = if let Some(segment) = segment
-                && self.copy_glimpse(Sight::of(&self.mem), place, segment, key, bytes)
-            {
-                self.note_access(root, place);
+            let fast = segment.and_then(|segment| self.try_fast_read_in(root, place, segment, key));
+            let there = if self.try_fast_copy(fast, bytes) {
                 true
             } else {
                 match self.copy_key(hold, root, place, segment, key, &all, bytes) {

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::LogStore;
-use crate::copied::all;
 use crate::core::Core;
 use crate::counts::Keyspace;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::ops::{Decision, Updated};
 use crate::part::{Part, Patch};
+use crate::read::copying::all;
 use crate::scan::Cursor;
 use crate::value::Value;
 
@@ -23,7 +23,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// This thread cannot take part, the region is damaged, or a transaction stalls.
-            #[inline]
+            #[inline(always)]
             pub fn get(&$self, key: &[u8]) -> Result<Option<Value<$value>>, ReadError> {
                 let db = $db;
                 db.core.get(db.number, key)

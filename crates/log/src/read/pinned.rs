@@ -1,0 +1,99 @@
+//! Reads under a firm pin: **what they find stays as it was until the pin is given up, and is lent where it lies.**
+//!
+//! The optimistic read comes first. What that leaves is read with regard to transactions, whose end it waits for.
+
+use mneme_sync::Pin;
+
+use crate::core::Core;
+use crate::error::ReadError;
+use crate::index::root::Root;
+use crate::index::{Lookup, Place, SegmentRef};
+use crate::record::Record;
+use crate::value::Value;
+
+impl Core {
+    /// The value of `key`, kept readable by its pin.
+    ///
+    /// A part of its caller, so that the value is not carried from one place in memory to another: what is stored in
+    /// pieces and loaded in wider ones has to wait.
+    #[inline(always)]
+    pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        if self.lends {
+            let pin = self.participants.pin()?;
+            if let Some(value) = self.try_fast_lend(&pin, database, key) {
+                return Ok(Some(Value::new(value, pin)));
+            }
+        }
+        self.get_slowly(database, key)
+    }
+
+    /// The value of `key`, where it lies, if the optimistic read finds it. Valid as long as the caller is pinned.
+    #[inline(always)]
+    pub(crate) fn try_fast_lend(&self, _pin: &Pin<'_>, database: u8, key: &[u8]) -> Option<&[u8]> {
+        debug_assert!(self.lends);
+        let record = self.try_fast_read(database, key)?;
+        // SAFETY: pinned firmly; the optimistic read finds plain records alone.
+        Some(unsafe { record.lend_plain_value() })
+    }
+
+    /// The same of a key that belongs at `place`, which led to `segment` under the same pin.
+    #[inline(always)]
+    pub(crate) fn try_fast_lend_in(
+        &self,
+        _pin: &Pin<'_>,
+        root: Root,
+        place: Place,
+        segment: SegmentRef,
+        key: &[u8],
+    ) -> Option<&[u8]> {
+        debug_assert!(self.lends);
+        let record = self.try_fast_read_in(root, place, segment, key)?;
+        // SAFETY: as in `try_fast_lend`.
+        Some(unsafe { record.lend_plain_value() })
+    }
+
+    /// What [`Core::get`] does if anything is unusual. All of it is one call, or the caller of `get`
+    /// would have to put its result together from several.
+    #[inline(never)]
+    fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        if !self.lends {
+            return self.get_copied(database, key);
+        }
+        let (pin, space) = self.enter_to_read(database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(None);
+        };
+        let place = self.place(key);
+        let segment = self.mem.index_segment(root, place)?;
+        let mut copy = Vec::new();
+        Ok(
+            match self.find_live(root, place, segment, key, &mut copy)? {
+                Some(record) if record.changes() => Some(Value::copied(copy)),
+                Some(record) => Some(Value::new(record.value(), pin)),
+                None => None,
+            },
+        )
+    }
+
+    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned, and
+    /// has seen `place` lead to `segment` since. `copy` as for [`Core::find_whole`].
+    #[inline(never)]
+    pub(crate) fn find_live(
+        &self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        copy: &mut Vec<u8>,
+    ) -> Result<Option<Record<'_>>, ReadError> {
+        let seen = self.find_whole(root, place, segment, key, copy)?;
+        let live = seen
+            .and_then(|(found, _)| found)
+            .map(|found| found.record)
+            .filter(|record| !self.is_expired(record));
+        if live.is_some() {
+            self.note_access(root, place);
+        }
+        Ok(live)
+    }
+}
