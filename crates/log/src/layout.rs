@@ -213,10 +213,10 @@ impl Geometry {
             1 => (2, 1),
             most => (most.min(wanted), AGES),
         };
-        // Each shard takes a frame with its first block: at most a 64th of the present capacity for all of them, however
-        // large the store may become.
+        // Each shard takes a frame with its first block, so that they decide what a small index costs: one for 2 GiB, and at
+        // most a 64th of the present capacity for all of them, however large the store may become.
         let few = (capacity / FRAME_BYTES / 64).max(1);
-        let shards = (max_frames / 256).next_power_of_two();
+        let shards = (max_frames / 1024).next_power_of_two();
         let shards = shards.min(1 << few.ilog2()).clamp(1, 64);
         Geometry {
             max_frames,
@@ -535,7 +535,7 @@ mod tests {
                 large.shards,
                 large.partition_bits
             ),
-            (4, 2, 16, 13)
+            (4, 2, 4, 13)
         );
         for g in [small, large, Geometry::new(1 << 40, 1 << 44, 256, 8)] {
             assert!(g.plausible(), "{g:?}");

@@ -186,3 +186,21 @@ fn resident() -> u64 {
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
+
+/// The index of a small database in a large store costs what its records need, not a frame for each of many shards.
+#[test]
+fn the_index_of_a_hundred_thousand_records_is_small() {
+    let builder = LogStore::builder().capacity(2 << 30).maintainer(false);
+    let store = builder.open_private().unwrap();
+    let mut worst = 0.0f64;
+    for i in 0..400_000u64 {
+        store.put(&i.to_le_bytes(), b"").unwrap();
+        let n = i + 1;
+        if n >= 105_000 && n % 5_000 == 0 {
+            let bytes = store.stats().index_bytes as f64 / n as f64;
+            worst = worst.max(bytes);
+            assert!(bytes <= 28.0, "{bytes} B a record at {n}");
+        }
+    }
+    println!("at most {worst:.1} B a record from 105,000 to 400,000 records");
+}
