@@ -39,6 +39,9 @@ pub struct CrashState {
 /// Words that one operation stored into one unit.
 type Touch = Vec<(u64, u64)>;
 
+/// Words of a unit that may differ from the durable image, by offset.
+type Content = BTreeMap<u64, u64>;
+
 /// A unit of the medium that may hold more than one content.
 #[derive(Debug, Clone, Default)]
 struct Unit {
@@ -196,10 +199,14 @@ impl<'t> CrashStates<'t> {
         if let Some(word) = self.latest.get(&at) {
             return *word;
         }
-        let Some(bytes) = self.durable.get(at as usize..at as usize + 8) else {
-            return 0;
-        };
-        u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+        self.durable_word(at)
+    }
+
+    fn durable_word(&self, at: u64) -> u64 {
+        let bytes = self.durable.get(at as usize..at as usize + 8);
+        bytes.map_or(0, |bytes| {
+            u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+        })
     }
 
     fn sync(&mut self) {
@@ -248,8 +255,8 @@ impl<'t> CrashStates<'t> {
     }
 
     /// Every state in which no unit was caught in the middle, if there are at most `limit`, and
-    /// those that catch *one* unit in the middle of its last store in each way that leaves out one
-    /// word or keeps one word.
+    /// those that catch *one* unit in the middle of its last store, in each way that leaves out one
+    /// word or keeps one word, while nothing of the other units has arrived or everything has.
     #[must_use]
     pub fn all(&self, limit: usize) -> Option<Vec<CrashState>> {
         let units: Vec<&Unit> = self.units.values().collect();
@@ -263,49 +270,61 @@ impl<'t> CrashStates<'t> {
         for mut number in 0..total {
             let len = self.lengths[number % lengths];
             number /= lengths;
-            let mut words = BTreeMap::new();
+            let mut contents = Vec::new();
             for (unit, radix) in units.iter().zip(&radix) {
-                Self::apply(unit, unit.floor + number % radix, &mut words);
+                contents.push(Self::content(unit, number % radix));
                 number /= radix;
             }
-            states.insert(self.state(len, &words));
-            for unit in &units {
-                self.torn(unit, len, &words, &mut states);
+            states.insert(self.state(len, &contents));
+        }
+        let len = self.lengths.last().copied().unwrap_or(self.durable_len);
+        for newest in [false, true] {
+            let chosen = units.iter().map(|unit| {
+                let instant = if newest { Self::choices(unit) - 1 } else { 0 };
+                Self::content(unit, instant)
+            });
+            let mut contents: Vec<_> = chosen.collect();
+            for (i, unit) in units.iter().enumerate() {
+                let whole = contents[i].clone();
+                for torn in self.torn(unit) {
+                    contents[i] = torn;
+                    states.insert(self.state(len, &contents));
+                }
+                contents[i] = whole;
             }
         }
         Some(states.into_iter().collect())
     }
 
-    /// The states that differ from `words` by `unit` being caught in the middle of its last store.
-    fn torn(
-        &self,
-        unit: &Unit,
-        len: u64,
-        words: &BTreeMap<u64, u64>,
-        states: &mut BTreeSet<CrashState>,
-    ) {
+    /// The contents of a unit that was caught in the middle of its last store.
+    fn torn(&self, unit: &Unit) -> Vec<Content> {
         let Some(last) = unit.touches.last().filter(|touch| touch.len() > 1) else {
-            return;
+            return Vec::new();
         };
-        if unit.lost || unit.floor == unit.touches.len() {
-            return;
+        let choices = Self::choices(unit);
+        if choices == 1 {
+            return Vec::new();
         }
-        for keep in [true, false] {
-            for &(chosen, _) in last {
-                let mut torn = words.clone();
-                Self::apply(unit, unit.touches.len() - 1, &mut torn);
-                let mine = last.iter().filter(|(at, _)| (*at == chosen) == keep);
-                torn.extend(mine.copied());
-                states.insert(self.state(len, &torn));
+        let before = Self::content(unit, choices - 2);
+        let word_before = |at: &u64| before.get(at).copied().unwrap_or(self.durable_word(*at));
+        let changed = last.iter().filter(|(at, word)| word_before(at) != *word);
+        let mut torn = Vec::new();
+        for (chosen, _) in changed {
+            for keep in [true, false] {
+                let mut content = before.clone();
+                let mine = last.iter().filter(|(at, _)| (at == chosen) == keep);
+                content.extend(mine.copied());
+                torn.push(content);
             }
         }
+        torn
     }
 
     /// One state by chance: each unit as of an instant of its own, some of them caught in the
     /// middle. `random` gives 64 random bits.
     pub fn sample(&self, mut random: impl FnMut() -> u64) -> CrashState {
         let len = self.lengths[random() as usize % self.lengths.len()];
-        let mut words = BTreeMap::new();
+        let mut contents = Vec::with_capacity(self.units.len());
         // Whole regions of the medium often arrive together, or not at all.
         let bias = random() % 4;
         for unit in self.units.values() {
@@ -316,7 +335,7 @@ impl<'t> CrashStates<'t> {
                 2 if !random().is_multiple_of(8) => 0,
                 _ => random() as usize % choices,
             };
-            Self::apply(unit, unit.floor + instant, &mut words);
+            let mut content = Self::content(unit, instant);
             if instant + 1 < choices && random().is_multiple_of(3) {
                 let bits = random();
                 let later = match self.model {
@@ -324,27 +343,29 @@ impl<'t> CrashStates<'t> {
                     FailureModel::File => 1 + random() as usize % (choices - instant - 1),
                 };
                 let from = unit.floor + instant;
-                let middle = &unit.touches[from..from + later];
-                for &(at, word) in middle.iter().flatten() {
+                for &(at, word) in unit.touches[from..from + later].iter().flatten() {
                     if bits >> (at / 8 % 64) & 1 == 1 {
-                        words.insert(at, word);
+                        content.insert(at, word);
                     }
                 }
             }
+            contents.push(content);
         }
-        self.state(len, &words)
+        self.state(len, &contents)
     }
 
-    /// Lays the first `count` stores of a unit over `words`.
-    fn apply(unit: &Unit, count: usize, words: &mut BTreeMap<u64, u64>) {
-        for (at, _) in unit.touches.iter().flatten() {
-            words.remove(at);
-        }
-        words.extend(unit.touches[..count].iter().flatten().copied());
+    /// The words of a unit as of the `instant`-th of its possible instants.
+    fn content(unit: &Unit, instant: usize) -> Content {
+        let touches = &unit.touches[..unit.floor + instant];
+        touches.iter().flatten().copied().collect()
     }
 
-    fn state(&self, len: u64, words: &BTreeMap<u64, u64>) -> CrashState {
-        let kept = words.iter().filter(|(at, _)| **at + 8 <= len);
+    fn state(&self, len: u64, contents: &[Content]) -> CrashState {
+        // Units are in order of their places, and so are the words of each.
+        let kept = contents
+            .iter()
+            .flatten()
+            .filter(|(at, word)| **at + 8 <= len && self.durable_word(**at) != **word);
         CrashState {
             len,
             words: kept.map(|(at, word)| (*at, *word)).collect(),
