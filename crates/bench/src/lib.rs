@@ -38,6 +38,7 @@ mod server;
 mod switch;
 mod systems;
 mod table;
+mod tree;
 mod ycsb;
 
 use clap::Parser;
@@ -103,6 +104,10 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Restart(common) => {
             prepare(common)?;
             (common, restart::run(common)?)
+        }
+        Workload::Tree(common) => {
+            prepare(common)?;
+            (common, tree::run(common)?)
         }
         Workload::Server(common) => {
             prepare(common)?;

@@ -42,6 +42,8 @@ pub enum Workload {
     Server(Common),
     /// From a server's start to its first reply, by the data there is, against Redis; what a crash costs, and attaching.
     Restart(Common),
+    /// Durable ordered records, a commit each: ours on tmpfs beside LMDB (with the feature `lmdb`).
+    Tree(Common),
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
     Samtools(Samtools),
     /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).

@@ -100,10 +100,22 @@ impl Directory {
     /// # Errors
     /// [`BenchError::File`].
     pub fn new(name: &str) -> Result<Self, BenchError> {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// Makes one on the tmpfs that every Linux has.
+    ///
+    /// # Errors
+    /// [`BenchError::File`].
+    pub fn in_memory(name: &str) -> Result<Self, BenchError> {
+        Self::below(Path::new(mneme_sys::files::SHARED_MEMORY), name)
+    }
+
+    fn below(directory: &Path, name: &str) -> Result<Self, BenchError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("mneme-bench-{name}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = directory.join(name);
         match std::fs::create_dir_all(&path) {
             Ok(()) => Ok(Self(path)),
             Err(source) => Err(BenchError::File { path, source }),

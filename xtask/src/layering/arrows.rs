@@ -125,6 +125,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
     ("papaya", &["mneme-bench"], "peers are measured, not used"),
     ("scc", &["mneme-bench"], "peers are measured, not used"),
     ("moka", &["mneme-bench"], "peers are measured, not used"),
+    ("heed", &["mneme-bench"], "peers are measured, not used"),
 ];
 
 /// What is wrong with a crate's dependencies, in words.

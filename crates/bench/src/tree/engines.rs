@@ -1,0 +1,230 @@
+//! The engines: ours, and LMDB in its two ways of writing.
+
+use crate::error::BenchError;
+use mneme_tree::{Batch, Durability, Store};
+use std::path::Path;
+
+/// Bytes of a key.
+pub const KEY: usize = 25;
+/// The name of ours.
+pub const OURS: &str = "mneme";
+
+/// The key of a record.
+pub fn key(id: u32) -> [u8; KEY] {
+    let mut key = *b"user000000000000000000000";
+    let mut rest = id;
+    for digit in key.iter_mut().rev().take(10) {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+/// What is asked of an engine. Whatever changes something is durable on return.
+pub trait Engine {
+    /// Sets one key.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError>;
+    /// Removes one key.
+    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError>;
+    /// Sets sorted keys together.
+    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError>;
+    /// Copies the value of each key, and says how many there are.
+    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError>;
+    /// Copies the values of `count` keys from each of `keys` on, and says how many that were.
+    fn scans(
+        &mut self,
+        keys: &[[u8; KEY]],
+        count: usize,
+        out: &mut [u8],
+    ) -> Result<u64, BenchError>;
+}
+
+/// All engines of this build.
+pub fn names() -> Vec<&'static str> {
+    let mut names = vec![OURS];
+    if cfg!(feature = "lmdb") {
+        names.extend(["lmdb", "lmdb writemap"]);
+    }
+    names
+}
+
+/// An empty engine with space for `records` of `value` bytes.
+pub fn open(
+    name: &str,
+    directory: &Path,
+    records: u32,
+    value: usize,
+) -> Result<Box<dyn Engine>, BenchError> {
+    let bytes = u64::from(records) * (value as u64 + 100) * 4 + (256 << 20);
+    match name {
+        #[cfg(feature = "lmdb")]
+        "lmdb" => Ok(Box::new(lmdb::Lmdb::open(directory, "lmdb", bytes, false)?)),
+        #[cfg(feature = "lmdb")]
+        "lmdb writemap" => Ok(Box::new(lmdb::Lmdb::open(directory, "map", bytes, true)?)),
+        _ => {
+            let builder = Store::builder()
+                .durability(Durability::File)
+                .max_bytes(bytes);
+            Ok(Box::new(Ours(
+                builder.open(directory.join("mneme")).map_err(ours)?,
+            )))
+        }
+    }
+}
+
+/// An engine gave what it should not.
+pub fn wrong(case: &str, what: &str) -> BenchError {
+    BenchError::Wrong {
+        system: OURS.to_owned(),
+        case: case.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
+fn ours(error: impl std::error::Error) -> BenchError {
+    BenchError::Store(error.to_string())
+}
+
+struct Ours(Store);
+
+impl Engine for Ours {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+        self.0.put(key, value).map(drop).map_err(ours)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
+        self.0.remove(key).map(drop).map_err(ours)
+    }
+
+    fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
+        let mut batch = Batch::new();
+        for key in keys {
+            batch.put(key, value);
+        }
+        self.0.apply(&batch).map(drop).map_err(ours)
+    }
+
+    fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+        let mut found = 0;
+        for key in keys {
+            let copied = self.0.get_with(key, |value| out.copy_from_slice(value));
+            found += u64::from(copied.map_err(ours)?.is_some());
+        }
+        Ok(found)
+    }
+
+    fn scans(
+        &mut self,
+        keys: &[[u8; KEY]],
+        count: usize,
+        out: &mut [u8],
+    ) -> Result<u64, BenchError> {
+        let snapshot = self.0.snapshot().map_err(ours)?;
+        let mut found = 0;
+        for key in keys {
+            for pair in snapshot.range(&key[..]..).take(count) {
+                out.copy_from_slice(pair.map_err(ours)?.1);
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(feature = "lmdb")]
+mod lmdb {
+    use super::{BenchError, Engine, KEY};
+    use heed::types::Bytes;
+    use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithTls};
+    use std::ops::Bound;
+    use std::path::Path;
+
+    pub struct Lmdb {
+        env: Env<WithTls>,
+        records: Database<Bytes, Bytes>,
+    }
+
+    fn failed(error: heed::Error) -> BenchError {
+        BenchError::Tool {
+            tool: "lmdb",
+            what: error.to_string(),
+        }
+    }
+
+    impl Lmdb {
+        pub fn open(
+            directory: &Path,
+            name: &str,
+            bytes: u64,
+            writemap: bool,
+        ) -> Result<Self, BenchError> {
+            let mut options = EnvOpenOptions::new();
+            options.map_size(bytes as usize);
+            let mut flags = EnvFlags::NO_SUB_DIR;
+            flags.set(EnvFlags::WRITE_MAP, writemap);
+            // SAFETY: these flags keep LMDB's locks and syncs; the file is this run's own and is
+            // opened once.
+            let env = unsafe {
+                options.flags(flags);
+                options.open(directory.join(name)).map_err(failed)?
+            };
+            let mut tx = env.write_txn().map_err(failed)?;
+            let records = env.create_database(&mut tx, None).map_err(failed)?;
+            tx.commit().map_err(failed)?;
+            Ok(Self { env, records })
+        }
+    }
+
+    impl Engine for Lmdb {
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+            let mut tx = self.env.write_txn().map_err(failed)?;
+            self.records.put(&mut tx, key, value).map_err(failed)?;
+            tx.commit().map_err(failed)
+        }
+
+        fn remove(&mut self, key: &[u8]) -> Result<(), BenchError> {
+            let mut tx = self.env.write_txn().map_err(failed)?;
+            self.records.delete(&mut tx, key).map_err(failed)?;
+            tx.commit().map_err(failed)
+        }
+
+        fn batch(&mut self, keys: &[[u8; KEY]], value: &[u8]) -> Result<(), BenchError> {
+            let mut tx = self.env.write_txn().map_err(failed)?;
+            for key in keys {
+                self.records.put(&mut tx, key, value).map_err(failed)?;
+            }
+            tx.commit().map_err(failed)
+        }
+
+        fn gets(&mut self, keys: &[[u8; KEY]], out: &mut [u8]) -> Result<u64, BenchError> {
+            let tx = self.env.read_txn().map_err(failed)?;
+            let mut found = 0;
+            for key in keys {
+                if let Some(value) = self.records.get(&tx, key).map_err(failed)? {
+                    out.copy_from_slice(value);
+                    found += 1;
+                }
+            }
+            Ok(found)
+        }
+
+        fn scans(
+            &mut self,
+            keys: &[[u8; KEY]],
+            count: usize,
+            out: &mut [u8],
+        ) -> Result<u64, BenchError> {
+            let tx = self.env.read_txn().map_err(failed)?;
+            let mut found = 0;
+            for key in keys {
+                let from = (Bound::Included(&key[..]), Bound::Unbounded);
+                let range = self.records.range(&tx, &from).map_err(failed)?;
+                for pair in range.take(count) {
+                    out.copy_from_slice(pair.map_err(failed)?.1);
+                    found += 1;
+                }
+            }
+            Ok(found)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Batches, and the queue in which threads combine theirs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mneme_sys::medium::MediumError;
+
+use crate::commit::Writer;
+use crate::core::Core;
+use crate::plan::Change;
+use crate::{StoreError, Version};
+
+/// Changes that are made together. Of several changes of a key the last counts.
+///
+/// ```
+/// use mneme_tree::Batch;
+/// let mut batch = Batch::new();
+/// batch.put(b"a", b"1").remove(b"b");
+/// assert_eq!(batch.len(), 2);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    /// Where each change's key ends and where its value ends, if it has one.
+    changes: Vec<(usize, Option<usize>)>,
+    caller: Option<[u8; 32]>,
+}
+
+impl Batch {
+    /// No changes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a key.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(Change {
+            key,
+            value: Some(value),
+        });
+        self
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: &[u8]) -> &mut Self {
+        self.add(Change { key, value: None });
+        self
+    }
+
+    /// Bytes of the caller's own, such as a position in its journal, that become durable with the
+    /// batch; see [`Store::caller`](crate::Store::caller).
+    pub fn with_caller(&mut self, bytes: [u8; 32]) -> &mut Self {
+        self.caller = Some(bytes);
+        self
+    }
+
+    /// How many changes it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, change: Change<'_>) {
+        self.bytes.extend_from_slice(change.key);
+        let key_end = self.bytes.len();
+        self.bytes
+            .extend_from_slice(change.value.unwrap_or_default());
+        let value_end = change.value.map(|_| self.bytes.len());
+        self.changes.push((key_end, value_end));
+    }
+
+    pub(crate) fn caller(&self) -> Option<[u8; 32]> {
+        self.caller
+    }
+
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        let mut from = 0;
+        self.changes.iter().map(move |&(key_end, value_end)| {
+            let key = &self.bytes[from..key_end];
+            from = value_end.unwrap_or(key_end);
+            Change {
+                key,
+                value: value_end.map(|end| &self.bytes[key_end..end]),
+            }
+        })
+    }
+
+    pub(crate) fn sorted(&self) -> Vec<Change<'_>> {
+        last_of_each(self.changes().collect())
+    }
+}
+
+/// Sorts changes by key and keeps the last of each.
+pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
+    changes.reverse();
+    // Stable: of equal keys the last comes first.
+    changes.sort_by(|a, b| a.key.cmp(b.key));
+    changes.dedup_by(|later, first| later.key == first.key);
+    changes
+}
+
+/// A batch of a thread that waits for another to commit it.
+#[derive(Debug)]
+pub(crate) struct Request {
+    batch: Batch,
+    result: Mutex<Option<Result<Version, StoreError>>>,
+}
+
+impl Request {
+    pub(crate) fn new(batch: Batch) -> Arc<Self> {
+        Arc::new(Self {
+            batch,
+            result: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn take_result(&self) -> Option<Result<Version, StoreError>> {
+        self.result
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    fn answer(&self, result: Result<Version, StoreError>) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+}
+
+/// Batches that wait for the writer.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<Vec<Arc<Request>>>);
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
+    pub(crate) fn add(&self, request: Arc<Request>) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request);
+    }
+
+    /// Commits all that waits as one version. What does not fit together is tried one by one.
+    pub(crate) fn commit(core: &Core, writer: &mut Writer) {
+        let waiting =
+            std::mem::take(&mut *core.queue.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let changes = waiting.iter().flat_map(|request| request.batch.changes());
+        let caller = waiting
+            .iter()
+            .rev()
+            .find_map(|request| request.batch.caller);
+        match writer.commit(core, &last_of_each(changes.collect()), caller) {
+            Ok(version) => waiting
+                .iter()
+                .for_each(|request| request.answer(Ok(version))),
+            Err(StoreError::OutcomeUnknown(error)) => {
+                let mut error = Some(error);
+                for request in &waiting {
+                    let error = error.take().unwrap_or(MediumError::Poisoned);
+                    request.answer(Err(StoreError::OutcomeUnknown(error)));
+                }
+            }
+            Err(_) => {
+                for request in &waiting {
+                    let batch = &request.batch;
+                    request.answer(writer.commit(core, &batch.sorted(), batch.caller));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Commits: the only code that stores to a store that is open.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mneme_sync::Epoch;
+use mneme_sys::medium::MediumError;
+use zerocopy::IntoBytes;
+
+use crate::core::{Core, Published};
+use crate::layout::{
+    FRAME, FrameHeader, LEAF, LEAVES, LeafHeader, LeafId, Record, STATE_CLEAN, write_entry,
+};
+use crate::leaf::Leaf;
+use crate::plan::{Append, Change, Plan, Rewrite, plan, separator};
+use crate::{StoreError, Version};
+
+/// Roots that were replaced are freed in batches of this size: asking every reader costs a system
+/// call of some microseconds.
+const RETIRED: usize = 64;
+
+/// What the writer alone uses.
+#[derive(Debug)]
+#[expect(
+    clippy::vec_box,
+    reason = "readers point into the boxes, which must not move"
+)]
+pub(crate) struct Writer {
+    /// The last record, on which the next is based.
+    pub(crate) record: Record,
+    /// Frames whose header is not written yet.
+    pub(crate) unformatted: Vec<u32>,
+    /// Roots that readers may still use, since no epoch has begun.
+    retired: Vec<Box<Published>>,
+    /// Roots that readers of an epoch may still use.
+    waiting: Vec<(Epoch, Vec<Box<Published>>)>,
+    scratch: Vec<u8>,
+    offsets: Vec<u16>,
+    /// A commit has begun its stores and not ended.
+    storing: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(record: Record, unformatted: Vec<u32>) -> Self {
+        Self {
+            record,
+            unformatted,
+            retired: Vec::new(),
+            waiting: Vec::new(),
+            scratch: Vec::new(),
+            offsets: Vec::new(),
+            storing: false,
+        }
+    }
+
+    /// Makes `changes` one version. They are sorted by key, and each key is there once.
+    pub(crate) fn commit(
+        &mut self,
+        core: &Core,
+        changes: &[Change<'_>],
+        caller: Option<[u8; 32]>,
+    ) -> Result<Version, StoreError> {
+        if core.poisoned.load(Ordering::Acquire) || self.storing {
+            return Err(StoreError::Poisoned);
+        }
+        let current = core.published(self);
+        let (root, durable) = (current.root.clone(), self.record.version);
+        let plan = plan(&core.pages, &core.committed, &root, durable, changes)?;
+        if plan.appends.is_empty() && plan.rewrites.is_empty() && caller.is_none() {
+            return Ok(Version(durable));
+        }
+        let fresh = plan
+            .rewrites
+            .iter()
+            .map(|rewrite| rewrite.pieces.len())
+            .sum();
+        self.reserve(core, fresh)?;
+
+        let version = self.record.last + 1;
+        self.storing = true;
+        let new_leaves = self.store(core, &plan, version)?;
+        core.barrier()?;
+        let mut record = self.record;
+        record.state = core.pages.durability().code();
+        record.sequence += 1;
+        record.version = version;
+        record.last = version;
+        record.file_len = core.pages.len();
+        record.entries = record.entries.wrapping_add_signed(plan.entries);
+        record.live_bytes = record.live_bytes.wrapping_add_signed(plan.live_bytes);
+        record.caller = caller.unwrap_or(record.caller);
+        self.write_record(core, record)?;
+
+        self.publish(core, &plan, new_leaves, version);
+        self.storing = false;
+        Ok(Version(version))
+    }
+
+    /// Writes a record and waits until it is durable.
+    pub(crate) fn write_record(&mut self, core: &Core, record: Record) -> Result<(), StoreError> {
+        let mut record = record;
+        record.seal(core.seed);
+        core.pages
+            .store(Record::place(record.sequence), record.as_bytes());
+        core.barrier()?;
+        self.record = record;
+        Ok(())
+    }
+
+    /// Marks the store as closed.
+    pub(crate) fn close(&mut self, core: &Core) -> Result<(), StoreError> {
+        if core.poisoned.load(Ordering::Acquire) || self.storing {
+            return Err(StoreError::Poisoned);
+        }
+        let mut record = self.record;
+        record.state |= STATE_CLEAN;
+        record.sequence += 1;
+        self.write_record(core, record)
+    }
+
+    /// Makes sure of `count` free leaves, before the first store.
+    fn reserve(&mut self, core: &Core, count: usize) -> Result<(), StoreError> {
+        if core.free.len() < count {
+            self.reclaim(core, true);
+        }
+        while core.free.len() < count {
+            let frame = match self.unformatted.pop() {
+                Some(frame) => frame,
+                None => self.grow(core)?,
+            };
+            let header = FrameHeader::leaves(frame, core.seed);
+            core.pages
+                .store(u64::from(frame) * FRAME, header.as_bytes());
+            core.free
+                .add((0..LEAVES).rev().map(|slot| LeafId::new(frame, slot)));
+        }
+        Ok(())
+    }
+
+    /// Grows by a sixteenth, or by one frame where there is no space for that.
+    fn grow(&mut self, core: &Core) -> Result<u32, StoreError> {
+        let frames = core.pages.len() / FRAME;
+        let many = (frames / 16).clamp(1, 32);
+        let grown = match core.pages.grow((frames + many) * FRAME) {
+            Err(MediumError::NoSpace { .. }) if many > 1 => core.pages.grow((frames + 1) * FRAME),
+            other => other,
+        };
+        match grown {
+            Ok(()) => {}
+            Err(error @ (MediumError::Sync(_) | MediumError::Poisoned)) => {
+                core.poisoned.store(true, Ordering::Release);
+                return Err(StoreError::OutcomeUnknown(error));
+            }
+            Err(other) => return Err(other.into()),
+        }
+        let now = core.pages.len() / FRAME;
+        self.unformatted
+            .extend((frames + 1..now).rev().map(|frame| frame as u32));
+        Ok(frames as u32)
+    }
+
+    /// Stores everything but the record. Gives the fresh leaves of each rewrite.
+    fn store(
+        &mut self,
+        core: &Core,
+        plan: &Plan<'_>,
+        version: u64,
+    ) -> Result<Vec<Vec<Arc<Leaf>>>, StoreError> {
+        for append in &plan.appends {
+            self.append(core, append, version);
+        }
+        let rewrites = plan.rewrites.iter();
+        rewrites
+            .map(|rewrite| self.rewrite(core, rewrite, version))
+            .collect()
+    }
+
+    fn append(&mut self, core: &Core, append: &Append<'_>, version: u64) {
+        let leaf = &append.leaf;
+        let (end, dirty) = leaf.end();
+        self.scratch.clear();
+        self.offsets.clear();
+        for change in &append.changes {
+            let at = end + self.scratch.len();
+            self.offsets.push(at as u16);
+            write_entry(
+                &mut self.scratch,
+                leaf.id,
+                at,
+                version,
+                change.key,
+                change.value,
+            );
+        }
+        let new_end = end + self.scratch.len();
+        if dirty {
+            self.scratch.resize(LEAF - end, 0);
+        }
+        core.pages.store(leaf.id.at() + end as u64, &self.scratch);
+        // Readers skip the entries: no reader has a version that is not durable.
+        leaf.appended(&core.pages, &self.offsets, new_end, append.live);
+    }
+
+    fn rewrite(
+        &mut self,
+        core: &Core,
+        rewrite: &Rewrite<'_>,
+        version: u64,
+    ) -> Result<Vec<Arc<Leaf>>, StoreError> {
+        let mut leaves = Vec::with_capacity(rewrite.pieces.len());
+        let (first, last) = (&rewrite.old[0], &rewrite.old[rewrite.old.len() - 1]);
+        let mut low: Box<[u8]> = first.low.clone();
+        for (i, piece) in rewrite.pieces.iter().enumerate() {
+            let next = rewrite.pieces.get(i + 1).and_then(|next| next.first());
+            let high = match (piece.last(), next) {
+                (Some(below), Some(above)) => Some(separator(below.key, above.key).into()),
+                _ => last.high.clone(),
+            };
+            let id = core.free.take().ok_or(StoreError::Unsupported {
+                what: "a commit that needs more leaves than it planned",
+            })?;
+            let leaf = Leaf::new(id, low, high, core.free.clone());
+            low = leaf.high.clone().unwrap_or_default();
+            self.scratch.clear();
+            self.offsets.clear();
+            if leaf.first() > 0 {
+                self.scratch.extend_from_slice(&leaf.low);
+                self.scratch
+                    .extend_from_slice(leaf.high.as_deref().unwrap_or_default());
+                self.scratch.resize(leaf.first(), 0);
+            }
+            for item in piece {
+                let at = self.scratch.len();
+                self.offsets.push(at as u16);
+                let start = if item.start == 0 { version } else { item.start };
+                write_entry(&mut self.scratch, id, at, start, item.key, Some(item.value));
+            }
+            let end = self.scratch.len();
+            self.scratch.resize(LEAF, 0);
+            core.pages.store(id.at(), &self.scratch);
+            store_header(core, &leaf, version);
+            leaf.fill(&core.pages, &self.offsets, end);
+            leaves.push(Arc::new(leaf));
+        }
+        for old in &rewrite.old {
+            let death = LeafHeader::death_word(old.id, version);
+            core.pages
+                .store_word(old.id.header_at() + LeafHeader::DEATH, death);
+        }
+        Ok(leaves)
+    }
+
+    /// Lets readers see the version.
+    fn publish(&mut self, core: &Core, plan: &Plan<'_>, new: Vec<Vec<Arc<Leaf>>>, version: u64) {
+        let current = core.published(self);
+        if plan.rewrites.is_empty() {
+            // SYNC: pairs with the Acquire load in `Core::read`: the version implies its entries.
+            current.version.store(version, Ordering::Release);
+            return;
+        }
+        let mut root = current.root.clone();
+        let mut edits: Vec<_> = plan.rewrites.iter().zip(new).collect();
+        // Two leaves that are joined are under one node now; an edit that adds leaves may split it.
+        edits.sort_by_key(|(rewrite, _)| std::cmp::Reverse(rewrite.old.len()));
+        for (rewrite, leaves) in edits {
+            root = root.replace(&rewrite.old[0].low, rewrite.old.len(), &leaves);
+        }
+        let old = core.replace_published(self, Published::new(version, root));
+        self.retired.push(old);
+        if self.retired.len() >= RETIRED {
+            self.reclaim(core, false);
+        }
+    }
+
+    /// Frees roots that no reader uses any more, and with them their leaves. With `now`, also those
+    /// that were replaced since the last time.
+    fn reclaim(&mut self, core: &Core, now: bool) {
+        // Without an epoch the roots stay until the next time.
+        if !self.retired.is_empty()
+            && (now || self.retired.len() >= RETIRED)
+            && let Ok(epoch) = core.participants.advance()
+        {
+            self.waiting
+                .push((epoch, std::mem::take(&mut self.retired)));
+        }
+        self.waiting
+            .retain(|(epoch, _)| !core.participants.quiescent(*epoch));
+    }
+}
+
+/// Stores the header of a fresh leaf, around the death word, which a former user of the place may
+/// have left.
+fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
+    let header = LeafHeader::new(leaf.id, birth, &leaf.low, leaf.high.as_deref());
+    let (before, after) = header.around_death();
+    core.pages.store(leaf.id.header_at(), before);
+    core.pages
+        .store(leaf.id.header_at() + LeafHeader::DEATH + 8, after);
+}

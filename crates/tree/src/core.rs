@@ -1,0 +1,111 @@
+//! What all handles of an open store share: the pages, what readers see, and the one writer.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use mneme_sync::Participants;
+
+use crate::StoreError;
+use crate::batch::Queue;
+use crate::commit::Writer;
+use crate::index::Node;
+use crate::leaf::{Committed, FreeLeaves};
+use crate::pages::Pages;
+use crate::registered::Registered;
+
+/// What readers find: a version, and the leaves that hold it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Moves on while commits only append to the leaves of `root`.
+    pub(crate) version: AtomicU64,
+    pub(crate) root: Arc<Node>,
+}
+
+impl Published {
+    pub(crate) fn new(version: u64, root: Arc<Node>) -> Box<Self> {
+        Box::new(Self {
+            version: version.into(),
+            root,
+        })
+    }
+}
+
+/// What all handles and snapshots of a store share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) pages: Pages,
+    pub(crate) seed: u32,
+    pub(crate) committed: Committed,
+    pub(crate) participants: Participants,
+    pub(crate) free: Arc<FreeLeaves>,
+    pub(crate) poisoned: AtomicBool,
+    pub(crate) registered: Registered,
+    pub(crate) queue: Queue,
+    /// What readers see. Replaced by the writer; the box that it pointed to is freed once no pin is
+    /// old enough to have seen it.
+    pub(crate) published: AtomicPtr<Published>,
+    pub(crate) writer: Mutex<Writer>,
+}
+
+impl Core {
+    /// Waits for the writer.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic in a commit leaves `storing` set, which refuses the next one.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        match self.writer.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// What is published, for the writer: nobody else replaces it.
+    pub(crate) fn published<'w>(&'w self, _: &'w Writer) -> &'w Published {
+        // SAFETY: only the writer replaces and frees it, and the caller has the writer borrowed.
+        unsafe { &*self.published.load(Ordering::Relaxed) }
+    }
+
+    /// Publishes `new` and gives what it replaces, which readers may still use.
+    pub(crate) fn replace_published(&self, _: &mut Writer, new: Box<Published>) -> Box<Published> {
+        // SYNC: pairs with the Acquire load in `read`: the pointer implies the nodes behind it.
+        let old = self.published.swap(Box::into_raw(new), Ordering::AcqRel);
+        // SAFETY: it came from a box, and nobody else frees it.
+        unsafe { Box::from_raw(old) }
+    }
+
+    /// Calls `f` with a root and the version to read in it, under a pin.
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&Arc<Node>, u64) -> R) -> Result<R, StoreError> {
+        let _pin = self.participants.pin()?;
+        // SYNC: pairs with the AcqRel swap in `replace_published`.
+        let published = self.published.load(Ordering::Acquire);
+        // SAFETY: the pin precedes the load, and what was replaced is freed after the pins of the
+        // epoch in which it was.
+        let published = unsafe { &*published };
+        // SYNC: pairs with the Release store in `Writer::publish`.
+        let version = published.version.load(Ordering::Acquire);
+        Ok(f(&published.root, version))
+    }
+
+    /// What was stored is durable, or the store is poisoned.
+    pub(crate) fn barrier(&self) -> Result<(), StoreError> {
+        self.pages.barrier().map_err(|error| {
+            // SYNC: pairs with the Acquire loads of those who want to write.
+            self.poisoned.store(true, Ordering::Release);
+            StoreError::OutcomeUnknown(error)
+        })
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let mut writer = self.writer();
+        // Nothing can be said of a failure here; the next opening recovers.
+        let _ = writer.close(self);
+        drop(writer);
+        // SAFETY: it came from a box, and no reader outlives the core.
+        drop(unsafe { Box::from_raw(*self.published.get_mut()) });
+    }
+}

@@ -1,0 +1,37 @@
+//! What a commit promises, and what it is called by.
+
+/// Which failures a commit survives once it has returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The death of the process, by a signal or a panic. After a power loss on a disk the store
+    /// cannot be opened ([`StoreError::NotClean`]).
+    Process,
+    /// Power loss too, on an ordinary file: two `fdatasync` a commit.
+    File,
+    /// Power loss on persistent memory: cache lines are flushed. Proved against recorded crashes;
+    /// [`Builder::open`] refuses it until a mapping of that kind has been tried on hardware.
+    Dax,
+}
+
+impl Durability {
+    /// The bits 8..16 of a record's state.
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Self::Process => 1 << 8,
+            Self::File => 2 << 8,
+            Self::Dax => 3 << 8,
+        }
+    }
+}
+
+/// The number of a commit. Versions ascend; some numbers are left out after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub(crate) u64);
+
+impl Version {
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}

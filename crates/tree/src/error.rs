@@ -1,0 +1,113 @@
+//! What can go wrong.
+
+use std::io;
+use std::path::PathBuf;
+
+use mneme_sync::{CreateError, SlotError};
+use mneme_sys::medium::MediumError;
+
+/// Why an operation on a store failed. Unless the variant says otherwise nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A key is longer than [`MAX_KEY`](crate::MAX_KEY).
+    #[error("a key of {len} bytes exceeds the limit of {max}")]
+    KeyTooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// A value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
+    #[error("a value of {len} bytes exceeds the limit of {max}")]
+    ValueTooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The file system, or the store's maximum, has no space for this. Nothing was stored; the same
+    /// operation succeeds once there is space.
+    #[error("no space to grow the store to {wanted} bytes")]
+    NoSpace {
+        /// The length of the file that was needed.
+        wanted: u64,
+    },
+    /// A sync failed, so it is unknown whether this commit is durable: the next opening finds either
+    /// the version before it or this one, whole. The store takes no more writes.
+    #[error("a sync failed: whether the commit is durable shows when the store is opened again")]
+    OutcomeUnknown(#[source] MediumError),
+    /// An earlier sync failed; the store takes no more writes. Reads are answered.
+    #[error("an earlier sync failed: the store takes no writes until it is opened again")]
+    Poisoned,
+    /// Another opening, in this process or another, holds the store.
+    #[error("{} is open elsewhere", path.display())]
+    Locked {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// Power was lost, or the system crashed, while the store was written with
+    /// [`Durability::Process`](crate::Durability::Process), which does not survive that. Restore
+    /// a backup.
+    #[error("the system stopped while the store was written without durability against that")]
+    NotClean,
+    /// The file is no store.
+    #[error("not a store of mneme-tree")]
+    Foreign,
+    /// The store has another format.
+    #[error("the store has format {found}, this program knows format {known}")]
+    Format {
+        /// The file's.
+        found: u32,
+        /// This program's.
+        known: u32,
+    },
+    /// The file is shorter than its last commit says.
+    #[error("the store is {len} bytes long, but its last commit needs {needed}")]
+    Truncated {
+        /// The file's length in bytes.
+        len: u64,
+        /// The length that the last commit record names.
+        needed: u64,
+    },
+    /// Something in the file contradicts its checksum or its neighbours.
+    #[error("damaged at offset {at}: {what}")]
+    Damaged {
+        /// Where, in bytes from the file's beginning.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// This machine cannot give what was asked for.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The medium failed before anything was stored.
+    #[error(transparent)]
+    Medium(MediumError),
+    /// The thread cannot become a reader.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// The memory in which readers announce themselves cannot be had.
+    #[error(transparent)]
+    Readers(#[from] CreateError),
+    /// A system call failed.
+    #[error("cannot {what}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl From<MediumError> for StoreError {
+    fn from(error: MediumError) -> Self {
+        match error {
+            MediumError::NoSpace { wanted } => Self::NoSpace { wanted },
+            other => Self::Medium(other),
+        }
+    }
+}

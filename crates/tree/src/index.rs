@@ -1,0 +1,269 @@
+//! The inner nodes: derived, in memory, copied on write.
+//!
+//! A root is immutable. An edit copies the nodes on the path to the leaves that it replaces and
+//! gives a new root, so each version that somebody reads keeps a root of its own.
+
+use std::sync::Arc;
+
+use crate::leaf::Leaf;
+
+/// The most children of a node.
+const FAN_OUT: usize = 64;
+/// A node with fewer children is joined with a neighbour, if both fit into one.
+const FEW: usize = 16;
+
+/// Children in order of their keys.
+#[derive(Debug)]
+pub(crate) struct Fan<T> {
+    /// What the lower fences of all children but the first begin with.
+    prefix: Box<[u8]>,
+    /// The 8 bytes of those fences behind the prefix.
+    heads: Box<[u64]>,
+    children: Vec<T>,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// Above leaves.
+    Bottom(Fan<Arc<Leaf>>),
+    /// Above other nodes.
+    Inner(Fan<Arc<Node>>),
+}
+
+/// What a child of a node answers.
+pub(crate) trait Low {
+    /// The lower fence; keys below it lead to the child before.
+    fn low(&self) -> &[u8];
+}
+
+impl Low for Arc<Leaf> {
+    #[inline]
+    fn low(&self) -> &[u8] {
+        &self.low
+    }
+}
+
+impl Low for Arc<Node> {
+    fn low(&self) -> &[u8] {
+        match &**self {
+            Node::Bottom(fan) => fan.children[0].low(),
+            Node::Inner(fan) => fan.children[0].low(),
+        }
+    }
+}
+
+/// The first 8 bytes, as a number that compares as they do.
+#[inline]
+fn head(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+impl<T: Low + Clone> Fan<T> {
+    /// At least one child.
+    fn new(children: Vec<T>) -> Self {
+        let lows = &children[1..];
+        // They ascend: what the first and the last share, all share.
+        let prefix: Box<[u8]> = match (lows.first(), lows.last()) {
+            (Some(first), Some(last)) => {
+                let same = first
+                    .low()
+                    .iter()
+                    .zip(last.low())
+                    .take_while(|(a, b)| a == b);
+                first.low()[..same.count()].into()
+            }
+            _ => Box::default(),
+        };
+        let heads = lows.iter().map(|child| head(&child.low()[prefix.len()..]));
+        Self {
+            heads: heads.collect(),
+            prefix,
+            children,
+        }
+    }
+
+    /// The last child whose lower fence is not above `key`; the first takes what is below all.
+    #[inline]
+    fn position(&self, key: &[u8]) -> usize {
+        let Some(rest) = key.strip_prefix(&*self.prefix) else {
+            return if key < &*self.prefix {
+                0
+            } else {
+                self.heads.len()
+            };
+        };
+        let wanted = head(rest);
+        let mut i = self.heads.partition_point(|head| *head < wanted);
+        while i < self.heads.len() && self.heads[i] == wanted && self.children[i + 1].low() <= key {
+            i += 1;
+        }
+        i
+    }
+
+    /// The last child whose lower fence is below `key`.
+    fn position_before(&self, key: &[u8]) -> usize {
+        let i = self.position(key);
+        if i > 0 && self.children[i].low() == key {
+            i - 1
+        } else {
+            i
+        }
+    }
+
+    /// Nodes of at most [`FAN_OUT`] of `children` each.
+    fn split(children: Vec<T>, node: impl Fn(Self) -> Node) -> Vec<Arc<Node>> {
+        let nodes = children.len().div_ceil(FAN_OUT);
+        let each = children.len().div_ceil(nodes);
+        let chunks = children.chunks(each);
+        chunks
+            .map(|chunk| Arc::new(node(Self::new(chunk.to_vec()))))
+            .collect()
+    }
+}
+
+/// A child and the one to its right or left under the same node.
+pub(crate) struct Siblings<'n> {
+    pub(crate) right: Option<&'n Arc<Leaf>>,
+    pub(crate) left: Option<&'n Arc<Leaf>>,
+}
+
+impl Node {
+    /// A tree of all `leaves`, which are in order; at least one.
+    pub(crate) fn build(leaves: Vec<Arc<Leaf>>) -> Arc<Self> {
+        Self::grow(Fan::split(leaves, Node::Bottom))
+    }
+
+    fn grow(mut nodes: Vec<Arc<Node>>) -> Arc<Node> {
+        while nodes.len() > 1 {
+            nodes = Fan::split(nodes, Node::Inner);
+        }
+        nodes.swap_remove(0)
+    }
+
+    /// The leaf that `key` belongs into.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> &Arc<Leaf> {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Inner(fan) => node = &fan.children[fan.position(key)],
+                Node::Bottom(fan) => return &fan.children[fan.position(key)],
+            }
+        }
+    }
+
+    /// The last leaf that may hold keys below `bound`; the last of all without one.
+    pub(crate) fn find_before(&self, bound: Option<&[u8]>) -> &Arc<Leaf> {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Inner(fan) => {
+                    let i = bound.map_or(fan.heads.len(), |key| fan.position_before(key));
+                    node = &fan.children[i];
+                }
+                Node::Bottom(fan) => {
+                    let i = bound.map_or(fan.heads.len(), |key| fan.position_before(key));
+                    return &fan.children[i];
+                }
+            }
+        }
+    }
+
+    /// The neighbours of the leaf that `key` belongs into, as far as its node has them.
+    pub(crate) fn siblings(&self, key: &[u8]) -> Siblings<'_> {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Inner(fan) => node = &fan.children[fan.position(key)],
+                Node::Bottom(fan) => {
+                    let i = fan.position(key);
+                    return Siblings {
+                        right: fan.children.get(i + 1),
+                        left: i.checked_sub(1).map(|left| &fan.children[left]),
+                    };
+                }
+            }
+        }
+    }
+
+    /// A root in which `old` leaves from the one that begins at `low` on, all under one node, are
+    /// replaced by `new` ones, at least one, for the same keys.
+    pub(crate) fn replace(&self, low: &[u8], old: usize, new: &[Arc<Leaf>]) -> Arc<Node> {
+        let mut root = Self::grow(self.edit(low, old, new));
+        while let Node::Inner(fan) = &*root {
+            match &fan.children[..] {
+                [only] => root = only.clone(),
+                _ => break,
+            }
+        }
+        root
+    }
+
+    fn edit(&self, low: &[u8], old: usize, new: &[Arc<Leaf>]) -> Vec<Arc<Node>> {
+        match self {
+            Node::Bottom(fan) => {
+                let i = fan.position(low);
+                let mut leaves = fan.children[..i].to_vec();
+                leaves.extend_from_slice(new);
+                leaves.extend_from_slice(&fan.children[i + old..]);
+                Fan::split(leaves, Node::Bottom)
+            }
+            Node::Inner(fan) => {
+                let i = fan.position(low);
+                let mut nodes = fan.children[..i].to_vec();
+                nodes.extend(fan.children[i].edit(low, old, new));
+                nodes.extend_from_slice(&fan.children[i + 1..]);
+                join(&mut nodes, i);
+                Fan::split(nodes, Node::Inner)
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Node::Bottom(fan) => fan.children.len(),
+            Node::Inner(fan) => fan.children.len(),
+        }
+    }
+
+    /// Calls `f` with every leaf, in order.
+    pub(crate) fn each_leaf(&self, f: &mut impl FnMut(&Arc<Leaf>)) {
+        match self {
+            Node::Bottom(fan) => fan.children.iter().for_each(f),
+            Node::Inner(fan) => fan.children.iter().for_each(|node| node.each_leaf(f)),
+        }
+    }
+}
+
+/// Joins the `i`-th of `nodes` with a neighbour if it has few children and both fit into one.
+fn join(nodes: &mut Vec<Arc<Node>>, i: usize) {
+    if nodes[i].len() >= FEW {
+        return;
+    }
+    let fits = |a: usize, b: usize| nodes[a].len() + nodes[b].len() <= FAN_OUT;
+    let first = match i {
+        _ if i + 1 < nodes.len() && fits(i, i + 1) => i,
+        _ if i > 0 && fits(i - 1, i) => i - 1,
+        _ => return,
+    };
+    let joined = match (&*nodes[first], &*nodes[first + 1]) {
+        (Node::Bottom(a), Node::Bottom(b)) => {
+            Node::Bottom(Fan::new([&a.children[..], &b.children[..]].concat()))
+        }
+        (Node::Inner(a), Node::Inner(b)) => {
+            Node::Inner(Fan::new([&a.children[..], &b.children[..]].concat()))
+        }
+        // All children of a node are of one kind.
+        _ => return,
+    };
+    nodes[first] = Arc::new(joined);
+    nodes.remove(first + 1);
+}

@@ -1,0 +1,118 @@
+//! Entries of a leaf: a header of 24 bytes, the key, the value, padding to 8.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::{LEAF, LeafId, MAX_KEY, MAX_VALUE, align8};
+use crate::checksum::{Stamp, crc32c, stamp, unstamp};
+
+/// Bytes of an entry's header.
+pub(crate) const ENTRY_HEADER: usize = 24;
+
+/// What an entry says of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It has this value from `start` on.
+    Value,
+    /// It has none from `start` on.
+    Removal,
+}
+
+/// The header of an entry.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct EntryHeader {
+    /// The stamped version that wrote it; 0 behind the last entry.
+    start: u64,
+    /// Of everything else, seeded by the leaf.
+    crc: u32,
+    pub(crate) value_len: u32,
+    pub(crate) key_len: u16,
+    kind: u16,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<EntryHeader>() == ENTRY_HEADER);
+
+/// Bytes that an entry takes in its leaf.
+pub(crate) const fn entry_size(key: usize, value: usize) -> usize {
+    align8(ENTRY_HEADER + key + value)
+}
+
+/// Appends an entry for the leaf `id`, where it will lie at `at`, to `out`.
+pub(crate) fn write_entry(
+    out: &mut Vec<u8>,
+    id: LeafId,
+    at: usize,
+    version: u64,
+    key: &[u8],
+    value: Option<&[u8]>,
+) {
+    let from = out.len();
+    let header = EntryHeader {
+        start: stamp(version, salt(id, at)),
+        crc: 0,
+        value_len: value.map_or(0, <[u8]>::len) as u32,
+        key_len: key.len() as u16,
+        kind: u16::from(value.is_none()),
+        reserved: 0,
+    };
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(key);
+    out.extend_from_slice(value.unwrap_or_default());
+    let end = out.len();
+    let crc = sum(id, &out[from..end]);
+    out[from + 8..from + 12].copy_from_slice(&crc.to_le_bytes());
+    out.resize(from + align8(end - from), 0);
+}
+
+fn salt(id: LeafId, at: usize) -> u64 {
+    u64::from(id.0) << 16 | at as u64
+}
+
+/// The checksum of an entry, given all its bytes without the padding.
+fn sum(id: LeafId, entry: &[u8]) -> u32 {
+    crc32c(crc32c(id.0, &entry[..8]), &entry[12..])
+}
+
+impl EntryHeader {
+    /// The header at the beginning of `bytes`; zeros where there are too few.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        Self::read_from_prefix(bytes).map_or_else(|_| Self::new_zeroed(), |(header, _)| header)
+    }
+
+    /// The version that wrote the entry, which lies at `at` of the leaf `id`.
+    pub(crate) fn start(&self, id: LeafId, at: usize) -> Stamp {
+        unstamp(self.start, salt(id, at))
+    }
+
+    /// The version, of an entry that is known to be whole.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.start & ((1 << crate::checksum::VERSION_BITS) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self.kind {
+            0 => Kind::Value,
+            _ => Kind::Removal,
+        }
+    }
+
+    /// Bytes that the entry takes.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        entry_size(usize::from(self.key_len), self.value_len as usize)
+    }
+
+    /// Whether this entry at `at` of `leaf`, the bytes of leaf `id`, is whole.
+    pub(crate) fn is_whole(&self, id: LeafId, at: usize, leaf: &[u8]) -> bool {
+        let bytes = ENTRY_HEADER + usize::from(self.key_len) + self.value_len as usize;
+        usize::from(self.key_len) <= MAX_KEY
+            && self.value_len as usize <= MAX_VALUE
+            && self.kind <= 1
+            && at + bytes <= LEAF
+            && self.crc == sum(id, &leaf[at..at + bytes])
+    }
+}

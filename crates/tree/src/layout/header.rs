@@ -1,0 +1,94 @@
+//! The first bytes of a store, and of each of its frames.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{FRAME, LEAF};
+use crate::checksum::crc32c;
+
+/// `mnemtree`.
+const MAGIC: u64 = u64::from_le_bytes(*b"mnemtree");
+/// `leaves`, for frames of leaves.
+const LEAVES_MAGIC: u64 = u64::from_le_bytes(*b"leaves\0\0");
+/// The version of the format.
+pub(crate) const FORMAT: u32 = 1;
+
+/// Written once, when the store is created.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct FileHeader {
+    magic: u64,
+    format: u32,
+    crc: u32,
+    frame: u32,
+    leaf: u32,
+    /// The store's identity; a backup keeps it.
+    pub(crate) uuid: [u8; 16],
+}
+
+/// Why a file is no store that this program can open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeaderProblem {
+    /// It is something else.
+    Foreign,
+    /// A store of this version of the format.
+    Format(u32),
+    /// A store whose header is damaged.
+    Damaged,
+}
+
+impl FileHeader {
+    pub(crate) fn new(uuid: [u8; 16]) -> Self {
+        let mut header = Self {
+            magic: MAGIC,
+            format: FORMAT,
+            crc: 0,
+            frame: FRAME as u32,
+            leaf: LEAF as u32,
+            uuid,
+        };
+        header.crc = header.sum();
+        header
+    }
+
+    fn sum(&self) -> u32 {
+        crc32c(FORMAT, &self.as_bytes()[16..])
+    }
+
+    pub(crate) fn check(&self) -> Result<(), HeaderProblem> {
+        if self.magic != MAGIC {
+            return Err(HeaderProblem::Foreign);
+        }
+        if self.format != FORMAT {
+            return Err(HeaderProblem::Format(self.format));
+        }
+        if self.crc != self.sum() || (self.frame, self.leaf) != (FRAME as u32, LEAF as u32) {
+            return Err(HeaderProblem::Damaged);
+        }
+        Ok(())
+    }
+
+    /// What the checksums of this store's records begin with.
+    pub(crate) fn seed(&self) -> u32 {
+        crc32c(0, &self.uuid)
+    }
+}
+
+/// The first 128 bytes of a frame that holds leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct FrameHeader {
+    magic: u64,
+    number: u32,
+    crc: u32,
+}
+
+impl FrameHeader {
+    /// The header of frame `number` of the store that `seed` belongs to.
+    pub(crate) fn leaves(number: u32, seed: u32) -> Self {
+        Self {
+            magic: LEAVES_MAGIC,
+            number,
+            crc: crc32c(seed ^ number, &LEAVES_MAGIC.to_le_bytes()),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Commit records: what makes a version durable.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::{RECORD, RING_AT, RING_SLOTS};
+use crate::checksum::crc32c;
+
+/// Numbers of dead versions that a record can hold.
+pub(crate) const MAX_DEAD: usize = 40;
+
+/// Set in [`Record::state`]: the store was closed, and nothing has been stored since.
+pub(crate) const STATE_CLEAN: u32 = 1;
+
+/// One commit record. The newest one whose checksum is right says what the store holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Record {
+    crc: u32,
+    /// [`STATE_CLEAN`] or 0; bits 8..16 hold the durability that the writer had chosen.
+    pub(crate) state: u32,
+    /// One more than in the record before. Orders the records.
+    pub(crate) sequence: u64,
+    /// The version that is durable.
+    pub(crate) version: u64,
+    /// The highest number that a version has had, dead ones included. The next is one more.
+    pub(crate) last: u64,
+    /// Bytes of the file that belong to the store.
+    pub(crate) file_len: u64,
+    /// Live entries.
+    pub(crate) entries: u64,
+    /// Bytes of the live entries.
+    pub(crate) live_bytes: u64,
+    /// The boot in which it was written.
+    pub(crate) boot: [u8; 16],
+    /// Bytes of the caller, committed with the version.
+    pub(crate) caller: [u8; 32],
+    dead_count: u64,
+    dead: [u64; MAX_DEAD],
+    reserved: [u64; 10],
+}
+
+const _: () = assert!(size_of::<Record>() == RECORD);
+
+impl Record {
+    /// A record of nothing.
+    pub(crate) fn empty() -> Self {
+        Self::new_zeroed()
+    }
+
+    /// Numbers of versions that were never committed and left traces, ascending.
+    pub(crate) fn dead(&self) -> &[u64] {
+        &self.dead[..(self.dead_count as usize).min(MAX_DEAD)]
+    }
+
+    /// Replaces the dead numbers; at most [`MAX_DEAD`].
+    pub(crate) fn set_dead(&mut self, dead: &[u64]) {
+        self.dead = [0; MAX_DEAD];
+        self.dead[..dead.len()].copy_from_slice(dead);
+        self.dead_count = dead.len() as u64;
+    }
+
+    /// Computes the checksum of a record of the store that `seed` belongs to.
+    pub(crate) fn seal(&mut self, seed: u32) {
+        self.crc = self.sum(seed);
+    }
+
+    pub(crate) fn is_valid(&self, seed: u32) -> bool {
+        self.sequence != 0 && self.dead_count <= MAX_DEAD as u64 && self.crc == self.sum(seed)
+    }
+
+    fn sum(&self, seed: u32) -> u32 {
+        crc32c(seed, &self.as_bytes()[4..])
+    }
+
+    /// Where the record with this sequence lies.
+    pub(crate) fn place(sequence: u64) -> u64 {
+        RING_AT + sequence % RING_SLOTS * RECORD as u64
+    }
+}

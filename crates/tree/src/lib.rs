@@ -1,0 +1,95 @@
+//! A durable, ordered, versioned store: byte strings to byte strings, in one file, changed in place
+//! without a log.
+//!
+//! A commit appends entries to the leaves of a B+tree, makes them durable, and then makes one
+//! record of 512 bytes durable; nothing else is written. Entries carry the version that wrote them,
+//! so readers and snapshots see one version however long they look, and never wait for the writer.
+//!
+//! # Usage
+//!
+//! ```
+//! use mneme_tree::{Batch, Store};
+//! # let path = std::env::temp_dir().join(format!("mneme-doc-lib-{}", std::process::id()));
+//! let db = Store::builder().open(&path)?;
+//! db.put(b"user:1", b"Ada")?;                       // durable on return
+//!
+//! let mut batch = Batch::new();
+//! batch.put(b"user:2", b"Grace").remove(b"user:1");
+//! db.apply(&batch)?;                                // all or nothing, combined with other threads'
+//!
+//! let mut tx = db.write();                          // reads what it writes, excludes other writers
+//! if tx.get(b"user:2")?.is_some() {
+//!     tx.put(b"user:3", b"Barbara")?;
+//! }
+//! tx.commit()?;
+//!
+//! let snapshot = db.snapshot()?;
+//! for pair in snapshot.range(&b"user:"[..]..&b"user;"[..]) {
+//!     let (key, value) = pair?;
+//!     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! # drop((snapshot, db));
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it offers
+//!
+//! Keys of up to 1,024 bytes and values of up to 3,072; puts, removals, batches, exclusive
+//! transactions, gets, snapshots, ranges in both directions, commits of several threads combined,
+//! recovery after the death of the process or of the machine, `stats` and `check`. One process has
+//! a store open at a time; its threads share it.
+//!
+//! # Durability
+//!
+//! [`Durability::File`] survives power loss at the cost of two `fdatasync` a commit;
+//! [`Durability::Process`] survives the death of the process. **A failed sync poisons the store**:
+//! the commit answers [`StoreError::OutcomeUnknown`], every later one [`StoreError::Poisoned`],
+//! reads go on, and the next opening reads the medium anew and finds the commit whole or not at all.
+//!
+//! # How it is known to work
+//!
+//! Every store goes through [`Medium`](mneme_sys::medium::Medium). Tests record the operations of a
+//! history, crash it at every point in every way that the failure model allows, recover (and crash
+//! inside recovery), and compare with a model. Each sync left out, each order changed, must be
+//! caught by them. `docs/design/tree.md` argues it case by case.
+//!
+//! After *Consistent and Durable Data Structures* (CDDS), chapters 4 to 6.
+
+#![deny(
+    unsafe_op_in_unsafe_fn,
+    clippy::undocumented_unsafe_blocks,
+    missing_docs
+)]
+
+mod batch;
+mod check;
+mod checksum;
+mod commit;
+mod core;
+mod durability;
+mod error;
+mod index;
+mod layout;
+mod leaf;
+mod open;
+mod pages;
+mod plan;
+mod range;
+mod recovery;
+mod registered;
+mod snapshot;
+mod stats;
+mod store;
+mod transaction;
+
+pub use batch::Batch;
+pub use durability::{Durability, Version};
+pub use error::StoreError;
+pub use layout::{MAX_KEY, MAX_VALUE};
+pub use open::Builder;
+pub use range::Range;
+pub use snapshot::Snapshot;
+pub use stats::Stats;
+pub use store::Store;
+pub use transaction::Transaction;

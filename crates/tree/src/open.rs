@@ -1,0 +1,254 @@
+//! Opening a store: creation, the lock, and what follows an unclean end.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::{Arc, Mutex};
+
+use mneme_sync::{ControlOptions, Participants};
+use mneme_sys::medium::{FileMedium, Medium, MemoryMedium};
+use mneme_sys::{Access, files};
+use zerocopy::IntoBytes;
+
+use crate::batch::Queue;
+use crate::commit::Writer;
+use crate::core::{Core, Published};
+use crate::index::Node;
+use crate::layout::{
+    FRAME, FileHeader, FrameHeader, LeafHeader, LeafId, MAX_DEAD, Record, STATE_CLEAN,
+};
+use crate::leaf::{Committed, FreeLeaves};
+use crate::pages::Pages;
+use crate::registered::Registered;
+use crate::{Durability, Store, StoreError, recovery};
+
+/// How a store is opened.
+///
+/// ```
+/// use mneme_tree::{Durability, Store};
+/// # let path = std::env::temp_dir().join(format!("mneme-doc-builder-{}", std::process::id()));
+/// let db = Store::builder().durability(Durability::File).max_bytes(1 << 30).open(&path)?;
+/// db.put(b"key", b"value")?;
+/// # drop(db);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Builder {
+    durability: Durability,
+    max: u64,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            durability: Durability::File,
+            max: 1 << 40,
+        }
+    }
+
+    /// Which failures commits survive. [`Durability::File`] unless told otherwise.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The largest size of the file in bytes; as much address space is reserved. 1 TiB unless told
+    /// otherwise.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max = bytes;
+        self
+    }
+
+    /// Opens the store in the file `path`, or creates it.
+    ///
+    /// The file is locked for as long as the store or one of its snapshots lives. After an unclean
+    /// end the tables are read again from the medium, 0.8 % of the data; leaves are verified when
+    /// they are first touched.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`], [`StoreError::Foreign`], [`StoreError::Format`],
+    /// [`StoreError::Truncated`], [`StoreError::Damaged`], [`StoreError::NotClean`],
+    /// [`StoreError::NoSpace`], [`StoreError::Unsupported`], [`StoreError::Os`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, StoreError> {
+        let path = path.as_ref();
+        if self.durability == Durability::Dax {
+            return Err(StoreError::Unsupported {
+                what: "durability on persistent memory, outside of the crash tests",
+            });
+        }
+        if !path.try_exists().map_err(os("look for the store's file"))? {
+            self.create(path)?;
+        }
+        let file = open_locked(path, OpenOptions::new().read(true).write(true))?;
+        let mut medium = FileMedium::open(
+            file.try_clone()
+                .map_err(os("duplicate the file's descriptor"))?,
+            Access::ReadWrite,
+            self.max,
+        )?;
+        if self.durability == Durability::File && !self.was_closed(&medium) {
+            // A sync may have failed before: pages that are clean though they were never written
+            // must not be taken for durable.
+            drop(medium);
+            FileMedium::drop_cached_pages(&file)?;
+            medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
+        }
+        self.open_on(Box::new(medium))
+    }
+
+    fn was_closed(&self, medium: &FileMedium) -> bool {
+        let mut start = vec![0; (medium.len().min(FRAME)) as usize];
+        // SAFETY: inside the mapping, which nobody else stores to: the file is locked.
+        unsafe { mneme_sys::racy::load(medium.base().as_ptr(), &mut start) };
+        let first = MemoryMedium::new(FRAME);
+        let Ok(first) = first.and_then(|first| first.grow(FRAME).map(|()| first)) else {
+            return false;
+        };
+        first.store(0, &start);
+        let pages = Pages::new(Box::new(first), Durability::Process);
+        let record = recovery::file_header(&pages)
+            .and_then(|header| recovery::newest_record(&pages, header.seed()));
+        record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
+    }
+
+    /// Makes a store under a name of its own and gives it its name when it is durable.
+    fn create(&self, path: &Path) -> Result<(), StoreError> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".creating-{}", std::process::id()));
+        let temporary = PathBuf::from(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let made = (|| {
+            let file = open_locked(&temporary, &mut options)?;
+            let medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
+            drop(self.open_on(Box::new(medium))?);
+            match files::rename_new(&temporary, path) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    Err(os("name the store's file")(error))
+                }
+                // Another process was faster: its store is opened.
+                _ => Ok(()),
+            }
+        })();
+        let _ = std::fs::remove_file(&temporary);
+        made?;
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new(".")));
+        directory
+            .and_then(|directory| directory.sync_all())
+            .map_err(os("sync the store's directory"))
+    }
+
+    /// Opens the store on a medium of the caller's, or creates it if that is empty. The caller sees
+    /// to it that nobody else has it open.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(&self, medium: Box<dyn Medium>) -> Result<Store, StoreError> {
+        let pages = Pages::new(medium, self.durability);
+        if pages.len() == 0 {
+            create_on(&pages)?;
+        }
+        let header = recovery::file_header(&pages)?;
+        // What an interrupted process left in the page cache becomes durable before it is believed.
+        pages.barrier()?;
+        let mut record = recovery::newest_record(&pages, header.seed())?;
+        let was_closed = record.state & STATE_CLEAN != 0;
+        if !was_closed
+            && record.state & 0xff00 == Durability::Process.code()
+            && record.boot != mneme_sys::boot_id()
+        {
+            return Err(StoreError::NotClean);
+        }
+        let mut dead = record.dead().to_vec();
+        if !was_closed {
+            // A commit of this number may have left traces.
+            record.last += 1;
+            dead.push(record.last);
+        }
+        let committed = Committed {
+            version: record.version,
+            dead,
+        };
+        let free = Arc::new(FreeLeaves::default());
+        let found = recovery::leaves(&pages, header.seed(), &committed, &free)?;
+        let mut dead = &committed.dead[..];
+        if dead.len() >= MAX_DEAD {
+            recovery::sweep(&pages, &committed, &found.leaves)?;
+            pages.barrier()?;
+            dead = &[];
+        }
+        record.set_dead(dead);
+        record.state = self.durability.code();
+        record.boot = mneme_sys::boot_id();
+        record.sequence += 1;
+        let version = record.version;
+        let core = Core {
+            seed: header.seed(),
+            committed,
+            participants: Participants::private(ControlOptions {
+                max_processes: 1,
+                undo_bytes: 8,
+                ..ControlOptions::new(header.uuid)
+            })?,
+            free,
+            poisoned: AtomicBool::new(false),
+            registered: Registered::default(),
+            queue: Queue::default(),
+            published: AtomicPtr::new(Box::into_raw(Published::new(
+                version,
+                Node::build(found.leaves),
+            ))),
+            writer: Mutex::new(Writer::new(record, found.unformatted)),
+            pages,
+        };
+        core.writer().write_record(&core, record)?;
+        Ok(Store {
+            core: Arc::new(core),
+        })
+    }
+}
+
+/// Opens and locks a file.
+fn open_locked(path: &Path, options: &mut OpenOptions) -> Result<File, StoreError> {
+    let file = options.open(path).map_err(os("open the store's file"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(os("lock the store's file")(error)),
+    }
+}
+
+fn os(what: &'static str) -> impl Fn(std::io::Error) -> StoreError {
+    move |source| StoreError::Os { what, source }
+}
+
+/// Lays an empty store onto an empty medium: one leaf for all keys.
+fn create_on(pages: &Pages) -> Result<(), StoreError> {
+    let mut uuid = [0; 16];
+    mneme_sys::random_bytes(&mut uuid).map_err(os("find a random identity"))?;
+    pages.grow(2 * FRAME)?;
+    let header = FileHeader::new(uuid);
+    pages.store(0, header.as_bytes());
+    pages.store(FRAME, FrameHeader::leaves(1, header.seed()).as_bytes());
+    let leaf = LeafHeader::new(LeafId::new(1, 0), 1, &[], None);
+    pages.store(LeafId::new(1, 0).header_at(), leaf.as_bytes());
+    pages.barrier()?;
+    let mut record = Record::empty();
+    record.state = STATE_CLEAN | pages.durability().code();
+    record.sequence = 1;
+    record.version = 1;
+    record.last = 1;
+    record.file_len = pages.len();
+    record.boot = mneme_sys::boot_id();
+    record.seal(header.seed());
+    pages.store(Record::place(1), record.as_bytes());
+    Ok(pages.barrier()?)
+}

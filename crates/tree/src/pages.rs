@@ -1,0 +1,111 @@
+//! The medium as the store uses it: bytes to read, stores, and the barrier between them.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use mneme_sys::medium::{Medium, MediumError};
+use mneme_sys::racy;
+
+use crate::Durability;
+use crate::layout::{LEAF, LeafId};
+
+/// A medium and the durability that its stores are ordered for.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    medium: Box<dyn Medium>,
+    base: NonNull<u8>,
+    durability: Durability,
+}
+
+// SAFETY: `base` points into the medium, which is `Send` and `Sync` and which `Pages` owns.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    pub(crate) fn new(medium: Box<dyn Medium>, durability: Durability) -> Self {
+        Self {
+            base: medium.base(),
+            medium,
+            durability,
+        }
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.medium.len()
+    }
+
+    /// Copies bytes that lie inside the medium; zeros stand for what does not.
+    pub(crate) fn copy(&self, at: u64, to: &mut [u8]) {
+        if at
+            .checked_add(to.len() as u64)
+            .is_none_or(|end| end > self.medium.len())
+        {
+            to.fill(0);
+            return;
+        }
+        // SAFETY: inside the medium, whose length never shrinks.
+        unsafe { racy::load(self.base.as_ptr().add(at as usize), to) }
+    }
+
+    /// `len` bytes at `from` of a leaf.
+    ///
+    /// # Safety
+    /// The leaf lies inside the medium, the range in the leaf, and nobody stores to the range while
+    /// the result lives: it holds entries that were published, and the leaf is not reused.
+    #[inline]
+    pub(crate) unsafe fn in_leaf(&self, id: LeafId, from: usize, len: usize) -> &[u8] {
+        debug_assert!(from + len <= LEAF);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = self.base.as_ptr().add(id.at() as usize + from);
+            std::slice::from_raw_parts(at, len)
+        }
+    }
+
+    /// Stores bytes; they are durable after the next [`barrier`](Self::barrier).
+    pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
+        self.medium.store(at, bytes);
+        if self.durability == Durability::Dax {
+            self.medium.flush(at..at + bytes.len() as u64);
+        }
+    }
+
+    /// Stores a word; it is durable after the next [`barrier`](Self::barrier), and never torn.
+    pub(crate) fn store_word(&self, at: u64, word: u64) {
+        self.medium.store_word(at, word);
+        if self.durability == Durability::Dax {
+            self.medium.flush(at..at + 8);
+        }
+    }
+
+    /// What was stored before is durable, for the failures that the store is to survive.
+    pub(crate) fn barrier(&self) -> Result<(), MediumError> {
+        match self.durability {
+            // The kernel keeps the order of a killed process' stores.
+            Durability::Process => {
+                std::sync::atomic::fence(Ordering::Release);
+                Ok(())
+            }
+            Durability::Dax => {
+                self.medium.fence();
+                Ok(())
+            }
+            Durability::File => self.medium.sync(),
+        }
+    }
+
+    /// Grows the medium, the space included.
+    pub(crate) fn grow(&self, to: u64) -> Result<(), MediumError> {
+        self.medium.grow(to)?;
+        // Flushes make stores durable, not the length.
+        match self.durability {
+            Durability::Dax => self.medium.sync(),
+            _ => Ok(()),
+        }
+    }
+}

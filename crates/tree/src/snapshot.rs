@@ -1,0 +1,77 @@
+//! Snapshots and ranges of them.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::index::Node;
+use crate::range::Range;
+use crate::{StoreError, Version};
+
+/// One version of a store, for as long as it lives. What it reads does not change.
+///
+/// It keeps the leaves of its version from being reused: a store that is written grows by what
+/// changes meanwhile. `Send` and `Sync`.
+///
+/// ```
+/// use mneme_tree::Store;
+/// # let path = std::env::temp_dir().join(format!("mneme-doc-snap-{}", std::process::id()));
+/// let db = Store::builder().open(&path)?;
+/// for fruit in ["apple", "banana", "cherry"] {
+///     db.put(fruit.as_bytes(), b"")?;
+/// }
+/// let snapshot = db.snapshot()?;
+/// let keys: Result<Vec<_>, _> = snapshot.range(&b"b"[..]..).rev().map(|r| r.map(|(k, _)| k)).collect();
+/// assert_eq!(keys?, [&b"cherry"[..], b"banana"]);
+/// # drop((snapshot, db));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(crate) core: Arc<Core>,
+    pub(crate) root: Arc<Node>,
+    pub(crate) version: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn new(core: &Arc<Core>) -> Result<Self, StoreError> {
+        let (root, version) = core.read(|root, version| (root.clone(), version))?;
+        core.registered.add(version);
+        Ok(Self {
+            core: core.clone(),
+            root,
+            version,
+        })
+    }
+
+    /// The version that it shows.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version(self.version)
+    }
+
+    /// The value of a key, where it lies.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+        let leaf = self.root.find(key);
+        leaf.load(&self.core.pages, &self.core.committed)?;
+        let entry = leaf.find(&self.core.pages, key, self.version);
+        Ok(entry.and_then(|entry| entry.value))
+    }
+
+    /// Keys and values in order of the keys, from both ends. Ends at the first error.
+    #[must_use]
+    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Range<'_> {
+        let owned = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
+        Range::new(self, owned(keys.start_bound()), owned(keys.end_bound()))
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.core.registered.remove(self.version);
+    }
+}

@@ -1,0 +1,58 @@
+//! Numbers about a store.
+
+use crate::core::Core;
+use crate::layout::LEAF;
+use crate::{StoreError, Version};
+
+/// What a store holds and takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The durable version.
+    pub version: Version,
+    /// Live keys.
+    pub entries: u64,
+    /// Bytes of their entries: keys, values, 24 bytes each, padding to 8.
+    pub live_bytes: u64,
+    /// Leaves of the newest version.
+    pub leaves: usize,
+    /// Leaves of older versions, which snapshots and recent readers keep.
+    pub retained_leaves: usize,
+    /// Leaves that are free.
+    pub free_leaves: usize,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes that leaves and tables take, free ones included.
+    pub leaf_bytes: u64,
+    /// Live snapshots.
+    pub snapshots: usize,
+    /// The version of the oldest of them.
+    pub oldest_snapshot: Option<Version>,
+    /// Numbers of versions that a crash has left unused and that are still remembered.
+    pub dead_versions: usize,
+}
+
+impl Stats {
+    pub(crate) fn of(core: &Core) -> Result<Self, StoreError> {
+        let writer = core.writer();
+        let mut leaves = 0;
+        core.published(&writer).root.each_leaf(&mut |_| leaves += 1);
+        let frames = core.pages.len() / crate::layout::FRAME - 1 - writer.unformatted.len() as u64;
+        let places = frames as usize * crate::layout::LEAVES as usize;
+        let free_leaves = core.free.len();
+        let (snapshots, oldest_snapshot) = core.registered.summary();
+        Ok(Self {
+            version: Version(writer.record.version),
+            entries: writer.record.entries,
+            live_bytes: writer.record.live_bytes,
+            leaves,
+            retained_leaves: places.saturating_sub(leaves + free_leaves),
+            free_leaves,
+            file_bytes: core.pages.len(),
+            leaf_bytes: (places * LEAF) as u64 + frames * LEAF as u64,
+            snapshots,
+            oldest_snapshot,
+            dead_versions: writer.record.dead().len(),
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! The handle of a store.
+
+use std::sync::Arc;
+
+use crate::batch::{Batch, Queue, Request};
+use crate::core::Core;
+use crate::open::Builder;
+use crate::plan::Change;
+use crate::snapshot::Snapshot;
+use crate::stats::Stats;
+use crate::transaction::Transaction;
+use crate::{StoreError, Version};
+
+/// A durable, ordered, versioned store of byte strings.
+///
+/// A clone is another handle to the same store. `Send` and `Sync`; readers never wait. The store is
+/// closed when its last handle and snapshot are dropped.
+///
+/// ```
+/// use mneme_tree::{Batch, Store};
+/// # let path = std::env::temp_dir().join(format!("mneme-doc-store-{}", std::process::id()));
+/// let db = Store::builder().open(&path)?;
+/// db.put(b"apple", b"red")?;
+/// let before = db.snapshot()?;
+///
+/// let mut batch = Batch::new();
+/// batch.put(b"apple", b"green").put(b"banana", b"yellow");
+/// db.apply(&batch)?;
+///
+/// assert_eq!(db.get(b"apple")?.as_deref(), Some(&b"green"[..]));
+/// assert_eq!(before.get(b"apple")?, Some(&b"red"[..]));
+/// # drop((before, db));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Store {
+    /// How to open one.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Sets a key. Durable on return.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version, StoreError> {
+        self.change(Change {
+            key,
+            value: Some(value),
+        })
+    }
+
+    /// Removes a key; nothing happens if it is absent. Durable on return.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn remove(&self, key: &[u8]) -> Result<Version, StoreError> {
+        self.change(Change { key, value: None })
+    }
+
+    fn change(&self, change: Change<'_>) -> Result<Version, StoreError> {
+        change.admit()?;
+        match self.core.try_writer() {
+            Some(mut writer) if self.core.queue.is_empty() => {
+                writer.commit(&self.core, &[change], None)
+            }
+            guard => {
+                drop(guard);
+                let mut batch = Batch::new();
+                batch.add(change);
+                self.combined(&batch)
+            }
+        }
+    }
+
+    /// Applies a batch: all of it or nothing. Durable on return. Batches of several threads become
+    /// durable together, as one version.
+    ///
+    /// # Errors
+    /// [`StoreError::KeyTooLong`], [`StoreError::ValueTooLong`], [`StoreError::NoSpace`]: nothing
+    /// was stored. [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].
+    pub fn apply(&self, batch: &Batch) -> Result<Version, StoreError> {
+        batch.changes().try_for_each(|change| change.admit())?;
+        match self.core.try_writer() {
+            Some(mut writer) if self.core.queue.is_empty() => {
+                writer.commit(&self.core, &batch.sorted(), batch.caller())
+            }
+            guard => {
+                drop(guard);
+                self.combined(batch)
+            }
+        }
+    }
+
+    /// Commits a batch with whatever other threads have queued.
+    fn combined(&self, batch: &Batch) -> Result<Version, StoreError> {
+        let request = Request::new(batch.clone());
+        self.core.queue.add(request.clone());
+        let mut writer = self.core.writer();
+        if let Some(result) = request.take_result() {
+            return result;
+        }
+        Queue::commit(&self.core, &mut writer);
+        drop(writer);
+        // Whoever holds the writer empties the queue, and the request was in it.
+        request.take_result().unwrap_or(Err(StoreError::Poisoned))
+    }
+
+    /// Begins a transaction: the only writer until it ends. Waits for other writers. A thread that
+    /// writes to the store otherwise while it has a transaction waits for itself.
+    #[must_use]
+    pub fn write(&self) -> Transaction<'_> {
+        Transaction::new(&self.core)
+    }
+
+    /// The value of a key, copied.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Slot`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// Calls `f` with the value of a key, where it lies. What readers can see is not reused
+    /// meanwhile: keep it short.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn get_with<R>(
+        &self,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        self.core.read(|root, version| {
+            let leaf = root.find(key);
+            leaf.load(&self.core.pages, &self.core.committed)?;
+            let entry = leaf.find(&self.core.pages, key, version);
+            Ok(entry.and_then(|entry| entry.value).map(f))
+        })?
+    }
+
+    /// The newest version, as it is now, for as long as the snapshot lives.
+    ///
+    /// # Errors
+    /// [`StoreError::Slot`].
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        Snapshot::new(&self.core)
+    }
+
+    /// The version that is durable.
+    ///
+    /// # Errors
+    /// [`StoreError::Slot`].
+    pub fn version(&self) -> Result<Version, StoreError> {
+        self.core.read(|_, version| Version(version))
+    }
+
+    /// The 32 bytes that the last batch with such bytes has committed; zeros before the first.
+    #[must_use]
+    pub fn caller(&self) -> [u8; 32] {
+        self.core.writer().record.caller
+    }
+
+    /// Numbers that cost little to gather. Waits for the commit that is under way.
+    ///
+    /// # Errors
+    /// [`StoreError::Slot`].
+    pub fn stats(&self) -> Result<Stats, StoreError> {
+        Stats::of(&self.core)
+    }
+
+    /// Reads everything of the newest version and compares checksums, order and counts.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] names the first contradiction; [`StoreError::Slot`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        crate::check::check(&self.core)
+    }
+
+    /// Closes the store, if this is its last handle and there is no snapshot, and says whether that
+    /// went well. Dropping does it too, silently.
+    ///
+    /// # Errors
+    /// [`StoreError::OutcomeUnknown`], [`StoreError::Poisoned`].
+    pub fn close(self) -> Result<(), StoreError> {
+        match Arc::try_unwrap(self.core) {
+            Ok(core) => core.writer().close(&core),
+            Err(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `kill -9` of the writing process at any time: what it had acknowledged is there, in order, and
+//! nothing is half done. The process is this test, started again.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use mneme_tree::{Batch, Durability, Store};
+
+const CHILD: &str = "MNEME_TREE_KILLS";
+/// Keys that every commit writes, all with the same value: half a commit would show.
+const GROUP: u32 = 5;
+const KEYS: u32 = 3000;
+
+fn open(path: &Path, durability: Durability) -> Store {
+    let builder = Store::builder().durability(durability).max_bytes(1 << 30);
+    builder.open(path).unwrap()
+}
+
+/// The keys of commit `n`, some new, most not.
+fn keys(n: u64) -> impl Iterator<Item = [u8; 4]> {
+    (0..GROUP)
+        .map(move |i| ((n as u32).wrapping_mul(7919) + i * 601) % KEYS)
+        .map(u32::to_be_bytes)
+}
+
+/// Commits and says so on standard output, until it is killed.
+fn live(path: &Path, durability: Durability) -> ! {
+    let db = open(path, durability);
+    let mut n = last(&db);
+    let mut out = std::io::stdout().lock();
+    loop {
+        n += 1;
+        let mut batch = Batch::new();
+        for key in keys(n) {
+            batch.put(&key, &[n.to_be_bytes().as_slice(), &[n as u8; 90]].concat());
+        }
+        batch.put(b"last", &n.to_be_bytes());
+        if n.is_multiple_of(3) {
+            let key = ((n as u32).wrapping_mul(31) % KEYS + KEYS).to_be_bytes();
+            batch
+                .remove(&key)
+                .put(&((n as u32) % KEYS + KEYS).to_be_bytes(), &[1; 600]);
+        }
+        db.apply(&batch).unwrap();
+        writeln!(out, "{n}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+fn last(db: &Store) -> u64 {
+    let value = db.get(b"last").unwrap();
+    value.map_or(0, |bytes| {
+        u64::from_be_bytes(bytes[..8].try_into().unwrap())
+    })
+}
+
+/// What must hold after any number of commits: each key has the value of the last commit that wrote
+/// it.
+fn verify(db: &Store, acknowledged: u64) {
+    db.check().unwrap();
+    let n = last(db);
+    assert!(
+        n == acknowledged || n == acknowledged + 1,
+        "acknowledged {acknowledged}, found {n}"
+    );
+    for commit in n.saturating_sub(100).max(1)..=n {
+        for key in keys(commit) {
+            let value = db.get(&key).unwrap().unwrap();
+            let wrote = u64::from_be_bytes(value[..8].try_into().unwrap());
+            assert!(
+                (commit..=n).contains(&wrote),
+                "commit {commit} lost a key, found {wrote}"
+            );
+            assert!(keys(wrote).any(|other| other == key));
+        }
+    }
+}
+
+fn storm(durability: Durability, name: &str, kills: u32) {
+    let path = std::env::temp_dir().join(format!("mneme-tree-kills-{}", std::process::id()));
+    let path = PathBuf::from(format!("{}-{name}", path.display()));
+    let mut acknowledged = 0;
+    for round in 0..kills {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "the_writer_is_killed_again_and_again",
+                "--nocapture",
+            ])
+            .env(CHILD, format!("{name}:{}", path.display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut killed = false;
+        for line in lines {
+            let line = line.unwrap();
+            // The test harness prints lines of its own.
+            let Ok(n) = line.parse::<u64>() else { continue };
+            acknowledged = n;
+            if !killed && n.is_multiple_of(u64::from(20 + round * 37)) {
+                child.kill().unwrap();
+                killed = true;
+            }
+        }
+        child.wait().unwrap();
+        assert!(killed, "the writer ended by itself");
+        let db = open(&path, durability);
+        verify(&db, acknowledged);
+        acknowledged = last(&db);
+    }
+    assert!(acknowledged > 100);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn the_writer_is_killed_again_and_again() {
+    if let Ok(told) = std::env::var(CHILD) {
+        let (name, path) = told.split_once(':').unwrap();
+        let durability = if name == "file" {
+            Durability::File
+        } else {
+            Durability::Process
+        };
+        live(Path::new(path), durability);
+    }
+    storm(Durability::Process, "process", 12);
+    storm(Durability::File, "file", 6);
+}

@@ -1,0 +1,200 @@
+//! The store against a `BTreeMap`, over puts, removals, batches, transactions, snapshots, ranges,
+//! reopening and crashes of the process, in any order.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use common::{Model, contents, open, reopen};
+use mneme_sys::medium::RecordingMedium;
+use mneme_tree::{Batch, Snapshot, Store, StoreError};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u16, u16),
+    Remove(u16),
+    Batch(Vec<(u16, Option<u16>)>),
+    Transaction(Vec<(u16, Option<u16>)>, bool),
+    Snapshot,
+    DropSnapshot,
+    Range(u16, u16, bool),
+    Reopen,
+    Kill,
+    Check,
+}
+
+/// Keys of many lengths, some of which share long beginnings.
+fn key(n: u16) -> Vec<u8> {
+    match n % 5 {
+        0 => n.to_be_bytes().to_vec(),
+        1 => format!("user{n:020}").into_bytes(),
+        2 => [vec![b'x'; 300], n.to_be_bytes().to_vec()].concat(),
+        3 => [b"user".to_vec(), vec![0; usize::from(n) % 40]].concat(),
+        _ => vec![n as u8; usize::from(n) % 9],
+    }
+}
+
+fn value(n: u16) -> Vec<u8> {
+    let len = match n % 11 {
+        0 => usize::from(n) % 3073,
+        _ => usize::from(n) % 200,
+    };
+    vec![n as u8; len]
+}
+
+fn changes() -> impl Strategy<Value = Vec<(u16, Option<u16>)>> {
+    let change = (0..900u16, proptest::option::weighted(0.7, any::<u16>()));
+    proptest::collection::vec(change, 0..60)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..900u16, any::<u16>()).prop_map(|(k, v)| Step::Put(k, v)),
+        4 => (0..900u16).prop_map(Step::Remove),
+        4 => changes().prop_map(Step::Batch),
+        2 => (changes(), any::<bool>()).prop_map(|(c, commit)| Step::Transaction(c, commit)),
+        1 => Just(Step::Snapshot),
+        1 => Just(Step::DropSnapshot),
+        2 => (0..900u16, 0..900u16, any::<bool>()).prop_map(|(a, b, r)| Step::Range(a, b, r)),
+        1 => Just(Step::Reopen),
+        1 => Just(Step::Kill),
+        1 => Just(Step::Check),
+    ]
+}
+
+fn apply(model: &mut Model, changes: &[(u16, Option<u16>)]) {
+    for (k, v) in changes {
+        match v {
+            Some(v) => model.insert(key(*k), value(*v)),
+            None => model.remove(&key(*k)),
+        };
+    }
+}
+
+struct Run {
+    db: Option<Store>,
+    medium: std::sync::Arc<RecordingMedium>,
+    model: Model,
+    snapshots: Vec<(Snapshot, Model)>,
+}
+
+impl Run {
+    fn step(&mut self, step: &Step) -> Result<(), StoreError> {
+        let db = self.db.clone().unwrap();
+        match step {
+            Step::Put(k, v) => {
+                db.put(&key(*k), &value(*v))?;
+                self.model.insert(key(*k), value(*v));
+            }
+            Step::Remove(k) => {
+                db.remove(&key(*k))?;
+                self.model.remove(&key(*k));
+            }
+            Step::Batch(changes) => {
+                let mut batch = Batch::new();
+                for (k, v) in changes {
+                    match v {
+                        Some(v) => batch.put(&key(*k), &value(*v)),
+                        None => batch.remove(&key(*k)),
+                    };
+                }
+                db.apply(&batch)?;
+                apply(&mut self.model, changes);
+            }
+            Step::Transaction(changes, commit) => {
+                let mut tx = db.write();
+                let mut after = self.model.clone();
+                for (k, v) in changes {
+                    match v {
+                        Some(v) => tx.put(&key(*k), &value(*v))?,
+                        None => tx.remove(&key(*k))?,
+                    }
+                    apply(&mut after, &[(*k, *v)]);
+                    assert_eq!(tx.get(&key(*k))?.as_ref(), after.get(&key(*k)));
+                }
+                if *commit {
+                    tx.commit()?;
+                    self.model = after;
+                }
+            }
+            Step::Snapshot => self.snapshots.push((db.snapshot()?, self.model.clone())),
+            Step::DropSnapshot => drop(self.snapshots.pop()),
+            Step::Range(a, b, both) => self.range(&db, &key(*a), &key(*b), *both)?,
+            Step::Reopen | Step::Kill => {
+                self.snapshots.clear();
+                self.db = None;
+                let kill = matches!(step, Step::Kill);
+                if kill {
+                    std::mem::forget(db);
+                } else {
+                    drop(db);
+                }
+                let (reopened, medium) = reopen(&self.medium);
+                (self.db, self.medium) = (Some(reopened), medium);
+            }
+            Step::Check => db.check()?,
+        }
+        for (snapshot, model) in &self.snapshots {
+            assert_eq!(contents(snapshot), *model);
+        }
+        Ok(())
+    }
+
+    fn range(&self, db: &Store, a: &[u8], b: &[u8], both: bool) -> Result<(), StoreError> {
+        let (low, high) = (a.min(b), a.max(b));
+        let bounds = (Bound::Excluded(low), Bound::Included(high));
+        let snapshot = db.snapshot()?;
+        let mut expected: Vec<_> = if low == high {
+            Vec::new()
+        } else {
+            let range = self.model.range::<[u8], _>(bounds);
+            range.map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        let mut range = snapshot.range(bounds);
+        let mut found = Vec::new();
+        let mut last = Vec::new();
+        while let Some(pair) = range.next() {
+            let (k, v) = pair?;
+            found.push((k.to_vec(), v.to_vec()));
+            if both {
+                let Some(pair) = range.next_back() else { break };
+                let (k, v) = pair?;
+                last.push((k.to_vec(), v.to_vec()));
+            }
+        }
+        found.extend(last.into_iter().rev());
+        assert_eq!(found, expected);
+        expected.reverse();
+        let reversed: Result<Vec<_>, _> = snapshot.range(bounds).rev().collect();
+        let reversed: Vec<_> = reversed?
+            .into_iter()
+            .map(|(k, v)| (k.to_vec(), v.to_vec()))
+            .collect();
+        assert_eq!(reversed, expected);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_is_a_map_with_versions(steps in proptest::collection::vec(step(), 1..120)) {
+        let (db, medium) = open();
+        let mut run = Run { db: Some(db), medium, model: BTreeMap::new(), snapshots: Vec::new() };
+        for step in &steps {
+            run.step(step).unwrap();
+        }
+        let db = run.db.take().unwrap();
+        for n in 0..900 {
+            prop_assert_eq!(db.get(&key(n)).unwrap(), run.model.get(&key(n)).cloned());
+        }
+        prop_assert_eq!(&contents(&db.snapshot().unwrap()), &run.model);
+        db.check().unwrap();
+        let stats = db.stats().unwrap();
+        prop_assert_eq!(stats.entries, run.model.len() as u64);
+    }
+}

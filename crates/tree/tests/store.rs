@@ -1,0 +1,308 @@
+//! The store on real files and between threads: locks, limits, space, damage, many writers.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{MAX, contents, copy_of, open, open_on, reopen};
+use mneme_sys::medium::{Medium, RecordingMedium};
+use mneme_tree::{Batch, Durability, MAX_KEY, MAX_VALUE, Store, StoreError};
+
+/// A path that is removed at the end.
+struct Path(PathBuf);
+
+impl Path {
+    fn new(name: &str) -> Self {
+        let name = format!("mneme-tree-{name}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_keeps_what_was_put() {
+    let path = Path::new("keeps");
+    for durability in [Durability::File, Durability::Process] {
+        let _ = std::fs::remove_file(&path.0);
+        let builder = Store::builder().durability(durability);
+        let db = builder.open(&path.0).unwrap();
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+        }
+        let version = db.version().unwrap();
+        db.close().unwrap();
+        let db = builder.open(&path.0).unwrap();
+        assert_eq!(db.version().unwrap(), version);
+        db.check().unwrap();
+        assert_eq!(contents(&db.snapshot().unwrap()).len(), 2000);
+        assert_eq!(db.get(&7u32.to_be_bytes()).unwrap(), Some(vec![7; 100]));
+        assert_eq!(db.stats().unwrap().dead_versions, 0, "it was closed");
+    }
+}
+
+#[test]
+fn a_second_opening_is_refused_and_a_later_one_is_not() {
+    let path = Path::new("locked");
+    let db = Store::builder().open(&path.0).unwrap();
+    let second = Store::builder().open(&path.0);
+    assert!(
+        matches!(second, Err(StoreError::Locked { .. })),
+        "{second:?}"
+    );
+    let snapshot = db.snapshot().unwrap();
+    drop(db);
+    let third = Store::builder().open(&path.0);
+    assert!(
+        matches!(third, Err(StoreError::Locked { .. })),
+        "a snapshot holds it"
+    );
+    drop(snapshot);
+    Store::builder().open(&path.0).unwrap();
+}
+
+#[test]
+fn what_is_no_store_is_refused() {
+    let path = Path::new("foreign");
+    std::fs::write(&path.0, vec![7; 10_000]).unwrap();
+    assert!(matches!(
+        Store::builder().open(&path.0),
+        Err(StoreError::Foreign)
+    ));
+    let dax = Store::builder().durability(Durability::Dax).open(&path.0);
+    assert!(matches!(dax, Err(StoreError::Unsupported { .. })));
+    drop(path);
+    let path = Path::new("short");
+    drop(Store::builder().open(&path.0).unwrap());
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path.0)
+        .unwrap()
+        .set_len(3 << 20)
+        .unwrap();
+    assert!(matches!(
+        Store::builder().open(&path.0),
+        Err(StoreError::Truncated { .. })
+    ));
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_what_fits_is_not() {
+    let (db, _) = open();
+    let too_long = db.put(&[1; MAX_KEY + 1], b"");
+    assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));
+    let too_long = db.put(b"", &[1; MAX_VALUE + 1]);
+    assert!(matches!(too_long, Err(StoreError::ValueTooLong { .. })));
+    for n in 0..100u8 {
+        let mut key = [9; MAX_KEY];
+        key[MAX_KEY - 1] = n;
+        db.put(&key, &[n; MAX_VALUE]).unwrap();
+    }
+    db.check().unwrap();
+    assert_eq!(db.stats().unwrap().entries, 100);
+    let mut key = [9; MAX_KEY];
+    key[MAX_KEY - 1] = 42;
+    assert_eq!(db.get(&key).unwrap(), Some(vec![42; MAX_VALUE]));
+}
+
+#[test]
+fn without_space_a_commit_fails_cleanly_and_works_again_later() {
+    let (db, medium) = open();
+    medium.limit(Some(medium.len()));
+    let mut model = BTreeMap::new();
+    let mut refused = None;
+    for n in 0..40_000u32 {
+        let (key, value) = (n.to_be_bytes(), [n as u8; 100]);
+        match db.put(&key, &value) {
+            Ok(_) => drop(model.insert(key.to_vec(), value.to_vec())),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(
+        matches!(refused, Some(StoreError::NoSpace { .. })),
+        "{refused:?}"
+    );
+    db.check().unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), model);
+    // A change that needs no fresh leaf still works, and space given makes the rest work.
+    medium.limit(None);
+    db.put(b"more", b"space").unwrap();
+    model.insert(b"more".to_vec(), b"space".to_vec());
+    drop(db);
+    let (db, _) = reopen(&medium);
+    db.check().unwrap();
+    assert_eq!(contents(&db.snapshot().unwrap()), model);
+}
+
+#[test]
+fn churn_takes_bounded_space() {
+    let (db, _) = open();
+    let mut live = 0;
+    for turn in 0..24u32 {
+        let mut batch = Batch::new();
+        for n in 0..3000u32 {
+            let n = n.wrapping_mul(2_654_435_761) % 3000;
+            batch.put(format!("key{n:022}").as_bytes(), &[turn as u8; 100]);
+            if batch.len() == 10 {
+                db.apply(&std::mem::take(&mut batch)).unwrap();
+            }
+        }
+        live = db.stats().unwrap().live_bytes;
+    }
+    let stats = db.stats().unwrap();
+    assert!(stats.leaves as u64 * 16384 < live * 5 / 2, "{stats:?}");
+    assert!(stats.file_bytes < live * 5 / 2 + (8 << 20), "{stats:?}");
+    assert!(stats.retained_leaves < 200, "{stats:?}");
+}
+
+#[test]
+fn a_snapshot_keeps_what_it_shows_and_gives_it_back() {
+    let (db, _) = open();
+    for n in 0..2000u32 {
+        db.put(&n.to_be_bytes(), &[0; 100]).unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    for turn in 1..20u8 {
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[turn; 100]).unwrap();
+        }
+    }
+    let held = db.stats().unwrap();
+    assert_eq!(
+        (held.snapshots, held.oldest_snapshot),
+        (1, Some(snapshot.version()))
+    );
+    for pair in snapshot.range(..) {
+        assert_eq!(pair.unwrap().1, [0; 100]);
+    }
+    assert!(
+        held.file_bytes < 8 << 20,
+        "only what changed is kept twice: {held:?}"
+    );
+    drop(snapshot);
+    for turn in 0..4u8 {
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[turn; 100]).unwrap();
+        }
+    }
+    let after = db.stats().unwrap();
+    assert_eq!((after.snapshots, after.oldest_snapshot), (0, None));
+    assert_eq!(after.file_bytes, held.file_bytes);
+}
+
+#[test]
+fn writers_combine_and_readers_see_whole_batches() {
+    let (db, medium) = open();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    // Each batch writes one number under all of these keys.
+                    let snapshot = db.snapshot().unwrap();
+                    let group: Vec<_> = (0..4u8)
+                        .map(|part| snapshot.get(&[0, part]).unwrap())
+                        .collect();
+                    assert!(group.iter().all(|value| *value == group[0]));
+                    let seen = db.get(&[0, 3]).unwrap();
+                    assert!(seen.as_deref() >= group[0], "time runs backwards");
+                }
+            });
+        }
+        let writers: Vec<_> = (1..=4u8)
+            .map(|writer| {
+                let db = &db;
+                scope.spawn(move || {
+                    for n in 0..400u32 {
+                        let mut batch = Batch::new();
+                        batch.put(&[writer, (n % 200) as u8], &[writer; 300]);
+                        if writer == 1 {
+                            for part in 0..4u8 {
+                                batch.put(&[0, part], &n.to_be_bytes());
+                            }
+                        }
+                        db.apply(&batch).unwrap();
+                    }
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+    });
+    db.check().unwrap();
+    assert_eq!(db.stats().unwrap().entries, 804);
+    assert!(db.version().unwrap().number() <= 1602);
+    drop(db);
+    reopen(&medium).0.check().unwrap();
+}
+
+#[test]
+fn a_transaction_that_panics_or_is_dropped_changes_nothing() {
+    let (db, _) = open();
+    db.put(b"a", b"1").unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut tx = db.write();
+        tx.put(b"a", b"2").unwrap();
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    let mut tx = db.write();
+    tx.remove(b"a").unwrap();
+    tx.abort();
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    db.put(b"a", b"3").unwrap();
+}
+
+#[test]
+fn the_callers_bytes_are_committed_with_the_batch() {
+    let (db, medium) = open();
+    assert_eq!(db.caller(), [0; 32]);
+    db.apply(Batch::new().put(b"k", b"v").with_caller([7; 32]))
+        .unwrap();
+    db.put(b"l", b"w").unwrap();
+    drop(db);
+    assert_eq!(reopen(&medium).0.caller(), [7; 32]);
+}
+
+/// Every flipped byte of a store's used part is found by opening or by `check`, or it changes
+/// nothing that anybody reads.
+#[test]
+fn damage_is_named_and_never_served() {
+    let (db, medium) = open();
+    for n in 0..300u32 {
+        db.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+    }
+    let expected = contents(&db.snapshot().unwrap());
+    db.close().unwrap();
+    let bytes = medium.bytes();
+    let mut found = 0;
+    let used: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at] != 0)
+        .step_by(211)
+        .collect();
+    let damaged = Arc::new(RecordingMedium::with_image(MAX, Arc::new(bytes.clone())).unwrap());
+    for at in used {
+        let copy = copy_of(&damaged);
+        copy.store(at as u64, &[bytes[at] ^ 0x10]);
+        match open_on(&copy, Durability::File) {
+            Err(_) => found += 1,
+            Ok(db) if db.check().is_err() => found += 1,
+            // An old record, or a leaf that is free.
+            Ok(db) => assert_eq!(contents(&db.snapshot().unwrap()), expected, "byte {at}"),
+        }
+    }
+    assert!(found > 10, "only {found}");
+}
