@@ -149,7 +149,7 @@ uint32_t mneme_version(void);
 /* ---- The registry ----------------------------------------------------------------------------------------------- */
 
 /* Works in the registry in this directory from now on, and makes it if there is none. Without this call it is
- * $MNEME_DIR, else mneme in $XDG_RUNTIME_DIR, else /run/user/<uid>/mneme, else /dev/shm/mneme-<uid>-registry; opened
+ * $MNEME_DIR, else /dev/shm/mneme-<uid>-registry; opened
  * with the first call that needs it. Ids of another registry stay valid. MNEME_EREGISTRY. */
 int mneme_registry(const char *directory);
 

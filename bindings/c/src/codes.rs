@@ -260,7 +260,6 @@ impl Coded for CloneError {
             Self::Slot(error) => error.code(),
             Self::NoGate => Code::Damaged,
             Self::Poisoned { .. } => Code::Poisoned,
-            Self::File(error) => error.code(),
         }
     }
 }

@@ -65,7 +65,7 @@ pub use mneme_shared::{
 /// Attaches the store that a server serves, or that another program made, for reading: `default`, unless it was given
 /// another name. A lookup is a lookup in this process then, beside the server, without a socket.
 ///
-/// The registry is `$MNEME_DIR`, else `mneme` in the user's runtime directory, else (where there is none)
+/// The registry is `$MNEME_DIR`, else
 /// `/dev/shm/mneme-<uid>-registry`, as for the `mneme` command; see
 /// [`SharedStore`] for another.
 ///

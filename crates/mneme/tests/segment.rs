@@ -25,6 +25,8 @@ fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
         "640",
     ]);
     assert!(made.contains("4.0 MiB") && made.contains("640"), "{made}");
+    // Readers who may not write could break the lock.
+    assert!(made.contains("\nwarning "), "{made}");
     let shown = registry.json(&["show", "genome", "--json"]);
     assert_eq!(
         (shown["size"].as_u64(), shown["max_size"].as_u64()),
@@ -69,6 +71,28 @@ fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
         registry.json(&["ls", "--json"]).as_array().unwrap().len(),
         1
     );
+}
+
+#[test]
+fn data_that_lost_their_name_are_imported() {
+    let registry = Registry::new("segment", "import");
+    let made = registry.done(&["create", "s", "--mode", "600"]);
+    assert!(!made.contains("warning"), "{made}");
+    let shown = registry.json(&["show", "s", "--json"]);
+    let data = shown["data"].as_str().unwrap();
+    std::fs::remove_dir_all(registry.root.join("segments/s")).unwrap();
+    registry.done(&["import", data, "found"]);
+    let found = registry.json(&["show", "found", "--json"]);
+    for same in ["uuid", "base", "mode", "poisoned"] {
+        assert_eq!(found[same], shown[same]);
+    }
+    assert!(
+        registry
+            .refused(&["import", data, "twice"])
+            .contains("has the data")
+    );
+    registry.done(&["import"]);
+    registry.done(&["rm", "found"]);
 }
 
 #[test]

@@ -233,6 +233,62 @@ pub enum CreateError {
     Join(#[from] Box<MapError>),
 }
 
+/// Why a data file could not be given a name. The file and its old name are as they were then.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The segment could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The file is not a segment's data file, or is damaged.
+    #[error("this is not the data of a segment that could be imported")]
+    Data(#[source] OpenError),
+    /// Another crate laid the segment out, and what its lost control file held cannot be known.
+    #[error(
+        "{} is laid out by another crate (it begins with {magic:?}), and cannot be used without its control file",
+        path.display()
+    )]
+    Contents {
+        /// The data file.
+        path: PathBuf,
+        /// The first bytes of it.
+        magic: String,
+    },
+    /// The file does not say at which address its pointers are true.
+    #[error("{} does not say at which address it lies: name the address", path.display())]
+    NoBase {
+        /// The data file.
+        path: PathBuf,
+    },
+    /// The address given is not the one that the file says.
+    #[error("{} lies at {found:#x}, not at {given:#x}", path.display())]
+    OtherBase {
+        /// The data file.
+        path: PathBuf,
+        /// The address in the file.
+        found: usize,
+        /// The address given.
+        given: usize,
+    },
+    /// A living process has it mapped.
+    #[error("{} is in use", path.display())]
+    InUse {
+        /// The data file.
+        path: PathBuf,
+    },
+    /// A segment of the registry has these data.
+    #[error("a segment of this registry has the data {}", path.display())]
+    Named {
+        /// The data file.
+        path: PathBuf,
+    },
+    /// The registry has data of the same identity: the file is a copy.
+    #[error("the registry has data of this identity already: {}", path.display())]
+    Exists {
+        /// The data that it has.
+        path: PathBuf,
+    },
+}
+
 /// Why a segment that another crate lays out could not be made; `E` is that crate's error. Nothing of the segment exists
 /// then.
 #[derive(Debug, thiserror::Error)]
@@ -471,9 +527,6 @@ pub enum CloneError {
         /// The original's name.
         name: String,
     },
-    /// The file system failed while copying.
-    #[error(transparent)]
-    File(#[from] FileError),
 }
 
 /// Why a segment could not be looked at, or given a clone's content.

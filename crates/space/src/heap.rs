@@ -161,6 +161,26 @@ pub(crate) unsafe fn format(
     }
 }
 
+/// Bytes that a segment of `len` mapped bytes at `base` should have before a section that may change
+/// it begins, so that the section need not take memory; `None` if it has enough.
+///
+/// # Safety
+/// The bytes must be mapped for reading, and `base` be a multiple of 2 MiB.
+#[inline]
+pub(crate) unsafe fn growth_ahead(base: NonNull<u8>, len: usize) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    pages::growth_ahead(unsafe { Raw::new(base, len) }?)
+}
+
+/// Whether a heap begins in a data file.
+pub(crate) fn begins_in(data: &std::path::Path) -> std::io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+
+    let mut magic = [0; 8];
+    std::fs::File::open(data)?.read_exact_at(&mut magic, layout::HEAP_AT as u64)?;
+    Ok(u64::from_le_bytes(magic) == MAGIC)
+}
+
 impl<'s> Heap<'s> {
     /// The heap of the segment at `base`.
     pub(crate) fn new(base: NonNull<u8>) -> Self {

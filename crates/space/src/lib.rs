@@ -130,8 +130,8 @@ pub use attach::{Attachment, Entered, Inside};
 pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use error::{
     AttachError, CloneError, CreateError, CreateWithError, DescriptionError, EnterError, FileError,
-    GrowError, MapError, NameError, OpenError, RegistryError, RemoveError, RenameError,
-    RestoreError,
+    GrowError, ImportError, MapError, NameError, OpenError, RegistryError, RemoveError,
+    RenameError, RestoreError,
 };
 pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};
@@ -143,8 +143,8 @@ pub use registry::{Finding, Registry, RegistryOptions};
 pub use root::RootError;
 pub use segment::note::{NoteError, NoteHold};
 pub use segment::{
-    Backing, Condition, Contents, ContentsInfo, Parts, Presence, Segment, SegmentBuilder,
-    SegmentInfo,
+    Backing, Condition, Contents, ContentsInfo, Importable, Parts, Presence, Segment,
+    SegmentBuilder, SegmentInfo,
 };
 pub use space::{
     MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceChangeError, SpaceCreateError, SpaceInfo,

@@ -30,7 +30,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mneme_sys::files;
+use mneme_sys::{Window, files};
 use serde::{Deserialize, Serialize};
 
 pub use clean::Finding;
@@ -56,16 +56,33 @@ pub struct RegistryOptions {
 }
 
 impl Default for RegistryOptions {
-    /// 16 TiB from 2^45 (32 TiB) on: above what a sanitizer's shadow takes, below where Linux puts
-    /// programs, heaps and libraries.
+    /// The first of two windows that user space has on this machine. 16 TiB from 2^46 (64 TiB) on:
+    /// above the shadows of sanitizers and the addresses at which V8 asks for memory, below where
+    /// Linux puts programs, heaps and libraries. On kernels with 38 or 39 bits of addresses 96 GiB
+    /// from 32 GiB on.
     fn default() -> Self {
+        Self::reachable(Window::is_in_user_space)
+    }
+}
+
+impl RegistryOptions {
+    fn reachable(is_in_user_space: impl Fn(usize) -> bool) -> Self {
+        let (window_base, window_slots) = match is_in_user_space(LARGE.0 + (LARGE.1 - 1) * GIB) {
+            true => LARGE,
+            false => SMALL,
+        };
         Self {
-            window_base: 0x2000_0000_0000,
-            window_slots: 16_384,
+            window_base,
+            window_slots,
             shared_directory: None,
         }
     }
 }
+
+/// First address and slots of the usual window.
+const LARGE: (usize, usize) = (0x4000_0000_0000, 16_384);
+/// Of the one for kernels with few bits of addresses.
+const SMALL: (usize, usize) = (0x8_0000_0000, 96);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,11 +136,21 @@ struct Inner {
 }
 
 impl Registry {
-    /// The directory of the user's registry, whether it exists or not: `$MNEME_DIR`, else `mneme` in
-    /// `$XDG_RUNTIME_DIR` or in `/run/user/<uid>`, else `/dev/shm/mneme-<uid>-registry`.
+    /// The directory of the user's registry, whether it exists or not: `$MNEME_DIR`, else
+    /// `/dev/shm/mneme-<uid>-registry`, beside the memory that its names lead to. It is the same in a
+    /// login session, in a service and after a logout.
+    ///
+    /// Earlier builds kept it in `mneme` in `$XDG_RUNTIME_DIR` or `/run/user/<uid>`, which the system
+    /// empties when the user's last session ends. A registry that is there is used until then, unless
+    /// there is one beside the memory.
     #[must_use]
     pub fn default_root() -> PathBuf {
-        chosen_root().unwrap_or_else(last_resort)
+        let of_user = beside_memory();
+        match environment_root() {
+            Some(root) => root,
+            None if of_user.join("registry").exists() => of_user,
+            None => of_session(&session_directories()).unwrap_or(of_user),
+        }
     }
 
     /// Opens the user's registry, in the [default](Self::default_root) directory. Makes it if there is
@@ -132,10 +159,11 @@ impl Registry {
     /// # Errors
     /// As [`open`](Self::open); [`RegistryError::NotOurs`].
     pub fn open_default() -> Result<Self, RegistryError> {
-        match chosen_root() {
-            Some(root) => Self::open(root),
-            None => Self::open(own_directory(&last_resort(), 0o700)?),
+        let root = Self::default_root();
+        if root == beside_memory() {
+            return Self::open(own_directory(&root, 0o700)?);
         }
+        Self::open(root)
     }
 
     /// Opens the registry in the directory `root`; makes both if they are not there, for this user
@@ -245,20 +273,30 @@ impl Registry {
     }
 }
 
-/// The environment's choice, or the session's.
-fn chosen_root() -> Option<PathBuf> {
-    if let Some(root) = std::env::var_os("MNEME_DIR").filter(|v| !v.is_empty()) {
-        return Some(root.into());
-    }
-    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let mut session = session.into_iter().chain([files::runtime_directory()]);
-    let session = session.find(|path| path.is_dir())?;
-    Some(session.join("mneme"))
+/// The environment's choice.
+fn environment_root() -> Option<PathBuf> {
+    let chosen = std::env::var_os("MNEME_DIR").filter(|value| !value.is_empty());
+    chosen.map(PathBuf::from)
 }
 
-/// Where everybody may write.
-fn last_resort() -> PathBuf {
+/// The user's registry where nothing else is chosen: in a directory where everybody may write.
+fn beside_memory() -> PathBuf {
     Path::new(files::SHARED_MEMORY).join(format!("mneme-{}-registry", files::user()))
+}
+
+/// Where a login session may have its files.
+fn session_directories() -> Vec<PathBuf> {
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    session
+        .into_iter()
+        .chain([files::runtime_directory()])
+        .collect()
+}
+
+/// A registry that an earlier build made in one of these directories.
+fn of_session(directories: &[PathBuf]) -> Option<PathBuf> {
+    let mut roots = directories.iter().map(|path| path.join("mneme"));
+    roots.find(|root| root.join("registry").exists())
 }
 
 fn possible(base: usize, slots: usize) -> bool {
@@ -349,4 +387,33 @@ pub(crate) fn own_directory(path: &Path, mode: u32) -> Result<PathBuf, RegistryE
         });
     }
     Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_is_one_that_the_kernel_has() {
+        for bits in [38, 39, 47, 48] {
+            let options = RegistryOptions::reachable(|address| address < 1 << bits);
+            let end = options.window_base + options.window_slots * GIB;
+            assert!(possible(options.window_base, options.window_slots));
+            assert!(end <= 1 << bits, "{bits} bits");
+        }
+    }
+
+    /// A registry that an earlier build made in a session's directory is found; a directory without
+    /// one is not chosen.
+    #[test]
+    #[cfg_attr(miri, ignore = "files")]
+    fn a_session_s_registry_is_used_only_if_it_is_there() {
+        let session = PathBuf::from(format!("/dev/shm/mneme-session-{}", std::process::id()));
+        let directories = [PathBuf::from("/none"), session.clone()];
+        fs::create_dir_all(session.join("mneme")).unwrap();
+        assert_eq!(of_session(&directories), None);
+        fs::write(session.join("mneme/registry"), "{}").unwrap();
+        assert_eq!(of_session(&directories), Some(session.join("mneme")));
+        fs::remove_dir_all(session).unwrap();
+    }
 }

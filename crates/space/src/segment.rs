@@ -6,6 +6,7 @@ pub(crate) mod clone;
 pub(crate) mod contents;
 pub(crate) mod data;
 pub(crate) mod durable;
+pub(crate) mod import;
 pub(crate) mod mend;
 pub(crate) mod meta;
 pub(crate) mod modes;
@@ -27,6 +28,7 @@ use mneme_sys::{Liveness, LivenessError, OfdLiveness, PagePolicy, RegionHeader};
 pub use backing::Backing;
 pub use builder::SegmentBuilder;
 pub use contents::{Contents, ContentsInfo, Parts};
+pub use import::Importable;
 use meta::Meta;
 pub use presence::Presence;
 pub use restore::Condition;
@@ -70,6 +72,19 @@ pub struct SegmentInfo {
     /// went down before changes were [written through](crate::Attachment::sync). Of contents that another crate lays out:
     /// whether the machine went down while they were in use.
     pub poisoned: bool,
+}
+
+impl SegmentInfo {
+    /// Whether users who may only read the segment could break the sections of those who may write it.
+    /// Readers take locks too, so that the file with the locks is writable for all who may read the
+    /// data; whoever writes nonsense there can let two sections change the segment at once. That can
+    /// happen where a mode like 0644 or 0640 gives somebody reading alone. Of contents that another
+    /// crate lays out, that crate says what its readers could do.
+    #[must_use]
+    pub fn readers_could_break_writers(&self) -> bool {
+        let (readers, writers) = (self.mode & 0o444, self.mode & 0o222);
+        self.contents.is_none() && writers != 0 && readers & !(writers << 1) != 0
+    }
 }
 
 impl Segment {
@@ -203,8 +218,9 @@ impl Segment {
         Ok((info, header))
     }
 
-    /// Changes who may read and write it, as `chmod` does. Who has it mapped keeps what he has until
-    /// he maps it anew.
+    /// Changes who may read and write it, as `chmod` does. A process that has it mapped keeps what it
+    /// has until it maps the segment anew. Give reading alone to users whom you trust as you trust the
+    /// segment's writers: see [`SegmentInfo::readers_could_break_writers`].
     ///
     /// # Errors
     /// The files belong to another user. A death half-way leaves some of the permissions as they

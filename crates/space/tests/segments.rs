@@ -13,7 +13,7 @@ use mneme_space::{
     Backing, CloneError, CreateError, GrowError, MapError, Mapping, NameError, OpenError, Registry,
     RemoveError, Segment,
 };
-use mneme_sys::{Access, FRAME, RegionError};
+use mneme_sys::{Access, FRAME, RegionError, Window, WindowError};
 
 const GIB: usize = 1 << 30;
 
@@ -363,4 +363,43 @@ fn a_file_backs_a_segment_and_what_the_machine_lacks_is_said() {
     );
     std::fs::remove_dir(directory).unwrap();
     assert_eq!(scene.findings(), Vec::<String>::new());
+}
+
+/// Something foreign in the registry's window takes away its own addresses only.
+#[test]
+fn a_window_that_is_not_free_as_a_whole_is_reserved_by_slots() {
+    let scene = Scene::new();
+    let (start, _) = scene.registry.window();
+    let foreign = Window::reserve(start + 3 * GIB, 2 << 20).unwrap();
+    for name in ["a", "b"] {
+        scene.create(name).map(Access::ReadWrite).unwrap();
+    }
+    let there = scene.registry.segment("c").base(start + 3 * GIB);
+    let there = there.create().unwrap();
+    let refused = there.map(Access::ReadWrite).unwrap_err();
+    let conflict = |e: &MapError| matches!(e, MapError::Window(WindowError::Conflict { .. }));
+    assert!(conflict(&refused), "{refused}");
+    drop(foreign);
+    there.map(Access::ReadWrite).unwrap();
+}
+
+/// A mode that gives reading without writing gives the segment's lock to users who are not trusted
+/// with its contents.
+#[test]
+fn a_mode_that_lets_readers_break_writers_says_so() {
+    let scene = Scene::new();
+    let segment = scene.create("s");
+    for (mode, expected) in [
+        (0o600, false),
+        (0o660, false),
+        (0o666, false),
+        (0o444, false),
+        (0o640, true),
+        (0o644, true),
+        (0o664, true),
+    ] {
+        segment.set_mode(mode).unwrap();
+        let info = segment.info().unwrap();
+        assert_eq!(info.readers_could_break_writers(), expected, "{mode:o}");
+    }
 }

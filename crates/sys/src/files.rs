@@ -57,25 +57,6 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes `to` a copy of `from` that shares its blocks until one of them is written. `false` where
-/// the file system cannot do that; then `to` is as it was.
-///
-/// # Errors
-/// The kernel's, for another reason than that.
-pub fn reflink(from: &File, to: &File) -> io::Result<bool> {
-    // SAFETY: two valid descriptors; the call takes no pointer.
-    if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EOPNOTSUPP | libc::EXDEV | libc::EINVAL | libc::ENOTTY | libc::ENOSYS) => {
-            Ok(false)
-        }
-        _ => Err(error),
-    }
-}
-
 /// What the file system keeps its files in that a file or directory lies on.
 ///
 /// # Errors

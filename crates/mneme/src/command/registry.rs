@@ -10,8 +10,7 @@ use super::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Place {
-    /// The registry's directory. By default $MNEME_DIR, else `mneme` in the user's runtime directory ($XDG_RUNTIME_DIR or
-    /// /run/user/UID), else, where there is none, /dev/shm/mneme-UID-registry.
+    /// The registry's directory. By default $MNEME_DIR, else /dev/shm/mneme-UID-registry.
     #[arg(long, global = true, value_name = "DIRECTORY")]
     registry: Option<PathBuf>,
 }

@@ -1,9 +1,10 @@
 //! `mneme segment`: the segments of a registry, made, looked at, changed and removed.
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use mneme::SharedStore;
-use mneme_space::{Backing, OpenError, Registry, Segment, SegmentInfo};
+use mneme_space::{Backing, Importable, OpenError, Registry, Segment, SegmentInfo};
 use mneme_sys::PagePolicy;
 use serde_json::{Value, json};
 
@@ -46,12 +47,23 @@ enum Action {
         #[arg(value_parser = size::parse)]
         size: Size,
     },
-    /// Copy a segment as it is at one moment, sharing blocks where the file system can.
+    /// Copy a segment as it is at one moment.
     Clone {
         /// The segment.
         name: String,
         /// The copy's name.
         new: String,
+    },
+    /// Give a name to the data of a segment that have lost theirs, as after the registry's directory was emptied.
+    Import {
+        /// The data file. Without it, list the files in shared memory that could be imported.
+        #[arg(requires = "name")]
+        file: Option<PathBuf>,
+        /// The segment's name.
+        name: Option<String>,
+        /// The address of its first byte, where the file does not say it.
+        #[arg(long, value_name = "ADDRESS", value_parser = address)]
+        base: Option<usize>,
     },
     /// Remove segments and what they hold. Refused while a living process has one mapped.
     Rm {
@@ -103,7 +115,7 @@ struct Create {
     #[arg(long)]
     small_pages: bool,
 
-    /// The address of its first byte, a multiple of 1 GiB in the registry's window, as in 0x200040000000.
+    /// The address of its first byte, a multiple of 1 GiB in the registry's window, as in 0x400040000000.
     #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with = "floating")]
     base: Option<usize>,
 
@@ -150,6 +162,13 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             let clone = Segment::open(&registry, &name)?.clone_as(&new)?;
             output::line(format_args!("{}: {}", clone.name(), clone.uuid()))
         }
+        Action::Import { file, name, base } => match file.zip(name) {
+            Some((file, name)) => {
+                let segment = registry.import_segment(&file, &name, base)?;
+                output::print(described(&segment, &segment.info()?))
+            }
+            None => importable(&registry),
+        },
         Action::Rm { names } => {
             for name in names {
                 registry.remove_segment(&name)?;
@@ -244,6 +263,25 @@ fn make(registry: &Registry, create: Create) -> Result<(), Box<dyn Error>> {
     output::print(described(&segment, &segment.info()?))
 }
 
+/// One line a file.
+fn importable(registry: &Registry) -> Result<(), Box<dyn Error>> {
+    let files = registry.importable()?;
+    let row = |file: &Importable| {
+        [
+            size::show(file.size),
+            file.registry.to_string(),
+            file.data.display().to_string(),
+        ]
+    };
+    match &*files {
+        [] => output::line("no data of other registries in shared memory"),
+        files => {
+            let rows: Vec<_> = files.iter().map(row).collect();
+            output::print(table(["SIZE", "REGISTRY", "FILE"], &rows))
+        }
+    }
+}
+
 /// One line a segment; one that cannot be opened has its reason there, and the others are listed all the same.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     let names = registry.segments()?;
@@ -324,6 +362,7 @@ fn as_json(segment: &Segment, info: &SegmentInfo) -> Value {
         "cloned_from": info.cloned_from.map(|uuid| uuid.to_string()),
         "contents": contents_word(info),
         "poisoned": info.poisoned,
+        "readers_could_break_writers": info.readers_could_break_writers(),
     })
 }
 
@@ -373,6 +412,10 @@ fn described(segment: &Segment, info: &SegmentInfo) -> String {
         ("contents", contents_word(info).to_owned()),
         ("state", state_word(info).to_owned()),
     ];
+    if info.readers_could_break_writers() {
+        let warning = "users who may only read it can write its locks, and so break its writers";
+        lines.push(("warning", warning.to_owned()));
+    }
     if let Some(original) = info.cloned_from {
         lines.push(("cloned from", original.to_string()));
     }
@@ -389,7 +432,7 @@ mod tests {
         let directory = std::path::PathBuf::from("/a:b");
         assert_eq!(backing("file:/a:b"), Ok(Backing::File { directory }));
         assert!(backing("file:").is_err() && backing("disk").is_err() && backing("dax").is_err());
-        assert_eq!(address("0x200040000000"), Ok(0x2000_4000_0000));
+        assert_eq!(address("0x400040000000"), Ok(0x4000_4000_0000));
         assert!(address("0xg").is_err());
     }
 }

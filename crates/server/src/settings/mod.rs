@@ -176,8 +176,7 @@ settings! {
     ProtectedMode: "protected-mode", Kind::Flag, "yes", Live;
     /// Bytes of one argument, and of one value; for clients that connect later.
     BulkLength: "proto-max-bulk-len", Kind::Size { least: 1 << 20, most: MAX_VALUE as i64 }, "536870912", Live;
-    /// The registry's directory. If empty `$MNEME_DIR`, else `mneme` in the user's runtime directory (`$XDG_RUNTIME_DIR` or
-    /// /run/user/UID), else, where there is none, /dev/shm/mneme-UID-registry.
+    /// The registry's directory. If empty `$MNEME_DIR`, else /dev/shm/mneme-UID-registry.
     Registry: "registry", Kind::Text, "", AtStart;
     /// The password that clients must give; none if empty. Better set in the environment or a file: others can see a
     /// process' arguments.

@@ -1,6 +1,7 @@
 //! What an attachment consists of at a moment.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use mneme_sys::Access;
 
@@ -71,6 +72,7 @@ impl Members {
                 gate,
                 access: *access,
                 durable: durable::is_durable(segment.meta()),
+                growth_refused: AtomicBool::new(false),
             });
         }
         places.sort_by_key(|place| place.segment().uuid());

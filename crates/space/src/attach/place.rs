@@ -1,8 +1,8 @@
 //! One segment of an attachment: its lock, and the word in its header that says whether it is whole.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
-use std::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, compiler_fence};
 use std::time::Duration;
 
 use mneme_sync::{FencedGate, GateError, OpPin, Participants, Slot, SlotError, Sole};
@@ -11,9 +11,9 @@ use mneme_sys::{Access, RegionError, RegionHeader, fork};
 use super::members::Growing;
 use crate::present::Present;
 use crate::segment::data::word::{self, state};
-use crate::segment::durable;
+use crate::segment::{durable, grow_region};
 use crate::window::Placed;
-use crate::{EnterError, Segment, window};
+use crate::{EnterError, Segment, heap, window};
 
 /// A segment that a section has to itself. Dropped in unwinding, it calls it poisoned.
 pub(super) struct Alone<'a> {
@@ -46,6 +46,8 @@ pub(super) struct Place {
     pub(super) access: Access,
     /// Its bytes outlive the machine.
     pub(super) durable: bool,
+    /// Growth ahead of need was refused once. From then on it grows by what its heap needs.
+    pub(super) growth_refused: AtomicBool,
 }
 
 impl Place {
@@ -101,9 +103,32 @@ impl Place {
             // Before he began, or after the end.
             alone.repaired();
         }
+        self.grow_ahead()?;
         self.note_unsynced()?;
         // An error before anything was changed leaves it whole.
         Ok(Changing::begin(word, state::WHOLE))
+    }
+
+    /// Takes memory for a heap that has little left, while the segment is still called whole: the
+    /// kernel may kill the process for it, and a death inside the section would poison the segment.
+    #[inline]
+    fn grow_ahead(&self) -> Result<(), RegionError> {
+        let region = self.placed.region();
+        let mut len = region.len();
+        if RegionHeader::committed(region)? > len as u64 {
+            len = region.refresh()?;
+        }
+        // SAFETY: mapped over this length, at its address, which is a multiple of 1 GiB.
+        let wanted = unsafe { heap::growth_ahead(region.first_byte(), len) };
+        match wanted {
+            // Relaxed: a hint.
+            Some(bytes) if !self.growth_refused.load(Relaxed) => {
+                let refused = grow_region(region, bytes).is_err();
+                self.growth_refused.store(refused, Relaxed);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Alone with the segment, whatever state it is in: begins to mend it.

@@ -3,7 +3,8 @@
 //! Free runs hang in 128 bins by length: each length below 16 pages its own, then four to a doubling. A run is looked for
 //! among the first few of its own bin, then taken from the next bin that has one, all of whose runs are long enough
 //! (TLSF: Masmano, Ripoll, Crespo and Real, 2004). What is left over returns to its bin. When nothing fits, the segment
-//! grows: by what is missing behind a free run at its end, and by an eighth of what it has, so that growth is rare.
+//! grows: by what is missing behind a free run at its end, and a little more. Generous growth, by an eighth, happens
+//! before a section can change anything ([`growth_ahead`]): taking memory can kill the process.
 //!
 //! Death: the segment's lock is held, and its holder's death poisons the segment; nothing is repaired here.
 
@@ -20,6 +21,29 @@ use super::raw::{Damaged, Raw, add, sub};
 const LOOKED_AT: usize = 8;
 /// Pages that the segment grows by at least: a frame of 2 MiB.
 const LEAST_GROWTH: usize = 128;
+/// Pages that it grows by at most beyond what is needed, inside a section: 16 MiB. Where memory is
+/// scarce the kernel kills the process that takes it, and a death inside poisons the segment.
+const MOST_BEYOND_NEED: usize = 1024;
+/// Of its pages a heap has at least one in so many to spare after a growth ahead of need.
+const SPARE: u64 = 16;
+
+/// Bytes that a segment of `mapped` pages should have before a section begins; `None` if its heap has
+/// enough to spare, or none that this version knows.
+pub(super) fn growth_ahead(raw: Raw) -> Option<usize> {
+    let header = raw.header();
+    if header.magic.load(Relaxed) != MAGIC || header.format.load(Relaxed) != FORMAT {
+        return None;
+    }
+    let (mapped, pages) = (raw.mapped() as u64, header.pages.load(Relaxed));
+    let unused = mapped.saturating_sub(pages);
+    let spare = header.free_pages.load(Relaxed).saturating_add(unused);
+    let most = header.max_pages.load(Relaxed).min(MOST_PAGES as u64);
+    if spare >= mapped / SPARE || mapped >= most {
+        return None;
+    }
+    let wanted = mapped + (mapped / 8).max(LEAST_GROWTH as u64);
+    usize::try_from(wanted.min(most) << PAGE_SHIFT).ok()
+}
 
 /// Makes the segment longer: called with the bytes wanted, answers with those mapped.
 pub(super) trait Extend {
@@ -131,15 +155,16 @@ impl<'a> Runs<'a> {
     /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no room and none to be had.
     /// The second value: all its bytes are zero.
     pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
-        if let Some(first) = self.take_free(pages)? {
-            return Ok(Some((first, self.handed_out(first, pages))));
+        loop {
+            if let Some(first) = self.take_free(pages)? {
+                return Ok(Some((first, self.handed_out(first, pages))));
+            }
+            // A second time only where the first growth had to put a leaf between the free run at
+            // the old end and the new pages.
+            if !self.grow(pages)? {
+                return Ok(None);
+            }
         }
-        if !self.grow(pages)? {
-            return Ok(None);
-        }
-        Ok(self
-            .take_free(pages)?
-            .map(|first| (first, self.handed_out(first, pages))))
     }
 
     /// As [`take`](Self::take), the run's address being a multiple of `align` pages, a power of two.
@@ -341,10 +366,11 @@ impl<'a> Runs<'a> {
         // Leaves for what comes, which may have to lie before it.
         let leaves = ((has + new) >> LEAF_SHIFT) + 2 - has.div_ceil(LEAF_ENTRIES);
         let needed = has + new + leaves * LEAF_PAGES as usize;
+        let ahead = (has / 8).min(MOST_BEYOND_NEED);
         let liked = has
             + (new + leaves * LEAF_PAGES as usize)
                 .max(LEAST_GROWTH)
-                .max(has / 8);
+                .max(ahead);
         for wanted in [liked.min(most), needed.min(most)] {
             if wanted <= has {
                 continue;

@@ -257,6 +257,20 @@ proptest! {
     }
 }
 
+/// Inside a section the segment grows by what is needed and 16 MiB at most, however large it is.
+#[test]
+#[cfg_attr(miri, ignore = "512 MiB")]
+fn growth_inside_a_section_takes_little_beyond_the_need() {
+    let rig = Rig::new(512 * MIB, 1024 * MIB);
+    rig.with(|heap| {
+        while rig.region.len() == 512 * MIB {
+            heap.allocate(layout(MIB, 8)).unwrap();
+        }
+    });
+    let grown = rig.region.len() - 512 * MIB;
+    assert!((MIB..=18 * MIB).contains(&grown), "{grown}");
+}
+
 /// A second `free` of a large block is refused, also after the block was merged with its free neighbours.
 #[test]
 fn a_large_block_cannot_be_freed_twice() {

@@ -203,8 +203,8 @@ impl Map for ProcessMap {
         reap(&participants);
         let ground = match wanted {
             None => Ground::Anywhere,
-            Some(_) => Ground::Window {
-                window: mapped.window(segment)?,
+            Some(addresses) => Ground::Window {
+                window: mapped.window(segment, &addresses)?,
                 home,
             },
         };
@@ -238,14 +238,24 @@ impl Map for ProcessMap {
 }
 
 impl Mapped {
-    /// The registry's window, reserved now if it is not yet.
-    fn window(&mut self, segment: &Segment) -> Result<Window, MapError> {
-        let (start, len) = segment.registry().window();
-        let same = |window: &&Window| (window.base(), window.len()) == (start, len);
-        if let Some(window) = self.windows.iter().find(same) {
+    /// A window with these addresses of the segment, reserved now if there is none yet: all of the
+    /// registry's, or, where something of this process lies in that or the kernel does not give so
+    /// much, the segment's own slots.
+    fn window(&mut self, segment: &Segment, addresses: &Range<usize>) -> Result<Window, MapError> {
+        let (base, end) = (addresses.start, addresses.end.next_multiple_of(GIB));
+        let lies_in = |start: usize, len: usize| start <= base && end <= start + len;
+        let has = |window: &&Window| lies_in(window.base(), window.len());
+        if let Some(window) = self.windows.iter().find(has) {
             return Ok(window.clone());
         }
-        let window = Window::reserve_units(start, len, GIB)?;
+        let (start, len) = segment.registry().window();
+        let whole = lies_in(start, len)
+            .then(|| Window::reserve_units(start, len, GIB).ok())
+            .flatten();
+        let window = match whole {
+            Some(whole) => whole,
+            None => Window::reserve_units(base, end - base, GIB)?,
+        };
         self.windows.push(window.clone());
         Ok(window)
     }

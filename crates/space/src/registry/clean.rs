@@ -74,6 +74,21 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The directories in which memory has the data of this registry's segments.
+    pub(crate) fn data_directories(&self) -> BTreeSet<PathBuf> {
+        let own = format!("mneme-{}", files::user());
+        let mut places = BTreeSet::from([Path::new(files::SHARED_MEMORY).join(own)]);
+        places.extend(self.shared_directory().map(Path::to_owned));
+        places.extend(
+            files::mounts_of("hugetlbfs")
+                .into_iter()
+                .map(|(mount, _)| mount),
+        );
+        places
+    }
+}
+
 struct Walk<'a> {
     registry: &'a Registry,
     act: bool,
@@ -155,16 +170,8 @@ impl Walk<'_> {
 
     /// This registry's data files wherever memory has them.
     fn data_files(&self) -> Result<Vec<PathBuf>, RegistryError> {
-        let own = format!("mneme-{}", files::user());
-        let mut places = vec![Path::new(files::SHARED_MEMORY).join(own)];
-        places.extend(self.registry.shared_directory().map(Path::to_owned));
-        places.extend(
-            files::mounts_of("hugetlbfs")
-                .into_iter()
-                .map(|(mount, _)| mount),
-        );
         let mut found = Vec::new();
-        for place in places {
+        for place in self.registry.data_directories() {
             // What may not be listed has nothing that this process could clean.
             let files = entries(&place).unwrap_or_default();
             found.extend(files.into_iter().filter(|file| self.is_ours(file)));

@@ -31,10 +31,15 @@ pub struct SegmentBuilder<'a> {
     place: Place,
 }
 
+/// Where a new segment is to lie.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+pub(super) enum Place {
+    /// In slots that no other segment has.
     Slot,
+    /// At an address of the caller's choice, inside the registry's window.
     At(usize),
+    /// At the address that its contents have already, wherever that is.
+    AsBefore(usize),
     Floating,
 }
 
@@ -77,8 +82,9 @@ impl SegmentBuilder<'_> {
         self
     }
 
-    /// Who may read and write it, as for a file; 0600 unless said otherwise. Whoever may read it may
-    /// take its locks.
+    /// Which users may read and write it, as for a file; 0600 unless said otherwise. Users who may read
+    /// it may take its locks, and break them: see
+    /// [`SegmentInfo::readers_could_break_writers`](crate::SegmentInfo::readers_could_break_writers).
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
@@ -147,7 +153,9 @@ impl SegmentBuilder<'_> {
             if meta.base.is_some() {
                 make_heap(&region)?;
             }
-            data::write_header(&region, meta.uuid, [0; 8]).map_err(refused)?;
+            let mut words = [0; 8];
+            words[data::word::BASE] = meta.base.map_or(0, |base| base as u64);
+            data::write_header(&region, meta.uuid, words).map_err(refused)?;
             mneme_sys::fault!("space.create.header");
             data::make_durable(&region, &meta.data).map_err(refused)
         })
@@ -220,9 +228,9 @@ pub(super) struct Plan<'a> {
     pub(super) backing: Backing,
     pub(super) directory: PathBuf,
     pub(super) pages: PagePolicy,
-    place: Place,
+    pub(super) place: Place,
     pub(super) cloned_from: Option<Uuid>,
-    contents: Option<ContentsInfo>,
+    pub(super) contents: Option<ContentsInfo>,
 }
 
 /// A segment that is being made aside: it is described, and has an empty data file.
@@ -259,7 +267,7 @@ impl<'a> Plan<'a> {
             backing: meta.backing.clone(),
             directory: meta.backing.directory(original.registry(), size)?,
             pages: meta.pages,
-            place: meta.base.map_or(Place::Floating, Place::At),
+            place: meta.base.map_or(Place::Floating, Place::AsBefore),
             cloned_from: Some(meta.uuid),
             contents: None,
         })
@@ -289,13 +297,22 @@ impl<'a> Plan<'a> {
 
     /// Describes it aside, and makes its data file.
     pub(super) fn begin(&self) -> Result<(Begun, File), CreateError> {
-        let to = self.registry.segment_directory(&self.name);
         let uuid = Uuid::random().map_err(RegistryError::Random)?;
+        let begun = self.describe(uuid)?;
+        let file = data::create(&begun.meta.data)?;
+        mneme_sys::fault!("space.create.data");
+        Ok((begun, file))
+    }
+
+    /// Describes it aside, and names a data file that is not there yet.
+    pub(super) fn describe(&self, uuid: Uuid) -> Result<Begun, CreateError> {
+        let to = self.registry.segment_directory(&self.name);
         let claimed = Making::claim(self.registry, uuid, &to)?;
         let (lock, making) = claimed.ok_or_else(|| self.exists())?;
         let base = match self.place {
             Place::Slot => Some(choose_base(self.registry, None, self.max_size)?),
             Place::At(base) => Some(choose_base(self.registry, Some(base), self.max_size)?),
+            Place::AsBefore(base) => Some(base),
             Place::Floating => None,
         };
         let meta = Meta {
@@ -316,11 +333,7 @@ impl<'a> Plan<'a> {
         // The description holds the addresses now.
         drop(lock);
         mneme_sys::fault!("space.create.described");
-
-        let file = data::create(&meta.data)?;
-        mneme_sys::fault!("space.create.data");
-        let begun = Begun { making, meta };
-        Ok((begun, file))
+        Ok(Begun { making, meta })
     }
 
     /// Gives it its permissions and, last, its name.

@@ -1,19 +1,21 @@
 //! Clones: a second segment with the first one's content at one instant, at the same address.
 //!
-//! Private mappings of the original's file would be cheaper and wrong: pages that nobody has written
-//! show the original's later changes.
+//! **A clone shares no memory and no blocks with its original.** Two cheaper ways are wrong. Private
+//! mappings of the original's file show its later changes in pages that nobody has written. A reflink
+//! shares the file's blocks until one of them is written: then the file system needs a new block, and
+//! on a full disk the store is a SIGBUS, in processes that use the original too.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use mneme_sync::Participants;
-use mneme_sys::{Access, FRAME, Region, RegionError, RegionHeader, SysfsTopology, Topology, files};
+use mneme_sys::{Access, FRAME, Region, RegionError, RegionHeader, SysfsTopology, Topology};
 
 use super::Segment;
 use super::builder::Plan;
 use super::data::{self, word};
 use crate::attach::{PATIENCE, SEGMENT_GATE, beside};
-use crate::{CloneError, CreateError, EnterError, FileError, MapError, Name, window};
+use crate::{CloneError, CreateError, EnterError, MapError, Name, window};
 
 /// More threads would wait for the memory.
 const COPIERS: usize = 8;
@@ -23,9 +25,9 @@ impl Segment {
     /// address, so that pointers inside stay true; in one process the two are there in turns, as
     /// [`Attachment`](crate::Attachment) says, unless they float. It has an identity and participants of its own.
     ///
-    /// Nobody changes this segment meanwhile; readers go on. Where the file system shares blocks
-    /// between copies, that is an instant; elsewhere the time to copy it, by a thread a CPU: half a second for a GiB of tmpfs in
-    /// small pages, by two.
+    /// Nobody changes this segment meanwhile; readers go on. The clone's memory or space is taken
+    /// first, so that a lack of it is an error. Then the content is copied, by a thread a CPU: half a
+    /// second for a GiB of tmpfs in small pages, by two.
     ///
     /// # Errors
     /// [`CloneError::Enter`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
@@ -43,19 +45,16 @@ impl Segment {
                     path: meta.data.clone(),
                     source,
                 };
-                let shared =
-                    files::reflink(&from, &to).map_err(FileError::at("clone", &meta.data))?;
                 let to = data::map_floating(to, Access::ReadWrite, meta.max_size, meta.pages)
                     .map_err(refused)?;
                 mneme_sys::fault!("space.clone.begun");
-                if !shared {
-                    copy(from, &to, self).map_err(refused)?;
-                }
+                copy(from, &to, self).map_err(refused)?;
                 mneme_sys::fault!("space.clone.copied");
                 // The heap and its types come along; nobody died changing the copy.
                 let mut client = RegionHeader::client_words(&to).map_err(refused)?;
                 client[word::POISON] = word::state::WHOLE;
                 client[word::UNSYNCED] = 0;
+                client[word::NOTED] = 0;
                 data::write_header(&to, meta.uuid, client).map_err(refused)?;
                 mneme_sys::fault!("space.clone.header");
                 data::make_durable(&to, &meta.data).map_err(refused)

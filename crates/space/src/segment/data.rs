@@ -30,6 +30,9 @@ pub(crate) mod word {
     /// The boot for which `UNSYNCED` is known to be on the medium. The process that writes `UNSYNCED`
     /// may die before the medium has it; then this word still says something else.
     pub(crate) const NOTED: usize = 2;
+    /// The address at which the pointers inside are true; 0 of a segment that floats, or that a build
+    /// made which did not note it. The description has it too, and may be lost.
+    pub(crate) const BASE: usize = 3;
 
     /// In [`UNSYNCED`], of no boot: changes were lost.
     pub(crate) const LOST: u64 = u64::MAX;

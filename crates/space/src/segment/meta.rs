@@ -66,8 +66,7 @@ impl Meta {
             return Some("its greatest size is impossible");
         }
         if let Some(base) = self.base {
-            let end = base.checked_add(self.max_size);
-            if base == 0 || !base.is_multiple_of(GIB) || end.is_none_or(|end| end > 1 << 47) {
+            if !is_possible_base(base, self.max_size as u64) {
                 return Some("its address is impossible");
             }
         }
@@ -98,6 +97,12 @@ impl Meta {
     pub(crate) fn addresses(&self) -> Option<Range<usize>> {
         self.base.map(|base| base..base + self.max_size)
     }
+}
+
+/// Whether so many bytes can lie there: at a multiple of 1 GiB, in user space.
+pub(crate) fn is_possible_base(base: usize, bytes: u64) -> bool {
+    let end = (base as u64).checked_add(bytes);
+    base > 0 && base.is_multiple_of(GIB) && end.is_some_and(|end| end <= 1 << 47)
 }
 
 /// What the data file of a segment is called.

@@ -118,6 +118,16 @@ impl Window {
         })))
     }
 
+    /// Whether this machine's user space has the frame at `address`, a multiple of 2 MiB, whatever lies
+    /// there. Kernels differ in the bits of their addresses.
+    #[must_use]
+    pub fn is_in_user_space(address: usize) -> bool {
+        match Self::reserve(address, FRAME) {
+            Ok(_) | Err(WindowError::Conflict { .. }) => true,
+            Err(_) => false,
+        }
+    }
+
     /// The first address.
     #[must_use]
     pub fn base(&self) -> usize {

@@ -32,7 +32,7 @@ pub struct Visit {
     /// The segment that holds the alignments
     #[arg(long, global = true, value_name = "NAME")]
     segment: Option<String>,
-    /// The registry of segments. By default $MNEME_DIR, else `mneme` in the user's runtime directory
+    /// The registry of segments. By default $MNEME_DIR, else /dev/shm/mneme-UID-registry
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Wait so many seconds for others that work on the segment

@@ -1,0 +1,240 @@
+//! Giving a name to data that have lost theirs: after the directory of a registry was emptied, while
+//! the data of its segments stayed where memory or a disk has them.
+//!
+//! **All or nothing.** The data file gets a second name, which the new segment's description names,
+//! and loses its first one last. A process that dies in between leaves the file under its old name, or
+//! under both: nothing is lost, and what is left aside is cleaned as after a broken creation.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use mneme_sys::files::{self, FsKind};
+use mneme_sys::{Access, HEADER_LEN, RegionHeader};
+
+use super::builder::{Place, Plan, make_control};
+use super::data::{self, word};
+use super::meta::{self, data_name, registry_in};
+use super::{Backing, Segment, presence};
+use crate::registry::entries;
+use crate::registry::making::named_beside;
+use crate::{
+    CreateError, FileError, ImportError, Name, OpenError, Registry, RegistryError, Uuid, heap,
+};
+
+/// A data file that no segment of the registry names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Importable {
+    /// The file.
+    pub data: PathBuf,
+    /// The identity of the registry that it was made in.
+    pub registry: Uuid,
+    /// Bytes of the file.
+    pub size: u64,
+}
+
+impl Registry {
+    /// Data files of this user in shared memory that were made in other registries and that no process
+    /// has mapped. Whether one of these registries names them still cannot be known here.
+    ///
+    /// # Errors
+    /// A directory cannot be read.
+    pub fn importable(&self) -> Result<Vec<Importable>, RegistryError> {
+        let mut found = Vec::new();
+        for place in self.data_directories() {
+            for file in entries(&place)? {
+                let name = file.file_name().and_then(|name| name.to_str());
+                let Some(registry) = name.and_then(registry_in) else {
+                    continue;
+                };
+                let Ok(status) = fs::symlink_metadata(&file) else {
+                    continue;
+                };
+                let is_own = status.is_file() && status.uid() == files::user();
+                if is_own && registry != self.uuid() && !presence::is_anybody_in(&file)? {
+                    found.push(Importable {
+                        data: file,
+                        registry,
+                        size: status.len(),
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes a segment of that name out of a data file that no registry names any more: with the
+    /// identity, address, greatest size and permissions that it had, and whole or poisoned as it was.
+    /// `base` is needed where the file does not say at which address it lies: segments of older
+    /// builds do not.
+    ///
+    /// The file stays in its directory and gets another name there. If another registry does name it,
+    /// that registry's segment has lost its data afterwards.
+    ///
+    /// # Errors
+    /// [`ImportError::Contents`]: another crate laid it out; [`ImportError::NoBase`],
+    /// [`ImportError::OtherBase`]; [`ImportError::InUse`]; [`ImportError::Named`], [`ImportError::Exists`]; [`ImportError::Data`] if it is damaged; as
+    /// [`SegmentBuilder::create`](crate::SegmentBuilder::create).
+    pub fn import_segment(
+        &self,
+        data: &Path,
+        name: &str,
+        base: Option<usize>,
+    ) -> Result<Segment, ImportError> {
+        let name = Name::new(name).map_err(CreateError::from)?;
+        let data = fs::canonicalize(data).map_err(|e| created(FileError::at("find", data)(e)))?;
+        let header = examine(&data)?;
+        let base = base_of(&data, &header, base)?;
+        let used = presence::is_anybody_in(&data).map_err(CreateError::from)?;
+        if used {
+            return Err(ImportError::InUse { path: data });
+        }
+        let named = named_beside(self, Path::new("")).map_err(created)?;
+        if data.file_name().is_some_and(|name| named.contains(name)) {
+            return Err(ImportError::Named { path: data });
+        }
+        let found = fs::metadata(&data).map_err(|e| created(FileError::at("examine", &data)(e)))?;
+        let plan = Plan {
+            registry: self,
+            name,
+            max_size: usize::try_from(header.max_len).unwrap_or(usize::MAX),
+            mode: found.permissions().mode() & 0o777,
+            backing: backing_of(&data)?,
+            directory: data.parent().unwrap_or(Path::new("/")).to_owned(),
+            pages: mneme_sys::PagePolicy::default(),
+            place: base.map_or(Place::Floating, Place::AsBefore),
+            cloned_from: None,
+            contents: None,
+        };
+        let to = plan
+            .directory
+            .join(data_name(self.uuid(), Uuid::from_bytes(header.uuid)));
+        // A file that was made in this registry has the new name already. It gets another one
+        // meanwhile, so that a broken import, of which all that it names is removed, leaves it.
+        let aside = (to == data).then(|| {
+            let mut aside = data.clone().into_os_string();
+            aside.push(".importing");
+            PathBuf::from(aside)
+        });
+        let from = aside.as_deref().unwrap_or(&data);
+        if let Some(aside) = &aside {
+            files::rename_new(&data, aside)
+                .map_err(|e| created(FileError::at("rename", &data)(e)))?;
+            mneme_sys::fault!("space.import.aside");
+        }
+        let named = self.give_name(plan, Uuid::from_bytes(header.uuid), from, &to);
+        match (&aside, &named) {
+            // What cannot be renamed back is there, and can be imported by the name it has.
+            (Some(aside), Err(_)) => drop(files::rename_new(aside, &data)),
+            _ => {}
+        }
+        named
+    }
+
+    /// Makes the segment of the file `from`, whose data shall be called `to`.
+    fn give_name(
+        &self,
+        plan: Plan<'_>,
+        uuid: Uuid,
+        from: &Path,
+        to: &Path,
+    ) -> Result<Segment, ImportError> {
+        if to.exists() {
+            let path = to.to_owned();
+            return Err(ImportError::Exists { path });
+        }
+        let begun = plan.describe(uuid)?;
+        fs::hard_link(from, to).map_err(|e| created(FileError::at("link", to)(e)))?;
+        mneme_sys::fault!("space.import.linked");
+        let file = data::open(to, Access::ReadWrite).map_err(ImportError::Data)?;
+        data::examine_file(&file, &begun.meta).map_err(ImportError::Data)?;
+        begun.link(&file)?;
+        drop(make_control(&begun.control(), uuid)?);
+        let segment = plan.publish(begun)?;
+        mneme_sys::fault!("space.import.named");
+        fs::remove_file(from).map_err(|e| created(FileError::at("remove", from)(e)))?;
+        Ok(segment)
+    }
+}
+
+fn created(error: FileError) -> ImportError {
+    CreateError::from(error).into()
+}
+
+/// The header of a file that could be a segment with this crate's layout.
+fn examine(path: &Path) -> Result<RegionHeader, ImportError> {
+    use std::os::unix::fs::FileExt;
+
+    let file = data::open(path, Access::ReadOnly).map_err(ImportError::Data)?;
+    let refused = |source| OpenError::Header {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = [0; HEADER_LEN];
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(|e| ImportError::Data(FileError::at("read", path)(e).into()))?;
+    let header = RegionHeader::from_bytes(&bytes);
+    let (magic, format, layout) = (data::MAGIC, data::FORMAT, data::LAYOUT_HASH);
+    match header.validate(magic, format, layout) {
+        Ok(()) => {}
+        // What another crate lays out begins with another magic, under a file name of this one.
+        Err(_) if header.magic != magic && has_name_of_data(path) => {
+            return Err(ImportError::Contents {
+                path: path.to_owned(),
+                magic: header.magic.escape_ascii().to_string(),
+            });
+        }
+        Err(damage) => return Err(ImportError::Data(refused(damage))),
+    }
+    Ok(header)
+}
+
+fn has_name_of_data(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(registry_in).is_some()
+}
+
+/// Where the segment lies; `None` if it floats.
+fn base_of(
+    path: &Path,
+    header: &RegionHeader,
+    given: Option<usize>,
+) -> Result<Option<usize>, ImportError> {
+    let noted = usize::try_from(header.client[word::BASE]).unwrap_or(usize::MAX);
+    let path = || path.to_owned();
+    let base = match (noted, given) {
+        (0, None) if heap::begins_in(&path()).unwrap_or(true) => {
+            return Err(ImportError::NoBase { path: path() });
+        }
+        (0, given) => given,
+        (noted, Some(given)) if noted != given => {
+            return Err(ImportError::OtherBase {
+                path: path(),
+                found: noted,
+                given,
+            });
+        }
+        (noted, _) => Some(noted),
+    };
+    if let Some(base) = base.filter(|base| !meta::is_possible_base(*base, header.max_len)) {
+        return Err(ImportError::Create(CreateError::Base {
+            base,
+            max: usize::try_from(header.max_len).unwrap_or(usize::MAX),
+            why: "it is not a multiple of 1 GiB in user space",
+        }));
+    }
+    Ok(base)
+}
+
+/// What keeps the bytes of a file that is there.
+fn backing_of(data: &Path) -> Result<Backing, ImportError> {
+    let kind = files::fs_kind(data).map_err(|e| created(FileError::at("examine", data)(e)))?;
+    let directory = data.parent().unwrap_or(Path::new("/")).to_owned();
+    let file = fs::File::open(data).map_err(|e| created(FileError::at("open", data)(e)))?;
+    Ok(match kind {
+        FsKind::Memory => Backing::Shared,
+        FsKind::HugePages { .. } => Backing::Huge,
+        FsKind::Other if files::is_direct(&file).unwrap_or(false) => Backing::Dax { directory },
+        FsKind::Other => Backing::File { directory },
+    })
+}
