@@ -26,10 +26,9 @@ use crate::heap;
 use crate::here::{self, Here};
 use crate::map::{Map, ProcessMap, Visit, is_visited};
 use crate::present::{self, Present};
-use crate::segment::durable;
-use crate::{AttachError, EnterError, MapError, Segment, Space, window};
+use crate::segment::{control, durable};
+use crate::{AttachError, EnterError, MapError, Segment, Space};
 pub use inside::{Entered, Inside};
-pub(crate) use members::SEGMENT_GATE;
 use members::{Members, Version};
 use place::Place;
 pub(crate) use place::{Changing, beside};
@@ -289,7 +288,7 @@ impl Attachment {
             return f();
         };
         // A participant of each; the slot is the thread's.
-        let slot = window::slot(place.placed.participants())?;
+        let slot = control::slot(place.placed.participants())?;
         if present.exclusive {
             // As `Place::alone`, which is slower by a sixth, for what it returns goes through memory.
             let alone = place.gate.sole_within(&slot, self.patience)?;
@@ -322,7 +321,7 @@ impl Attachment {
         self.map.show(&mut visit, self.patience)?;
         let writable = |place: &&Place| place.access == Access::ReadWrite;
         for place in members.places.iter().filter(writable) {
-            let slot = window::slot(place.placed.participants())?;
+            let slot = control::slot(place.placed.participants())?;
             let _beside = place.beside(&slot, self.patience)?;
             place.placed.region().refresh()?;
             place.sync()?;
@@ -370,7 +369,7 @@ impl Attachment {
         let place = place.ok_or_else(|| EnterError::NotAttached {
             name: segment.to_owned(),
         })?;
-        let slot = window::slot(place.placed.participants())?;
+        let slot = control::slot(place.placed.participants())?;
         let alone = place.gate.sole_within(&slot, self.patience)?.into_inner();
         let region = place.placed.region();
         durable::complete(region)?;

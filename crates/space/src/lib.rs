@@ -108,11 +108,15 @@
 
 mod attach;
 mod call;
+mod clean;
+mod contents;
 mod error;
 mod hashmap;
 mod heap;
 mod here;
+mod hexadecimal;
 mod local;
+mod making;
 mod map;
 mod name;
 mod present;
@@ -124,10 +128,11 @@ mod space;
 mod stored;
 mod string;
 mod uuid;
-mod window;
 
 pub use attach::{Attachment, Entered, Inside};
 pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
+pub use clean::Finding;
+pub use contents::{Contents, ContentsInfo};
 pub use error::{
     AttachError, CloneError, CreateError, CreateWithError, DescriptionError, EnterError, FileError,
     GrowError, ImportError, MapError, NameError, OpenError, RegistryError, RemoveError,
@@ -137,14 +142,14 @@ pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};
 pub use here::Here;
 pub use local::{LocalError, LocalSegment};
+pub use map::Mapping;
 pub use name::Name;
 pub use ptr::{Ptr, PtrError};
-pub use registry::{Finding, Registry, RegistryOptions};
+pub use registry::{Registry, RegistryOptions};
 pub use root::RootError;
 pub use segment::note::{NoteError, NoteHold};
 pub use segment::{
-    Backing, Condition, Contents, ContentsInfo, Importable, Parts, Presence, Segment,
-    SegmentBuilder, SegmentInfo,
+    Backing, Condition, Importable, Parts, Presence, Segment, SegmentBuilder, SegmentInfo,
 };
 pub use space::{
     MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceChangeError, SpaceCreateError, SpaceInfo,
@@ -153,7 +158,6 @@ pub use space::{
 pub use stored::{Schema, Shape, Stored};
 pub use string::SegString;
 pub use uuid::Uuid;
-pub use window::Mapping;
 
 /// What a process may do with a segment, and which pages a segment would like.
 pub use mneme_sys::{Access, PagePolicy};

@@ -11,6 +11,7 @@
 
 #[cfg(all(test, not(miri)))]
 mod conformance;
+mod mapping;
 #[cfg(all(test, not(miri)))]
 mod models;
 mod process;
@@ -21,10 +22,11 @@ use std::time::Duration;
 
 use mneme_sys::Access;
 
+pub use mapping::Mapping;
+pub(crate) use mapping::Placed;
 pub(crate) use process::ProcessMap;
 pub(crate) use visitors::{Visit, is_visited};
 
-use crate::window::Placed;
 use crate::{MapError, Segment};
 
 /// How segments come to lie where their pointers say.

@@ -18,11 +18,9 @@
 //!
 //! SpaceJMP keeps its names in the kernel (§4); here `ls`, `chmod`, quotas and backups work on them.
 
-mod clean;
+pub(crate) mod files;
 pub(crate) mod json;
 pub(crate) mod lock;
-pub(crate) mod making;
-mod slots;
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -30,14 +28,17 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mneme_sys::{Window, files};
+use mneme_sys::{Window, files as machine};
 use serde::{Deserialize, Serialize};
 
-pub use clean::Finding;
+use files::{entries, own_directory};
 use lock::Lock;
-pub(crate) use slots::{GIB, choose_base};
 
-use crate::{Backing, CreateError, DescriptionError, FileError, Name, RegistryError, Uuid};
+use crate::hexadecimal;
+use crate::{DescriptionError, FileError, Name, RegistryError, Uuid};
+
+/// The unit in which addresses are given out.
+pub(crate) const GIB: usize = 1 << 30;
 
 /// The version of the registry's format.
 const FORMAT: u32 = 1;
@@ -89,7 +90,7 @@ const SMALL: (usize, usize) = (0x8_0000_0000, 96);
 struct Description {
     format: u32,
     uuid: Uuid,
-    #[serde(with = "json::address")]
+    #[serde(with = "hexadecimal::address")]
     window_base: usize,
     window_slots: usize,
     #[serde(default)]
@@ -244,17 +245,6 @@ impl Registry {
         Ok(names)
     }
 
-    /// Bytes that segments of that backing may still take: what is free where their data would lie. Others may take it
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// As creating a segment there: [`CreateError::Backing`], [`CreateError::File`].
-    pub fn room(&self, backing: &Backing) -> Result<u64, CreateError> {
-        let directory = backing.directory(self, 0)?;
-        let free = files::free_space(&directory).map_err(FileError::at("examine", &directory))?;
-        Ok(free)
-    }
-
     /// The directory of a segment of that name, whether it exists or not.
     pub(crate) fn segment_directory(&self, name: &Name) -> PathBuf {
         self.0.root.join("segments").join(name)
@@ -281,7 +271,7 @@ fn environment_root() -> Option<PathBuf> {
 
 /// The user's registry where nothing else is chosen: in a directory where everybody may write.
 fn beside_memory() -> PathBuf {
-    Path::new(files::SHARED_MEMORY).join(format!("mneme-{}-registry", files::user()))
+    Path::new(machine::SHARED_MEMORY).join(format!("mneme-{}-registry", machine::user()))
 }
 
 /// Where a login session may have its files.
@@ -289,7 +279,7 @@ fn session_directories() -> Vec<PathBuf> {
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     session
         .into_iter()
-        .chain([files::runtime_directory()])
+        .chain([machine::runtime_directory()])
         .collect()
 }
 
@@ -325,7 +315,7 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
         .mode();
     let lock = root.join("lock");
     match File::create_new(&lock) {
-        Ok(_) => json::set_mode(&lock, mode & 0o666).map_err(FileError::at("share", &lock))?,
+        Ok(_) => machine::set_mode(&lock, mode & 0o666).map_err(FileError::at("share", &lock))?,
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         Err(e) => return Err(FileError::at("create", &lock)(e).into()),
     }
@@ -338,7 +328,7 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
             Err(e) => return Err(FileError::at("create", &part)(e).into()),
         }
-        json::set_mode(&part, mode & 0o7777).map_err(FileError::at("share", &part))?;
+        machine::set_mode(&part, mode & 0o7777).map_err(FileError::at("share", &part))?;
     }
     mneme_sys::fault!("space.registry.parts");
     if path.exists() {
@@ -355,38 +345,6 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
     json::write(path, &description, mode & 0o666)?;
     mneme_sys::fault!("space.registry.described");
     Ok(())
-}
-
-/// What lies in a directory; a missing one is empty.
-pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let failed = || FileError::at("list", directory);
-    let listed = match fs::read_dir(directory) {
-        Ok(listed) => listed,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(failed()(e)),
-    };
-    listed
-        .map(|entry| entry.map(|entry| entry.path()).map_err(failed()))
-        .collect()
-}
-
-/// A directory below one that everybody may write to: made if need be, and refused if another user
-/// was faster.
-pub(crate) fn own_directory(path: &Path, mode: u32) -> Result<PathBuf, RegistryError> {
-    match DirBuilder::new().mode(mode).create(path) {
-        Ok(()) => json::set_mode(path, mode).map_err(FileError::at("share", path))?,
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(FileError::at("create", path)(e).into()),
-    }
-    // Of the name itself: a link would lead wherever its maker likes.
-    let found = fs::symlink_metadata(path).map_err(FileError::at("examine", path))?;
-    if !found.is_dir() || found.uid() != files::user() {
-        return Err(RegistryError::NotOurs {
-            path: path.to_owned(),
-            owner: found.uid(),
-        });
-    }
-    Ok(path.to_owned())
 }
 
 #[cfg(test)]

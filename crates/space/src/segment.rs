@@ -3,7 +3,7 @@
 pub(crate) mod backing;
 pub(crate) mod builder;
 pub(crate) mod clone;
-pub(crate) mod contents;
+pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod durable;
 pub(crate) mod import;
@@ -11,29 +11,31 @@ pub(crate) mod mend;
 pub(crate) mod meta;
 pub(crate) mod modes;
 pub(crate) mod note;
+pub(crate) mod parts;
 pub(crate) mod presence;
 mod remove;
 mod rename;
 mod restore;
+mod slots;
 mod writers;
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use mneme_sys::{Liveness, LivenessError, OfdLiveness, PagePolicy, RegionHeader};
+use mneme_sync::Participants;
+use mneme_sys::{Access, PagePolicy, RegionHeader};
 
 pub use backing::Backing;
 pub use builder::SegmentBuilder;
-pub use contents::{Contents, ContentsInfo, Parts};
 pub use import::Importable;
 use meta::Meta;
+pub use parts::Parts;
 pub use presence::Presence;
 pub use restore::Condition;
 
-use crate::{FileError, GrowError, MapError, Name, OpenError, Registry, RegistryError, Uuid};
+use crate::{ContentsInfo, FileError, GrowError, MapError, Name, OpenError, Registry, Uuid};
 
 /// A named segment of a registry. A clone is another handle to it, not another segment
 /// ([`clone_as`](Segment::clone_as) makes that). `Send + Sync`.
@@ -238,12 +240,20 @@ impl Segment {
     pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
         self.without_contents()?;
         let meta = self.meta();
-        let write = mneme_sys::Access::ReadWrite;
+        let write = Access::ReadWrite;
         data::examine(meta).map_err(MapError::from)?;
         let file = data::open(&meta.data, write).map_err(MapError::from)?;
         let region = data::map_floating(file, write, meta.max_size, meta.pages)?;
         grow_region(&region, bytes)
     }
+}
+
+/// Makes this process a participant of a segment that it does not map at its address.
+pub(crate) fn take_part(segment: &Segment) -> Result<(Participants, Presence), MapError> {
+    let (participants, way) = control::open_way(&segment.control(), segment.uuid())?;
+    let path = &segment.meta().data;
+    let presence = Presence::announce(&data::open(path, Access::ReadOnly)?, path, way)?;
+    Ok((participants, presence))
 }
 
 /// Grows the file and then says so in its header: what a header has committed is there.
@@ -254,22 +264,4 @@ pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<us
     RegionHeader::set_committed(region, region.len() as u64)?;
     mneme_sys::fault!("space.grow.recorded");
     Ok(region.len())
-}
-
-/// Whether a living process takes part in a segment, by its control file or by another that its data had or have.
-pub(crate) fn segment_in_use(control: &Path, data: &Path) -> Result<bool, RegistryError> {
-    Ok(in_use(control)? || presence::is_anybody_in(data)?)
-}
-
-/// Whether a living process takes part in what this control file governs. Only one that is not there governs nobody: of
-/// one that cannot be asked it is not known.
-pub(crate) fn in_use(control: &Path) -> Result<bool, RegistryError> {
-    match OfdLiveness::open_plain(control, 0) {
-        Ok(liveness) => Ok(liveness.any_alive(1..=builder::MAX_PROCESSES)),
-        Err(LivenessError::Os { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(RegistryError::Lock {
-            path: control.to_owned(),
-            source,
-        }),
-    }
 }

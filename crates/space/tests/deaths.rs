@@ -37,6 +37,8 @@ enum Operation {
     Clean,
     Mend,
     Restore,
+    /// Of data that another registry made.
+    Import,
     CreateSpace,
     Join,
     ShareSpace,
@@ -45,7 +47,7 @@ enum Operation {
     MendSpace,
 }
 
-const ALL: [Operation; 18] = [
+const ALL: [Operation; 19] = [
     Operation::OpenRegistry,
     Operation::Create,
     Operation::CreateOnDisk,
@@ -58,6 +60,7 @@ const ALL: [Operation; 18] = [
     Operation::Clean,
     Operation::Mend,
     Operation::Restore,
+    Operation::Import,
     Operation::CreateSpace,
     Operation::Join,
     Operation::ShareSpace,
@@ -65,6 +68,15 @@ const ALL: [Operation; 18] = [
     Operation::RemoveSpace,
     Operation::MendSpace,
 ];
+
+/// The data of a scene's other registry, of whose identity only the name of the file is known.
+fn foreign(scene: &Scene) -> PathBuf {
+    scene.root.join(format!(
+        "memory/{}-{}.segment",
+        "1".repeat(32),
+        "2".repeat(32)
+    ))
+}
 
 impl Operation {
     /// What is there before.
@@ -92,6 +104,11 @@ impl Operation {
                 if self == Self::Restore {
                     let _ = segment.clone_as("t").unwrap();
                     word.store(8, Ordering::Relaxed);
+                }
+                if self == Self::Import {
+                    drop(mapping);
+                    std::fs::rename(&segment.info().unwrap().data, foreign(scene)).unwrap();
+                    std::fs::remove_dir_all(segment.directory()).unwrap();
                 }
                 if self.is_of_spaces() && self != Self::CreateSpace {
                     let space = scene.registry.space("w").create().unwrap();
@@ -140,6 +157,10 @@ impl Operation {
             Self::Remove => scene.open("s").remove().unwrap(),
             Self::Clean | Self::Mend | Self::MendSpace => drop(scene.registry.clean().unwrap()),
             Self::Restore => scene.open("s").restore_from(&scene.open("t")).unwrap(),
+            Self::Import => {
+                let data = foreign(&scene);
+                drop(scene.registry.import_segment(&data, "s", None).unwrap());
+            }
             Self::CreateSpace => drop(scene.registry.space("w").create().unwrap()),
             Self::Join => scene
                 .space("w")
@@ -208,8 +229,9 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     assert_eq!(registry.check().unwrap(), [], "{context}");
     // Nothing that no name leads to.
     let names = registry.segments().unwrap();
-    let data = scene.files("memory").len() + scene.files("disk").len();
-    assert_eq!(data, names.len(), "{context}");
+    let data = [scene.files("memory"), scene.files("disk")].concat();
+    let own = data.iter().filter(|file| **file != foreign(scene));
+    assert_eq!(own.count(), names.len(), "{context}");
     for part in ["registry/making", "registry/dying"] {
         assert_eq!(scene.files(part), Vec::<PathBuf>::new(), "{context}");
     }
@@ -292,6 +314,16 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
             assert_eq!(segment.condition().unwrap(), Condition::Whole, "{context}");
             let mapping = segment.map(Access::ReadOnly).unwrap();
             assert_eq!(region(&mapping).load_u64(4096).unwrap(), 7, "{context}");
+        }
+        Operation::Import => {
+            // By one name or the other the data are there.
+            if names.is_empty() {
+                let data = foreign(scene);
+                let segment = registry.import_segment(&data, "s", None).unwrap();
+                let mapping = segment.map(Access::ReadOnly).unwrap();
+                assert_eq!(region(&mapping).load_u64(4096).unwrap(), 7, "{context}");
+            }
+            open("s").unwrap().remove().unwrap();
         }
         Operation::CreateSpace | Operation::RemoveSpace => {
             match registry.remove_space("w") {

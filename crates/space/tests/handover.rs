@@ -123,6 +123,8 @@ fn after_a_death_at_any_point_of_a_hand_over_the_next_is_let_in_or_told() {
                 .filter(|name| of_locks.iter().any(|part| name.starts_with(part))),
         )
         .filter(|name| !passed_ever.contains(*name))
+        // Slots that idle successors of the dead have: a subject of `mneme-sync`'s tests.
+        .filter(|name| *name != "sync.reap.orphans")
         .collect();
     assert_eq!(
         unproved,

@@ -15,7 +15,8 @@ use super::place::Alone;
 use crate::heap::UntypedHeap;
 use crate::map::{Map, Visit};
 use crate::present::{self, Marked, Present};
-use crate::{EnterError, Uuid, window};
+use crate::segment::control;
+use crate::{EnterError, Uuid};
 
 /// The calling thread inside of an attachment's segments. Dropping it leaves, and calls what may have been changed whole,
 /// or poisoned if the thread is panicking.
@@ -99,7 +100,7 @@ impl Attachment {
             unwinding: std::thread::panicking(),
         };
         for (place, present) in members.places.iter().zip(present) {
-            let slot = window::slot(place.placed.participants())?;
+            let slot = control::slot(place.placed.participants())?;
             let lock = if present.exclusive {
                 Lock::Alone(place.alone(&slot, self.patience)?)
             } else {

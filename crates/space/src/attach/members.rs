@@ -7,15 +7,12 @@ use mneme_sys::Access;
 
 use super::place::Place;
 use crate::heap::HeapError;
-use crate::map::{Map, ProcessMap, Set};
+use crate::map::{Map, Placed, ProcessMap, Set};
 use crate::present::{Ground, Present};
+use crate::segment::control::SEGMENT_GATE;
 use crate::segment::{durable, grow_region};
 use crate::space::version::VersionWord;
-use crate::window::Placed;
 use crate::{AttachError, Segment};
-
-/// The gate of a segment's control region that is its lock.
-pub(crate) const SEGMENT_GATE: usize = 0;
 
 /// Segments with an access each, as sections have them. Never changed; another takes its place.
 pub(super) struct Members {

@@ -9,11 +9,11 @@ use mneme_sync::{FencedGate, GateError, OpPin, Participants, Slot, SlotError, So
 use mneme_sys::{Access, RegionError, RegionHeader, fork};
 
 use super::members::Growing;
+use crate::map::Placed;
 use crate::present::Present;
 use crate::segment::data::word::{self, state};
-use crate::segment::{durable, grow_region};
-use crate::window::Placed;
-use crate::{EnterError, Segment, heap, window};
+use crate::segment::{control, durable, grow_region};
+use crate::{EnterError, Segment, heap};
 
 /// A segment that a section has to itself. Dropped in unwinding, it calls it poisoned.
 pub(super) struct Alone<'a> {
@@ -86,7 +86,7 @@ impl Place {
     /// Alone with the segment, of which others died: begins to change it, unless it is poisoned.
     pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
         if died || alone.met_dead() {
-            window::reap(self.placed.participants());
+            control::reap(self.placed.participants());
         }
         let word = self.state()?;
         // SYNC: pairs with the Release stores of whoever was alone with it before.
@@ -176,9 +176,8 @@ impl Place {
             let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;
             Ok(word == state::WHOLE && self.is_of_this_boot()?)
         };
-        let control = self.placed.participants();
         beside(
-            control,
+            self.placed.participants(),
             &self.gate,
             slot,
             patience,
@@ -217,7 +216,7 @@ fn poisoned(segment: &Segment) -> EnterError {
 /// its service once somebody has looked there.
 #[inline]
 pub(crate) fn beside<'a>(
-    control: &Participants,
+    participants: &Participants,
     gate: &'a FencedGate,
     slot: &Slot<'a>,
     patience: Duration,
@@ -229,7 +228,7 @@ pub(crate) fn beside<'a>(
             Ok(pin) => break pin,
             Err(GateError::OwnerDied) => {
                 let alone = gate.sole_within(slot, patience)?.into_inner();
-                window::reap(control);
+                control::reap(participants);
                 if !is_whole()? {
                     return Err(poisoned(segment));
                 }

@@ -9,7 +9,8 @@ use mneme_sys::{Clock, SystemClock, futex};
 
 use super::mailbox::{Head, MESSAGE, Mailbox, SLOTS};
 use super::{CallError, number, turn};
-use crate::{Space, window};
+use crate::Space;
+use crate::segment::control;
 
 /// The first and the longest time after which a waiting caller asks whether the resident lives.
 const FIRST: Duration = Duration::from_millis(1);
@@ -55,7 +56,7 @@ impl Calls {
     /// # Errors
     /// [`CallError::Busy`]; [`CallError::Slot`].
     pub fn caller(&self) -> Result<Caller<'_>, CallError> {
-        let slot = window::slot(&self.0.participants)?;
+        let slot = control::slot(&self.0.participants)?;
         let heads = self.0.heads()?;
         // The free ones first: to judge the others is dearer.
         for ask in [false, true] {

@@ -21,9 +21,10 @@ use mneme_sys::{
 };
 
 use super::CallError;
-use crate::registry::json::set_mode;
-use crate::registry::making::gone;
-use crate::{FileError, Space, window};
+use crate::registry::files::gone;
+use crate::segment::control;
+use crate::{FileError, Space};
+use mneme_sys::files::set_mode;
 
 const MAGIC: [u8; 8] = *b"MNEMCALL";
 const FORMAT: u32 = 1;
@@ -95,7 +96,7 @@ impl Mailbox {
     /// Opens the mailbox of a space; `None` if there is none, or one of before a restart.
     pub(super) fn open(space: &Space) -> Result<Option<Self>, CallError> {
         let control = space.directory().join("control");
-        let participants = window::open_control(&control, space.uuid())?;
+        let participants = control::open_control(&control, space.uuid())?;
         let path = space.directory().join("calls");
         let file = match files::open_plain(&path, File::options().read(true).write(true)) {
             Ok(file) => file,
@@ -227,7 +228,7 @@ fn make(space: &Space, path: &Path) -> Result<(), CallError> {
     let region = Region::map(file.into(), Access::ReadWrite, LEN, PagePolicy::Small)?;
     region.grow(LEN)?;
     mneme_sys::fault!("space.reside.reserved");
-    let participants = window::open_control(&space.directory().join("control"), space.uuid())?;
+    let participants = control::open_control(&space.directory().join("control"), space.uuid())?;
     let mut client = [0; 8];
     client[0] = participants.incarnation();
     let header = RegionHeader {

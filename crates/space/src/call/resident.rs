@@ -10,7 +10,8 @@ use mneme_sys::futex;
 
 use super::mailbox::{Head, MESSAGE, Mailbox, SEATS};
 use super::{CallError, Entry, Functions, turn};
-use crate::{Attachment, EnterError, Here, Space, window};
+use crate::segment::control;
+use crate::{Attachment, EnterError, Here, Space};
 
 /// How long a resident sleeps before it looks by itself: whether it shall stop, and whether somebody was woken and
 /// died of it.
@@ -54,7 +55,7 @@ impl Residence {
     /// # Errors
     /// [`CallError::Full`]; [`CallError::Slot`]. What fails in a call is told its caller.
     pub fn serve(&self, stop: &AtomicBool) -> Result<(), CallError> {
-        let slot = window::slot(&self.mailbox.participants)?;
+        let slot = control::slot(&self.mailbox.participants)?;
         let bell = self.mailbox.bell()?;
         let heads = self.mailbox.heads()?;
         let mut seats = bell.seats.iter().enumerate();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use mneme_sys::Access;
 
+use super::Placed;
 use super::{Map, ProcessMap, Set, Visit};
-use crate::window::Placed;
 use crate::{MapError, Mapping, Registry, Segment};
 
 /// A registry of its own directory and window, removed at the end.

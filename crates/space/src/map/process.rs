@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use mneme_sys::{Access, Clock, SystemClock, Window, fork};
 
+use super::mapping::{Location, Placed, map_data};
 use super::{Map, Set, Visit, visitors};
 use crate::registry::GIB;
-use crate::window::{Ground, Placed, map_data, open_way, reap};
+use crate::segment::control::{open_way, reap};
 use crate::{MapError, Segment, Uuid};
 
 /// How long before one looks again whether a thread has left.
@@ -201,14 +202,14 @@ impl Map for ProcessMap {
         };
         let (participants, way) = open_way(&segment.control(), segment.uuid())?;
         reap(&participants);
-        let ground = match wanted {
-            None => Ground::Anywhere,
-            Some(addresses) => Ground::Window {
+        let location = match wanted {
+            None => Location::Anywhere,
+            Some(addresses) => Location::Window {
                 window: mapped.window(segment, &addresses)?,
                 home,
             },
         };
-        let (region, presence) = map_data(segment, access, ground, way)?;
+        let (region, presence) = map_data(segment, access, location, way)?;
         region.dont_fork()?;
         let placed = Arc::new(Placed::new(
             segment.clone(),

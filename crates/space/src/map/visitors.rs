@@ -13,9 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
 use mneme_sync::SlotError;
 
-use super::Set;
+use super::{Placed, Set};
 use crate::EnterError;
-use crate::window::Placed;
 
 /// What one thread visits. Cells are never freed, and used again when their thread has ended.
 #[repr(align(128))]

@@ -9,7 +9,7 @@ use mneme_sys::files;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::making::gone;
+use super::files::gone;
 use crate::{DescriptionError, FileError};
 
 /// No description comes near this many bytes.
@@ -117,88 +117,4 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), FileError> {
     File::open(directory)
         .and_then(|file| file.sync_all())
         .map_err(FileError::at("write through", directory))
-}
-
-/// Sets a file's permissions, whatever the process' umask, and never those of what a link leads to.
-pub(crate) fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
-    files::set_mode(path, mode)
-}
-
-/// `0x` and hexadecimal digits.
-fn hexadecimal(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix("0x")?;
-    let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
-    plain.then(|| u64::from_str_radix(digits, 16).ok())?
-}
-
-/// Words of 64 bits, of which readers of JSON may lose some: `"0x00000000075bcd15"`.
-pub(crate) mod word {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(crate) fn serialize<S: Serializer>(word: &u64, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&format_args!("{word:#018x}"))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        super::hexadecimal(&String::deserialize(from)?)
-            .ok_or_else(|| de::Error::custom("a word is 0x and hexadecimal digits"))
-    }
-}
-
-/// Eight bytes, the first of them the leftmost digits.
-pub(crate) mod magic {
-    use serde::{Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(magic: &[u8; 8], to: S) -> Result<S::Ok, S::Error> {
-        super::word::serialize(&u64::from_be_bytes(*magic), to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 8], D::Error> {
-        super::word::deserialize(from).map(u64::to_be_bytes)
-    }
-}
-
-/// Addresses as people read them: `"0x200000000000"`.
-pub(crate) mod address {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(crate) fn serialize<S: Serializer>(address: &usize, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&format_args!("{address:#x}"))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-        parse(&String::deserialize(from)?)
-            .ok_or_else(|| de::Error::custom("an address is 0x and hexadecimal digits"))
-    }
-
-    fn parse(text: &str) -> Option<usize> {
-        usize::try_from(super::hexadecimal(text)?).ok()
-    }
-
-    /// The same where there may be none.
-    pub(crate) mod option {
-        use serde::{Deserialize, Deserializer, Serializer, de};
-
-        #[expect(clippy::ref_option, reason = "the signature that serde calls")]
-        pub(crate) fn serialize<S: Serializer>(
-            address: &Option<usize>,
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            match address {
-                Some(address) => super::serialize(address, to),
-                None => to.serialize_none(),
-            }
-        }
-
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            from: D,
-        ) -> Result<Option<usize>, D::Error> {
-            let Some(text) = Option::<String>::deserialize(from)? else {
-                return Ok(None);
-            };
-            super::parse(&text)
-                .map(Some)
-                .ok_or_else(|| de::Error::custom("an address is 0x and hexadecimal digits"))
-        }
-    }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use mneme_sys::files::{self, FsKind};
 use serde::{Deserialize, Serialize};
 
-use crate::registry::own_directory;
-use crate::{CreateError, Registry};
+use crate::registry::files::own_directory;
+use crate::{CreateError, FileError, Registry};
 
 /// What a segment's bytes are kept in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl Backing {
     pub(super) fn absolute(&self) -> Result<Self, CreateError> {
         let absolute = |directory: &Path| {
             fs::canonicalize(directory)
-                .map_err(crate::FileError::at("find", directory))
+                .map_err(FileError::at("find", directory))
                 .map_err(CreateError::from)
         };
         Ok(match self {
@@ -85,7 +85,7 @@ impl Backing {
         if !matches!(self, Self::Dax { .. }) {
             return Ok(());
         }
-        if files::is_direct(file).map_err(crate::FileError::at("map", path))? {
+        if files::is_direct(file).map_err(FileError::at("map", path))? {
             return Ok(());
         }
         Err(missing(format!(
@@ -95,12 +95,25 @@ impl Backing {
     }
 }
 
+impl Registry {
+    /// Bytes that segments of that backing may still take: what is free where their data would lie. Others may take it
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As creating a segment there: [`CreateError::Backing`], [`CreateError::File`].
+    pub fn room(&self, backing: &Backing) -> Result<u64, CreateError> {
+        let directory = backing.directory(self, 0)?;
+        let free = files::free_space(&directory).map_err(FileError::at("examine", &directory))?;
+        Ok(free)
+    }
+}
+
 fn missing(why: String) -> CreateError {
     CreateError::Backing { why }
 }
 
 fn fs_kind(directory: &Path) -> Result<FsKind, CreateError> {
-    Ok(files::fs_kind(directory).map_err(crate::FileError::at("examine", directory))?)
+    Ok(files::fs_kind(directory).map_err(FileError::at("examine", directory))?)
 }
 
 /// The registry's choice, or a directory of this user where all may have one. Others may pass

@@ -4,18 +4,17 @@ use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use mneme_sync::{ControlOptions, Participants};
-use mneme_sys::{Access, FRAME, OfdLiveness, PagePolicy, Region};
+use mneme_sys::{Access, FRAME, PagePolicy, Region};
 
-use super::contents::ContentsInfo;
+use super::control::make_control;
 use super::meta::{Meta, data_name};
+use super::slots::choose_base;
 use super::{Backing, Segment, data, meta, modes};
 use crate::heap::{self, HeapError};
-use crate::registry::making::{Making, Published};
-use crate::registry::{choose_base, json};
-use crate::{CreateError, FileError, Name, OpenError, Registry, RegistryError, Uuid};
+use crate::making::{Making, Published};
+use crate::registry::json;
+use crate::{ContentsInfo, CreateError, FileError, Name, OpenError, Registry, RegistryError, Uuid};
 
 /// What a new segment shall be. Made by [`Registry::segment`].
 #[derive(Debug, Clone)]
@@ -28,12 +27,12 @@ pub struct SegmentBuilder<'a> {
     mode: u32,
     backing: Backing,
     pages: PagePolicy,
-    place: Place,
+    place: Placement,
 }
 
 /// Where a new segment is to lie.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum Placement {
     /// In slots that no other segment has.
     Slot,
     /// At an address of the caller's choice, inside the registry's window.
@@ -62,7 +61,7 @@ impl Registry {
             mode: 0o600,
             backing: Backing::default(),
             pages: PagePolicy::default(),
-            place: Place::Slot,
+            place: Placement::Slot,
         }
     }
 }
@@ -105,13 +104,13 @@ impl SegmentBuilder<'_> {
     /// The address of its first byte, a multiple of 1 GiB inside the registry's window. Another
     /// segment may have it too; one process cannot have both mapped at a time then.
     pub fn base(mut self, address: usize) -> Self {
-        self.place = Place::At(address);
+        self.place = Placement::At(address);
         self
     }
 
     /// No address of its own: for contents that do not point to themselves.
     pub fn floating(mut self) -> Self {
-        self.place = Place::Floating;
+        self.place = Placement::Floating;
         self
     }
 
@@ -191,14 +190,14 @@ impl<'a> SegmentBuilder<'a> {
             return Err(CreateError::Kind { kind });
         }
         let place = match (self.place, &contents) {
-            (Place::At(base), Some(_)) => {
+            (Placement::At(base), Some(_)) => {
                 return Err(CreateError::Base {
                     base,
                     max: max_size,
                     why: "what another crate lays out has no address",
                 });
             }
-            (_, Some(_)) => Place::Floating,
+            (_, Some(_)) => Placement::Floating,
             (place, None) => place,
         };
         let backing = self.backing.absolute()?;
@@ -228,7 +227,7 @@ pub(super) struct Plan<'a> {
     pub(super) backing: Backing,
     pub(super) directory: PathBuf,
     pub(super) pages: PagePolicy,
-    pub(super) place: Place,
+    pub(super) place: Placement,
     pub(super) cloned_from: Option<Uuid>,
     pub(super) contents: Option<ContentsInfo>,
 }
@@ -267,7 +266,7 @@ impl<'a> Plan<'a> {
             backing: meta.backing.clone(),
             directory: meta.backing.directory(original.registry(), size)?,
             pages: meta.pages,
-            place: meta.base.map_or(Place::Floating, Place::AsBefore),
+            place: meta.base.map_or(Placement::Floating, Placement::AsBefore),
             cloned_from: Some(meta.uuid),
             contents: None,
         })
@@ -310,10 +309,10 @@ impl<'a> Plan<'a> {
         let claimed = Making::claim(self.registry, uuid, &to)?;
         let (lock, making) = claimed.ok_or_else(|| self.exists())?;
         let base = match self.place {
-            Place::Slot => Some(choose_base(self.registry, None, self.max_size)?),
-            Place::At(base) => Some(choose_base(self.registry, Some(base), self.max_size)?),
-            Place::AsBefore(base) => Some(base),
-            Place::Floating => None,
+            Placement::Slot => Some(choose_base(self.registry, None, self.max_size)?),
+            Placement::At(base) => Some(choose_base(self.registry, Some(base), self.max_size)?),
+            Placement::AsBefore(base) => Some(base),
+            Placement::Floating => None,
         };
         let meta = Meta {
             format: meta::FORMAT,
@@ -360,35 +359,4 @@ fn make_heap(region: &Region) -> Result<(), CreateError> {
 
 fn data_len(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
-}
-
-/// 256 processes and 1,024 threads at a time: within one frame of 2 MiB, which is taken at once, so
-/// that no visitor can ever fault on it.
-fn control_options(uuid: Uuid) -> ControlOptions {
-    ControlOptions {
-        max_processes: MAX_PROCESSES,
-        max_threads: 1024,
-        undo_bytes: 256,
-        ..ControlOptions::new(uuid.to_bytes())
-    }
-}
-
-/// Processes that may have a segment mapped at a time.
-pub(crate) const MAX_PROCESSES: u32 = 256;
-
-/// Makes the control file of a segment or a space, and is its first participant until the result is
-/// dropped.
-pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<Participants, CreateError> {
-    let file = data::create(path)?;
-    let options = control_options(uuid);
-    let failed = |source| CreateError::Control {
-        path: path.to_owned(),
-        source,
-    };
-    let attach = |e: mneme_sync::AttachError| failed(e.into());
-    let len = options.region_len();
-    let region = Region::map(file.into(), Access::ReadWrite, len, PagePolicy::Small)
-        .map_err(|e| attach(e.into()))?;
-    let liveness = OfdLiveness::open_plain(path, 0).map_err(|e| attach(e.into()))?;
-    Participants::create(region, options, Arc::new(liveness)).map_err(failed)
 }

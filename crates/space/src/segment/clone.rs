@@ -13,9 +13,11 @@ use mneme_sys::{Access, FRAME, Region, RegionError, RegionHeader, SysfsTopology,
 
 use super::Segment;
 use super::builder::Plan;
+use super::control::{self, SEGMENT_GATE};
 use super::data::{self, word};
-use crate::attach::{PATIENCE, SEGMENT_GATE, beside};
-use crate::{CloneError, CreateError, EnterError, MapError, Name, window};
+use super::take_part;
+use crate::attach::{PATIENCE, beside};
+use crate::{CloneError, CreateError, EnterError, MapError, Name};
 
 /// More threads would wait for the memory.
 const COPIERS: usize = 8;
@@ -35,7 +37,7 @@ impl Segment {
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         self.without_contents()?;
         let name = Name::new(name).map_err(CreateError::from)?;
-        let (control, _presence) = window::take_part(self)?;
+        let (control, _presence) = take_part(self)?;
         while_nobody_writes(self, &control, || {
             let info = self.info().map_err(MapError::from)?;
             let from = data::open(&self.meta().data, Access::ReadOnly).map_err(MapError::from)?;
@@ -71,7 +73,7 @@ pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     control: &Participants,
     f: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
-    let slot = window::slot(control).map_err(CloneError::from)?;
+    let slot = control::slot(control).map_err(CloneError::from)?;
     let gate = control.fenced_gate(SEGMENT_GATE);
     let gate = gate.ok_or(CloneError::NoGate)?;
     let is_whole = || {

@@ -9,7 +9,7 @@ use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionError, RegionHeade
 
 use super::durable;
 use super::meta::Meta;
-use crate::{FileError, OpenError, Uuid};
+use crate::{FileError, MapError, OpenError, Uuid};
 
 /// Magic of a segment.
 pub(crate) const MAGIC: [u8; 8] = *b"MNEMSEG\0";
@@ -188,4 +188,19 @@ pub(crate) fn make_durable(region: &Region, path: &Path) -> Result<(), RegionErr
         let _ = directory.sync_all();
     }
     Ok(())
+}
+
+/// Opens the data file of a segment for what shall be done with it.
+pub(crate) fn open_for(meta: &Meta, access: Access) -> Result<File, MapError> {
+    open(&meta.data, access).map_err(|refused| match refused {
+        OpenError::File(FileError { source, .. })
+            if access == Access::ReadWrite && source.kind() == ErrorKind::PermissionDenied =>
+        {
+            MapError::NotWritable {
+                path: meta.data.clone(),
+                source,
+            }
+        }
+        other => other.into(),
+    })
 }

@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use mneme_sys::files::{self, FsKind};
 use mneme_sys::{Access, HEADER_LEN, RegionHeader};
 
-use super::builder::{Place, Plan, make_control};
+use super::builder::{Placement, Plan};
+use super::control::make_control;
 use super::data::{self, word};
 use super::meta::{self, data_name, registry_in};
 use super::{Backing, Segment, presence};
-use crate::registry::entries;
-use crate::registry::making::named_beside;
+use crate::making::named_beside;
+use crate::registry::files::entries;
 use crate::{
     CreateError, FileError, ImportError, Name, OpenError, Registry, RegistryError, Uuid, heap,
 };
@@ -102,7 +103,7 @@ impl Registry {
             backing: backing_of(&data)?,
             directory: data.parent().unwrap_or(Path::new("/")).to_owned(),
             pages: mneme_sys::PagePolicy::default(),
-            place: base.map_or(Place::Floating, Place::AsBefore),
+            place: base.map_or(Placement::Floating, Placement::AsBefore),
             cloned_from: None,
             contents: None,
         };
@@ -120,13 +121,11 @@ impl Registry {
         if let Some(aside) = &aside {
             files::rename_new(&data, aside)
                 .map_err(|e| created(FileError::at("rename", &data)(e)))?;
-            mneme_sys::fault!("space.import.aside");
         }
         let named = self.give_name(plan, Uuid::from_bytes(header.uuid), from, &to);
-        match (&aside, &named) {
+        if let (Some(aside), Err(_)) = (&aside, &named) {
             // What cannot be renamed back is there, and can be imported by the name it has.
-            (Some(aside), Err(_)) => drop(files::rename_new(aside, &data)),
-            _ => {}
+            let _ = files::rename_new(aside, &data);
         }
         named
     }

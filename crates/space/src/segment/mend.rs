@@ -10,12 +10,12 @@ use std::path::Path;
 use mneme_sync::Participants;
 use mneme_sys::{Access, RegionError, RegionHeader};
 
-use super::builder::make_control;
+use super::control::{self, make_control, segment_in_use};
 use super::meta::Meta;
-use super::{data, modes, segment_in_use};
-use crate::registry::json::set_mode;
-use crate::registry::making::gone;
-use crate::{CreateError, FileError, MapError, OpenError, Uuid, window};
+use super::{data, modes};
+use crate::registry::files::gone;
+use crate::{CreateError, FileError, MapError, OpenError, Uuid};
+use mneme_sys::files::set_mode;
 
 /// What is wrong with the control file of a segment or a space, if that is known: one that this process
 /// may not open is not judged.
@@ -24,7 +24,7 @@ pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     if !is_file {
         return Some("it is missing, so that nobody can attach it".to_owned());
     }
-    match window::open_control(control, of) {
+    match control::open_control(control, of) {
         Err(MapError::Control { source, .. }) => match source {
             // Full, stopped, not permitted: not damaged.
             mneme_sync::OpenError::Attach(_) => None,

@@ -8,10 +8,9 @@ use mneme_sys::{FRAME, PagePolicy};
 use serde::{Deserialize, Serialize};
 
 use super::Backing;
-use super::contents::ContentsInfo;
 use super::data;
 use crate::registry::{GIB, json};
-use crate::{DescriptionError, Uuid};
+use crate::{ContentsInfo, DescriptionError, Uuid, hexadecimal};
 
 /// The version of the description's format.
 pub(crate) const FORMAT: u32 = 1;
@@ -29,7 +28,7 @@ pub(crate) struct Meta {
     pub(crate) uuid: Uuid,
     pub(crate) max_size: usize,
     /// Where it is mapped; floating if nowhere in particular.
-    #[serde(with = "json::address::option")]
+    #[serde(with = "hexadecimal::address::option")]
     pub(crate) base: Option<usize>,
     pub(crate) backing: Backing,
     #[serde(with = "Pages")]
@@ -65,10 +64,10 @@ impl Meta {
         if self.max_size == 0 || self.max_size > 1 << 46 || !self.max_size.is_multiple_of(FRAME) {
             return Some("its greatest size is impossible");
         }
-        if let Some(base) = self.base {
-            if !is_possible_base(base, self.max_size as u64) {
-                return Some("its address is impossible");
-            }
+        if let Some(base) = self.base
+            && !is_possible_base(base, self.max_size as u64)
+        {
+            return Some("its address is impossible");
         }
         if let Some(contents) = &self.contents {
             if self.base.is_some() {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 use crate::FileError;
-use crate::registry::json::set_mode;
+use mneme_sys::files::set_mode;
 
 /// Of the description.
 pub(crate) fn meta(mode: u32) -> u32 {

@@ -1,8 +1,9 @@
 //! Removing a segment: its name goes first, then its data, then what is left.
 
+use super::control::in_use;
 use super::meta::data_files_of;
-use super::{Segment, in_use, presence};
-use crate::registry::making::{named_beside, take_apart, unname};
+use super::{Segment, presence};
+use crate::making::{named_beside, take_apart, unname};
 use crate::{Name, Registry, RegistryError, RemoveError, Uuid};
 
 impl Registry {

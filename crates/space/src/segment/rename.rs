@@ -3,7 +3,7 @@
 use mneme_sys::files;
 use std::io::ErrorKind;
 
-use super::segment_in_use;
+use super::control::segment_in_use;
 use crate::registry::json;
 use crate::segment::meta::data_files_of;
 use crate::{FileError, Name, Registry, RenameError};

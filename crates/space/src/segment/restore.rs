@@ -3,11 +3,13 @@
 use mneme_sys::{Access, FRAME, HEADER_LEN, Region, RegionHeader};
 
 use super::clone::while_nobody_writes;
+use super::control::{self, SEGMENT_GATE};
 use super::data::{self, word};
 use super::durable;
+use super::take_part;
 use super::{Segment, grow_region};
-use crate::attach::{Changing, PATIENCE, SEGMENT_GATE};
-use crate::{CloneError, MapError, RestoreError, present, window};
+use crate::attach::{Changing, PATIENCE};
+use crate::{CloneError, MapError, RestoreError, present};
 
 /// Whether a segment can be entered, as of a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +36,8 @@ impl Segment {
     /// crate lays it out, with locks of its own.
     pub fn condition(&self) -> Result<Condition, RestoreError> {
         self.without_contents()?;
-        let control = window::open_control(&self.control(), self.uuid())?;
-        let slot = window::slot(&control)?;
+        let control = control::open_control(&self.control(), self.uuid())?;
+        let slot = control::slot(&control)?;
         let gate = control.fenced_gate(SEGMENT_GATE);
         let gate = gate.ok_or(CloneError::NoGate)?;
         let held = match gate.try_sole(&slot) {
@@ -83,14 +85,14 @@ impl Segment {
         if present::inside() {
             return Err(RestoreError::Nested);
         }
-        let (control, _presence) = window::take_part(other)?;
+        let (control, _presence) = take_part(other)?;
         while_nobody_writes(other, &control, || self.restore_alone(other))
     }
 
     /// While nobody changes `other`.
     fn restore_alone(&self, other: &Segment) -> Result<(), RestoreError> {
-        let (control, _presence) = window::take_part(self)?;
-        let slot = window::slot(&control)?;
+        let (control, _presence) = take_part(self)?;
+        let slot = control::slot(&control)?;
         let gate = control.fenced_gate(SEGMENT_GATE);
         let gate = gate.ok_or(CloneError::NoGate)?;
         let alone = gate.sole_within(&slot, PATIENCE)?.into_inner();

@@ -4,10 +4,10 @@ use mneme_sync::Participants;
 
 use super::meta::{self, Entry, Meta};
 use super::{Space, modes, version};
+use crate::making::{Making, Published};
 use crate::registry::json;
 use crate::registry::lock::Lock;
-use crate::registry::making::{Making, Published};
-use crate::segment::builder::make_control;
+use crate::segment::control::make_control;
 use crate::{FileError, Name, Registry, RegistryError, SpaceCreateError, Uuid};
 
 /// What a new space shall be. Made by [`Registry::space`].

@@ -1,6 +1,6 @@
 //! Changing a space: one at a time, each change a new version of the description.
 
-use mneme_sys::Access;
+use mneme_sys::{Access, files};
 
 use super::meta::{Entry, LAST_VERSION, Meta};
 use super::{MAX_MEMBERS, Space, modes};
@@ -122,7 +122,7 @@ impl Space {
         if !path.exists() {
             drop(Lock::create(&path)?);
             let mode = modes::lock(self.mode()?);
-            json::set_mode(&path, mode).map_err(FileError::at("share", &path))?;
+            files::set_mode(&path, mode).map_err(FileError::at("share", &path))?;
         }
         let locked = Lock::take(&path).or_else(|refused| {
             // Of a space that was removed meanwhile it is said so.

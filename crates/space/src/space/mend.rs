@@ -8,7 +8,8 @@ use std::path::Path;
 use super::meta::{LAST_VERSION, Meta};
 use super::modes;
 use super::version::{self, VersionWord};
-use crate::segment::{in_use, mend};
+use crate::segment::control::in_use;
+use crate::segment::mend;
 use crate::{CreateError, FileError};
 
 /// What is wrong with a space's control file, if that is known.

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::FileError;
-use crate::registry::json::set_mode;
 use crate::segment::modes;
+use mneme_sys::files::set_mode;
 
 /// Of the description.
 pub(super) fn meta(mode: u32) -> u32 {

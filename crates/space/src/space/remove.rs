@@ -1,9 +1,9 @@
 //! Removing a space: its name goes first, then what is left. Its segments stay.
 
 use super::{Space, SpaceRemoveError};
+use crate::making::{take_apart, unname};
 use crate::registry::lock::Lock;
-use crate::registry::making::{take_apart, unname};
-use crate::segment::in_use;
+use crate::segment::control::in_use;
 use crate::{Name, Registry, RegistryError, Uuid};
 
 impl Registry {

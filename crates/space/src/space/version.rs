@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 use mneme_sync::Participants;
 use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionHeader, files};
 
-use crate::{FileError, MapError, Uuid, window};
+use crate::segment::control;
+use crate::{FileError, MapError, Uuid};
 
 /// Which of the header's words it is.
 const VERSION: usize = 0;
@@ -38,7 +39,7 @@ enum Kept {
 impl VersionWord {
     /// Maps the word of a space.
     pub(super) fn open(control: &Path, of: Uuid) -> Result<Self, MapError> {
-        match window::open_control(control, of) {
+        match control::open_control(control, of) {
             Ok(participants) => Ok(Self(Kept::Participant(participants))),
             Err(MapError::File(e)) if e.source.kind() == ErrorKind::PermissionDenied => {
                 Self::look(control)

@@ -15,79 +15,15 @@ use std::sync::Arc;
 use mneme_sys::{
     Access, Liveness, OfdLiveness, PagePolicy, Region, RegionError, RegionHeader, Reserve,
 };
-use serde::{Deserialize, Serialize};
 
 use super::builder::Begun;
+use super::control::{self, Control};
 use super::meta::Meta;
 use super::presence::{Presence, Way};
 use super::writers::{self, Writing};
 use super::{Segment, SegmentBuilder, data, durable};
 use crate::registry::json;
-use crate::window::{self, Control};
-use crate::{CreateError, CreateWithError, FileError, MapError, Uuid};
-
-/// What a segment's bytes are, if another crate lays them out: what is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Contents {
-    /// In words, for those who look at the registry: "log store". At most 64 bytes, no control characters.
-    pub kind: &'static str,
-    /// The magic with which the data begin.
-    pub magic: [u8; 8],
-    /// The version of their format.
-    pub format: u32,
-    /// A hash over their layout.
-    pub layout_hash: u64,
-}
-
-/// What a segment's bytes are, if another crate lays them out: what its description says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ContentsInfo {
-    /// In words.
-    pub kind: String,
-    /// The magic with which the data begin.
-    #[serde(with = "json::magic")]
-    pub magic: [u8; 8],
-    /// The version of their format.
-    pub format: u32,
-    /// A hash over their layout.
-    #[serde(with = "json::word")]
-    pub layout_hash: u64,
-}
-
-impl From<&Contents> for ContentsInfo {
-    fn from(contents: &Contents) -> Self {
-        Self {
-            kind: contents.kind.to_owned(),
-            magic: contents.magic,
-            format: contents.format,
-            layout_hash: contents.layout_hash,
-        }
-    }
-}
-
-impl std::fmt::Display for ContentsInfo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let magic = self.magic.escape_ascii();
-        let Self {
-            kind,
-            format,
-            layout_hash,
-            ..
-        } = self;
-        write!(
-            f,
-            "a {kind} ({magic}, format {format}, layout {layout_hash:#018x})"
-        )
-    }
-}
-
-impl ContentsInfo {
-    /// Whether what it is can be shown to people.
-    pub(super) fn is_named(&self) -> bool {
-        (1..=64).contains(&self.kind.len()) && !self.kind.chars().any(char::is_control)
-    }
-}
+use crate::{Contents, ContentsInfo, CreateError, CreateWithError, FileError, MapError, Uuid};
 
 /// The two regions of a segment whose contents another crate lays out, and what says to others that it is in use.
 ///
@@ -256,9 +192,9 @@ impl Segment {
             region: control,
             liveness,
             way,
-        } = window::map_control(&self.control())?;
+        } = control::map_control(&self.control())?;
         control.dont_fork()?;
-        let file = window::open_data(meta, access)?;
+        let file = data::open_for(meta, access)?;
         // Before it is mapped: a header that is gone would be found by a fault.
         let header = data::examine_file(&file, meta)?;
         let mut presence = Presence::announce(&file, &meta.data, way)?;

@@ -1,23 +1,18 @@
 //! Segments as this process has them mapped.
 
-use std::convert::Infallible;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use mneme_sync::{Participants, Slot, SlotError, Stats};
-use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, RegionError, Reserve, Window, files};
+use mneme_sync::{Participants, Stats};
+use mneme_sys::{Access, Region, RegionError, Reserve, Window};
 
-use crate::map::{Map, ProcessMap};
-use crate::segment::meta::Meta;
+use super::{Map, ProcessMap};
 use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
-use crate::{FileError, GrowError, MapError, OpenError, Segment, Uuid};
+use crate::{GrowError, MapError, Segment};
 
 /// A segment that this process has mapped: shared by all who use it here. It ends with the last of them, and gives the
 /// addresses back.
@@ -265,7 +260,7 @@ impl Segment {
 }
 
 /// Where a segment's data is to be mapped.
-pub(crate) enum Ground {
+pub(crate) enum Location {
     /// Wherever there is room, for it floats.
     Anywhere,
     /// At its address, now or later.
@@ -276,21 +271,21 @@ pub(crate) enum Ground {
 pub(crate) fn map_data(
     segment: &Segment,
     access: Access,
-    ground: Ground,
+    location: Location,
     way: Way,
 ) -> Result<(Region, Presence), MapError> {
     let meta = segment.meta();
     // For reading too, if that is allowed: it may become a writer in place.
-    let file = match (open_data(meta, Access::ReadWrite), access) {
+    let file = match (data::open_for(meta, Access::ReadWrite), access) {
         (Ok(file), _) => file,
-        (Err(_), Access::ReadOnly) => open_data(meta, Access::ReadOnly)?,
+        (Err(_), Access::ReadOnly) => data::open_for(meta, Access::ReadOnly)?,
         (Err(refused), Access::ReadWrite) => return Err(refused),
     };
     // Before it is mapped: a header that is gone would be found by a fault.
     data::examine_file(&file, meta)?;
     let presence = Presence::announce(&file, &meta.data, way)?;
     let (max, pages) = (meta.max_size, meta.pages);
-    let (Some(base), Ground::Window { window, home }) = (meta.base, ground) else {
+    let (Some(base), Location::Window { window, home }) = (meta.base, location) else {
         return Ok((data::map_floating(file, access, max, pages)?, presence));
     };
     let map = if home {
@@ -302,86 +297,4 @@ pub(crate) fn map_data(
     let file = file.into();
     let region = map(file, access, max, pages, reserve, &window, base)?;
     Ok((region, presence))
-}
-
-/// Opens the data file of a segment for what shall be done with it.
-pub(crate) fn open_data(meta: &Meta, access: Access) -> Result<File, MapError> {
-    data::open(&meta.data, access).map_err(|refused| match refused {
-        OpenError::File(FileError { source, .. })
-            if access == Access::ReadWrite && source.kind() == ErrorKind::PermissionDenied =>
-        {
-            MapError::NotWritable {
-                path: meta.data.clone(),
-                source,
-            }
-        }
-        other => other.into(),
-    })
-}
-
-/// Makes this process a participant of a segment that it does not map at its address.
-pub(crate) fn take_part(segment: &Segment) -> Result<(Participants, Presence), MapError> {
-    let (participants, way) = open_way(&segment.control(), segment.uuid())?;
-    let path = &segment.meta().data;
-    let presence = Presence::announce(&data::open(path, Access::ReadOnly)?, path, way)?;
-    Ok((participants, presence))
-}
-
-/// Makes this process a participant of what the control file governs.
-pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapError> {
-    Ok(open_way(path, of)?.0)
-}
-
-/// The same, with what its data are told of it.
-pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), MapError> {
-    let control = map_control(path)?;
-    let opened = Participants::open(control.region, of.to_bytes(), Arc::new(control.liveness));
-    let participants = opened.map_err(|source| MapError::Control {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok((participants, control.way))
-}
-
-/// A control file, before this process takes part in what it governs.
-pub(crate) struct Control {
-    pub(crate) region: Region,
-    pub(crate) liveness: OfdLiveness,
-    pub(crate) way: Way,
-}
-
-pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
-    let file = files::open_plain(path, File::options().read(true).write(true))
-        .map_err(FileError::at("open for locks", path))?;
-    let way = Way::by(&file).map_err(FileError::at("examine", path))?;
-    // Of the same file, whatever the name leads to meanwhile.
-    let liveness = OfdLiveness::reopen(file.as_fd(), 0).map_err(|source| MapError::Liveness {
-        path: path.to_owned(),
-        source,
-    })?;
-    let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
-    Ok(Control {
-        region,
-        liveness,
-        way,
-    })
-}
-
-/// Gives back what the dead have taken in a control region: there is room for so many, and whoever wants a lock alone looks
-/// at all. A segment's slots announce nothing, so that nothing is to be repaired.
-pub(crate) fn reap(participants: &Participants) {
-    // What cannot be given back now is left for the next.
-    let _ = participants.reap(|_| Ok::<_, Infallible>(()));
-}
-
-/// The calling thread's slot; if the dead have all, they are made to give them back.
-#[inline]
-pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
-    match participants.slot() {
-        Err(SlotError::TooManyThreads { .. }) => {
-            reap(participants);
-            participants.slot()
-        }
-        other => other,
-    }
 }

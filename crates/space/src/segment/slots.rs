@@ -2,19 +2,17 @@
 
 use std::ops::Range;
 
-use super::{Registry, entries};
+use crate::registry::GIB;
+use crate::registry::files::entries;
 use crate::segment::meta::Meta;
-use crate::{CreateError, RegistryError};
-
-/// The unit in which addresses are given out.
-pub(crate) const GIB: usize = 1 << 30;
+use crate::{CreateError, Registry, RegistryError};
 
 impl Registry {
     /// The addresses that segments have, being made and being removed included. The registry is
     /// locked, so that nothing is added meanwhile; where one looks in the order in which things
     /// move, none is missed. What cannot be read claims nothing: if it is repaired later, two
     /// segments may have one place, and mapping the second says so.
-    pub(super) fn taken(&self) -> Result<Vec<Range<usize>>, RegistryError> {
+    fn taken(&self) -> Result<Vec<Range<usize>>, RegistryError> {
         let mut taken = Vec::new();
         for part in ["making", "segments", "dying"] {
             for directory in entries(&self.root().join(part))? {

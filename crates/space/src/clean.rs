@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 
 use mneme_sys::files;
 
-use super::lock::Lock;
-use super::making::{gone, take_apart};
-use super::{Registry, entries, json};
+use crate::making::take_apart;
+use crate::registry::files::{entries, gone};
+use crate::registry::json;
+use crate::registry::lock::Lock;
+use crate::segment::control::in_use;
 use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
 use crate::segment::presence::is_anybody_in;
-use crate::segment::{contents, data, in_use};
+use crate::segment::{data, parts};
 use crate::space;
-use crate::{Name, OpenError, RegistryError, Uuid};
+use crate::{Name, OpenError, Registry, RegistryError, Uuid};
 
 /// Something in a registry that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -395,7 +397,7 @@ impl Walk<'_> {
         // Nor is what was removed meanwhile, perhaps with another made under its name, damaged.
         let is_here = || Meta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
         if let Some(contents) = &meta.contents {
-            if let Some(what) = contents::control_damage(&control, &contents.kind)
+            if let Some(what) = parts::control_damage(&control, &contents.kind)
                 && is_here()
             {
                 self.finds(&control, what, None);

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use mneme_sys::files::{self, HeldDirectory};
 
-use super::lock::Lock;
-use super::{Registry, entries, json};
+use crate::registry::files::{entries, gone};
+use crate::registry::json;
+use crate::registry::lock::Lock;
 use crate::segment::meta::data_files_of;
 use crate::space::version;
-use crate::{FileError, RegistryError, Uuid};
+use crate::{FileError, Registry, RegistryError, Uuid};
 
 /// A directory in `making`, and its maker's lock: while it is held, nobody cleans the directory.
 /// Dropped before it is published, it is removed with the data that it names.
@@ -202,12 +203,4 @@ pub(crate) fn named_beside(
         }
     }
     Ok(named)
-}
-
-/// Somebody else having removed it is as good.
-pub(crate) fn gone(path: &Path, removed: std::io::Result<()>) -> Result<(), FileError> {
-    match removed {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(FileError::at("remove", path)(e)),
-        _ => Ok(()),
-    }
 }

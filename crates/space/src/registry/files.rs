@@ -1,0 +1,50 @@
+//! Files and directories of a registry, below what gives them a meaning.
+
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use mneme_sys::files;
+
+use crate::{FileError, RegistryError};
+
+/// What lies in a directory; a missing one is empty.
+pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let failed = || FileError::at("list", directory);
+    let listed = match fs::read_dir(directory) {
+        Ok(listed) => listed,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed()(e)),
+    };
+    listed
+        .map(|entry| entry.map(|entry| entry.path()).map_err(failed()))
+        .collect()
+}
+
+/// A directory below one that everybody may write to: made if need be, and refused if another user
+/// was faster.
+pub(crate) fn own_directory(path: &Path, mode: u32) -> Result<PathBuf, RegistryError> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => files::set_mode(path, mode).map_err(FileError::at("share", path))?,
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(FileError::at("create", path)(e).into()),
+    }
+    // Of the name itself: a link would lead wherever its maker likes.
+    let found = fs::symlink_metadata(path).map_err(FileError::at("examine", path))?;
+    if !found.is_dir() || found.uid() != files::user() {
+        return Err(RegistryError::NotOurs {
+            path: path.to_owned(),
+            owner: found.uid(),
+        });
+    }
+    Ok(path.to_owned())
+}
+
+/// Somebody else having removed it is as good.
+pub(crate) fn gone(path: &Path, removed: std::io::Result<()>) -> Result<(), FileError> {
+    match removed {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(FileError::at("remove", path)(e)),
+        _ => Ok(()),
+    }
+}

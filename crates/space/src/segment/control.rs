@@ -1,0 +1,126 @@
+//! Control files of segments and spaces: who takes part, and the locks.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use mneme_sync::{ControlOptions, Participants, Slot, SlotError};
+use mneme_sys::{Access, Liveness, LivenessError, OfdLiveness, PagePolicy, Region, files};
+
+use super::data;
+use super::presence::{self, Way};
+use crate::{CreateError, FileError, MapError, RegistryError, Uuid};
+
+/// The gate of a segment's control region that is its lock.
+pub(crate) const SEGMENT_GATE: usize = 0;
+
+/// 256 processes and 1,024 threads at a time: within one frame of 2 MiB, which is taken at once, so
+/// that no visitor can ever fault on it.
+fn control_options(uuid: Uuid) -> ControlOptions {
+    ControlOptions {
+        max_processes: MAX_PROCESSES,
+        max_threads: 1024,
+        undo_bytes: 256,
+        ..ControlOptions::new(uuid.to_bytes())
+    }
+}
+
+/// Processes that may have a segment mapped at a time.
+pub(crate) const MAX_PROCESSES: u32 = 256;
+
+/// Makes the control file of a segment or a space, and is its first participant until the result is
+/// dropped.
+pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<Participants, CreateError> {
+    let file = data::create(path)?;
+    let options = control_options(uuid);
+    let failed = |source| CreateError::Control {
+        path: path.to_owned(),
+        source,
+    };
+    let attach = |e: mneme_sync::AttachError| failed(e.into());
+    let len = options.region_len();
+    let region = Region::map(file.into(), Access::ReadWrite, len, PagePolicy::Small)
+        .map_err(|e| attach(e.into()))?;
+    let liveness = OfdLiveness::open_plain(path, 0).map_err(|e| attach(e.into()))?;
+    Participants::create(region, options, Arc::new(liveness)).map_err(failed)
+}
+
+/// Makes this process a participant of what the control file governs.
+pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapError> {
+    Ok(open_way(path, of)?.0)
+}
+
+/// The same, with what its data are told of it.
+pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), MapError> {
+    let control = map_control(path)?;
+    let opened = Participants::open(control.region, of.to_bytes(), Arc::new(control.liveness));
+    let participants = opened.map_err(|source| MapError::Control {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((participants, control.way))
+}
+
+/// A control file, before this process takes part in what it governs.
+pub(crate) struct Control {
+    pub(crate) region: Region,
+    pub(crate) liveness: OfdLiveness,
+    pub(crate) way: Way,
+}
+
+pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
+    let file = files::open_plain(path, File::options().read(true).write(true))
+        .map_err(FileError::at("open for locks", path))?;
+    let way = Way::by(&file).map_err(FileError::at("examine", path))?;
+    // Of the same file, whatever the name leads to meanwhile.
+    let liveness = OfdLiveness::reopen(file.as_fd(), 0).map_err(|source| MapError::Liveness {
+        path: path.to_owned(),
+        source,
+    })?;
+    let region = Region::map(file.into(), Access::ReadWrite, 1, PagePolicy::Small)?;
+    Ok(Control {
+        region,
+        liveness,
+        way,
+    })
+}
+
+/// Gives back what the dead have taken in a control region: there is room for so many, and whoever wants a lock alone looks
+/// at all. A segment's slots announce nothing, so that nothing is to be repaired.
+pub(crate) fn reap(participants: &Participants) {
+    // What cannot be given back now is left for the next.
+    let _ = participants.reap(|_| Ok::<_, Infallible>(()));
+}
+
+/// The calling thread's slot; if the dead have all, they are made to give them back.
+#[inline]
+pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
+    match participants.slot() {
+        Err(SlotError::TooManyThreads { .. }) => {
+            reap(participants);
+            participants.slot()
+        }
+        other => other,
+    }
+}
+
+/// Whether a living process takes part in a segment, by its control file or by another that its data had or have.
+pub(crate) fn segment_in_use(control: &Path, data: &Path) -> Result<bool, RegistryError> {
+    Ok(in_use(control)? || presence::is_anybody_in(data)?)
+}
+
+/// Whether a living process takes part in what this control file governs. Only one that is not there governs nobody: of
+/// one that cannot be asked it is not known.
+pub(crate) fn in_use(control: &Path) -> Result<bool, RegistryError> {
+    match OfdLiveness::open_plain(control, 0) {
+        Ok(liveness) => Ok(liveness.any_alive(1..=MAX_PROCESSES)),
+        Err(LivenessError::Os { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(RegistryError::Lock {
+            path: control.to_owned(),
+            source,
+        }),
+    }
+}
