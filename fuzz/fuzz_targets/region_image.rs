@@ -1,5 +1,6 @@
-//! A small store's bytes with words of any kind overwritten: whatever is then done with it answers or
-//! says what is wrong, and as long as nothing is hurt that readers need, every record is read as it was.
+//! A small store's bytes with words of any kind overwritten: whatever is then done with it answers
+//! or says what is wrong, and as long as nothing is hurt that readers need, every record is read as
+//! it was.
 #![no_main]
 
 use arbitrary::Arbitrary;

@@ -1,4 +1,5 @@
-//! Any bytes, cut anywhere: the parser never panics, and the cuts change neither the commands nor the error.
+//! Any bytes, cut anywhere: the parser never panics, and the cuts change neither the commands nor
+//! the error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Well-formed commands with one mistake among them, cut anywhere: what comes before the mistake is found as it was
-//! sent. Bytes alone rarely get past the first header.
+//! Well-formed commands with one mistake among them, cut anywhere: what comes before the mistake is
+//! found as it was sent. Bytes alone rarely get past the first header.
 #![no_main]
 
 use arbitrary::Arbitrary;

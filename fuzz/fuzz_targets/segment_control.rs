@@ -1,6 +1,6 @@
-//! A segment's control file overwritten, before anybody attaches and while somebody is attached: entering,
-//! reading, recovering, cloning, growing, checking and cleaning answer in bounded time, the data are not
-//! touched by it, and the segment can be removed.
+//! A segment's control file overwritten, before anybody attaches and while somebody is attached:
+//! entering, reading, recovering, cloning, growing, checking and cleaning answer in bounded time,
+//! the data are not touched by it, and the segment can be removed.
 #![no_main]
 
 use std::fs::File;
@@ -20,15 +20,15 @@ impl Schema for Numbers {
     type Root<'s> = SegVec<'s, u64>;
 }
 
-/// One word of the control file. Where the parts begin is what `mneme-sync` calls its layout: a wrong
-/// number here only damages something else.
+/// One word of the control file. Where the parts begin is what `mneme-sync` calls its layout: a
+/// wrong number here only damages something else.
 #[derive(Debug, Arbitrary)]
 enum Word {
     /// The segment's lock, as that thread of anybody's would hold it.
     Held {
         slot: u8,
-        tenancy: u8,
-        news: bool,
+        generation: u8,
+        owner_died: bool,
     },
     Lock(u64),
     Header {
@@ -74,11 +74,11 @@ impl Word {
         let (at, value) = match *self {
             Self::Held {
                 slot,
-                tenancy,
-                news,
+                generation,
+                owner_died,
             } => {
-                let owner = u64::from(slot % 8) | u64::from(tenancy % 4) << 16;
-                (GATES, owner | u64::from(news) << 32)
+                let owner = u64::from(slot % 8) | u64::from(generation % 4) << 16;
+                (GATES, owner | u64::from(owner_died) << 32)
             }
             Self::Lock(value) => (GATES, value),
             Self::Header { at, value } => (u64::from(at) * 8, value),
@@ -174,11 +174,11 @@ fn add(at: &Attachment, numbers: &mut u64) {
         root.push(*numbers);
         *numbers += 1;
     });
-    told(added);
+    refused_or_done(added);
 }
 
 /// Nobody dies or panics here: only the data's own header could say so.
-fn told<R>(result: Result<R, EnterError>) {
+fn refused_or_done<R>(result: Result<R, EnterError>) {
     assert!(!matches!(
         result,
         Err(EnterError::Nested | EnterError::Region(_))
@@ -221,7 +221,7 @@ fuzz_target!(|case: Case| {
             Step::Detach => drop(attached.pop()),
             Step::Enter => attached.iter().for_each(|at| add(at, &mut numbers)),
             Step::Read => attached.iter().for_each(|at| {
-                told(at.read(|here| {
+                refused_or_done(at.read(|here| {
                     let read = here.root::<Numbers>("s").map(|root| root.len() as u64);
                     assert_eq!(read.unwrap_or(0), numbers);
                 }));
@@ -231,7 +231,7 @@ fuzz_target!(|case: Case| {
                     numbers = 0;
                 }
                 // SAFETY: nothing but the control file is damaged.
-                told(unsafe { at.accept("s") }.or_else(|e| match e {
+                refused_or_done(unsafe { at.accept("s") }.or_else(|e| match e {
                     EnterError::NotAttached { .. } => Ok(()),
                     other => Err(other),
                 }));

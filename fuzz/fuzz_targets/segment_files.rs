@@ -88,7 +88,7 @@ fuzz_target!(|case: Case| {
                     .unwrap();
             }
         }
-        Err(_) => assert!(!found.is_empty(), "what cannot be opened is not told"),
+        Err(_) => assert!(!found.is_empty(), "what cannot be opened is not reported"),
     }
     registry.clean().unwrap();
     registry

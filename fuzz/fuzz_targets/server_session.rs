@@ -1,7 +1,8 @@
-//! Any commands with any arguments, by one client of a whole server, in pipelines: each gets exactly one reply, whatever
-//! it makes of its arguments, and the server goes on.
+//! Any commands with any arguments, by one client of a whole server, in pipelines: each gets
+//! exactly one reply, whatever it makes of its arguments, and the server goes on.
 //!
-//! Names and options come from lists, so that commands get past their first check; what no list has is any bytes.
+//! Names and options come from lists, so that commands get past their first check; what no list has
+//! is any bytes.
 #![no_main]
 
 use std::io::{Read, Write};
@@ -13,7 +14,8 @@ use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use mneme_server::{Running, Server};
 
-/// Commands that end or silence the connection, stop the server or make it sleep, in whole or as they begin.
+/// Commands that end or silence the connection, stop the server or make it sleep, in whole or as
+/// they begin.
 const LEFT_OUT: &[&str] = &[
     "client",
     "debug",
@@ -148,8 +150,8 @@ fn server() -> &'static Fuzzed {
         let running = server.start().expect("a free port");
         let mut stream = TcpStream::connect(running.addresses()[0]).expect("the server listens");
         // A reply that does not come is what is looked for.
-        let patience = Some(Duration::from_secs(20));
-        stream.set_read_timeout(patience).expect("a timeout");
+        let limit = Some(Duration::from_secs(20));
+        stream.set_read_timeout(limit).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         let mut input = Input::default();
         write(&mut stream, &[vec![b"COMMAND".to_vec(), b"LIST".to_vec()]]);

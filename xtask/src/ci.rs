@@ -217,7 +217,8 @@ fn test(workspace: &Workspace) -> Outcome {
     run(&mut cargo(workspace, &["test", "--workspace"]))
 }
 
-/// Of the packages with fault points the libraries' tests and those that arm some: the others are the same without.
+/// Of the packages with fault points the libraries' tests and those that arm some: the others are
+/// the same without.
 fn test_fault(workspace: &Workspace) -> Outcome {
     let mut command = cargo(workspace, &["test", "--lib"]);
     for name in arming(workspace) {
@@ -359,14 +360,14 @@ pub fn has_sanitizer(workspace: &Workspace) -> bool {
     succeeds(&mut nightly(workspace, &["--version"]))
 }
 
-/// `cargo test` of a package under AddressSanitizer. It is told a target, so that what runs while it
+/// `cargo test` of a package under AddressSanitizer. It names a target, so that what runs while it
 /// builds is built without.
 pub fn sanitized(workspace: &Workspace, package: &str, arguments: &str) -> Command {
     let mut command = nightly(workspace, &["test", "-p", package]);
     command.args(["--target", SANITIZED_TARGET]);
     command.args(arguments.split_whitespace());
     command.env("RUSTFLAGS", "-Zsanitizer=address");
-    // Who dies in a test gives nothing back.
+    // A thread that dies in a test gives nothing back.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
     command.env("CARGO_TARGET_DIR", workspace.root.join("target/asan"));
     command

@@ -1,7 +1,9 @@
-//! `cargo xtask go-ycsb`: another's load, `go-ycsb` with its Redis binding on strings, on `mneme serve` and on Redis.
+//! `cargo xtask go-ycsb`: another's load, `go-ycsb` with its Redis binding on strings, on
+//! `mneme serve` and on Redis.
 //!
-//! It is built from the Go module proxy at a fixed version, in the target directory, without its bindings to other databases. **Whatever it counts as an error is a
-//! failure.** What it measures is printed as it says it; the numbers mean something on a quiet machine alone.
+//! It is built from the Go module proxy at a fixed version, in the target directory, without its
+//! bindings to other databases. **Whatever it counts as an error is a failure.** What it measures
+//! is printed as it says it; the numbers mean something on a quiet machine alone.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -167,7 +169,8 @@ impl Load {
     }
 }
 
-/// Copies the program's own sources, but without the bindings to other databases: with them come some hundred modules.
+/// Copies the program's own sources, but without the bindings to other databases: with them come
+/// some hundred modules.
 fn copy_command(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

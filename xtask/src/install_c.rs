@@ -1,4 +1,5 @@
-//! `cargo xtask install-c`: libmneme, its header and its pkg-config file, where C programs look for them.
+//! `cargo xtask install-c`: libmneme, its header and its pkg-config file, where C programs look for
+//! them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -123,7 +124,8 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> String 
     move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
-/// The name under which programs look for the library (`bindings/c/build.rs` writes it into the library).
+/// The name under which programs look for the library (`bindings/c/build.rs` writes it into the
+/// library).
 fn soname(version: &str) -> String {
     let major = version.split('.').next().unwrap_or("0");
     format!("libmneme.so.{major}")

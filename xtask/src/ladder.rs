@@ -1,8 +1,9 @@
 //! `cargo xtask ladder`: the long forms of the proofs, by hand, for hours.
 //!
-//! Each item of *Kill storms* and of *Long runs* in `docs/proof.md` is a test that reads `MNEME_LADDER_SECS` (how long to go on) and
-//! `MNEME_LADDER_SEED` (where its choices begin, if it makes any) and prints what it counted. The seed is printed here,
-//! so that a failure can be had again. Every fuzz target runs as long.
+//! Each item of *Kill storms* and of *Long runs* in `docs/proof.md` is a test that reads
+//! `MNEME_LADDER_SECS` (how long to go on) and `MNEME_LADDER_SEED` (where its choices begin, if it
+//! makes any) and prints what it counted. The seed is printed here, so that a failure can be had
+//! again. Every fuzz target runs as long.
 
 use crate::ci;
 use crate::proof::{Item, Proof};

@@ -1,7 +1,8 @@
 //! The developer's errands, as a library so that tests can hold its checks to account.
 //!
 //! - [`layering`]: the arrows of `docs/architecture.md`, checked in manifests and in sources.
-//! - [`proof`]: the lists of `docs/proof.md` (models, Miri, long runs), read by the commands that run them.
+//! - [`proof`]: the lists of `docs/proof.md` (models, Miri, long runs), read by the commands that
+//!   run them.
 //! - [`steps`]: running named steps with their times and a summary.
 //! - [`prose`]: forms that comments, docs and names do not have.
 //! - [`ci`], [`ladder`]: the two commands.

@@ -1,5 +1,5 @@
-//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`, `cargo xtask go-ycsb`,
-//! `cargo xtask install-c`.
+//! The developer's errands: `cargo xtask ci`, `cargo xtask ladder`, `cargo xtask layering`,
+//! `cargo xtask go-ycsb`, `cargo xtask install-c`.
 
 use std::process::ExitCode;
 use xtask::workspace::Workspace;

@@ -1,8 +1,9 @@
 //! The lists in `docs/proof.md`: what is proved by which command.
 //!
-//! The page is written for people; the commands read its list items. An item is a line
-//! ``- `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving model and
-//! for a kill storm or a long run the first span is followed by the `cfg` it is compiled under, or `-` where it needs none. So the page cannot drift from what runs.
+//! The page is written for people; the commands read its list items. An item is a line ``-
+//! `package` `arguments of cargo test` words`` in one of the sections below; for an interleaving
+//! model and for a kill storm or a long run the first span is followed by the `cfg` it is compiled
+//! under, or `-` where it needs none. So the page cannot drift from what runs.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! How the workspace's prose reads: forms that style forbids, found in comments, docs and names.
 //!
-//! What is looked for is listed in [`Rule`] and [`WORDS`]. Places that still have some are listed in
-//! `xtask/prose-allowances.txt` with their counts, which only shrink: more than that fails, and
+//! What is looked for is listed in [`Rule`] and [`WORDS`]. Places that still have some are listed
+//! in `xtask/prose-allowances.txt` with their counts, which only shrink: more than that fails, and
 //! `cargo xtask prose --shrink` writes down what is left.
 
 use crate::workspace::Workspace;
@@ -275,8 +275,10 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
             }
         }
         let prose = if is_rust { comment(whole) } else { Some(whole) };
-        if !is_rust && whole.trim_start().starts_with("```") {
+        if prose.is_some_and(|text| text.trim_start().starts_with("```")) {
             is_code = !is_code;
+        } else if is_rust && prose.is_none() {
+            is_code = false;
         }
         let is_docs = is_rust
             && ["///", "//!"]

@@ -1,8 +1,9 @@
-//! Redis' own test suite against `mneme serve`, from outside, as Redis' authors run it against a server they did not start.
+//! Redis' own test suite against `mneme serve`, from outside, as Redis' authors run it against a
+//! server they did not start.
 //!
-//! The suite is Debian's source package of the Redis that Mneme speaks like, fetched once into the target directory.
-//! **A test must pass unless `skipped.txt` names it and says why**, and no fewer tests than recorded there may pass: a suite
-//! that ends early is a failure.
+//! The suite is Debian's source package of the Redis that Mneme speaks like, fetched once into the
+//! target directory. **A test must pass unless `skipped.txt` names it and says why**, and no fewer
+//! tests than recorded there may pass: a suite that ends early is a failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,7 +55,8 @@ pub fn check(workspace: &Workspace, missing: fn(&str) -> Outcome) -> Outcome {
     }
 }
 
-/// The directory of Redis' source: `$REDIS_SOURCE`, or fetched from where the machine's packages come from.
+/// The directory of Redis' source: `$REDIS_SOURCE`, or fetched from where the machine's packages
+/// come from.
 fn source(directory: &Path) -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os("REDIS_SOURCE") {
         return Ok(given.into());
@@ -125,7 +127,8 @@ fn source_lists() -> String {
         .collect()
 }
 
-/// The lines for source packages of one list, which may be of the old form (a line each) or the new one (a stanza).
+/// The lines for source packages of one list, which may be of the old form (a line each) or the new
+/// one (a stanza).
 fn source_lines(list: &str) -> String {
     let mut lines = String::new();
     for line in list.lines().filter(|line| line.starts_with("deb ")) {

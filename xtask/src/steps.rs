@@ -101,8 +101,8 @@ fn ended(command: &Command, status: io::Result<ExitStatus>) -> Outcome {
     }
 }
 
-/// The same of several commands: the first by itself, for it may make what all need, and the others on all processors, the
-/// output of each in one piece.
+/// Runs several commands: the first by itself, for it may make what all need, and the others on all
+/// processors, the output of each in one piece.
 pub fn run_together(commands: Vec<Command>) -> Outcome {
     let mut commands = commands.into_iter();
     let first = commands.next().map(|mut command| run(&mut command));

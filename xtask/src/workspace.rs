@@ -39,7 +39,8 @@ impl Workspace {
     /// # Errors
     /// In words, when cargo cannot be run or answers something unexpected.
     pub fn load() -> Result<Self, String> {
-        // A target directory may serve several clones: what was built from one of them is run in another.
+        // A target directory may serve several clones: what was built from one of them is run in
+        // another.
         let here =
             env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&here)

@@ -67,6 +67,10 @@ fn what_only_looks_alike_is_left_alone() {
         ),
         (
             "a.rs",
+            "//! ```text\n//! a line of a picture that is longer than a line of prose may be, for it is a table of some kind\n//! ```\n",
+        ),
+        (
+            "a.rs",
             "    a_long_line_of_code_that_the_formatter_left_as_it_is_for_there_is_nowhere_to_break_it_up_x();\n",
         ),
     ] {

@@ -1,8 +1,9 @@
-//! How long a claim and its release take, together, in an arena of 4,096 frames of which half are taken:
-//! `cargo run --release -p mneme-arena --example claim_latency [ROUNDS]`.
+//! How long a claim and its release take, together, in an arena of 4,096 frames of which half are
+//! taken: `cargo run --release -p mneme-arena --example claim_latency [ROUNDS]`.
 //!
-//! The arena is filled with extents of 1 to 64 frames, then random ones are released until half of the frames are free, so
-//! that free runs of all lengths lie scattered. Memory is not touched: what is measured is the arena, not the kernel.
+//! The arena is filled with extents of 1 to 64 frames, then random ones are released until half of
+//! the frames are free, so that free runs of all lengths lie scattered. Memory is not touched: what
+//! is measured is the arena, not the kernel.
 
 use mneme_arena::{Arena, ArenaOptions, ClaimError, Class, Extent, FRAME_BYTES, Frame};
 use mneme_sync::{ControlOptions, Participants};

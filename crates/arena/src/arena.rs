@@ -24,15 +24,16 @@ pub struct ExtentInfo {
     pub tag: u16,
     /// Whether it has been adopted.
     pub state: ExtentState,
-    /// Grows with every claim of any of its frames (and wraps after 2^32): who remembers it with a place in the extent
-    /// notices later whether that place is still of the same extent.
+    /// Grows with every claim of any of its frames (and wraps after 2^32): who remembers it with a
+    /// place in the extent notices later whether that place is still of the same extent.
     pub generation: u32,
 }
 
 /// How firmly an extent is claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentState {
-    /// Claimed by that thread slot, which will adopt it. If it dies before, [`Arena::repair`] gives the extent back.
+    /// Claimed by that thread slot, which will adopt it. If it dies before, [`Arena::repair`] gives
+    /// the extent back.
     Claimed(SlotId),
     /// Part of the tenant's structure until it is released.
     Held,
@@ -40,8 +41,8 @@ pub enum ExtentState {
 
 /// One opening of a region that is divided into extents.
 ///
-/// `Send` and `Sync`. All state lies in the region: any number of openings, at any addresses, in any number of
-/// processes, may be used at once, as long as they share one control region.
+/// `Send` and `Sync`. All state lies in the region: any number of openings, at any addresses, in
+/// any number of processes, may be used at once, as long as they share one control region.
 pub struct Arena {
     pub(crate) region: Arc<Region>,
     pub(crate) participants: Participants,
@@ -71,8 +72,8 @@ impl Arena {
         &self.participants
     }
 
-    /// The bytes of the region that belong to the tenant itself; zeroed at creation, never moved. The range begins at a
-    /// multiple of 128.
+    /// The bytes of the region that belong to the tenant itself; zeroed at creation, never moved.
+    /// The range begins at a multiple of 128.
     pub fn client(&self) -> Range<u64> {
         self.geometry.client..self.geometry.client + self.geometry.client_bytes
     }
@@ -95,8 +96,8 @@ impl Arena {
         NodeId(found.map_or(0, |zone| zone.node))
     }
 
-    /// Changes how many frames are kept from ordinary claims. It takes effect for claims that begin afterwards, in all
-    /// openings; what they have already is not touched.
+    /// Changes how many frames are kept from ordinary claims. It takes effect for claims that begin
+    /// afterwards, in all openings; what they have already is not touched.
     ///
     /// # Errors
     /// The tables cannot be reached.
@@ -107,9 +108,11 @@ impl Arena {
         Ok(())
     }
 
-    /// The extent that holds the frame, if one does; lock-free, a handful of loads from one or two cache lines.
+    /// The extent that holds the frame, if one does; lock-free, a handful of loads from one or two
+    /// cache lines.
     ///
-    /// The answer was true at one moment during the call. Of an extent that the caller holds it stays true.
+    /// The answer was true at one moment during the call. Of an extent that the caller holds it
+    /// stays true.
     #[inline]
     pub fn extent_of(&self, frame: Frame) -> Option<ExtentInfo> {
         let run = self.table().ok()?.run_of(frame.0)?;
@@ -127,7 +130,8 @@ impl Arena {
         })
     }
 
-    /// All extents, in the order of their addresses. Lock-free; each was there when the walk came past.
+    /// All extents, in the order of their addresses. Lock-free; each was there when the walk came
+    /// past.
     pub fn extents(&self) -> impl Iterator<Item = ExtentInfo> + '_ {
         let mut next = self.geometry.first_frame;
         std::iter::from_fn(move || {
@@ -146,8 +150,9 @@ impl Arena {
 
     /// Makes a claimed extent part of the tenant's structure: from now on it outlives its claimer.
     ///
-    /// The tenant links the extent first, then adopts it; if it dies in between, its own repair finds the link by its own
-    /// intent and adopts or unlinks, *before* [`repair`](Self::repair) runs. One CAS.
+    /// The tenant links the extent first, then adopts it; if it dies in between, its own repair
+    /// finds the link by its own intent and adopts or unlinks, *before* [`repair`](Self::repair)
+    /// runs. One CAS.
     ///
     /// # Errors
     /// No such extent is claimed, or it was adopted already.
@@ -175,8 +180,8 @@ impl Arena {
         .then_some(extent.start.0..end)
     }
 
-    /// What a region that is mapped read-only allows as well: who stores has taken the lock before, or
-    /// asked [`may_write`](Self::may_write).
+    /// What a region that is mapped read-only allows as well: who stores has taken the lock before,
+    /// or asked [`may_write`](Self::may_write).
     pub(crate) fn header(&self) -> Result<&ArenaHeader, RegionError> {
         self.region.view_at(ARENA_HEADER)
     }
@@ -279,8 +284,8 @@ impl Arena {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Asks the kernel to place these frames on their zones' nodes. A preference: where it is not granted (a node that
-    /// this machine does not have), frames lie where they are first touched.
+    /// Asks the kernel to place these frames on their zones' nodes. A preference: where it is not
+    /// granted (a node that this machine does not have), frames lie where they are first touched.
     pub(crate) fn bind(&self, zones: &[Zone], frames: Range<u32>) {
         if self.nodes() < 2 {
             return;

@@ -1,14 +1,16 @@
-//! **An extent that is handed out has its space**, also in a file that gets it only as it is used: a lack of it is an
-//! error of the claim, and never a signal in the middle of a store.
+//! **An extent that is handed out has its space**, also in a file that gets it only as it is used:
+//! a lack of it is an error of the claim, and never a signal in the middle of a store.
 //!
-//! Space is never given back while the region lives, so a frame that anybody ever had has it: its generation says so, and
-//! only frames that nobody had are asked for. Asking takes the file system as long as clearing the memory does (0.2 ms a
-//! frame of small pages on tmpfs), once for each; whoever would not wait for it asks ahead, by [`Arena::back`].
+//! Space is never given back while the region lives, so a frame that anybody ever had has it: its
+//! generation says so, and only frames that nobody had are asked for. Asking takes the file system
+//! as long as clearing the memory does (0.2 ms a frame of small pages on tmpfs), once for each;
+//! whoever would not wait for it asks ahead, by [`Arena::back`].
 //!
-//! A frame that has no space and can get none is no free frame. So what is left of the space is handed out as the last free
-//! frames are: an ordinary claim leaves the reserve alone, as far as that was asked for ahead of it ([`SPACE_AHEAD`]), and what
-//! frames lack their space is found out by the claim that first meets it, and *withheld* from the count of the free ones
-//! until there is space again.
+//! A frame that has no space and can get none is no free frame. So what is left of the space is
+//! handed out as the last free frames are: an ordinary claim leaves the reserve alone, as far as
+//! that was asked for ahead of it ([`SPACE_AHEAD`]), and what frames lack their space is found out
+//! by the claim that first meets it, and *withheld* from the count of the free ones until there is
+//! space again.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,11 +24,12 @@ use crate::frame::{FRAME_BYTES, Frame};
 use crate::zone::Zone;
 use mneme_sys::{Clock, Region, RegionError, SystemClock};
 
-/// Frames of the reserve that have their space before they are claimed, at most: what compaction begins with. Whoever asks
-/// for space ahead of the claims asks for as many behind theirs.
+/// Frames of the reserve that have their space before they are claimed, at most: what compaction
+/// begins with. A caller that asks for space ahead of the claims asks for as many behind theirs.
 pub const SPACE_AHEAD: u32 = 16;
 
-/// How long claims wait before they ask again for space that there was none of: to be refused it takes a millisecond.
+/// How long claims wait before they ask again for space that there was none of: to be refused it
+/// takes a millisecond.
 const AGAIN_NS: u64 = 100_000_000;
 
 /// What this opening knows of the frames' space; nothing where all have it anyway.
@@ -60,15 +63,16 @@ impl Backed {
     }
 
     /// Free frames of a node that are withheld.
-    // Relaxed here and below: what is said of the file, not of this process' memory; a moment later it may be otherwise.
+    // Relaxed here and below: what is said of the file, not of this process' memory; a moment later
+    // it may be otherwise.
     pub(crate) fn withheld(&self, node: u16) -> u32 {
         self.withheld
             .get(usize::from(node))
             .map_or(0, |frames| frames.load(Relaxed))
     }
 
-    /// The part of a zone's frames that lies before those that are withheld. Others behind have their space perhaps, and are
-    /// the last that anybody took.
+    /// The part of a zone's frames that lies before those that are withheld. Others behind have
+    /// their space perhaps, and are the last that anybody took.
     pub(crate) fn below_withheld(&self, zone: &Zone) -> Range<u32> {
         let first = self.first.get(usize::from(zone.node));
         let first = first.map_or(0, |first| first.load(Relaxed)).checked_sub(1);
@@ -85,11 +89,13 @@ impl Backed {
 }
 
 impl Arena {
-    /// Takes the space of a frame in a file that gets it as it is used, whoever may have the frame; nothing elsewhere.
-    /// Claims do this for what they hand out: it is for those who would rather do it ahead.
+    /// Takes the space of a frame in a file that gets it as it is used, whoever may have the frame;
+    /// nothing elsewhere. Claims do this for what they hand out: it is for those who would rather
+    /// do it ahead.
     ///
     /// # Errors
-    /// [`RegionError::NoSpace`]: there is none; [`RegionError::OutOfBounds`] beyond the region's end.
+    /// [`RegionError::NoSpace`]: there is none; [`RegionError::OutOfBounds`] beyond the region's
+    /// end.
     pub fn back(&self, frame: Frame) -> Result<(), RegionError> {
         if self.backed.has(frame.0) {
             return Ok(());
@@ -110,7 +116,8 @@ impl Arena {
         by_node.map(|frames| frames.load(Relaxed)).sum()
     }
 
-    /// Asks for the space of a frame that is withheld, if any is: if there is some, none is withheld any more.
+    /// Asks for the space of a frame that is withheld, if any is: if there is some, none is
+    /// withheld any more.
     ///
     /// # Errors
     /// As for [`Arena::back`].
@@ -122,7 +129,8 @@ impl Arena {
         }
     }
 
-    /// Counts anew what is withheld, for a claim was refused on its account, and asks for space, unless somebody just has.
+    /// Counts anew what is withheld, for a claim was refused on its account, and asks for space,
+    /// unless somebody just has.
     pub(crate) fn withhold_less(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
         let (now, asked) = (SystemClock.now_ns(), &self.backed.asked_ns);
         if now.saturating_sub(asked.load(Relaxed)) >= AGAIN_NS {
@@ -135,7 +143,8 @@ impl Arena {
         self.withhold(table)
     }
 
-    /// Frames that ordinary claims leave alone: where there is little space, an eighth of what there is at most.
+    /// Frames that ordinary claims leave alone: where there is little space, an eighth of what
+    /// there is at most.
     pub(crate) fn reserve_now(&self) -> Result<u32, RegionError> {
         // Relaxed: the number stands for itself.
         let reserve = self.header()?.reserve_frames.load(Relaxed);
@@ -148,8 +157,9 @@ impl Arena {
         })
     }
 
-    /// Takes the space of what is about to be claimed, and for an ordinary claim that of a part of the reserve: before
-    /// anything says that somebody had these frames, for who finds it said believes that they have their space.
+    /// Takes the space of what is about to be claimed, and for an ordinary claim that of a part of
+    /// the reserve: before anything says that somebody had these frames, for who finds it said
+    /// believes that they have their space.
     pub(crate) fn back_claim(
         &self,
         table: &Table<'_, AtomicU64>,
@@ -187,7 +197,8 @@ impl Arena {
             .try_for_each(|frame| self.back(Frame(frame)))
     }
 
-    /// Counts anew which free frames have no space. The caller has the lock, and has just been refused space.
+    /// Counts anew which free frames have no space. The caller has the lock, and has just been
+    /// refused space.
     fn withhold(&self, table: &Table<'_, AtomicU64>) -> Result<(), ClaimError> {
         let mut withheld = vec![(0, 0); self.backed.withheld.len()];
         for zone in self.zones()? {

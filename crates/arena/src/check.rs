@@ -96,8 +96,8 @@ fn words(state: State) -> &'static str {
 }
 
 impl Arena {
-    /// Walks all descriptors, zones, bitmap and tree. Empty if all is well, the first hundred problems if not. Holds
-    /// the arena's lock: claims wait meanwhile (about 10 ns a frame).
+    /// Walks all descriptors, zones, bitmap and tree. Empty if all is well, the first hundred
+    /// problems if not. Holds the arena's lock: claims wait meanwhile (about 10 ns a frame).
     ///
     /// # Errors
     /// The lock or a slot cannot be had.

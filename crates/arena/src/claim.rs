@@ -1,11 +1,13 @@
-//! A claim gets, at once, the lowest run of free frames that fits; or nothing, and then nothing has changed.
+//! A claim gets, at once, the lowest run of free frames that fits; or nothing, and then nothing has
+//! changed.
 //!
-//! Under the arena's lock: search (see `summary`), intent, descriptors, bitmap and tree. Dead before the run's head is
-//! written, it leaves tails without a head, which the next owner of the lock frees; dead later, it leaves an extent in
-//! state `Claimed` that [`Arena::repair`] gives back.
+//! Under the arena's lock: search (see `summary`), intent, descriptors, bitmap and tree. Dead
+//! before the run's head is written, it leaves tails without a head, which the next owner of the
+//! lock frees; dead later, it leaves an extent in state `Claimed` that [`Arena::repair`] gives
+//! back.
 //!
-//! The two classes of client are those of Park, §2.3, of which only the first asks for extents; the split into ordinary
-//! and reserved claims is what a log needs so that compaction can always start.
+//! The two classes of client are those of Park, §2.3, of which only the first asks for extents; the
+//! split into ordinary and reserved claims is what a log needs so that compaction can always start.
 
 use crate::arena::Arena;
 use crate::frame::{Extent, Frame, MAX_ALIGN_FRAMES, MAX_TAG};
@@ -20,27 +22,28 @@ use std::ops::Range;
 pub enum Class {
     /// May not take the last [`reserve`](Arena::set_reserve) frames.
     Ordinary,
-    /// May take all there are: for what makes room for others.
+    /// May take all there are: for what frees space for others.
     Reserved,
 }
 
 impl Arena {
-    /// Claims `frames` adjacent frames on one NUMA node, the first at a multiple of `align_frames` (a power of two up to
-    /// [`MAX_ALIGN_FRAMES`]), counted from the region's start. `node` is a wish: where it has no such run, the nearest
-    /// node that has one serves. `tag` (up to [`MAX_TAG`]) is the tenant's, and comes back from
-    /// [`extent_of`](Arena::extent_of).
+    /// Claims `frames` adjacent frames on one NUMA node, the first at a multiple of `align_frames`
+    /// (a power of two up to [`MAX_ALIGN_FRAMES`]), counted from the region's start. `node` is a
+    /// wish: where it has no such run, the nearest node that has one serves. `tag` (up to
+    /// [`MAX_TAG`]) is the tenant's, and comes back from [`extent_of`](Arena::extent_of).
     ///
     /// The extent is the caller's, in state [`Claimed`](crate::ExtentState::Claimed), until it is
-    /// [adopted](Arena::adopt) or [released](Arena::release). If the calling thread's process dies before, `repair` gives
-    /// it back; so adopt before the thread ends, for its slot then goes to another.
+    /// [adopted](Arena::adopt) or [released](Arena::release). If the calling thread's process dies
+    /// before, `repair` gives it back; so adopt before the thread ends, for its slot then goes to
+    /// another.
     ///
-    /// **The memory is as its last user left it**, not zeroed; only frames that nobody had before are zero. It may not be
-    /// populated yet. Cost: a microsecond or so, whatever the size of the arena; frames of the run add some nanoseconds
-    /// each.
+    /// **The memory is as its last user left it**, not zeroed; only frames that nobody had before
+    /// are zero. It may not be populated yet. Cost: a microsecond or so, whatever the size of the
+    /// arena; frames of the run add some nanoseconds each.
     ///
     /// # Errors
-    /// No memory, no run of that length, or a request that can never be granted; see [`ClaimError`]. Nothing has changed
-    /// then.
+    /// No memory, no run of that length, or a request that can never be granted; see
+    /// [`ClaimError`]. Nothing has changed then.
     pub fn claim(
         &self,
         slot: &Slot<'_>,

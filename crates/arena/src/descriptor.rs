@@ -1,8 +1,8 @@
 //! Frame descriptors: the truth about every frame, from which all else is derived.
 //!
-//! Guarantee: [`Table::run_of`] answers, without a lock and from at most two cache lines, with a run that existed as a
-//! whole at one moment during the call, or with none; however claims, adoptions and releases race with it, and
-//! whatever bytes the table holds.
+//! Guarantee: [`Table::run_of`] answers, without a lock and from at most two cache lines, with a
+//! run that existed as a whole at one moment during the call, or with none; however claims,
+//! adoptions and releases race with it, and whatever bytes the table holds.
 //!
 //! A descriptor is 16 bytes:
 //!
@@ -15,14 +15,14 @@
 //! | 1 | 0..32 | frames in the run |
 //! | 1 | 32..64 | frames back to the head, the first frame of the run |
 //!
-//! A run is as its **head** says: `Claimed` or `Held`. The others are `Tail`. All frames of a run carry one
-//! generation, greater than any of them carried before; so a tail belongs to the run that its distance points to if,
-//! and only if, the generations agree. A claim writes the tails first and the head last, a release frees the head
-//! first; adoption is one CAS on the head. Word 1 is written while the frame is free and is left alone as long as the
-//! run lives.
+//! A run is as its **head** says: `Claimed` or `Held`. The others are `Tail`. All frames of a run
+//! carry one generation, greater than any of them carried before; so a tail belongs to the run that
+//! its distance points to if, and only if, the generations agree. A claim writes the tails first
+//! and the head last, a release frees the head first; adoption is one CAS on the head. Word 1 is
+//! written while the frame is free and is left alone as long as the run lives.
 //!
-//! The generation is also what makes repairs idempotent: an intent names it, and frames that carry another one are
-//! none of its business any more.
+//! The generation is also what makes repairs idempotent: an intent names it, and frames that carry
+//! another one are none of its business any more.
 
 use std::ops::Range;
 use std::sync::atomic::{
@@ -33,7 +33,8 @@ use std::sync::atomic::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Behind the end of the arena; zero, so that descriptors of frames to come need not be written.
+    /// Behind the end of the arena; zero, so that descriptors of frames to come need not be
+    /// written.
     Absent = 0,
     Free = 1,
     /// Head of a run that nobody has adopted yet: lost if its owner dies.
@@ -175,8 +176,8 @@ impl<W: Word> DescriptorOf<W> {
 
     /// The run's length and the distance to its head, as written.
     pub fn place(&self) -> (u32, u32) {
-        // SYNC: pairs with the Release store in `Table::write_run`: who sees a later run's word here sees, in word 0,
-        // at least that the earlier run has ended.
+        // SYNC: pairs with the Release store in `Table::write_run`: who sees a later run's word
+        // here sees, in word 0, at least that the earlier run has ended.
         let word = self.run.load(Acquire);
         (word as u32, (word >> 32) as u32)
     }
@@ -233,7 +234,8 @@ impl<'a, W: Word> Table<'a, W> {
             }
             let again = descriptor.raw();
             if again == seen {
-                // The run is being released (its head first), or the table is damaged: no run either way.
+                // The run is being released (its head first), or the table is damaged: no run
+                // either way.
                 return None;
             }
             seen = again;
@@ -262,8 +264,8 @@ impl<'a, W: Word> Table<'a, W> {
         })
     }
 
-    /// Makes free frames a run in state `Claimed`; `step` is called after each. Lock holder only, with the intent
-    /// written.
+    /// Makes free frames a run in state `Claimed`; `step` is called after each. Lock holder only,
+    /// with the intent written.
     pub fn write_run(
         &self,
         range: Range<u32>,
@@ -323,8 +325,9 @@ impl<'a, W: Word> Table<'a, W> {
                     ..status
                 }
                 .pack();
-                // SYNC: pairs with `raw`; the tenant's link to the extent, written before, is visible to who sees it
-                // held. The CAS fails if the run was adopted or given back in between.
+                // SYNC: pairs with `raw`; the tenant's link to the extent, written before, is
+                // visible to who sees it held. The CAS fails if the run was adopted or given back
+                // in between.
                 match head.status.compare_exchange(old, new, AcqRel, Acquire) {
                     Ok(_) => Ok(()),
                     Err(now) if now == new => Err(NotAdoptable::AlreadyHeld),
@@ -335,9 +338,10 @@ impl<'a, W: Word> Table<'a, W> {
         }
     }
 
-    /// Frees what carries the generation in this range, the head first; `step` is called after each frame. With
-    /// `spare_held`, a run that was adopted is left as it is and the answer is `false`. Idempotent: frames that were
-    /// freed or claimed since carry the generation no more as part of a run. Lock holder only, with the intent written.
+    /// Frees what carries the generation in this range, the head first; `step` is called after each
+    /// frame. With `spare_held`, a run that was adopted is left as it is and the answer is `false`.
+    /// Idempotent: frames that were freed or claimed since carry the generation no more as part of
+    /// a run. Lock holder only, with the intent written.
     pub fn free_run(
         &self,
         range: Range<u32>,

@@ -10,7 +10,8 @@ pub enum CreateError {
     /// The options contradict themselves.
     #[error("{0}")]
     Options(&'static str),
-    /// The region has no room for the tables, the client area and one frame, now or at its maximum.
+    /// The region is too small for the tables, the client area and one frame, now or at its
+    /// maximum.
     #[error(
         "the region has {len} bytes and may have {max}; its tables and {client} bytes for the client take \
          {needed} with one frame; give it more, or ask for a smaller client area"
@@ -39,8 +40,8 @@ pub enum CreateError {
 /// Why an arena could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is not an arena's region, or one of another version or layout (both are named), or its creator died before the
-    /// end, or its header is damaged.
+    /// It is not an arena's region, or one of another version or layout (both are named), or its
+    /// creator died before the end, or its header is damaged.
     #[error("not a usable arena region")]
     Header(#[from] HeaderError),
     /// The region is shorter than the frames it says it has.
@@ -54,8 +55,9 @@ pub enum OpenError {
     /// The arena's own header contradicts itself.
     #[error("the arena's header is damaged: {0}")]
     Damaged(&'static str),
-    /// Frames and the lock name owners in a control region that is not the one of today: it was rebuilt, after a reboot
-    /// for instance. [`Arena::recover`](crate::Arena::recover) opens the arena if nobody else has it open.
+    /// Frames and the lock name owners in a control region that is not the one of today: it was
+    /// rebuilt, after a reboot for instance. [`Arena::recover`](crate::Arena::recover) opens the
+    /// arena if nobody else has it open.
     #[error(
         "the arena belongs to incarnation {arena} of its control region, which is now at {control}; recover it"
     )]
@@ -65,7 +67,8 @@ pub enum OpenError {
         /// That of the control region given.
         control: u64,
     },
-    /// The lock is held by somebody who does not get on (only when recovering or repairing at once).
+    /// The lock is held by somebody who does not get on (only when recovering or repairing at
+    /// once).
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// This thread could get no slot.
@@ -155,7 +158,8 @@ pub enum InvalidClaim {
 /// Why an extent could not be adopted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// There is no such extent: never claimed, released, or given back because its claimer was found dead.
+    /// There is no such extent: never claimed, released, or given back because its claimer was
+    /// found dead.
     #[error("no {extent} is claimed")]
     NotClaimed {
         /// The extent given.
@@ -232,7 +236,8 @@ pub enum GrowError {
     Region(#[from] RegionError),
 }
 
-/// Why the remains of the dead could not be repaired, or the arena not be checked. Trying again continues.
+/// Why the remains of the dead could not be repaired, or the arena not be checked. Trying again
+/// continues.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// Another participant holds the arena's lock and does not let go.

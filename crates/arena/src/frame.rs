@@ -1,8 +1,8 @@
 //! Frames and extents: the units in which a region is handed out.
 //!
-//! A frame is 2 MiB, the size of a huge page on the machines we run on. It is numbered by its place in the region, so
-//! that the frame of any byte is `offset >> 21` and needs nobody's table; the first frames hold the arena's own state
-//! and the tenant's client area and are never handed out.
+//! A frame is 2 MiB, the size of a huge page on the machines we run on. It is numbered by its place
+//! in the region, so that the frame of any byte is `offset >> 21` and needs nobody's table; the
+//! first frames hold the arena's own state and the tenant's client area and are never handed out.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ pub const FRAME_BYTES: u64 = 1 << 21;
 
 /// The largest alignment a claim may ask for, in frames (8 GiB).
 ///
-/// Each node of the search tree keeps the longest run for every alignment up to this one; 13 alignments make it one
-/// cache line.
+/// Each node of the search tree keeps the longest run for every alignment up to this one; 13
+/// alignments make it one cache line.
 pub const MAX_ALIGN_FRAMES: u32 = 1 << (crate::runs::ALIGNMENTS - 1);
 
 /// The most frames a region may ever have: 32 TiB, what the 42-bit locations of the log reach.
@@ -26,7 +26,8 @@ pub const MAX_TAG: u16 = (1 << 12) - 1;
 pub struct Frame(pub u32);
 
 impl Frame {
-    /// The frame that holds the byte at `offset` of the region; `None` beyond what any arena can have.
+    /// The frame that holds the byte at `offset` of the region; `None` beyond what any arena can
+    /// have.
     #[inline]
     pub fn containing(offset: u64) -> Option<Frame> {
         let number = offset / FRAME_BYTES;

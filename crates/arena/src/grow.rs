@@ -1,9 +1,10 @@
 //! The arena grows with its region, up to the maximum that its tables were made for; nothing moves.
 //!
-//! The region grows first, outside of the arena's lock (allocating gigabytes takes its time). Then, under the lock,
-//! intent, descriptors and zones of the new frames are written, and the growth takes effect by one store of the new end.
-//! Dead before it, the next owner of the lock forgets the new frames, and the next growth finds the region large enough;
-//! dead later, it derives bitmap and tree.
+//! The region grows first, outside of the arena's lock (allocating gigabytes takes its time). Then,
+//! under the lock, intent, descriptors and zones of the new frames are written, and the growth
+//! takes effect by one store of the new end. Dead before it, the next owner of the lock forgets the
+//! new frames, and the next growth finds the region large enough; dead later, it derives bitmap and
+//! tree.
 
 use crate::GrowError;
 use crate::arena::Arena;
@@ -16,8 +17,8 @@ use mneme_sys::RegionHeader;
 use std::sync::atomic::Ordering::Release;
 
 impl Arena {
-    /// Grows the region and the arena to `new_len` bytes, rounded up to whole frames. Does nothing if the arena is that
-    /// large. New frames are spread over the nodes.
+    /// Grows the region and the arena to `new_len` bytes, rounded up to whole frames. Does nothing
+    /// if the arena is that large. New frames are spread over the nodes.
     ///
     /// # Errors
     /// `new_len` is beyond the maximum, or there is no memory; the arena has its old size then.
@@ -54,7 +55,8 @@ impl Arena {
         }
         self.store_zones(&zones)?;
         mneme_sys::fault!("arena.grow.zones");
-        // SYNC: pairs with the Acquire load in `end_frame`: who sees the new frames sees their descriptors.
+        // SYNC: pairs with the Acquire load in `end_frame`: who sees the new frames sees their
+        // descriptors.
         self.header()?.end_frame.store(to, Release);
         mneme_sys::fault!("arena.grow.end");
         RegionHeader::set_committed(&self.region, u64::from(to) * FRAME_BYTES)?;

@@ -10,10 +10,11 @@
 //! ...    client area                          client_bytes, the tenant's own; zeroed at creation
 //! F      frames that are handed out           F is the next multiple of 2 MiB
 //! ```
-//! The tables are sized for the region's maximum, so that growth moves nothing. Frames are numbered from the region's
-//! start: those before F are the arena's own. Every part begins at a multiple of 128 bytes; all integers are atomics in
-//! the machine's order. `max_len` and `client_bytes` determine all offsets: [`Geometry::new`] computes them, and what an
-//! opened region says must agree with it.
+//! The tables are sized for the region's maximum, so that growth moves nothing. Frames are numbered
+//! from the region's start: those before F are the arena's own. Every part begins at a multiple of
+//! 128 bytes; all integers are atomics in the machine's order. `max_len` and `client_bytes`
+//! determine all offsets: [`Geometry::new`] computes them, and what an opened region says must
+//! agree with it.
 
 use crate::descriptor::Descriptor;
 use crate::frame::{FRAME_BYTES, MAX_FRAMES};
@@ -88,7 +89,7 @@ pub(crate) struct ArenaHeader {
 
     /// Guards everything but adoption: descriptors, bitmap, tree, zones, growth.
     pub lock: LoneLock,
-    _room: [AtomicU64; 16],
+    _rest: [AtomicU64; 16],
 }
 
 const _: () = {
@@ -100,7 +101,7 @@ const _: () = {
     assert!(ARENA_HEADER.is_multiple_of(UNIT));
 };
 
-// SAFETY: `repr(C)`, atomics only, and the assertions above leave no room for padding; any bytes are valid.
+// SAFETY: `repr(C)`, atomics only, and the assertions above leave no padding; any bytes are valid.
 unsafe impl Shared for ArenaHeader {}
 // SAFETY: `repr(C)`, four `AtomicU32` in 16 bytes; any bytes are valid.
 unsafe impl Shared for ZoneEntry {}
@@ -126,8 +127,8 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// `None` if the region's maximum is above what the format can number, or too small for its own tables and one
-    /// frame.
+    /// `None` if the region's maximum is above what the format can number, or too small for its own
+    /// tables and one frame.
     pub fn new(max_len: u64, client_bytes: u64) -> Option<Geometry> {
         let max_frames = u32::try_from(max_len / FRAME_BYTES)
             .ok()

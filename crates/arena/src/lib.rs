@@ -1,32 +1,36 @@
-//! Which bytes of a region are whose: contiguous extents of 2 MiB frames, claimed and released by any number of
-//! processes, any of which may be killed at any instruction.
+//! Which bytes of a region are whose: contiguous extents of 2 MiB frames, claimed and released by
+//! any number of processes, any of which may be killed at any instruction.
 //!
 //! # What it promises
 //!
-//! * A [claim](Arena::claim) gets a run of *adjacent* frames, of any length and any power-of-two alignment, whenever
-//!   there is one (lowest address first, nearest NUMA node first), in O(log frames).
+//! * A [claim](Arena::claim) gets a run of *adjacent* frames, of any length and any power-of-two
+//!   alignment, whenever there is one (lowest address first, nearest NUMA node first), in O(log
+//!   frames).
 //! * What is not granted has a typed error, and nothing has changed.
-//! * [`Class::Ordinary`] leaves a reserve alone, so that whoever makes room (compaction) can always begin.
-//! * A death at any point loses no frame: who dies with the lock is cleared up after by the lock's next owner, and what
-//!   the dead had claimed but not [adopted](Arena::adopt) comes back by [`Arena::repair`].
+//! * [`Class::Ordinary`] leaves a reserve alone, so that compaction, which frees space, can always
+//!   begin.
+//! * A death at any point loses no frame: who dies with the lock is cleared up after by the lock's
+//!   next owner, and what the dead had claimed but not [adopted](Arena::adopt) comes back by
+//!   [`Arena::repair`].
 //! * [`Arena::extent_of`] tells the extent of any frame, without a lock, in a few loads.
 //!
-//! * In a file that gets its space as it is used ([`Reserve::Lazy`](mneme_sys::Reserve)), an extent that is handed out has
-//!   it: touching it is safe on a full file system.
+//! * In a file that gets its space as it is used ([`Reserve::Lazy`](mneme_sys::Reserve)), an extent
+//!   that is handed out has it: touching it is safe on a full file system.
 //!
 //! The arena does not know what its extents hold, and neither zeroes nor populates them.
 //!
 //! # How
 //!
-//! Each frame has a descriptor in the region, changed by compare-and-swap; they are the truth. A bitmap with a tree of
-//! free runs above it is derived from them, and is what the search uses. One robust lock guards claims, releases and
-//! growth; adoption is one compare-and-swap; everything else reads without it. All positions are offsets, so that the
-//! region may be open at several addresses at once. The modules `layout` (format), `descriptor` (runs), `summary`
-//! (search), `repair` (deaths) and `zone` (nodes and growth) tell the rest.
+//! Each frame has a descriptor in the region, changed by compare-and-swap; they are the truth. A
+//! bitmap with a tree of free runs above it is derived from them, and is what the search uses. One
+//! robust lock guards claims, releases and growth; adoption is one compare-and-swap; everything
+//! else reads without it. All positions are offsets, so that the region may be open at several
+//! addresses at once. The modules `layout` (format), `descriptor` (runs), `summary` (search),
+//! `repair` (deaths) and `zone` (nodes and growth) tell the rest.
 //!
-//! Guaranteed contiguous memory for a first class of clients is the idea of GCMA (SeongJae Park's dissertation, ch. 2);
-//! its second class, who rent what is idle and may lose it at any moment, is not here yet. The descriptors' generation,
-//! which every claim raises, is there for it.
+//! Guaranteed contiguous memory for a first class of clients is the idea of GCMA (SeongJae Park's
+//! dissertation, ch. 2); its second class, who rent what is idle and may lose it at any moment, is
+//! not here yet. The descriptors' generation, which every claim raises, is there for it.
 //!
 //! # Use
 //!

@@ -1,7 +1,8 @@
-//! A region becomes an arena, or is found to be one, or is refused and told why.
+//! A region becomes an arena, or is found to be one, or is refused with the reason.
 //!
-//! Creation writes everything before the region's magic, so that a creator who dies leaves no arena. Opening believes
-//! nothing that it has not compared: versions, checksums, sizes against the region and against each other.
+//! Creation writes everything before the region's magic, so that a creator who dies leaves no
+//! arena. Opening believes nothing that it has not compared: versions, checksums, sizes against the
+//! region and against each other.
 
 use crate::arena::Arena;
 use crate::backed::Backed;
@@ -42,9 +43,11 @@ impl std::fmt::Debug for ArenaOptions {
 }
 
 impl Arena {
-    /// Divides a region anew; what was in it is lost. The frames' memory is not touched, the client area is zeroed.
+    /// Divides a region anew; what was in it is lost. The frames' memory is not touched, the client
+    /// area is zeroed.
     ///
-    /// Nobody else may use the region until this returns. If this process dies meanwhile, the region is no arena.
+    /// Nobody else may use the region until this returns. If this process dies meanwhile, the
+    /// region is no arena.
     ///
     /// # Errors
     /// The options, the region's size, or its being read-only.
@@ -90,7 +93,8 @@ impl Arena {
 
     fn format(&self, options: &ArenaOptions, end: u32) -> Result<(), RegionError> {
         let geometry = &self.geometry;
-        // First the old identity goes, last the new one comes: at no moment is there a header over other content.
+        // First the old identity goes, last the new one comes: at no moment is there a header over
+        // other content.
         self.region.at::<AtomicU64>(0)?.store(0, Release);
         let words = (geometry.client + geometry.client_bytes).div_ceil(8) - ARENA_HEADER / 8;
         for word in self
@@ -153,12 +157,13 @@ impl Arena {
         Ok(RegionHeader::read(region, MAGIC, FORMAT, LAYOUT_HASH)?.uuid)
     }
 
-    /// Opens the arena in a region that others may have open too. In one that is mapped read-only nothing can be claimed,
-    /// released, repaired or checked ([`RegionError::ReadOnly`]), and all that tells about extents works.
+    /// Opens the arena in a region that others may have open too. In one that is mapped read-only
+    /// nothing can be claimed, released, repaired or checked ([`RegionError::ReadOnly`]), and all
+    /// that tells about extents works.
     ///
     /// # Errors
-    /// The region holds no arena, one of another version (both are named), a damaged or a torn one; or the arena's
-    /// owners were slots of an earlier incarnation of the control region.
+    /// The region holds no arena, one of another version (both are named), a damaged or a torn one;
+    /// or the arena's owners were slots of an earlier incarnation of the control region.
     pub fn open(
         region: Arc<Region>,
         participants: Participants,
@@ -178,8 +183,9 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Opens the arena of a region that *nobody else has open*, whatever its owners were: the lock is reset, extents that
-    /// nobody adopted are given back, and what is derived is derived anew. O(frames).
+    /// Opens the arena of a region that *nobody else has open*, whatever its owners were: the lock
+    /// is reset, extents that nobody adopted are given back, and what is derived is derived anew.
+    /// O(frames).
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -193,7 +199,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The incarnation of the control region whose slots own what is claimed in the arena of a region.
+    /// The incarnation of the control region whose slots own what is claimed in the arena of a
+    /// region.
     ///
     /// # Errors
     /// As [`open`](Self::open) for the region's header.
@@ -203,8 +210,9 @@ impl Arena {
         Ok(header.incarnation.load(Relaxed))
     }
 
-    /// Opens the arena of a region that *nobody else has open*, whatever its owners were, for a tenant that puts its own
-    /// part in order [around](Self::recover_around) the arena's recovery. Before that it can only be looked at.
+    /// Opens the arena of a region that *nobody else has open*, whatever its owners were, for a
+    /// tenant that puts its own part in order [around](Self::recover_around) the arena's recovery.
+    /// Before that it can only be looked at.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -1,8 +1,9 @@
 //! A release gives back an extent as a whole, or refuses and changes nothing.
 //!
-//! Under the arena's lock: look, intent, descriptors (the head first: from then on the extent is gone for everybody),
-//! bitmap and tree. Dead before the head, the release is finished by [`Arena::repair`] from the intent; dead later, by
-//! the next owner of the lock, to whom the tails without a head are free.
+//! Under the arena's lock: look, intent, descriptors (the head first: from then on the extent is
+//! gone for everybody), bitmap and tree. Dead before the head, the release is finished by
+//! [`Arena::repair`] from the intent; dead later, by the next owner of the lock, to whom the tails
+//! without a head are free.
 
 use crate::ReleaseError;
 use crate::arena::Arena;
@@ -12,13 +13,14 @@ use crate::repair::Kind;
 use mneme_sync::{Lane, Slot};
 
 impl Arena {
-    /// Gives back an extent, adopted or not. Its frames are free when this returns: the tenant has unlinked it before,
-    /// and waited until nobody can read it any more. The memory's content is not touched.
+    /// Gives back an extent, adopted or not. Its frames are free when this returns: the tenant has
+    /// unlinked it before, and waited until nobody can read it any more. The memory's content is
+    /// not touched.
     ///
     /// # Errors
-    /// What is given is not an extent of this arena: released before, a part of one, or out of range; see
-    /// [`ReleaseError`]. Nothing has changed then. (An extent released before whose place was claimed anew, in the same
-    /// length, is not told apart.)
+    /// What is given is not an extent of this arena: released before, a part of one, or out of
+    /// range; see [`ReleaseError`]. Nothing has changed then. (An extent released before whose
+    /// place was claimed anew, in the same length, is not distinguished.)
     pub fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), ReleaseError> {
         let Some(range) = self.range_of(extent) else {
             return Err(ReleaseError::Foreign {

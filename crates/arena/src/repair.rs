@@ -1,13 +1,15 @@
-//! After a death: whoever next takes the arena's lock restores what the dead owner left half done, and
-//! [`Arena::repair`] gives back what a dead thread had claimed for nobody.
+//! After a death: whoever next takes the arena's lock restores what the dead owner left half done,
+//! and [`Arena::repair`] gives back what a dead thread had claimed for nobody.
 //!
-//! The two know different things. The lock's next owner may have several deaths behind it and needs none of their
-//! intents: the descriptors say enough. A tail without its head belongs to a claim that did not come to its end, or to a
-//! release that had begun, and is free either way; frames behind the end are of a growth that did not take effect; bitmap
-//! and tree are derived anew. O(frames), once per death inside the lock.
+//! The two know different things. The lock's next owner may have several deaths behind it and needs
+//! none of their intents: the descriptors say enough. A tail without its head belongs to a claim
+//! that did not come to its end, or to a release that had begun, and is free either way; frames
+//! behind the end are of a growth that did not take effect; bitmap and tree are derived anew.
+//! O(frames), once per death inside the lock.
 //!
-//! The intent adds the one thing that descriptors cannot say: that a release was asked for when its first descriptor had
-//! not been changed yet. It names the run's generation, so that repairing twice, or long after, does nothing.
+//! The intent adds the one thing that descriptors cannot say: that a release was asked for when its
+//! first descriptor had not been changed yet. It names the run's generation, so that repairing
+//! twice, or long after, does nothing.
 
 use crate::OpenError;
 use crate::RepairError;
@@ -61,11 +63,13 @@ impl Arena {
         })
     }
 
-    /// Gives back what the dead thread had claimed and nobody adopted, and finishes what it was releasing.
+    /// Gives back what the dead thread had claimed and nobody adopted, and finishes what it was
+    /// releasing.
     ///
     /// To be called for every dead slot, from the repair function given to
-    /// [`Participants::reap`](mneme_sync::Participants::reap), *after* the tenant's own repair has adopted or unlinked
-    /// what the dead was linking. Idempotent, also under its own death. O(frames).
+    /// [`Participants::reap`](mneme_sync::Participants::reap), *after* the tenant's own repair has
+    /// adopted or unlinked what the dead was linking. Idempotent, also under its own death.
+    /// O(frames).
     ///
     /// # Errors
     /// The lock or a slot cannot be had; repair again.
@@ -146,7 +150,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes everything consistent that an owner of the lock may have left half done. Lock holder only; idempotent.
+    /// Makes everything consistent that an owner of the lock may have left half done. Lock holder
+    /// only; idempotent.
     pub(crate) fn restore(&self) -> Result<(), RegionError> {
         mneme_sys::fault!("arena.restore.begin");
         let table = self.table()?;
@@ -156,7 +161,8 @@ impl Arena {
                 break;
             };
             match descriptor.status() {
-                // Under the lock nobody is changing runs, so a tail that leads to no run is the remainder of one.
+                // Under the lock nobody is changing runs, so a tail that leads to no run is the
+                // remainder of one.
                 Some(status) if status.state == State::Tail && table.run_of(frame).is_none() => {
                     descriptor.set(Status::free(status.generation));
                     mneme_sys::fault!("arena.restore.descriptor");
@@ -185,7 +191,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Computes bitmap and tree of these frames, widened to whole words, from the descriptors. Lock holder only.
+    /// Computes bitmap and tree of these frames, widened to whole words, from the descriptors. Lock
+    /// holder only.
     pub(crate) fn derive(&self, frames: Range<u32>) -> Result<(), RegionError> {
         let (table, summary) = (self.table()?, self.summary()?);
         let (first, end) = (self.geometry.first_frame, self.end_frame());
@@ -206,9 +213,10 @@ impl Arena {
         Ok(())
     }
 
-    /// Recovers an arena that *nobody else has open*: resets the lock, has the tenant `settle` its own part (adopt or unlink
-    /// what was being linked, with claims and releases as ever), and gives back what nobody has adopted. That the arena is of
-    /// this incarnation of the control region it says last: a recovery that dies is begun again. O(frames).
+    /// Recovers an arena that *nobody else has open*: resets the lock, has the tenant `settle` its
+    /// own part (adopt or unlink what was being linked, with claims and releases as ever), and
+    /// gives back what nobody has adopted. That the arena is of this incarnation of the control
+    /// region it says last: a recovery that dies is begun again. O(frames).
     ///
     /// # Errors
     /// What `settle` says; the region's. It is to be recovered then as before.

@@ -1,10 +1,12 @@
-//! The free runs of a span of frames in 64 bytes: enough to know, exactly, whether a request of any length and any
-//! alignment fits in the span, and to compute the same for two neighbouring spans taken together.
+//! The free runs of a span of frames in 64 bytes: enough to know, exactly, whether a request of any
+//! length and any alignment fits in the span, and to compute the same for two neighbouring spans
+//! taken together.
 //!
-//! The paper finds a contiguous run by a linear pass over a bitmap (Park, §2.4.1). A tree of `(start, longest, end)`
-//! summaries, as in radix page allocators, makes that logarithmic, but only for requests without alignment: a run of
-//! sufficient length may hold no aligned place. So the longest run is kept *per alignment*, counted from the first
-//! aligned frame of each run. Since that frame is the best aligned place of its run, nothing is lost by keeping just it.
+//! The paper finds a contiguous run by a linear pass over a bitmap (Park, §2.4.1). A tree of
+//! `(start, longest, end)` summaries, as in radix page allocators, makes that logarithmic, but only
+//! for requests without alignment: a run of sufficient length may hold no aligned place. So the
+//! longest run is kept *per alignment*, counted from the first aligned frame of each run. Since
+//! that frame is the best aligned place of its run, nothing is lost by keeping just it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -101,8 +103,8 @@ impl Runs {
 
 /// A [`Runs`] in shared memory: one cache line.
 ///
-/// Written by the holder of the arena's lock alone. Who reads without the lock (`stats()`) may see a mixture of two
-/// states; no memory is handed out on its word.
+/// Written by the holder of the arena's lock alone. A reader without the lock (`stats()`) may see a
+/// mixture of two states; no memory is handed out on its word.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct RunsNode {
@@ -115,8 +117,8 @@ pub(crate) struct RunsNode {
 const _: () = assert!(size_of::<RunsNode>() == 64);
 
 impl RunsNode {
-    // SYNC: all Relaxed. Writers are ordered by the arena's lock, whose hand-over makes their stores visible to the
-    // next holder; readers outside of it take every value as a hint.
+    // SYNC: all Relaxed. Writers are ordered by the arena's lock, whose hand-over makes their
+    // stores visible to the next holder; readers outside of it take every value as a hint.
     pub fn load(&self, base: u32, len: u32) -> Runs {
         Runs {
             base,

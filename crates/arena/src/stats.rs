@@ -1,4 +1,5 @@
-//! Numbers about an arena, from the search tree, without a lock: cheap enough for any moment, exact when nobody claims.
+//! Numbers about an arena, from the search tree, without a lock: cheap enough for any moment, exact
+//! when nobody claims.
 
 use crate::arena::Arena;
 use crate::frame::FRAME_BYTES;
@@ -19,7 +20,7 @@ pub struct ArenaStats {
     pub reserved: u32,
     /// The most frames that one claim can get now (reserve aside).
     pub longest_run: u32,
-    /// The same by NUMA node.
+    /// These numbers by NUMA node.
     pub nodes: Vec<NodeStats>,
 }
 
@@ -30,7 +31,8 @@ pub struct NodeStats {
     pub frames: u32,
     /// Frames that nobody has, but for those withheld.
     pub free: u32,
-    /// Frames that nobody has, and that the file system has no space for, as far as this opening has met them.
+    /// Frames that nobody has, and that the file system has no space for, as far as this opening
+    /// has met them.
     pub withheld: u32,
     /// The most frames that one claim can get on the node.
     pub longest_run: u32,
@@ -44,8 +46,8 @@ impl ArenaStats {
 }
 
 impl Arena {
-    /// Numbers about the arena. Lock-free, O(zones * log frames); while others claim and release, each number is of a
-    /// moment of its own.
+    /// Numbers about the arena. Lock-free, O(zones * log frames); while others claim and release,
+    /// each number is of a moment of its own.
     pub fn stats(&self) -> ArenaStats {
         let mut stats = ArenaStats {
             own: self.geometry.first_frame,
@@ -64,7 +66,8 @@ impl Arena {
         for zone in zones {
             let frames = zone.end - zone.start;
             let within = summary.within(zone.range());
-            // Numbers read in the middle of a change may be any; they are kept within what is possible.
+            // Numbers read in the middle of a change may be any; they are kept within what is
+            // possible.
             let below = summary.within(self.backed.below_withheld(&zone));
             let (free, longest) = (within.free.min(frames), below.longest[0].min(frames));
             stats.free += free;

@@ -1,13 +1,13 @@
 //! Finds the lowest free run of a given length and alignment within a range of frames, in O(log n).
 //!
-//! A bitmap (bit set: frame free) with a tree of [`Runs`] above it, eight children a node. All of it is *derived* from
-//! the frame descriptors: whoever takes over from a dead holder of the arena's lock recomputes what it may have left
-//! half done, and `check()` compares everything.
+//! A bitmap (bit set: frame free) with a tree of [`Runs`] above it, eight children a node. All of
+//! it is *derived* from the frame descriptors: whoever takes over from a dead holder of the arena's
+//! lock recomputes what it may have left half done, and `check()` compares everything.
 //!
-//! The search goes from left to right and carries the free run that reaches up to the present node. A node is entered
-//! only if its `longest` proves that the request fits inside, so apart from the two edges of the range it goes down one
-//! path. Values come from shared memory: a wrong one makes the search miss or find a run that the descriptors then
-//! refuse, never leave the tree.
+//! The search goes from left to right and carries the free run that reaches up to the present node.
+//! A node is entered only if its `longest` proves that the request fits inside, so apart from the
+//! two edges of the range it goes down one path. Values come from shared memory: a wrong one makes
+//! the search miss or find a run that the descriptors then refuse, never leave the tree.
 
 use crate::runs::{ALIGNMENTS, Runs, RunsNode, align_up};
 use std::ops::Range;
@@ -20,7 +20,8 @@ const FAN: u32 = 8;
 /// Levels at most: 64 * 8^6 = 2^24 frames.
 const MAX_LEVELS: usize = 7;
 
-/// Where the levels of the tree lie in the array of nodes; a function of the number of frames alone.
+/// Where the levels of the tree lie in the array of nodes; a function of the number of frames
+/// alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TreeShape {
     /// Words of the bitmap, and nodes of the lowest level.
@@ -187,7 +188,8 @@ impl<'a> Summary<'a> {
         None
     }
 
-    /// The lowest place in `range` where `len` free frames begin at a multiple of `1 << align_log2`.
+    /// The lowest place in `range` where `len` free frames begin at a multiple of
+    /// `1 << align_log2`.
     pub fn find(&self, range: Range<u32>, len: u32, align_log2: u32) -> Option<u32> {
         debug_assert!(len > 0 && (align_log2 as usize) < ALIGNMENTS);
         if range.is_empty() || len > range.end - range.start {
@@ -253,7 +255,8 @@ impl<'a> Summary<'a> {
         None
     }
 
-    /// Free frames and longest runs within `range`; the other fields speak of the range rounded out to whole nodes.
+    /// Free frames and longest runs within `range`; the other fields speak of the range rounded out
+    /// to whole nodes.
     pub fn within(&self, range: Range<u32>) -> Runs {
         let mut sum = Runs::empty(range.start / WORD_FRAMES * WORD_FRAMES);
         if !range.is_empty() {
@@ -270,7 +273,7 @@ impl<'a> Summary<'a> {
         }
         if range.start <= base && end <= range.end {
             let mut runs = self.node(level, index).load(base, span);
-            // Whoever reads without the lock may read garbage; the sums below must not overflow on it.
+            // A reader without the lock may read garbage; the sums below must not overflow on it.
             runs.start = runs.start.min(span);
             runs.end = runs.end.min(span);
             runs.free = runs.free.min(span);

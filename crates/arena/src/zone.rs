@@ -1,9 +1,9 @@
 //! Zones: contiguous ranges of frames, each on one NUMA node; no run crosses from one into another.
 //!
-//! A new arena has one zone a node, of equal size. Growth appends zones, or extends the last one where that is on the
-//! same node, so that the nodes with the fewest frames come nearest to the others. What a growth makes of a table is a
-//! function of the table, clipped to its frames before, and of the target alone: whoever finishes the growth of a dead
-//! process computes the same.
+//! A new arena has one zone a node, of equal size. Growth appends zones, or extends the last one
+//! where that is on the same node, so that the nodes with the fewest frames come nearest to the
+//! others. What a growth makes of a table is a function of the table, clipped to its frames before,
+//! and of the target alone: whoever finishes the growth of a dead process computes the same.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Entries of the zone table. When they are used up, further growth extends the last zone.
 pub(crate) const MAX_ZONES: usize = 256;
 
-/// Frames that a growth gives to a node at least, else it leaves the node out: a zone bounds the longest run, so a
-/// small growth is worth more in one piece. 64 frames (128 MiB) hold sixteen of the largest log segments.
+/// Frames that a growth gives to a node at least, else it leaves the node out: a zone bounds the
+/// longest run, so a small growth is worth more in one piece. 64 frames (128 MiB) hold sixteen of
+/// the largest log segments.
 const WORTHWHILE: u32 = 64;
 
 /// A zone.

@@ -1,4 +1,5 @@
-//! Many threads in several openings claim, adopt, look up and release at once: nobody ever has another's frame.
+//! Many threads in several openings claim, adopt, look up and release at once: nobody ever has
+//! another's frame.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,4 +1,5 @@
-//! A damaged arena is told from a whole one, and whatever bytes are in it, no call panics or leaves the region.
+//! A damaged arena is distinguished from a whole one, and whatever bytes are in it, no call panics
+//! or leaves the region.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -31,7 +32,7 @@ fn scene() -> (support::World, Process) {
 }
 
 /// Changes a word and says what the check says of it.
-fn told(process: &Process, offset: u64, change: impl Fn(u64) -> u64) -> Vec<Problem> {
+fn problems(process: &Process, offset: u64, change: impl Fn(u64) -> u64) -> Vec<Problem> {
     let word = word(process, offset);
     let old = word.load(Relaxed);
     word.store(change(old), Relaxed);
@@ -52,29 +53,30 @@ fn the_check_finds_every_kind_of_damage() {
     let descriptor = |frame: u64| DESCRIPTORS + frame * 16;
     // Frames 1-3 held, 4-5 claimed, 6 held, 7-16 free, then absent.
     assert!(
-        told(&process, descriptor(7), |_| 9).contains(&Problem::UnknownState { frame: Frame(7) })
+        problems(&process, descriptor(7), |_| 9)
+            .contains(&Problem::UnknownState { frame: Frame(7) })
     );
     assert!(
-        told(&process, descriptor(0), |_| 1)
+        problems(&process, descriptor(0), |_| 1)
             .iter()
             .any(|p| matches!(p, Problem::Impossible { .. }))
     );
     assert!(
-        told(&process, descriptor(40), |_| 1)
+        problems(&process, descriptor(40), |_| 1)
             .iter()
             .any(|p| matches!(p, Problem::Impossible { .. }))
     );
     assert!(
-        told(&process, descriptor(8), |_| 0)
+        problems(&process, descriptor(8), |_| 0)
             .iter()
             .any(|p| matches!(p, Problem::Impossible { .. }))
     );
     assert!(
-        told(&process, descriptor(7), |w| w & !15 | 4)
+        problems(&process, descriptor(7), |w| w & !15 | 4)
             .contains(&Problem::Orphan { frame: Frame(7) })
     );
     assert!(
-        told(&process, descriptor(1), |w| w & !15 | 1)
+        problems(&process, descriptor(1), |w| w & !15 | 1)
             .contains(&Problem::Orphan { frame: Frame(2) })
     );
     let held = Extent {
@@ -85,41 +87,41 @@ fn the_check_finds_every_kind_of_damage() {
         extent: held,
         frame: Frame(2),
     };
-    assert!(told(&process, descriptor(2), |w| w & !15 | 1).contains(&broken));
+    assert!(problems(&process, descriptor(2), |w| w & !15 | 1).contains(&broken));
     assert!(
-        told(&process, descriptor(2), |w| w ^ 1 << 40).contains(&broken),
+        problems(&process, descriptor(2), |w| w ^ 1 << 40).contains(&broken),
         "another generation"
     );
     assert!(
-        told(&process, descriptor(2) + 8, |w| w ^ 1 << 33).contains(&broken),
+        problems(&process, descriptor(2) + 8, |w| w ^ 1 << 33).contains(&broken),
         "another head"
     );
     assert!(
-        told(&process, descriptor(2) + 8, |w| w + 1).contains(&broken),
+        problems(&process, descriptor(2) + 8, |w| w + 1).contains(&broken),
         "another length"
     );
-    assert!(!told(&process, descriptor(1) + 8, |w| w - 1).is_empty());
+    assert!(!problems(&process, descriptor(1) + 8, |w| w - 1).is_empty());
     assert!(
-        told(&process, descriptor(6) + 8, |_| 50)
+        problems(&process, descriptor(6) + 8, |_| 50)
             .iter()
             .any(|p| matches!(p, Problem::AcrossZones { .. }))
     );
     assert!(
-        told(&process, descriptor(4), |w| w & !0xffff_0000)
+        problems(&process, descriptor(4), |w| w & !0xffff_0000)
             .iter()
             .any(|p| matches!(p, Problem::NoOwner { .. }))
     );
     assert!(
-        told(&process, ZONES, |w| w + 1)
+        problems(&process, ZONES, |w| w + 1)
             .iter()
             .any(|p| matches!(p, Problem::Zones { .. }))
     );
     assert!(
-        told(&process, ZONES + 8, |w| w + 1)
+        problems(&process, ZONES + 8, |w| w + 1)
             .iter()
             .any(|p| matches!(p, Problem::Zones { .. }))
     );
-    let zone_count = told(&process, END_FRAME, |w| w | 1 << 50);
+    let zone_count = problems(&process, END_FRAME, |w| w | 1 << 50);
     assert!(
         zone_count
             .iter()
@@ -129,15 +131,15 @@ fn the_check_finds_every_kind_of_damage() {
         frame: Frame(2),
         bitmap: true,
     };
-    assert!(told(&process, BITMAP, |w| w | 4).contains(&bitmap));
+    assert!(problems(&process, BITMAP, |w| w | 4).contains(&bitmap));
     let bitmap = Problem::Bitmap {
         frame: Frame(9),
         bitmap: false,
     };
-    assert!(told(&process, BITMAP, |w| w & !(1 << 9)).contains(&bitmap));
+    assert!(problems(&process, BITMAP, |w| w & !(1 << 9)).contains(&bitmap));
     for node in 0..NODES {
         for field in 0..8 {
-            let problems = told(&process, TREE + node * 64 + field * 8, |w| w ^ 1);
+            let problems = problems(&process, TREE + node * 64 + field * 8, |w| w ^ 1);
             assert!(
                 problems.iter().any(|p| matches!(p, Problem::Tree { .. })),
                 "node {node}, word {field}"

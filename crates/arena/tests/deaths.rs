@@ -1,8 +1,9 @@
-//! A participant dies at every named point of every operation; the others go on, and nothing is lost or half done.
+//! A participant dies at every named point of every operation; the others go on, and nothing is
+//! lost or half done.
 //!
-//! One memory is opened several times. The victim's thread is abandoned at the point, its process declared dead; what a
-//! survivor then sees, before and after reaping it, must be whole, what the victim held must be there, and what it had
-//! claimed for nobody must be free.
+//! One memory is opened several times. The victim's thread is abandoned at the point, its process
+//! declared dead; what a survivor then sees, before and after reaping it, must be whole, what the
+//! victim held must be there, and what it had claimed for nobody must be free.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +71,8 @@ const REPAIR: [&str; 9] = [
     "arena.restore.summary",
 ];
 
-/// Where the recovery of an arena that nobody has open can die; a test insists that it does, at each.
+/// Where the recovery of an arena that nobody has open can die; a test insists that it does, at
+/// each.
 const RECOVER: [&str; 4] = [
     "arena.recover.reset",
     "arena.recover.freed",
@@ -104,7 +106,8 @@ fn scene() -> Scene {
     }
 }
 
-/// Runs `work` in the victim until it dies at the `nth` passage of `point`; `None` once it does not come so far.
+/// Runs `work` in the victim until it dies at the `nth` passage of `point`; `None` once it does not
+/// come so far.
 fn die<T: Send + 'static>(
     scene: &Scene,
     point: &str,
@@ -139,7 +142,7 @@ fn pair(extent: Extent) -> (u32, u32) {
     (extent.start.0, extent.frames)
 }
 
-/// The same point with the survivor working on before it reaps, and reaping at once.
+/// Each point twice: with the survivor working on before it reaps, and reaping at once.
 fn at_every_point(
     points: &[&'static str],
     setup: impl Fn(&Scene) -> Option<Extent>,
@@ -257,7 +260,7 @@ fn a_growth_took_effect_or_did_not() {
     );
 }
 
-/// Who repairs may die as well, and so may who takes over from him.
+/// A repairing process may die as well, and so may the next one.
 #[test]
 fn repairs_survive_their_own_death() {
     let first_deaths = [
@@ -347,7 +350,7 @@ fn a_late_repair_does_not_touch_what_others_claimed_since() {
     assert_eq!(fault::reached(), before);
 }
 
-/// Who recovers an arena, alone, and dies is followed by one who begins again.
+/// A process that dies while it recovers an arena, alone, is followed by one that begins again.
 #[test]
 fn a_recovery_that_dies_is_begun_again() {
     let recover = |world: &World| {

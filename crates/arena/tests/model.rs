@@ -75,7 +75,8 @@ struct Model {
     taken: Vec<bool>,
     /// Frames at which a zone begins: no run crosses them.
     borders: Vec<u32>,
-    /// Whether `borders` are all there are. Where the zones of a growth begin is the arena's business.
+    /// Whether `borders` are all there are. Where the zones of a growth begin is the arena's
+    /// business.
     all_borders: bool,
     nodes: u16,
     reserve: u32,
@@ -302,10 +303,10 @@ fn run(ops: Vec<Op>, nodes: u16) -> Result<(), TestCaseError> {
     model.taken[..FIRST as usize].fill(true);
     let mut processes = vec![first];
     for op in ops {
-        let told = format!("{op:?}");
+        let operation = format!("{op:?}");
         apply(&world, &mut processes, &mut model, op)
             .and_then(|()| agree(&model, &processes[0]))
-            .map_err(|error| TestCaseError::fail(format!("after {told}: {error}")))?;
+            .map_err(|error| TestCaseError::fail(format!("after {operation}: {error}")))?;
     }
     agree(&model, &world.open())
 }

@@ -1,7 +1,9 @@
-//! Real processes share an arena and are killed by SIGKILL, one after the other, wherever they happen to be.
+//! Real processes share an arena and are killed by SIGKILL, one after the other, wherever they
+//! happen to be.
 //!
-//! Each keeps to the protocol that a tenant has to keep: link an extent, then adopt it; mark its link, release
-//! it, unlink it; with an intent of its own around both. However many died, every extent is linked and every link has its extent.
+//! Each keeps to the protocol that a tenant has to keep: link an extent, then adopt it; mark its
+//! link, release it, unlink it; with an intent of its own around both. However many died, every
+//! extent is linked and every link has its extent.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Figures as SVG: one curve a system over a number, a whisker at each point from the slowest to the fastest round.
+//! Figures as SVG: one curve a system over a number, a whisker at each point from the slowest to
+//! the fastest round.
 
 use crate::error::BenchError;
 use crate::figure::COLOURS;

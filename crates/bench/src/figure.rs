@@ -1,4 +1,5 @@
-//! Figures as SVG: groups of bars, one bar a system, a whisker from the slowest to the fastest round.
+//! Figures as SVG: groups of bars, one bar a system, a whisker from the slowest to the fastest
+//! round.
 
 use crate::error::BenchError;
 use crate::ledger::Summary;

@@ -1,16 +1,18 @@
 //! `fill`: throughput as the log fills with live records (Nibble, fig. 14; dissertation, fig. 29).
 //!
-//! The same records of 1 KiB lie in stores of less and less memory, so that they are a given share of the log; the log
-//! is what is left of the capacity without tables, index and the reserve that only compaction may use. As many threads
-//! as CPUs do half GET, half PUT to records that exist, chosen evenly; every PUT of an `Append` store makes a record
-//! stale that compaction must win back, on the same CPUs. Each store is first churned through its whole log, so that
-//! what is measured is its steady state. It is the memory that varies and not the records, for more records alone miss
-//! the caches more often.
+//! The same records of 1 KiB lie in stores of less and less memory, so that they are a given share
+//! of the log; the log is what is left of the capacity without tables, index and the reserve that
+//! only compaction may use. As many threads as CPUs do half GET, half PUT to records that exist,
+//! chosen evenly; every PUT of an `Append` store makes a record stale that compaction must win
+//! back, on the same CPUs. Each store is first churned through its whole log, so that what is
+//! measured is its steady state. It is the memory that varies and not the records, for more records
+//! alone miss the caches more often.
 //!
-//! How to read it: the column `/ 0.20` is throughput over the same policy's at a fifth, round by round. `found` is live
-//! bytes over the log's frames in use when the rounds were over: what an `Append` store keeps free ahead of need makes
-//! it a little higher than asked for, and an `InPlace` store uses no more frames than its records fill. Nibble lost more
-//! than half at 0.8; Nibble-2 (`InPlace`) lost nothing.
+//! How to read it: the column `/ 0.20` is throughput over the same policy's at a fifth, round by
+//! round. `found` is live bytes over the log's frames in use when the rounds were over: what an
+//! `Append` store keeps free ahead of need makes it a little higher than asked for, and an
+//! `InPlace` store uses no more frames than its records fill. Nibble lost more than half at 0.8;
+//! Nibble-2 (`InPlace`) lost nothing.
 
 use crate::curves::{Axis, Curves, Scale as AxisScale};
 use crate::error::BenchError;

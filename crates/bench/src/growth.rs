@@ -1,18 +1,21 @@
 //! `growth`: latencies of PUT while the index grows from 1 to 64 Mi records.
 //!
-//! One thread inserts records of 8-byte keys and 16-byte values as fast as it can, and every insertion is timed. A
-//! table that doubles stops everybody for its copy once in a while, which a mean hides and a maximum shows. The
-//! percentiles cover the whole way, not its end. What the machine does by itself is measured beside it: `hiccup` is a
-//! loop on an otherwise idle process that does nothing but read the clock, for as long as our growth took, one turn
-//! just before each round's. It is the floor of any maximum, and our maximum is judged by its distance from that. On a
-//! machine that others use, both are the length of their turns; `max, kept CPU` therefore leaves out the operations
-//! during which the kernel gave the CPU to somebody else, by its count of involuntary switches. An operation that waits
-//! of its own accord stays in.
+//! One thread inserts records of 8-byte keys and 16-byte values as fast as it can, and every
+//! insertion is timed. A table that doubles stops everybody for its copy once in a while, which a
+//! mean hides and a maximum shows. The percentiles cover the whole way, not its end. What the
+//! machine does by itself is measured beside it: `hiccup` is a loop on an otherwise idle process
+//! that does nothing but read the clock, for as long as our growth took, one turn just before each
+//! round's. It is the floor of any maximum, and our maximum is judged by its distance from that. On
+//! a machine that others use, both are the length of their turns; `max, kept CPU` therefore leaves
+//! out the operations during which the kernel gave the CPU to somebody else, by its count of
+//! involuntary switches. An operation that waits of its own accord stays in.
 //!
-//! Peers hold keys and values in their tables or nodes, without boxes, which is kinder to them than byte strings would
-//! be. Redis is asked one command at a time through a Unix socket: its figures are round trips, for fewer records.
+//! Peers hold keys and values in their tables or nodes, without boxes, which is kinder to them than
+//! byte strings would be. Redis is asked one command at a time through a Unix socket: its figures
+//! are round trips, for fewer records.
 //!
-//! How to read it: nanoseconds by percentile; the figure shows them against the share of slower operations.
+//! How to read it: nanoseconds by percentile; the figure shows them against the share of slower
+//! operations.
 
 use crate::curves::{Axis, Curves, Scale as AxisScale};
 use crate::error::BenchError;
@@ -43,11 +46,12 @@ const HICCUP: &str = "hiccup";
 type Key = [u8; 8];
 type Bytes = [u8; 16];
 
-/// Bytes of the store for each record: twice what log and index need, so that nothing but growth is measured.
-const ROOM: u64 = 2 * (8 + 8 + 16 + 14);
+/// Bytes of the store for each record: twice what log and index need, so that nothing but growth is
+/// measured.
+const BYTES_A_RECORD: u64 = 2 * (8 + 8 + 16 + 14);
 
-/// Time between a store's opening and the first record, as between a server's start and its first client: the
-/// maintainer has fresh memory in stock then.
+/// Time between a store's opening and the first record, as between a server's start and its first
+/// client: the maintainer has fresh memory in stock then.
 const STOCK: Duration = Duration::from_millis(300);
 
 struct Scale {
@@ -234,8 +238,8 @@ fn involuntary_switches() -> u64 {
         .unwrap_or(0)
 }
 
-/// Times `put` for each record, one after the other. The clock is read once an operation: the end of one is the
-/// beginning of the next.
+/// Times `put` for each record, one after the other. The clock is read once an operation: the end
+/// of one is the beginning of the next.
 fn timed<E>(records: u64, mut put: impl FnMut(Key, Bytes) -> Result<(), E>) -> Result<Taken, E> {
     let mut taken = Taken::new();
     for id in 0..records {
@@ -260,7 +264,7 @@ fn hiccups(during: Duration) -> Taken {
 fn ours(records: u64) -> Result<Taken, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
     let store = LogStore::builder()
-        .capacity((records * ROOM).max(MIN_CAPACITY))
+        .capacity((records * BYTES_A_RECORD).max(MIN_CAPACITY))
         .open_private()
         .map_err(|error| failed(&error))?;
     std::thread::sleep(STOCK);
@@ -313,7 +317,7 @@ fn values<'l>(ledger: &'l Ledger, system: &str, percentile: &str) -> &'l [f64] {
 
 fn goals(ledger: &Ledger) -> Vec<Goal> {
     let tail = values(ledger, OURS, "p99.9").iter().map(|ns| ns / 1e3);
-    // Nobody finishes sooner than the machine lets him.
+    // Nobody finishes sooner than the machine lets it.
     let beyond = |percentile: &str| {
         let ours = values(ledger, OURS, percentile).iter();
         ours.zip(values(ledger, HICCUP, percentile))

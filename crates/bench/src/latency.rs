@@ -1,10 +1,11 @@
-//! Latencies in a histogram of constant relative error, and the percentiles that are reported of it.
+//! Latencies in a histogram of constant relative error, and the percentiles that are reported of
+//! it.
 
 use crate::ledger::{Ledger, Metric};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// The highest latency that is told apart; whatever takes longer counts as this.
+/// The highest latency that is distinguished; whatever takes longer counts as this.
 const MOST: Duration = Duration::from_secs(100);
 
 /// The percentiles that are reported, with their names.
@@ -25,7 +26,8 @@ impl Latencies {
     pub fn new() -> Self {
         match Histogram::new_with_bounds(1, MOST.as_nanos() as u64, 3) {
             Ok(histogram) => Self(histogram),
-            // The bounds are constants that the crate's documentation allows, which a test confirms.
+            // The bounds are constants that the crate's documentation allows, which a test
+            // confirms.
             Err(error) => unreachable!("a histogram of constant bounds: {error}"),
         }
     }

@@ -1,7 +1,9 @@
-//! What was measured: one value a round for each system, case and metric, and what follows from them.
+//! What was measured: one value a round for each system, case and metric, and what follows from
+//! them.
 //!
-//! Systems are measured in turn within a round, so that a slow minute of the machine slows all of them. Ratios are
-//! therefore taken within a round first; their median says more than the ratio of two medians.
+//! Systems are measured in turn within a round, so that a slow minute of the machine slows all of
+//! them. Ratios are therefore taken within a round first; their median says more than the ratio of
+//! two medians.
 
 /// The middle and the ends of some rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,7 +96,7 @@ impl Metric {
 /// One system's rounds in one case.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// Who.
+    /// Its name.
     pub system: String,
     /// Doing what.
     pub case: String,

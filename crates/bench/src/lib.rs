@@ -1,10 +1,13 @@
-//! Mneme beside its peers and beside what the memory can do: `cargo run --release -p mneme-bench -- <workload>`.
+//! Mneme beside its peers and beside what the memory can do:
+//! `cargo run --release -p mneme-bench -- <workload>`.
 //!
-//! A claim without a command is not a claim. Every run prints the machine, its parameters, a table with ratios against
-//! peers measured in the same run, in turn, medians with minima and maxima, and ends with its goals: target, measured,
-//! met. A missed goal does not fail the run; it shows. Absolute figures are shown, never asserted.
+//! A claim without a command is not a claim. Every run prints the machine, its parameters, a table
+//! with ratios against peers measured in the same run, in turn, medians with minima and maxima, and
+//! ends with its goals: target, measured, met. A missed goal does not fail the run; it shows.
+//! Absolute figures are shown, never asserted.
 //!
-//! This is a library only so that several binaries, each with an allocator of its own, can be the same program.
+//! This is a library only so that several binaries, each with an allocator of its own, can be the
+//! same program.
 
 mod compaction;
 mod curves;

@@ -1,8 +1,8 @@
 //! `limits`: what this machine's memory can do, with nothing of a store about it.
 //!
-//! Copies of records at random places (strides as in a store's log: header, key, value), dependent loads (each address
-//! is in the line before), read-modify-writes of random words, writing from end to end, and the first touch of fresh
-//! memory; on 4 KiB pages and on huge ones, in turn.
+//! Copies of records at random places (strides as in a store's log: header, key, value), dependent
+//! loads (each address is in the line before), read-modify-writes of random words, writing from end
+//! to end, and the first touch of fresh memory; on 4 KiB pages and on huge ones, in turn.
 
 use crate::error::BenchError;
 use crate::figure::Bars;
@@ -139,7 +139,8 @@ fn prepare(scale: &Scale, policy: PagePolicy) -> Result<Bare, BenchError> {
     let memory = Bare::new(scale.bytes, policy)?;
     let lines = chased_lines(&memory);
     let words = memory.words(0, lines * LINE / 8)?;
-    // The cycle visits the lines in the order of a bijection of their numbers, so that it needs no table.
+    // The cycle visits the lines in the order of a bijection of their numbers, so that it needs no
+    // table.
     for step in 0..lines {
         let (here, next) = (place(step, lines), place((step + 1) % lines, lines));
         words[here * LINE / 8].store(next as u64, Ordering::Relaxed);
@@ -333,7 +334,8 @@ fn print_table(ledger: &Ledger) {
     println!("\n{table}");
 }
 
-/// That huge pages are worth asking for; on a machine where they are not, the page policy should be thought over.
+/// That huge pages are worth asking for; on a machine where they are not, the page policy should be
+/// thought over.
 fn goals(ledger: &Ledger) -> Vec<Goal> {
     let gain = |case: &str| ledger.ratios((HUGE, case), (SMALL, case));
     vec![

@@ -127,7 +127,7 @@ pub fn resident_bytes() -> u64 {
     resident_bytes_of("self")
 }
 
-/// The same of another process, by its number.
+/// That of another process, by its id.
 pub fn resident_bytes_of(process: &str) -> u64 {
     let status = read(&format!("/proc/{process}/status"));
     let lines = status

@@ -38,7 +38,8 @@ impl Bare {
     #[inline]
     pub unsafe fn copy_out(&self, offset: usize, into: &mut [u8]) {
         self.within(offset, into.len());
-        // SAFETY: the range is inside the region, which is mapped while `self` lives; the caller keeps writers away.
+        // SAFETY: the range is inside the region, which is mapped while `self` lives; the caller
+        // keeps writers away.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.region.base().add(offset),
@@ -55,17 +56,19 @@ impl Bare {
     #[inline]
     pub unsafe fn copy_in(&self, offset: usize, from: &[u8]) {
         self.within(offset, from.len());
-        // SAFETY: the range is inside the region, which is mapped while `self` lives; the caller keeps others away.
+        // SAFETY: the range is inside the region, which is mapped while `self` lives; the caller
+        // keeps others away.
         unsafe {
             std::ptr::copy_nonoverlapping(from.as_ptr(), self.region.base().add(offset), from.len())
         }
     }
 
-    /// Copies `bytes` bytes within the memory, as `copy` does it. Panics beyond the end, as a slice does.
+    /// Copies `bytes` bytes within the memory, as `copy` does it. Panics beyond the end, as a slice
+    /// does.
     ///
     /// # Safety
-    /// Nobody else may be using these bytes, and the two ranges are apart; `copy` writes the bytes at its first argument
-    /// with those at its second, as many as its third says, and nothing else.
+    /// Nobody else may be using these bytes, and the two ranges are apart; `copy` writes the bytes
+    /// at its first argument with those at its second, as many as its third says, and nothing else.
     #[inline]
     pub unsafe fn copy_within(
         &self,
@@ -76,7 +79,8 @@ impl Bare {
     ) {
         self.within(from, bytes);
         self.within(to, bytes);
-        // SAFETY: both ranges are inside the region, which is mapped while `self` lives; the rest is the caller's promise.
+        // SAFETY: both ranges are inside the region, which is mapped while `self` lives; the rest
+        // is the caller's promise.
         unsafe {
             copy(
                 self.region.base().add(to),

@@ -4,7 +4,8 @@ use crate::error::BenchError;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Mneme beside its peers and beside what the memory can do. Every figure is measured in one run, interleaved.
+/// Mneme beside its peers and beside what the memory can do. Every figure is measured in one run,
+/// interleaved.
 #[derive(Debug, Parser)]
 #[command(name = "mneme-bench", version)]
 pub struct Options {
@@ -24,35 +25,44 @@ pub enum Workload {
     Frag(Frag),
     /// Throughput as the log fills with live records, by update policy.
     Fill(Common),
-    /// What moving records costs, by live fraction, size of log segments, workers and way of copying.
+    /// What moving records costs, by live fraction, size of log segments, workers and way of
+    /// copying.
     Compaction(Common),
-    /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and size.
+    /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and
+    /// size.
     Parts(Common),
     /// Time to completion of a file-system benchmark's trace, and by live share.
     Postmark(Postmark),
     /// Latencies of PUT while the index grows, beside an idle loop's, concurrent maps and Redis.
     Growth(Growth),
-    /// Random updates of a table in windows: mapped anew for each, in segments with and without addresses of their own.
+    /// Random updates of a table in windows: mapped anew for each, in segments with and without
+    /// addresses of their own.
     Gups(Common),
-    /// What attaching, entering and switching cost, by size, and reading another's data beside asking him for it.
+    /// What attaching, entering and switching cost, by size, and reading another process' data
+    /// beside asking it.
     Switch(Common),
-    /// Clients that attach a store, against clients of Redis and of our server on unix sockets: GET, SET and mixes.
+    /// Clients that attach a store, against clients of Redis and of our server on unix sockets:
+    /// GET, SET and mixes.
     Redisjmp(Common),
-    /// Our server beside Redis and memcached: throughput, CPU time, latencies under load, memory, fragmentation.
+    /// Our server beside Redis and memcached: throughput, CPU time, latencies under load, memory,
+    /// fragmentation.
     Server(Common),
-    /// From a server's start to its first reply, by the data there is, against Redis; what a crash costs, and attaching.
+    /// From a server's start to its first reply, by the data there is, against Redis; what a crash
+    /// costs, and attaching.
     Restart(Common),
     /// Durable ordered records, a commit each: ours on tmpfs beside LMDB (with the feature `lmdb`).
     Tree(Common),
     /// Alignments that stay in a segment, against samtools on files: flagstat, sort, index, view.
     Samtools(Samtools),
-    /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process of its own).
+    /// Runs one pattern on one system and prints its resident bytes (used by `frag`, in a process
+    /// of its own).
     #[command(hide = true)]
     Resident(Resident),
     /// Lives in a space and answers calls (used by `gups` and `switch`, in a process of its own).
     #[command(hide = true)]
     Reside(Reside),
-    /// Asks a store for what it is told to, and says how often it could (used by `redisjmp`, in a process of its own).
+    /// Asks a store for records, and says how often it could (used by `redisjmp`, in a process of
+    /// its own).
     #[command(hide = true)]
     Client(Client),
     /// Attaches a store once and says what that took (used by `restart`, in a process of its own).
@@ -61,10 +71,12 @@ pub enum Workload {
     /// Serves its own memory on a unix socket (used by `server`, in a process of its own).
     #[command(hide = true)]
     ServedMemory(ServedMemory),
-    /// Serves a segment on a unix socket (used by `redisjmp` and `restart`, in a process of its own).
+    /// Serves a segment on a unix socket (used by `redisjmp` and `restart`, in a process of its
+    /// own).
     #[command(hide = true)]
     Served(Served),
-    /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its own).
+    /// Loads one system and prints the bytes a record costs (used by `ycsb`, in a process of its
+    /// own).
     #[command(hide = true)]
     Footprint(Footprint),
 }
@@ -171,7 +183,8 @@ pub struct Frag {
     /// What every workload understands.
     #[command(flatten)]
     pub common: Common,
-    /// Peers, separated by commas, of redis, dashmap-glibc, dashmap-jemalloc, dashmap-mimalloc; `none` for none.
+    /// Peers, separated by commas, of redis, dashmap-glibc, dashmap-jemalloc, dashmap-mimalloc;
+    /// `none` for none.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = crate::frag::PEERS.map(str::to_owned))]
     pub peers: Vec<String>,
     /// Patterns, separated by commas.
@@ -210,7 +223,8 @@ pub struct Samtools {
     /// What every workload understands.
     #[command(flatten)]
     pub common: Common,
-    /// Pairs of reads; 500,000 unless given, 40,000 with --quick. The paper's files had some seven million.
+    /// Pairs of reads; 500,000 unless given, 40,000 with --quick. The paper's files had some seven
+    /// million.
     #[arg(long, value_name = "N")]
     pub pairs: Option<u64>,
 }

@@ -1,7 +1,8 @@
-//! Processes of ours beside this one, which do what they are told, line by line, and end with it.
+//! Processes of ours beside this one, which work on lines that it sends, and end with it.
 //!
-//! Each is this program again with a hidden subcommand. It reads its standard input, ends at its end, and so never
-//! outlives who started it, however that ends. What it says to us it says behind a mark: other words may come before.
+//! Each is this program again with a hidden subcommand. It reads its standard input, ends at its
+//! end, and so never outlives who started it, however that ends. What it says to us it says behind
+//! a mark: other words may come before.
 
 use crate::error::BenchError;
 use std::ffi::OsStr;
@@ -16,7 +17,7 @@ const MARK: &str = "= ";
 /// A process of ours; killed when this is dropped.
 pub struct Helper {
     child: Child,
-    told: Option<ChildStdin>,
+    input: Option<ChildStdin>,
     said: Lines<BufReader<ChildStdout>>,
 }
 
@@ -55,14 +56,14 @@ impl Helper {
         let mut command = again(words)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
-        let told = child.stdin.take();
+        let input = child.stdin.take();
         match child.stdout.take() {
             Some(said) => Ok(Self {
                 child,
-                told,
+                input,
                 said: BufReader::new(said).lines(),
             }),
-            None => Err(failed("it cannot be heard")),
+            None => Err(failed("its output cannot be read")),
         }
     }
 
@@ -71,9 +72,9 @@ impl Helper {
     /// # Errors
     /// It has ended.
     pub fn tell(&mut self, line: &str) -> Result<(), BenchError> {
-        match &mut self.told {
-            Some(told) => writeln!(told, "{line}").map_err(failed),
-            None => Err(failed("it was told to end")),
+        match &mut self.input {
+            Some(input) => writeln!(input, "{line}").map_err(failed),
+            None => Err(failed("it was asked to end")),
         }
     }
 
@@ -165,13 +166,13 @@ fn taskset(words: &[&str]) -> Result<(), BenchError> {
 /// # Errors
 /// It does not end for long, or says that it failed.
 pub fn until_ended(child: &mut Child) -> Result<(), BenchError> {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     let begin = Instant::now();
     loop {
         match child.try_wait().map_err(failed)? {
             Some(ended) if ended.success() => return Ok(()),
             Some(ended) => return Err(failed(ended)),
-            None if begin.elapsed() > PATIENCE => return Err(failed("it does not end")),
+            None if begin.elapsed() > TIMEOUT => return Err(failed("it does not end")),
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
@@ -179,7 +180,7 @@ pub fn until_ended(child: &mut Child) -> Result<(), BenchError> {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        self.told = None;
+        self.input = None;
         self.kill();
     }
 }

@@ -1,4 +1,5 @@
-//! A run as a document: what was measured where, with which parameters, and the goals. For people and as JSON.
+//! A run as a document: what was measured where, with which parameters, and the goals. For people
+//! and as JSON.
 
 use crate::goals::{Goal, Side};
 use crate::ledger::{Ledger, Summary};
@@ -24,7 +25,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The document: `bench`, `machine`, `params`, `results`, `goals`. A goal that was not measured is left out.
+    /// The document: `bench`, `machine`, `params`, `results`, `goals`. A goal that was not measured
+    /// is left out.
     pub fn to_json(&self) -> Value {
         let results = self.ledger.series().iter().filter_map(|series| {
             let summary = Summary::of(&series.values)?;
@@ -110,7 +112,8 @@ pub mod tests {
     use super::*;
     use crate::ledger::Metric;
 
-    /// What every workload's document must be: readable again, with finite figures, one for each of `cases`.
+    /// What every workload's document must be: readable again, with finite figures, one for each of
+    /// `cases`.
     pub fn assert_well_formed(report: &Report, cases: &[&str]) {
         let document: Value = serde_json::from_str(&report.to_json().to_string()).unwrap();
         let results = document["results"].as_array().unwrap();

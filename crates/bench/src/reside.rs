@@ -1,4 +1,5 @@
-//! Residents: processes that live in a space and answer calls, for as long as a measurement needs them.
+//! Residents: processes that live in a space and answer calls, for as long as a measurement needs
+//! them.
 
 use crate::error::BenchError;
 use crate::gups::windows::{Words, apply_encoded};
@@ -18,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a caller waits for an answer, and for a resident to be there.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Applies updates to the words of the space's segment.
 pub const UPDATE: &str = "update";
@@ -72,7 +73,7 @@ pub fn live_here(options: &Reside) -> Result<(), BenchError> {
     live(&options.registry, &options.space, &AtomicBool::new(false))
 }
 
-/// Who answers calls into a space; gone when this is dropped.
+/// A process that answers calls into a space; gone when this is dropped.
 pub enum Resident {
     /// A process of its own.
     Process(Child),
@@ -123,9 +124,9 @@ impl Resident {
 fn until_answered(lives_in: &Space) -> Result<(), BenchError> {
     let began = Instant::now();
     loop {
-        match lives_in.call(FIRST, b"", PATIENCE) {
+        match lives_in.call(FIRST, b"", TIMEOUT) {
             Ok(_) => return Ok(()),
-            Err(CallError::NoResident) if began.elapsed() < PATIENCE => {
+            Err(CallError::NoResident) if began.elapsed() < TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(refused) => return Err(space(refused)),

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 /// One system in one case: measured once a round.
 pub struct Job<'a> {
-    /// Who.
+    /// Its name.
     pub system: String,
     /// Doing what.
     pub case: String,
     /// Measured how.
     pub metric: Metric,
-    /// Measures; it is told the round.
+    /// Measures; it gets the round.
     pub measure: Box<dyn FnMut(usize) -> Result<f64, BenchError> + 'a>,
 }
 
-/// Runs all jobs once, then again, `rounds` times: neighbours in the list are neighbours in time. Every second round
-/// goes backwards, so that nobody always follows the same one.
+/// Runs all jobs once, then again, `rounds` times: neighbours in the list are neighbours in time.
+/// Every second round goes backwards, so that nobody always follows the same one.
 ///
 /// # Errors
 /// The first that a job reports.
@@ -49,7 +49,7 @@ pub fn interleave(
     Ok(())
 }
 
-/// The same for those that are all there is to show progress of.
+/// Rounds of measurements that are all there is to show progress of.
 ///
 /// # Errors
 /// As [`interleave`].
@@ -78,8 +78,9 @@ pub struct Span {
     pub timed: Duration,
 }
 
-/// Runs `work(thread, until)` on `threads` threads at once and adds up their rates, in operations a second. `work`
-/// goes on until the instant it is given and says how many operations it did; it is called for the warm-up, then again.
+/// Runs `work(thread, until)` on `threads` threads at once and adds up their rates, in operations a
+/// second. `work` goes on until the instant it is given and says how many operations it did; it is
+/// called for the warm-up, then again.
 pub fn rate(threads: u32, span: Span, work: impl Fn(u32, Instant) -> u64 + Sync) -> f64 {
     let one = |thread: u32| {
         work(thread, Instant::now() + span.warm_up);

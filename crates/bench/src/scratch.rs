@@ -16,7 +16,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one, if there is room for `bytes`.
+    /// Makes one, if there is memory for `bytes`.
     ///
     /// # Errors
     /// [`BenchError::Space`].
@@ -32,7 +32,7 @@ impl Scratch {
         };
         let registry = Registry::open_with(root.join("registry"), &options).map_err(space)?;
         let scratch = Self { root, registry };
-        // Taken and given back: a lack of memory is told before anything takes time.
+        // Taken and given back: a lack of memory is reported before anything takes time.
         let probe = scratch.segment("probe", bytes)?;
         probe.remove().map_err(space)?;
         Ok(scratch)
@@ -56,7 +56,7 @@ impl Scratch {
         self.segment_at(name, bytes, None)
     }
 
-    /// The same, at an address of the caller's choice.
+    /// Makes one at an address of the caller's choice.
     ///
     /// # Errors
     /// As [`segment`](Self::segment).

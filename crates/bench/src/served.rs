@@ -1,4 +1,5 @@
-//! Our server in a process of its own, on a segment as `mneme serve` runs it, or on its own memory as `--private` does.
+//! Our server in a process of its own, on a segment as `mneme serve` runs it, or on its own memory
+//! as `--private` does.
 
 use crate::error::BenchError;
 use crate::options;
@@ -55,7 +56,7 @@ fn serve(server: Server) -> Result<(), BenchError> {
     });
     let stopper = running.stopper();
     std::thread::spawn(move || {
-        // Nothing is told: this waits for the end.
+        // Nothing is sent: this waits for the end.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         stopper.stop();
     });

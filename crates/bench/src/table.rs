@@ -1,4 +1,5 @@
-//! Tables for the terminal: columns as wide as their widest cell, the first to the left, numbers to the right.
+//! Tables for the terminal: columns as wide as their widest cell, the first to the left, numbers to
+//! the right.
 
 use std::fmt;
 

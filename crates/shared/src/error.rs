@@ -18,7 +18,8 @@ pub enum AttachError {
     /// There is no such segment, or its description or its data's header is damaged.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The segment holds something else, is of another version, may not be opened so, or cannot be mapped.
+    /// The segment holds something else, is of another version, may not be opened so, or cannot be
+    /// mapped.
     #[error(transparent)]
     Map(#[from] MapError),
     /// Its regions hold no store that this library can open.
@@ -44,8 +45,8 @@ impl AttachError {
                 SegmentError::Truncated { .. }
                     | SegmentError::Description(DescriptionError::Damaged { .. })
             ),
-            // Of the files that are opened to map a segment, data that are gone have their own error: this is the control
-            // file.
+            // Of the files that are opened to map a segment, data that are gone have their own
+            // error: this is the control file.
             Self::Map(MapError::File(error)) => error.source.kind() == ErrorKind::NotFound,
             Self::Map(_) | Self::Registry(_) => false,
         }
@@ -58,7 +59,8 @@ pub enum CreateError {
     /// The segment could not be made, or the name is taken.
     #[error(transparent)]
     Segment(mneme_space::CreateError),
-    /// A store of that name is being laid out anew, or its upgrade has been broken off, between two names.
+    /// A store of that name is being laid out anew, or its upgrade has been broken off, between two
+    /// names.
     #[error(
         "the store `{name}` has two other names at the moment, `{name}.old` and, laid out anew, `{name}.upgrade`; if its upgrade \
          was broken off, `mneme segment upgrade {name}` completes it"
@@ -110,7 +112,7 @@ pub enum ServeError {
     Role {
         /// The segment's name.
         name: String,
-        /// Who does.
+        /// The process that does.
         #[source]
         source: RoleError,
     },
@@ -161,8 +163,8 @@ pub enum ServeError {
         /// What was asked for.
         asked: UpdatePolicy,
     },
-    /// It is another user's, who alone can serve it: a server keeps account of its starts beside it, and lets its
-    /// successor in there.
+    /// It is another user's, who alone can serve it: a server keeps account of its starts beside
+    /// it, and lets its successor in there.
     #[error(
         "segment `{name}` belongs to user {owner}, who alone can serve it: start the server as that user, attach the segment \
          as a local program, which its permissions may allow, or serve another segment"
@@ -209,7 +211,8 @@ pub enum ServeError {
         /// Bytes that a name may have.
         max: usize,
     },
-    /// Its data in memory were deleted, or lie where this process does not see them, in the boot that they were made in.
+    /// Its data in memory were deleted, or lie where this process does not see them, in the boot
+    /// that they were made in.
     #[error(
         "the data of segment `{name}` are gone, or cannot be seen from here ({}), and the machine was not started anew since; \
          if they were deleted, `mneme segment rm {name}` removes what is left of it: then serve again",

@@ -1,9 +1,10 @@
-//! **A log store in a named segment**: any number of processes read and write it at once, each may be killed at any
-//! instruction, and a restart is an attach.
+//! **A log store in a named segment**: any number of processes read and write it at once, each may
+//! be killed at any instruction, and a restart is an attach.
 //!
-//! A [`SharedStore`] is a [`LogStore`] whose two regions are a segment's of a [`Registry`]. Who creates it gives it a
-//! name, a size and a policy; who attaches it by that name, in whatever process, has the same records at once, whatever
-//! their number. Nothing is loaded and nothing is served: a lookup is a lookup in this process.
+//! A [`SharedStore`] is a [`LogStore`] whose two regions are a segment's of a [`Registry`]. Its
+//! creator gives it a name, a size and a policy. Any process that attaches it by that name has the
+//! same records at once, however many they are. Nothing is loaded and nothing is served: a lookup
+//! is a lookup in this process.
 //!
 //! # Use
 //!
@@ -26,20 +27,20 @@
 //! ```
 //!
 //! # Memory
-//! A segment's memory is taken as records come, up to the store's capacity, and stays the segment's when they go: it is
-//! on tmpfs unless [said otherwise](StoreOptions::backing), outlives every process, and ends with the machine's boot or
-//! with [`Registry::remove_segment`].
+//! A segment's memory is taken as records come, up to the store's capacity, and stays the segment's
+//! when they go: it is on tmpfs unless [said otherwise](StoreOptions::backing), outlives every
+//! process, and ends with the machine's boot or with [`Registry::remove_segment`].
 //!
 //! # Processes
-//! A process that attaches for reading maps the data read-only: it can damage nothing by mistake. Those that write are
-//! trusted with the content. What the dead leave is repaired by whoever comes across it, or by the maintainer, which
-//! runs in one of the processes that attached for writing; if that one goes, another takes over. A forked child is no
-//! participant; it attaches for itself.
+//! A process that attaches for reading maps the data read-only: it can damage nothing by mistake.
+//! Those that write are trusted with the content. What the dead leave is repaired by whoever comes
+//! across it, or by the maintainer, which runs in one of the processes that attached for writing;
+//! if that one goes, another takes over. A forked child is no participant; it attaches for itself.
 //!
 //! # The serving process
-//! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged store set aside,
-//! never deleted. It may [hear](Served::drain_effects) what the others change. So may any program that takes the server's
-//! place, without a server:
+//! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged
+//! store set aside, never deleted. It may [hear](Served::drain_effects) what the others change. So
+//! may any program that takes the server's place, without a server:
 //!
 //! ```
 //! use mneme_shared::{Access, Registry, StoreOptions, Told, What};

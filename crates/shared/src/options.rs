@@ -10,8 +10,8 @@ use crate::error::{AttachError, CreateError};
 use crate::store::{CONTENTS, SharedStore};
 use crate::upgrade::is_halfway;
 
-/// Options of a store in a segment. What concerns its making is without effect where there is one already: the segment's
-/// own header rules then.
+/// Options of a store in a segment. What concerns its making is without effect where there is one
+/// already: the segment's own header rules then.
 #[derive(Clone)]
 #[must_use = "nothing happens before `create`, `attach` or `open_or_create`"]
 pub struct StoreOptions {
@@ -52,15 +52,17 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// Bytes that a new store may take, everything included; see [`Builder::capacity`]. Memory is taken as it is used.
+    /// Bytes that a new store may take, everything included; see [`Builder::capacity`]. Memory is
+    /// taken as it is used.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Bytes that a new store may [grow](LogStore::grow) to; four times its capacity, but no more than the machine's
-    /// memory if that is less, unless said otherwise. Its tables and the parts of its index are laid out for them, so that
-    /// a small store that may become very large is a wasteful one; [`upgrade`](Self::upgrade) goes further.
+    /// Bytes that a new store may [grow](LogStore::grow) to; four times its capacity, but no more
+    /// than the machine's memory if that is less, unless said otherwise. Its tables and the parts
+    /// of its index are laid out for them, so that a small store that may become very large is a
+    /// wasteful one; [`upgrade`](Self::upgrade) goes further.
     pub fn max_capacity(mut self, bytes: u64) -> Self {
         self.max_capacity = Some(bytes);
         self
@@ -78,7 +80,7 @@ impl StoreOptions {
         self
     }
 
-    /// Who may read and write a new store, as for a file; 0600 unless said otherwise.
+    /// The permissions of a new store, as for a file; 0600 unless said otherwise.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
@@ -96,15 +98,16 @@ impl StoreOptions {
         self
     }
 
-    /// Whether this process stands ready to maintain the store, if no other does; it does unless told not to, where it
-    /// attaches for writing. See [`Builder::maintainer`].
+    /// Whether this process stands ready to maintain the store, if no other does; it does by
+    /// default, where it attaches for writing. See [`Builder::maintainer`].
     pub fn maintainer(mut self, ready: bool) -> Self {
         self.maintainer = ready;
         self
     }
 
-    /// Whether values are lent where they lie rather than copied, in a store that appends. Faster for large values;
-    /// but a thread that is stopped while it has one keeps memory from everybody. For processes that are trusted not to.
+    /// Whether values are lent where they lie rather than copied, in a store that appends. Faster
+    /// for large values; but a thread that is stopped while it has one keeps memory from everybody.
+    /// For processes that are trusted not to.
     pub fn lending(mut self, lending: bool) -> Self {
         self.lending = lending;
         self
@@ -174,10 +177,12 @@ impl StoreOptions {
         Ok(made)
     }
 
-    /// Attaches the store of that name. 0.3 ms for the first one of a process, 0.06 for others, whatever their size.
+    /// Attaches the store of that name. 0.3 ms for the first one of a process, 0.06 for others,
+    /// whatever their size.
     ///
     /// # Errors
-    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or damaged.
+    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or
+    /// damaged.
     pub fn attach(
         &self,
         registry: &Registry,
@@ -187,8 +192,8 @@ impl StoreOptions {
         self.attach_segment(Segment::open(registry, name)?, access)
     }
 
-    /// Attaches the store of that name for writing, or makes it if there is none. Of several at once, one makes it and all
-    /// have it.
+    /// Attaches the store of that name for writing, or makes it if there is none. Of several at
+    /// once, one makes it and all have it.
     ///
     /// # Errors
     /// As [`create`](Self::create) and [`attach`](Self::attach).
@@ -217,7 +222,8 @@ impl StoreOptions {
         let builder = self.builder().maintainer(self.maintainer && writes);
         let store = builder.open_in(parts.data, parts.control, parts.liveness)?;
         if writes {
-            // What the dead left is in order before anybody relies on it. If it cannot be yet, whoever needs it is told.
+            // What the dead left is repaired before it is relied on. If it cannot be yet, the first
+            // use of it fails.
             let _ = store.reap();
         }
         Ok(SharedStore::new(store, parts.presence, segment, access))

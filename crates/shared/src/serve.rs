@@ -1,14 +1,15 @@
 //! [`Served`]: a store as the one process has it that serves it to clients.
 //!
-//! A server must come up again whatever happened to the last one. What kills it each time it starts can only lie in the
-//! store, so starts are counted until one has settled; after three that did not, the store is checked from end to end,
-//! and one that is damaged, or that no check of three lived through, is set aside under another name, where it can be
-//! looked at, and replaced by an empty one.
+//! A server must come up again whatever happened to the last one. What kills it each time it starts
+//! can only lie in the store, so starts are counted until one has settled; after three that did
+//! not, the store is checked from end to end, and one that is damaged, or that no check of three
+//! lived through, is set aside under another name, where it can be looked at, and replaced by an
+//! empty one.
 //!
-//! A start that is told to end before it has settled has not failed: [`Withdrawal`].
+//! A start that is asked to end before it has settled has not failed: [`Withdrawal`].
 //!
-//! **One start at a time is counted**: it holds the count before it touches the store. Who comes while another serves, or
-//! begins to, touches neither.
+//! **One start at a time is counted**: it holds the count before it touches the store. A start that
+//! comes while another serves, or begins to, touches neither.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,8 @@ use crate::store::SharedStore;
 pub struct Opening {
     /// What one is made by where there is none.
     pub options: StoreOptions,
-    /// The capacity in bytes, if the operator named one: an existing store must have it, or be able to grow to it.
+    /// The capacity in bytes, if the operator named one: an existing store must have it, or be able
+    /// to grow to it.
     pub capacity: Option<u64>,
     /// The policy, if the operator named one: an existing store must have it.
     pub policy: Option<UpdatePolicy>,
@@ -59,7 +61,7 @@ pub struct Served {
     found: Found,
 }
 
-/// The server's place, and what is heard there.
+/// The server's place, and the changes that it follows.
 enum Role {
     Quiet(ServerRole),
     Following(Effects),
@@ -77,8 +79,8 @@ impl Opening {
 
     /// Opens the store of that name for serving: the one that is there, or a new one.
     ///
-    /// Memory does not outlive the machine's boot: a segment of an earlier one, of which only the name is left, is made
-    /// anew.
+    /// Memory does not outlive the machine's boot: a segment of an earlier one, of which only the
+    /// name is left, is made anew.
     ///
     /// # Errors
     /// One variant of [`ServeError`] each; what is stored stays as it is.
@@ -104,7 +106,7 @@ impl Opening {
                     cleaned = true;
                 }
                 Err(OpenError::DataGone { path }) if is_memory(registry, name) => {
-                    // Of one that somebody serves still he is told, as of any.
+                    // If it is served still, the error says by which process.
                     turn(registry, name)?;
                     let name = name.to_owned();
                     return Err(ServeError::DataGone { name, path });
@@ -124,7 +126,8 @@ impl Opening {
 
     fn attach(&self, registry: &Registry, name: &str) -> Result<Attached, ServeError> {
         let turn = turn(registry, name);
-        // Not before: who had the turn may have set the segment aside, and made another of that name.
+        // Not before: who had the turn may have set the segment aside, and made another of that
+        // name.
         let opened = Segment::open(registry, name);
         if matches!(opened, Err(OpenError::NotFound { .. })) {
             return Ok(Attached::Gone);
@@ -191,7 +194,8 @@ impl Opening {
         }
     }
 
-    /// Takes the server's place, if the store is as it was asked for; gives the count back if it is not.
+    /// Takes the server's place, if the store is as it was asked for; gives the count back if it is
+    /// not.
     fn serve(
         &self,
         store: SharedStore,
@@ -254,12 +258,13 @@ impl Opening {
     }
 }
 
-/// What is wrong with the index of a store that counts no record: it may be empty, or what leads to its records is lost.
+/// What is wrong with the index of a store that counts no record: it may be empty, or what leads to
+/// its records is lost.
 fn lost(store: &SharedStore) -> Option<String> {
     if store.records() > 0 {
         return None;
     }
-    // Whoever stands still in a store keeps nobody from serving it.
+    // A stopped process in a store keeps no other from serving it.
     store.check_index().ok()?.problems.into_iter().next()
 }
 
@@ -291,7 +296,8 @@ fn not_noted(name: &str, refused: NoteError) -> ServeError {
     }
 }
 
-/// Asks until it is given, for a second at most: a server that has just been killed may take a moment to be gone.
+/// Asks until it is given, for a second at most: a server that has just been killed may take a
+/// moment to be gone.
 fn patiently<T, R, E>(mut ask: impl FnMut() -> Result<Result<T, R>, E>) -> Result<Result<T, R>, E> {
     let begun = SystemClock.now_ns();
     loop {
@@ -356,9 +362,9 @@ impl Served {
         Ok(self.starts.note(0)?)
     }
 
-    /// Calls `told` with what local programs have changed since the last time, `most` effects at most; how many there
-    /// were. Follows them from the first call on: see [`ServerRole::follow`] and [`Effects::drain`]. Of several threads
-    /// that call it one is served after the other.
+    /// Calls `told` with what local programs have changed since the last time, `most` effects at
+    /// most; how many there were. Follows them from the first call on: see [`ServerRole::follow`]
+    /// and [`Effects::drain`]. Of several threads that call it one is served after the other.
     ///
     /// # Errors
     /// This is a forked child.
@@ -367,7 +373,7 @@ impl Served {
         most: usize,
         told: impl FnMut(Told<'_>),
     ) -> Result<usize, SlotError> {
-        // After a panic of another's `told` all goes on behind what he was told.
+        // After a panic in another thread's `told` the feed goes on behind what that has seen.
         let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*role, Role::Quiet(_))
             && let Role::Quiet(quiet) = std::mem::replace(&mut *role, Role::Neither)

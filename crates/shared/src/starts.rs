@@ -1,10 +1,10 @@
 //! How often the last starts of a server on a segment failed, noted beside the segment.
 //!
-//! A start is noted before the store is touched and forgotten once the server has settled: who dies in between leaves
-//! the note. **Only who holds the note writes it, from before he touches the store until he serves it no more**: a start
-//! beside a server that is well, whatever becomes of that start, is none that failed. Nor is one that is
-//! [withdrawn](Withdrawal): told to end before it had settled. What the note says decides about a check, never about data
-//! alone.
+//! A start is noted before the store is touched and forgotten once the server has settled: a death
+//! in between leaves the note. **Only its holder writes the note, from before it touches the store
+//! until it stops serving it**: a start beside a healthy server, whatever becomes of that start, is
+//! none that failed. Nor is one that is [withdrawn](Withdrawal): asked to end before it had
+//! settled. What the note says decides about a check, never about data alone.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,12 +14,12 @@ use mneme_space::{NoteError, NoteHold, Registry};
 /// Failed starts after which a store is checked before it is served again.
 pub(crate) const CHECKED_AFTER: u32 = 3;
 
-/// Failed starts after which a store is set aside that no check has come to the end of: as many again, for a supervisor
-/// may have lost its patience with the first.
+/// Failed starts after which a store is set aside that no check has come to the end of: as many
+/// again, for a supervisor may have given up the first too early.
 pub(crate) const GIVEN_UP_AFTER: u32 = 6;
 
-/// Takes a start back, from another thread than the one that opens the store: one that handles signals, for instance. A
-/// clone is another handle to the same.
+/// Takes a start back, from another thread than the one that opens the store: one that handles
+/// signals, for instance. A clone is another handle to the same.
 #[derive(Debug, Clone, Default)]
 pub struct Withdrawal(Arc<Mutex<State>>);
 
@@ -31,8 +31,8 @@ struct State {
 }
 
 impl Withdrawal {
-    /// The start that is under way, or is to come, does not count as one that failed, whatever ends it from here on. It
-    /// is not stopped by this.
+    /// The start that is under way, or is to come, does not count as one that failed, whatever ends
+    /// it from here on. It is not stopped by this.
     ///
     /// # Errors
     /// The note cannot be changed.

@@ -29,11 +29,12 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Attaches the store of that name for reading. 0.3 ms for the first one of a process, 0.06 for others, whatever their
-    /// size.
+    /// Attaches the store of that name for reading. 0.3 ms for the first one of a process, 0.06 for
+    /// others, whatever their size.
     ///
     /// # Errors
-    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or damaged.
+    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or
+    /// damaged.
     pub fn attach(registry: &Registry, name: &str) -> Result<Self, AttachError> {
         StoreOptions::new().attach(registry, name, Access::ReadOnly)
     }

@@ -1,10 +1,11 @@
 //! A store is laid out anew: larger than it could grow, or with another policy.
 //!
-//! **The old segment keeps its name until the new one is whole, and its content until the caller removes it.** The new
-//! one is made beside it as `NAME.upgrade`, all records of all databases are copied with their expiries, and two renames
-//! follow: the old one's to `NAME.old`, the new one's to `NAME`. Who attaches the old one meanwhile may write what the
-//! copy does not have: then the names stay. Whoever dies before the first leaves a copy, with which
-//! the next upgrade begins anew; whoever dies between the two leaves no `NAME`, which the next upgrade completes.
+//! **The old segment keeps its name until the new one is whole, and its content until the caller
+//! removes it.** The new one is made beside it as `NAME.upgrade`, all records of all databases are
+//! copied with their expiries, and two renames follow: the old one's to `NAME.old`, the new one's
+//! to `NAME`. A process that attaches the old one meanwhile may write what the copy does not have:
+//! then the names stay. A death before the first rename leaves a copy, with which the next upgrade
+//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes.
 
 use mneme_log::{Cursor, DATABASES, ReadError, RoleError, WriteError};
 use mneme_space::{
@@ -81,13 +82,15 @@ pub struct Upgraded {
 }
 
 impl StoreOptions {
-    /// Lays the store of that name out anew by these options; the old one is kept as `NAME.old`. Takes memory for both.
+    /// Lays the store of that name out anew by these options; the old one is kept as `NAME.old`.
+    /// Takes memory for both.
     ///
     /// # Errors
-    /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as `NAME.upgrade`.
+    /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as
+    /// `NAME.upgrade`.
     pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
         let (new, old) = (new_of(name), old_of(name));
-        // The longer of the two. One that is too long by itself is told so below.
+        // The longer of the two. One that is too long by itself is refused below.
         if let (Ok(_), Err(NameError::TooLong { len, max })) = (Name::new(name), Name::new(&new)) {
             return Err(UpgradeError::NameTooLong {
                 name: name.to_owned(),
@@ -125,7 +128,8 @@ impl StoreOptions {
         }
         mneme_sys::fault!("shared.upgrade.looked");
         registry.rename_segment(name, &old)?;
-        // Who came between the two looks and has left again is seen here, as the one before this opening.
+        // A process that came between the two looks and has left again is seen here, as the one
+        // before this opening.
         let again = options.attach(registry, &old, Access::ReadWrite)?;
         let is_visited = again.arrivals() != arrivals + 1;
         drop(again);
@@ -155,7 +159,8 @@ fn complete(
     Ok(Some(Upgraded { records, old }))
 }
 
-/// Whether a store has lost its name to an upgrade, which has not given it to the new one yet. Nobody else must take it.
+/// Whether a store has lost its name to an upgrade, which has not given it to the new one yet.
+/// Nobody else must take it.
 pub(crate) fn is_halfway(registry: &Registry, name: &str) -> bool {
     let is_there = |name: &str| {
         let opened = Segment::open(registry, name);

@@ -1,4 +1,4 @@
-//! Whoever writes beside an upgrade is not forgotten, and of two who begin to serve one does.
+//! A write beside an upgrade is not lost, and of two processes that begin to serve one does.
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
 use std::fs::File;
@@ -94,15 +94,15 @@ fn of_many_that_begin_at_once_one_serves_and_none_has_failed() {
 }
 
 #[test]
-fn who_comes_while_another_begins_is_told_its_process() {
+fn a_start_beside_another_names_its_process() {
     let place = Place::new("begins");
     let registry = place.registry();
     // What a start holds before it has opened the store.
     let hold = registry.hold_note(NAME, "starts").unwrap();
     let refused = opening().open(&registry, NAME).map(drop).unwrap_err();
     let words = format!("by process {};", std::process::id());
-    let told = std::error::Error::source(&refused).unwrap().to_string();
-    assert!(told.contains(&words), "{told}");
+    let words_found = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(words_found.contains(&words), "{words_found}");
     drop(hold);
     opening().open(&registry, NAME).map(drop).unwrap();
     // Nobody else could hold it.
@@ -138,8 +138,8 @@ fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
     assert_eq!(served.found(), &Found::Attached);
 }
 
-/// A store of another version is refused by whoever comes, with both numbers, and never set aside, however often a server is
-/// started; the version that made it has it as it was.
+/// A store of another version is refused by whoever comes, with both numbers, and never set aside,
+/// however often a server is started; the version that made it has it as it was.
 #[test]
 fn a_store_of_another_format_is_refused_and_left_as_it_is() {
     let place = Place::new("format");
@@ -151,7 +151,7 @@ fn a_store_of_another_format_is_refused_and_left_as_it_is() {
     for other in [mneme_log::FORMAT - 1, mneme_log::FORMAT + 1] {
         of(other);
         let named = [other, mneme_log::FORMAT].map(|format| format.to_string());
-        let tells = |told: &str| named.iter().all(|format| told.contains(format));
+        let tells = |text: &str| named.iter().all(|format| text.contains(format));
         // More often than failed starts are put up with.
         for _ in 0..8 {
             let refused = opening().open(&registry, NAME).map(drop).unwrap_err();
@@ -204,22 +204,22 @@ fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
 }
 
 #[test]
-fn a_start_that_is_told_to_end_is_none_that_failed() {
+fn a_start_that_is_asked_to_end_is_none_that_failed() {
     let place = Place::new("withdrawn");
     let registry = place.registry();
     let noted = || registry.note(NAME, "starts").unwrap();
     registry.set_note(NAME, "starts", Some("1\n")).unwrap();
-    // Told while it is under way, as which it counts.
+    // Asked while it is under way, as which it counts.
     let asked = opening();
     let served = asked.open(&registry, NAME).unwrap();
     assert_eq!(noted().as_deref(), Some("2\n"));
     asked.withdrawal.withdraw().unwrap();
     assert_eq!(noted().as_deref(), Some("1\n"));
     drop(served);
-    // Told before it began.
+    // Asked before it began.
     drop(asked.open(&registry, NAME).unwrap());
     assert_eq!(noted().as_deref(), Some("1\n"));
-    // Told once it has settled: there is nothing to take back.
+    // Asked once it has settled: there is nothing to take back.
     let asked = opening();
     let served = asked.open(&registry, NAME).unwrap();
     served.settle().unwrap();
@@ -268,7 +268,7 @@ fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
 
 #[cfg(feature = "fault")]
 #[test]
-fn who_waited_for_his_turn_serves_what_has_the_name_by_then() {
+fn a_server_that_waited_serves_what_has_the_name_by_then() {
     use std::sync::Arc;
 
     use mneme_sys::fault::{self, Action};

@@ -1,5 +1,6 @@
-//! Real processes die at every named point of serving a store and of laying one out anew: no record is lost, and the next
-//! one does the same under the same name. What they leave in the log when they die in a change passes for no damage.
+//! Real processes die at every named point of serving a store and of laying one out anew: no record
+//! is lost, and the next one does the same under the same name. What they leave in the log when
+//! they die in a change passes for no damage.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -236,8 +237,8 @@ fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
     assert_eq!(died_at, points, "each point is one at which somebody dies");
 }
 
-/// A store in which somebody was killed is served at once, whether it is empty, and might have lost its index, or failed to
-/// start three times, and is checked: what he left is repaired first.
+/// A store in which somebody was killed is served at once, whether it is empty, and might have lost
+/// its index, or failed to start three times, and is checked: what it left is repaired first.
 #[test]
 fn what_the_dead_leave_in_a_change_passes_for_no_damage() {
     if std::env::var_os(CHILD).is_some() {

@@ -1,5 +1,5 @@
-//! What the processes of a store are told where there is no more of something: memory, places, rights. Each is a typed
-//! error, nobody dies of it, and it passes when what is wanted is there again.
+//! The errors of a store's processes where there is no more of something: memory, places, rights.
+//! Each is a typed error, nobody dies of it, and it passes when what is wanted is there again.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ impl Place {
         Self { root, mounted }
     }
 
-    /// The same on a tmpfs of so many MiB; `None` where none may be mounted.
+    /// A place on a tmpfs of so many MiB; `None` where none may be mounted.
     fn of(test: &str, mib: usize) -> Option<Self> {
         let mut place = Self::new(test);
         let mut mount = Command::new("mount");
@@ -63,10 +63,10 @@ impl Drop for Place {
 const NAME: &str = "s";
 const CHILD: &str = "MNEME_SHARED_EDGE";
 
-/// Another process, which does what it is for when it is told to, and says so.
+/// Another process, which does its work when it gets a line, and says so.
 struct Other {
     process: Child,
-    told: ChildStdin,
+    start: ChildStdin,
     says: BufReader<ChildStdout>,
 }
 
@@ -77,11 +77,11 @@ impl Other {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let told = process.stdin.take().unwrap();
+        let start = process.stdin.take().unwrap();
         let says = BufReader::new(process.stdout.take().unwrap());
         Self {
             process,
-            told,
+            start,
             says,
         }
     }
@@ -97,11 +97,11 @@ impl Other {
     }
 
     fn go_on(&mut self) {
-        self.told.write_all(b"\n").unwrap();
+        self.start.write_all(b"\n").unwrap();
     }
 
     fn end(mut self) {
-        drop(self.told);
+        drop(self.start);
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{status}");
     }
@@ -160,8 +160,9 @@ fn another_process() {
     }
 }
 
-/// Stores until there is no memory, removes a half, and stores a quarter: each when all have `met` after what is done. What
-/// one of them removes, who may have had little, need not be as much as compaction wins at a time.
+/// Stores until there is no memory, removes a half, and stores a quarter: each when all have `met`
+/// after what is done. What one of them removes, who may have had little, need not be as much as
+/// compaction wins at a time.
 fn fill_and_go_on(store: &SharedStore, who: u32, mut met: impl FnMut(&str)) {
     let key = |i: u32| [who.to_le_bytes(), i.to_le_bytes()].concat();
     let value = [7; 10_000];
@@ -191,7 +192,8 @@ fn fill_and_go_on(store: &SharedStore, who: u32, mut met: impl FnMut(&str)) {
     }
 }
 
-/// On a busy machine another process may be off its processor for a second with what is needed, which is said then.
+/// On a busy machine another process may be off its processor for a second with what is needed,
+/// which is said then.
 fn patiently<T>(mut call: impl FnMut() -> Result<T, WriteError>) -> T {
     for _ in 0..30 {
         match call() {
@@ -238,7 +240,7 @@ fn options() -> StoreOptions {
 }
 
 #[test]
-fn one_process_too_many_is_told_so_and_has_the_place_of_one_that_was_killed() {
+fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
     const MOST: usize = 64;
     let place = Place::new("processes");
     let registry = place.registry();
@@ -275,7 +277,7 @@ fn one_process_too_many_is_told_so_and_has_the_place_of_one_that_was_killed() {
 }
 
 #[test]
-fn one_thread_too_many_is_told_so_and_places_come_back() {
+fn one_thread_too_many_is_refused_and_places_come_back() {
     // Of 1,024 places four are kept for whoever repairs what the dead have left.
     const MOST: usize = 1020;
     let place = Place::new("threads");
@@ -283,7 +285,8 @@ fn one_thread_too_many_is_told_so_and_places_come_back() {
     let reader = options()
         .attach(&place.registry(), NAME, Access::ReadOnly)
         .unwrap();
-    // Twice: what the first ones had is given back when they end. The main thread has a place since it has stored.
+    // Twice: what the first ones had is given back when they end. The main thread has a place since
+    // it has stored.
     for round in 0..2 {
         let (taken, done) = (Barrier::new(MOST), Barrier::new(MOST));
         let refused = AtomicUsize::new(0);
@@ -318,7 +321,7 @@ fn one_thread_too_many_is_told_so_and_places_come_back() {
                 ),
                 "{written:?}"
             );
-            // Who has a place goes on.
+            // A thread that has a place goes on.
             assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
             done.wait();
         });
@@ -328,7 +331,7 @@ fn one_thread_too_many_is_told_so_and_places_come_back() {
 }
 
 #[test]
-fn a_store_is_served_by_its_owner_alone_and_others_are_told() {
+fn a_store_is_served_by_its_owner_alone_and_others_are_refused() {
     const NOBODY: u32 = 65_534;
     if mneme_sys::files::user() != 0 {
         eprintln!("skipped: only root can become another user");

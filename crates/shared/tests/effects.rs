@@ -1,5 +1,5 @@
-//! Real processes write, and are killed at any instant: whoever serves the store has been told of all that they changed, or
-//! that something was lost, once somebody has repaired what they left.
+//! Real processes write, and are killed at any instant: the server of the store gets all their
+//! changes, or that something was lost, once somebody has repaired what they left.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -130,7 +130,7 @@ fn content(store: &LogStore) -> Content {
     found.collect()
 }
 
-/// Brings a copy of the store up to date, where it is told to; how many effects there were.
+/// Brings a copy of the store up to date by the feed; how many changes there were.
 fn drain(served: &Served, mirror: &mut Content) -> usize {
     let mut changed = Vec::new();
     let (mut all, mut count) = (false, 0);
@@ -162,25 +162,25 @@ fn drain(served: &Served, mirror: &mut Content) -> usize {
 }
 
 #[test]
-fn what_killed_writers_have_changed_is_told() {
+fn changes_of_killed_writers_are_in_the_feed() {
     let place = Place::new("effects");
     let served = opening().open(&place.registry(), NAME).unwrap();
     let mut mirror = Content::new();
     drain(&served, &mut mirror);
-    let mut told = 0;
+    let mut count = 0;
     for round in 0..8 {
         let writers = [place.start("writer"), place.start("writer")];
         for _ in 0..10 + round {
-            told += drain(&served, &mut mirror);
+            count += drain(&served, &mut mirror);
             std::thread::sleep(Duration::from_micros(700));
         }
         drop(writers);
         served.reap().unwrap();
         // A slot that one of them had in hand is free now.
-        told += drain(&served, &mut mirror);
+        count += drain(&served, &mut mirror);
         assert_eq!(mirror, content(&served), "round {round}");
     }
-    assert!(told > 0);
+    assert!(count > 0);
     assert_eq!(served.check().unwrap().problems, Vec::<String>::new());
 }
 
@@ -196,7 +196,7 @@ fn a_killed_follower_is_followed_by_another() {
         drop(follower);
         let served = opening().open(&place.registry(), NAME).unwrap();
         served.settle().unwrap();
-        // The first thing that is heard is that all is to be looked at.
+        // The first report is that everything may have changed.
         mirror.clear();
         drain(&served, &mut mirror);
         drop(writer);

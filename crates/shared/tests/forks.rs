@@ -1,4 +1,5 @@
-//! A forked child that goes on using its parent's attachment is told so, and touches nothing of it. It may attach for itself.
+//! A forked child that goes on using its parent's attachment is refused, and touches nothing of it.
+//! It may attach for itself.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -17,7 +18,8 @@ unsafe extern "C" {
 
 /// Runs `f` in a forked child, which must end well.
 fn in_a_child(f: impl FnOnce()) {
-    // SAFETY: glibc's allocator may be used after `fork`, and the child takes no lock of another thread's.
+    // SAFETY: glibc's allocator may be used after `fork`, and the child takes no lock of another
+    // thread's.
     let pid = unsafe { fork() };
     if pid == 0 {
         let well = catch_unwind(AssertUnwindSafe(f)).is_ok();
@@ -34,7 +36,8 @@ fn must_end_well(child: i32) {
     assert_eq!((waited, status), (child, 0), "the child's end");
 }
 
-/// One test at a time: who forks while another thread attaches has a child that waits for its locks for ever.
+/// One test at a time: who forks while another thread attaches has a child that waits for its locks
+/// for ever.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A registry of a test, gone with it.
@@ -69,7 +72,7 @@ fn options() -> StoreOptions {
 }
 
 #[test]
-fn a_forked_child_is_told_that_it_has_no_part_in_the_store() {
+fn a_forked_child_is_refused_any_part_in_the_store() {
     let (_place, registry) = Place::new("part");
     let store = options().create(&registry, "s").unwrap();
     store.put(b"a", b"1").unwrap();
@@ -131,22 +134,22 @@ fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
     let mut effects = Some(effects);
     in_a_child(|| {
         let mut effects = effects.take().unwrap();
-        let heard = effects.drain(10, |told| panic!("{told:?}"));
-        assert!(matches!(heard, Err(SlotError::Forked)));
+        let received = effects.drain(10, |told| panic!("{told:?}"));
+        assert!(matches!(received, Err(SlotError::Forked)));
         // With the role that the child does not have.
         drop(effects.stop().follow());
     });
     writer.put(b"after", b"v").unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let told = |told: Told<'_>| match told {
         Told::Effect(effect) => match effect.what {
-            What::Stored(key) => heard.push(key.whole().unwrap().to_vec()),
+            What::Stored(key) => received.push(key.whole().unwrap().to_vec()),
             other => panic!("{other:?}"),
         },
         Told::Lost => panic!("nothing was lost"),
     };
     effects.as_mut().unwrap().drain(10, told).unwrap();
-    assert_eq!(heard, [b"before".to_vec(), b"after".to_vec()]);
+    assert_eq!(received, [b"before".to_vec(), b"after".to_vec()]);
     drop((effects, writer, store));
 }
 
@@ -191,10 +194,10 @@ fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
     }
 }
 
-/// Nor does it look whether there is room for what found none in the body.
+/// Nor does it look for free space for what found none in the body.
 #[test]
-fn a_child_forked_in_the_body_of_a_transaction_without_room_has_no_part_in_it() {
-    let (_place, registry) = Place::new("room");
+fn a_child_forked_in_the_body_of_a_transaction_without_free_space_has_no_part_in_it() {
+    let (_place, registry) = Place::new("full");
     let store = options().create(&registry, "s").unwrap();
     let (mut forked, mut is_child) = (false, false);
     let done = store.transaction(|t| {

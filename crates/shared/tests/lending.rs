@@ -1,4 +1,4 @@
-//! What an attached process has read holds up nobody, unless it was told that it may.
+//! What an attached process has read delays no other, unless it was allowed to.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

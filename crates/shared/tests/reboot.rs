@@ -63,7 +63,8 @@ impl Scene {
         child
     }
 
-    /// What the next boot finds: control files of another one, and notes of another one where there are notes.
+    /// What the next boot finds: control files of another one, and notes of another one where there
+    /// are notes.
     fn reboot(&self) {
         let directory = self.registry();
         let segment = mneme_space::Segment::open(&directory, "s").unwrap();
@@ -140,7 +141,7 @@ fn what_all_had_left_opens_after_a_reboot() {
     }
 }
 
-/// In the same boot the kernel has all that he wrote, and in the next nobody knows what of it.
+/// In the same boot the kernel has all that it wrote, and in the next nobody knows what of it.
 #[test]
 fn what_somebody_had_not_left_is_refused_after_a_reboot_alone() {
     let scene = Scene::new("unclean");

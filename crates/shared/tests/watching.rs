@@ -1,5 +1,5 @@
-//! Whoever has attached a store for reading watches its keys as those do who write it: he is told of every change that the
-//! server and the other processes make, and touches nothing himself.
+//! A process that has attached a store for reading watches its keys as writers do: it sees every
+//! change by the server and by other processes, and touches nothing itself.
 #![cfg(not(miri))]
 #![allow(
     clippy::unwrap_used,
@@ -66,7 +66,7 @@ const CHANGES: [Change; 9] = [
     ("remove", |store| store.remove(KEY).map(drop)),
 ];
 
-/// Another process, which changes the store as it is told to.
+/// Another process, which changes the store on request.
 struct Other(Child, BufReader<std::process::ChildStdout>);
 
 impl Other {
@@ -137,13 +137,14 @@ fn watch(store: &SharedStore, key: &[u8]) -> Watch {
     watch
 }
 
-/// What the watch guards, by somebody who only looks: the value of the key, unless something has changed.
+/// What the watch guards, by somebody who only looks: the value of the key, unless something has
+/// changed.
 fn read(watch: &Watch) -> Option<Option<Vec<u8>>> {
     watch.transaction(|t| t.get(KEY)).unwrap()
 }
 
 #[test]
-fn a_reader_is_told_of_every_change_by_the_server_and_by_other_writers() {
+fn a_reader_sees_every_change_by_the_server_and_by_other_writers() {
     for (policy, test) in [
         (UpdatePolicy::Append, "append"),
         (UpdatePolicy::InPlace, "in-place"),

@@ -17,11 +17,11 @@
 //! still clear, and is interrupted by nobody until some other process has run there (seen on Linux
 //! 6.18; `tests/registration.rs` shows it). Therefore [`register`] has another process, a child
 //! that does nothing else, visit every CPU. Where others are at work the child waits for its turn,
-//! milliseconds a CPU; nobody waits for the child: until it is back the light side of this process is
-//! a fence, as it is where the kernel does not help.
+//! milliseconds a CPU; nobody waits for the child: until it is back the light side of this process
+//! is a fence, as it is where the kernel does not help.
 //!
 //! A process that cannot register (an old kernel, a sandbox) must [`register`] all the same and
-//! is told [`Mechanism::Fence`]: its light side then issues a real fence, and it **must not
+//! gets [`Mechanism::Fence`]: its light side then issues a real fence, and it **must not
 //! reclaim** on behalf of processes that are registered, since its heavy side reaches nobody.
 //!
 //! Neither loom nor shuttle models `membarrier`: the crates above test it by litmus.
@@ -221,8 +221,8 @@ mod kernel {
         BarrierRefused(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// Has another process run on every CPU on which this one may run, and calls `visited` when it has; never, if there
-    /// can be no such process.
+    /// Has another process run on every CPU on which this one may run, and calls `visited` when it
+    /// has; never, if there can be no such process.
     pub(super) fn visit_all_cpus(visited: impl FnOnce() + Send + 'static) {
         let visit = move || {
             let cpus = possible_cpus();
@@ -230,17 +230,19 @@ mod kernel {
                 visited();
             }
         };
-        // Fences remain if there can be no thread. It needs little room.
+        // Fences remain if there can be no thread. It needs little memory.
         let thread = std::thread::Builder::new().name("mneme-visit".to_owned());
         drop(thread.stack_size(128 << 10).spawn(visit));
     }
 
-    /// Gives the calling thread a table of files of its own, an empty one, for a child to share. Locks on files tell
-    /// others who lives: were one of ours open in a child that waits for its turn on some CPU, this process would seem
-    /// to live on until then, whenever it was killed. Linux 5.9.
+    /// Gives the calling thread a table of files of its own, an empty one, for a child to share.
+    /// Locks on files tell others who lives: were one of ours open in a child that waits for its
+    /// turn on some CPU, this process would seem to live on until then, whenever it was killed.
+    /// Linux 5.9.
     fn close_all_of_this_thread() -> bool {
         const CLOSE_RANGE_UNSHARE: c_long = 2;
-        // SAFETY: integers only. The files stay open in the process' other threads, and this one uses none.
+        // SAFETY: integers only. The files stay open in the process' other threads, and this one
+        // uses none.
         unsafe {
             libc::syscall(
                 libc::SYS_close_range,
@@ -274,8 +276,8 @@ mod kernel {
         }
     }
 
-    /// One more than the greatest number that a CPU of this machine can have; that of all that a set of CPUs can name,
-    /// at a microsecond or two each, where the kernel does not tell.
+    /// One more than the greatest number that a CPU of this machine can have; that of all that a
+    /// set of CPUs can name, at a microsecond or two each, where the kernel does not tell.
     fn possible_cpus() -> usize {
         let most = libc::CPU_SETSIZE as usize;
         let ranges = std::fs::read_to_string("/sys/devices/system/cpu/possible");

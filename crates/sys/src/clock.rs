@@ -44,7 +44,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to. Share it by reference or `Arc`.
+/// A clock that its user moves. Share it by reference or `Arc`.
 ///
 /// ```
 /// use mneme_sys::{Clock, ManualClock};

@@ -219,9 +219,9 @@ pub(crate) fn stay_on(cpus: impl Iterator<Item = usize>) {
     drop(cpus);
 }
 
-/// The CPU's counter of time: ticks of a constant rate since some moment, about the same on every CPU
-/// of one machine. Some 10 ns; orders nothing. What [`Clock`](crate::Clock) says has a unit; this has
-/// none.
+/// The CPU's counter of time: ticks of a constant rate since some moment, about the same on every
+/// CPU of one machine. Some 10 ns; orders nothing. What [`Clock`](crate::Clock) says has a unit;
+/// this has none.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub fn time_stamp() -> u64 {

@@ -1,7 +1,8 @@
 //! Descriptors that one process hands to another, over a unix socket.
 //!
-//! What is handed over is the open file itself: a listening socket goes on listening while it changes hands, and a
-//! connection that arrives meanwhile waits in its queue for whoever accepts next.
+//! What is handed over is the open file itself: a listening socket goes on listening while it
+//! changes hands, and a connection that arrives meanwhile waits in its queue for whoever accepts
+//! next.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -10,7 +11,7 @@ use std::os::unix::net::UnixStream;
 /// Descriptors that go in one message.
 pub const MOST_AT_ONCE: usize = 64;
 
-/// Room for a message's descriptors, aligned as the kernel wants it.
+/// Space for a message's descriptors, aligned as the kernel wants it.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
@@ -18,8 +19,8 @@ struct Control([u8; CONTROL]);
 const CONTROL: usize =
     unsafe { libc::CMSG_SPACE((MOST_AT_ONCE * size_of::<RawFd>()) as u32) } as usize;
 
-/// Sends `bytes`, of which there is at least one, and with them the descriptors, at most [`MOST_AT_ONCE`]. The receiver has
-/// descriptors of its own for the same open files afterwards.
+/// Sends `bytes`, of which there is at least one, and with them the descriptors, at most
+/// [`MOST_AT_ONCE`]. The receiver has descriptors of its own for the same open files afterwards.
 ///
 /// # Errors
 /// `InvalidInput` for no bytes or too many descriptors; the system's.
@@ -46,8 +47,8 @@ pub fn send(
         // SAFETY: both compute sizes, which fit `control`: there are at most `MOST_AT_ONCE`.
         let (space, exact) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
         message.msg_controllen = space as _;
-        // SAFETY: the message has room for this header and its data; `BorrowedFd` is a `RawFd` in memory, but the copy
-        // goes through the number all the same.
+        // SAFETY: the message has space for this header and its data; `BorrowedFd` is a `RawFd` in
+        // memory, but the copy goes through the number all the same.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(&message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -74,8 +75,8 @@ pub fn send(
     }
 }
 
-/// Receives bytes into `buffer`, and the descriptors that came with them; none of them survive an `exec`. No bytes: the
-/// other side has closed.
+/// Receives bytes into `buffer`, and the descriptors that came with them; none of them survive an
+/// `exec`. No bytes: the other side has closed.
 ///
 /// # Errors
 /// `InvalidData` if more descriptors came than [`MOST_AT_ONCE`]; the system's.
@@ -106,8 +107,8 @@ pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec
         }
     };
     let mut descriptors = Vec::new();
-    // SAFETY: the kernel has filled the message; its headers are walked as it prescribes, and each descriptor is new and
-    // nobody else's.
+    // SAFETY: the kernel has filled the message; its headers are walked as it prescribes, and each
+    // descriptor is new and nobody else's.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&message);
         while !header.is_null() {
@@ -139,7 +140,7 @@ pub fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `found` has room for what is asked for.
+    // SAFETY: `found` has space for what is asked for.
     let asked = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

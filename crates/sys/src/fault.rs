@@ -30,7 +30,7 @@ macro_rules! fault {
 /// What happens when an armed place is reached for the chosen time.
 #[derive(Clone)]
 pub enum Action {
-    /// The thread parks for ever; whoever waits in `run` is told.
+    /// The thread parks for ever; `run` returns.
     Abandon,
     /// The process is killed by SIGKILL.
     Kill,
@@ -131,7 +131,8 @@ mod armed {
         PASSED.with_borrow(|passed| passed.iter().map(|(name, n)| (*name, *n)).collect())
     }
 
-    /// The names that are marked in a folder of sources, at any depth: what a census holds its tests to.
+    /// The names that are marked in a folder of sources, at any depth: what a census holds its
+    /// tests to.
     ///
     /// # Errors
     /// Something there cannot be read, or is not text.
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_before_the_place_is_told_apart() {
+    fn a_panic_before_the_point_is_distinguished() {
         let outcome: Outcome<u32> = run("sys.test.never", Action::Abandon, 1, || {
             panic!("on purpose")
         });

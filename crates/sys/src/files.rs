@@ -107,8 +107,8 @@ pub fn is_direct(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Opens a file that must be a plain one: links are not followed, and neither a pipe nor a lease keeps this waiting. For
-/// directories into which others may put what they like.
+/// Opens a file that must be a plain one: links are not followed, and neither a pipe nor a lease
+/// keeps this waiting. For directories into which others may put what they like.
 ///
 /// # Errors
 /// The kernel's; `InvalidInput` if it is something else than a file.
@@ -119,7 +119,7 @@ pub fn open_plain(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File
     plain(file)
 }
 
-/// The same where the path may be a link.
+/// [`open_plain`] for a path that may be a link.
 ///
 /// # Errors
 /// As [`open_plain`].
@@ -137,8 +137,8 @@ fn plain(file: File) -> io::Result<File> {
     ))
 }
 
-/// Sets the permissions of a file or a directory, and of nothing that a link leads to; whatever the process' umask, and
-/// whether or not it may be opened.
+/// Sets the permissions of a file or a directory, and of nothing that a link leads to; whatever the
+/// process' umask, and whether or not it may be opened.
 ///
 /// # Errors
 /// The kernel's; it is a link.
@@ -193,7 +193,8 @@ fn through(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Bytes that this user may still write to the file system that holds `path`; `u64::MAX` where that has no limit of its own.
+/// Bytes that this user may still write to the file system that holds `path`; `u64::MAX` where that
+/// has no limit of its own.
 ///
 /// # Errors
 /// The path is not there, or the kernel refuses to say.
@@ -241,7 +242,8 @@ pub struct Mount {
     pub options: String,
 }
 
-/// The mounts that a text like `/proc/self/mountinfo` tells, in its order; what is no mount is skipped.
+/// The mounts that a text like `/proc/self/mountinfo` tells, in its order; what is no mount is
+/// skipped.
 pub fn mounts_in(text: &str) -> impl Iterator<Item = Mount> {
     let mount = |line: &str| {
         // `id parent major:minor root point options [tags] - type source super-options`
@@ -289,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_told_by_type_with_their_own_options() {
+    fn mounts_are_found_by_type_with_their_own_options() {
         let text = "22 1 0:20 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw,huge=advise\n\
                     23 1 8:1 / /a\\040b rw - ext4 /dev/sda1 rw,discard\n\
                     nonsense\n 1 - tmpfs\n\n";

@@ -1,14 +1,15 @@
 //! Waiting for a word to change, between processes: `futex`, on words of shared memory.
 //!
-//! **Nobody sleeps through a change that was made before he slept**: the kernel compares the word with what
-//! the sleeper saw, under the lock under which it wakes. All returns may be spurious; whoever waits looks at
-//! the word again. A word that is in no shared mapping serves the threads of one process.
+//! **No thread sleeps through a change that was made before it slept**: the kernel compares the
+//! word with what the sleeper saw, under the lock under which it wakes. All returns may be
+//! spurious: a waiter loads the word again. A word that is in no shared mapping serves the threads
+//! of one process.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps until somebody wakes the word, at most `limit`; returns at once if the word is not `seen`. Some
-/// 2 us of CPU, with the wake that ends it.
+/// Sleeps until somebody wakes the word, at most `limit`; returns at once if the word is not
+/// `seen`. Some 2 us of CPU, with the wake that ends it.
 pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
     #[cfg(not(miri))]
     {
@@ -16,8 +17,8 @@ pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
             tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // SAFETY: the word is valid for the length of the call, and the kernel only reads it; `time` is one
-        // `timespec`. Every result means the same: look again.
+        // SAFETY: the word is valid for the length of the call, and the kernel only reads it;
+        // `time` is one `timespec`. Every result means the same: look again.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -37,7 +38,8 @@ pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
     }
 }
 
-/// Wakes at most `most` of those who sleep on the word. A system call, some 0.3 us, also where nobody sleeps.
+/// Wakes at most `most` of those who sleep on the word. A system call, some 0.3 us, also where
+/// nobody sleeps.
 pub fn wake(word: &AtomicU32, most: u32) {
     // SAFETY: the kernel takes the word's address as a name and does not touch it.
     #[cfg(not(miri))]
@@ -53,8 +55,8 @@ pub fn wake(word: &AtomicU32, most: u32) {
     let _ = (word, most);
 }
 
-/// Whether this thread may run on more than one CPU, so that another can change a word while this one
-/// looks at it. Asks the kernel: some microseconds.
+/// Whether this thread may run on more than one CPU, so that another can change a word while this
+/// one looks at it. Asks the kernel: some microseconds.
 #[must_use]
 pub fn is_spinning_useful() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)

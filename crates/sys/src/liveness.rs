@@ -1,4 +1,4 @@
-//! Who is alive, said by the kernel and never by a timeout.
+//! Which participants live: the kernel's answer, never a timeout's.
 //!
 //! Each process that takes part in a shared region holds an *index*. While it lives it holds it;
 //! when it dies, by whatever means, the kernel lets go. Others ask [`Liveness::is_alive`], and

@@ -95,7 +95,7 @@ pub trait Medium: Send + Sync + fmt::Debug {
     fn grow(&self, to: u64) -> Result<(), MediumError>;
 }
 
-/// Why a medium did not do as it was told.
+/// Why an operation on a medium failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
     /// A range ends beyond the medium.

@@ -1,7 +1,7 @@
 //! How much memory this process may use, and in which pages it comes.
 //!
-//! What the kernel says in files is read below a root, `/` for this machine, so that tests have machines of
-//! their own.
+//! What the kernel says in files is read below a root, `/` for this machine, so that tests have
+//! machines of their own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,20 +29,21 @@ fn line_of(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Where the groups of a version are, by which controller `/proc/self/cgroup` names this process' own, and which file of
-/// a group has its limit.
+/// Where the groups of a version are, by which controller `/proc/self/cgroup` names this process'
+/// own, and which file of a group has its limit.
 const GROUPS: [(&str, &str, &str); 2] = [
     ("sys/fs/cgroup", "", "memory.max"),
     ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes"),
 ];
 
-/// Bytes that the control group of this process allows, of either version, or one above it, whichever is least; `None`:
-/// none limits memory.
+/// Bytes that the control group of this process allows, of either version, or one above it,
+/// whichever is least; `None`: none limits memory.
 #[must_use]
 pub fn memory_limit(root: &Path) -> Option<u64> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = GROUPS.iter().flat_map(|(mount, controller, file)| {
-        // A container that sees no groups but its own has its limit at their root, whatever its group is called outside.
+        // A container that sees no groups but its own has its limit at their root, whatever its
+        // group is called outside.
         let group = Path::new(group_of(&own, controller).unwrap_or_default());
         let groups = group
             .ancestors()
@@ -64,10 +65,11 @@ fn group_of<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// The choice that counts for transparent huge pages of 2 MiB, `enabled` or `shmem_enabled`, and the file that
-/// has it.
+/// The choice that counts for transparent huge pages of 2 MiB, `enabled` or `shmem_enabled`, and
+/// the file that has it.
 ///
-/// Since Linux 6.8 (6.11 for shared memory) each size has a setting of its own, which usually says `inherit`.
+/// Since Linux 6.8 (6.11 for shared memory) each size has a setting of its own, which usually says
+/// `inherit`.
 #[must_use]
 pub fn huge_page_setting(root: &Path, name: &str) -> Option<(PathBuf, String)> {
     let directory = root.join("sys/kernel/mm/transparent_hugepage");

@@ -9,7 +9,7 @@ pub enum ProcessState {
     Sleeping,
     /// It waits for a device and cannot be disturbed.
     Blocked,
-    /// It is stopped, by a signal or a debugger, and does nothing until it is told to go on.
+    /// It is stopped, by a signal or a debugger, and does nothing until it is continued.
     Stopped,
     /// It has ended, and its parent has not asked for it.
     Ended,
@@ -27,8 +27,8 @@ impl std::fmt::Display for ProcessState {
     }
 }
 
-/// The state of the process with this id, as this process' `/proc` has it; `None`: there is none, or it
-/// cannot be seen from here. Reads a file of the kernel's.
+/// The state of the process with this id, as this process' `/proc` has it; `None`: there is none,
+/// or it cannot be seen from here. Reads a file of the kernel's.
 #[must_use]
 pub fn process_state(pid: u32) -> Option<ProcessState> {
     state_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -47,7 +47,8 @@ fn state_in(stat: &str) -> Option<ProcessState> {
     })
 }
 
-/// Ends a process at once (`SIGKILL`), also one that is stopped. It runs no line of its own any more.
+/// Ends a process at once (`SIGKILL`), also one that is stopped. It runs no line of its own any
+/// more.
 ///
 /// # Errors
 /// `NotFound`: there is none; `PermissionDenied`: it is another user's.

@@ -46,7 +46,7 @@ pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
     unsafe { chosen::load(src, dst) }
 }
 
-/// The same to memory that need not be initialised; all of `dst` is afterwards.
+/// [`load`] to memory that need not be initialised; all of `dst` is afterwards.
 ///
 /// # Safety
 /// As [`load`].
@@ -56,8 +56,8 @@ pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
     unsafe { chosen::load_uninit(src, dst) }
 }
 
-/// Copies `words` words of 8 bytes from `src` to `dst`, both aligned to that, which do not overlap and
-/// which others may both be accessing by this module. Orders nothing.
+/// Copies `words` words of 8 bytes from `src` to `dst`, both aligned to that, which do not overlap
+/// and which others may both be accessing by this module. Orders nothing.
 ///
 /// # Safety
 /// The words at `src` must be readable and those at `dst` writable memory for the whole call, and

@@ -50,8 +50,8 @@ pub enum Reserve {
     /// When the region grows into it (`fallocate`): a lack of space is an error of
     /// [`Region::grow`] and never a SIGBUS later. On tmpfs this takes memory at once.
     AtGrowth,
-    /// On first touch. Where there is a limit, call [`Region::reserve`] or [`Region::prefault`] before that: a memfd has
-    /// none, and is as good as private memory.
+    /// On first touch. Where there is a limit, call [`Region::reserve`] or [`Region::prefault`]
+    /// before that: a memfd has none, and is as good as private memory.
     Lazy,
 }
 
@@ -68,7 +68,7 @@ pub enum Reserve {
 /// * [`Region::map_at`]: the same at an address of the caller's choice in a [`Window`].
 ///
 /// Memory comes on first touch; [`Region::prefault`] brings it earlier, and turns a lack of it
-/// into an error there. Which pages back it is asked by [`PagePolicy`] and told, honestly, by
+/// into an error there. Which pages back it is asked by [`PagePolicy`] and reported, as it is, by
 /// [`Region::pages`].
 ///
 /// `Send + Sync`: every method may be called from any thread at any time. After `fork`, a
@@ -252,7 +252,7 @@ impl Region {
         self.place.base()
     }
 
-    /// The same, as the pointer that it always is: no region begins at address 0.
+    /// [`base`](Self::base) as a pointer that is not null: no region begins at address 0.
     #[inline]
     pub fn first_byte(&self) -> NonNull<u8> {
         // SAFETY: reservations are made by the kernel, or in windows, whose base is not 0.
@@ -290,8 +290,8 @@ impl Region {
     }
 
     /// Allows stores to a region that was mapped read-only, in place; no pointer changes. The
-    /// descriptor that it was mapped through must have been opened for writing. Does nothing if they
-    /// are allowed already.
+    /// descriptor that it was mapped through must have been opened for writing. Does nothing if
+    /// they are allowed already.
     ///
     /// # Errors
     /// [`RegionError::Os`] if the descriptor does not allow it; the region is as before then.
@@ -312,8 +312,9 @@ impl Region {
         self.backing.is_anonymous()
     }
 
-    /// Whether its bytes are on a medium, of which memory holds copies: touching them reads them from there, and writing them
-    /// has them written to it. Otherwise they are memory alone: private, a memfd, tmpfs or hugetlbfs.
+    /// Whether its bytes are on a medium, of which memory holds copies: touching them reads them
+    /// from there, and writing them has them written to it. Otherwise they are memory alone:
+    /// private, a memfd, tmpfs or hugetlbfs.
     #[must_use]
     pub fn is_on_medium(&self) -> bool {
         self.backing.is_on_medium()
@@ -411,7 +412,7 @@ impl Region {
         self.backing.sync(&self.place, 0..self.len())
     }
 
-    /// The same for the bytes of `range`, widened to whole pages.
+    /// [`sync`](Self::sync) for the bytes of `range`, widened to whole pages.
     ///
     /// # Errors
     /// As [`sync`](Self::sync); [`RegionError::OutOfBounds`].
@@ -420,10 +421,10 @@ impl Region {
         self.backing.sync(&self.place, range)
     }
 
-    /// Brings the bytes of `range`, widened to whole pages, into memory now, as large pages as
-    /// the policy asks for and the kernel has: scattered small pages are collapsed into huge
-    /// ones. Content is kept. Measured: 0.35 s a GiB with huge pages, 0.8 s where shared memory must
-    /// be collapsed into them, 3 s with 4 KiB pages.
+    /// Brings the bytes of `range`, widened to whole pages, into memory now, as large pages as the
+    /// policy asks for and the kernel has: scattered small pages are collapsed into huge ones.
+    /// Content is kept. Measured: 0.35 s a GiB with huge pages, 0.8 s where shared memory must be
+    /// collapsed into them, 3 s with 4 KiB pages.
     ///
     /// # Errors
     /// [`RegionError::NoMemory`] or [`RegionError::NoSpace`]; [`RegionError::OutOfBounds`].
@@ -435,12 +436,13 @@ impl Region {
     }
 
     /// Takes the space for the bytes of `range`, widened to whole pages, in a file that gets it
-    /// [lazily](Reserve::Lazy): touching them afterwards never lacks it. Nothing to do for any other region. Content is
-    /// kept. 0.2 ms a frame of small pages on tmpfs, also for what has its space already.
+    /// [lazily](Reserve::Lazy): touching them afterwards never lacks it. Nothing to do for any
+    /// other region. Content is kept. 0.2 ms a frame of small pages on tmpfs, also for what has its
+    /// space already.
     ///
     /// # Errors
-    /// [`RegionError::NoSpace`], [`RegionError::Unsupported`], [`RegionError::OutOfBounds`]. Part of the range may have
-    /// its space then.
+    /// [`RegionError::NoSpace`], [`RegionError::Unsupported`], [`RegionError::OutOfBounds`]. Part
+    /// of the range may have its space then.
     pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         if !self.backing.is_lazy() {
             return Ok(());
@@ -512,7 +514,7 @@ fn round_up(bytes: usize) -> Option<usize> {
 
 /// Both sizes in whole frames, the maximum no less than the other.
 fn sizes(len: usize, max: usize) -> Result<(usize, usize), RegionError> {
-    // Half of what x86-64 gives a process: leaves room for arithmetic and for the rest.
+    // Half of what x86-64 gives a process: leaves space for arithmetic and for the rest.
     const LIMIT: usize = 1 << 46;
     match (round_up(len), round_up(max.max(len))) {
         (Some(len), Some(max)) if len > 0 && max <= LIMIT => Ok((len, max)),

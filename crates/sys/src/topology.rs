@@ -57,7 +57,8 @@ pub trait Topology: Send + Sync {
         let _ = node;
     }
 
-    /// The node of the CPU that runs the calling thread: a hint, as [`current_cpu`](Self::current_cpu).
+    /// The node of the CPU that runs the calling thread: a hint, as
+    /// [`current_cpu`](Self::current_cpu).
     fn current_node(&self) -> NodeId {
         self.node_of(self.current_cpu())
     }

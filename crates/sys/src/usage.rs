@@ -11,7 +11,8 @@ pub enum TimeOf {
     Children,
     /// The calling thread.
     Thread,
-    /// The thread that the process began with, in the clock ticks that `/proc` counts; zeros where that is not there.
+    /// The thread that the process began with, in the clock ticks that `/proc` counts; zeros where
+    /// that is not there.
     MainThread,
 }
 
@@ -35,8 +36,8 @@ pub fn cpu_time(of: TimeOf) -> CpuTime {
     };
     // SAFETY: all zeros are numbers, which is all that `rusage` has.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is there to be written for the length of the call. It fails for another `who` alone, and leaves
-    // zeros then.
+    // SAFETY: `usage` is there to be written for the length of the call. It fails for another `who`
+    // alone, and leaves zeros then.
     unsafe { libc::getrusage(who, &raw mut usage) };
     CpuTime {
         user: span(usage.ru_utime),
@@ -58,7 +59,8 @@ fn main_thread() -> Option<CpuTime> {
     })
 }
 
-/// Clock ticks as the program and as the kernel, behind the name, which is in parentheses and may have some itself.
+/// Clock ticks as the program and as the kernel, behind the name, which is in parentheses and may
+/// have some itself.
 fn ticks_in(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
@@ -70,8 +72,9 @@ fn span(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Bytes of memory that this process has mapped and that are present, pages of the hugetlb pool included; what `top` calls
-/// RES, where there is no such pool. `None`: `/proc` is not there. Costs the same whatever the size.
+/// Bytes of memory that this process has mapped and that are present, pages of the hugetlb pool
+/// included; what `top` calls RES, where there is no such pool. `None`: `/proc` is not there. Costs
+/// the same whatever the size.
 #[must_use]
 pub fn resident_memory() -> Option<u64> {
     resident_in(&std::fs::read_to_string("/proc/self/status").ok()?)

@@ -1,6 +1,8 @@
-//! [`View`]: a part of a file, mapped by one system call and unmapped by another, and nothing around it.
+//! [`View`]: a part of a file, mapped by one system call and unmapped by another, and nothing
+//! around it.
 //!
-//! Data lives in [`Region`](crate::Region)s, which reserve, grow and are sealed; a view is what they are measured against.
+//! Data lives in [`Region`](crate::Region)s, which reserve, grow and are sealed; a view is what
+//! they are measured against.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -17,8 +19,8 @@ pub struct View {
 unsafe impl Send for View {}
 
 impl View {
-    /// Maps `bytes` bytes from `offset` on, for reading and writing. Both are multiples of the page size, and the file has
-    /// them.
+    /// Maps `bytes` bytes from `offset` on, for reading and writing. Both are multiples of the page
+    /// size, and the file has them.
     ///
     /// # Errors
     /// The kernel's.
@@ -51,8 +53,8 @@ impl View {
 
     /// Its words.
     pub fn words(&mut self) -> &mut [u64] {
-        // SAFETY: mapped over this length, aligned to a page, and nobody else's by the promise to `map`; any bits are a
-        // word.
+        // SAFETY: mapped over this length, aligned to a page, and nobody else's by the promise to
+        // `map`; any bits are a word.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes / 8) }
     }
 }

@@ -33,7 +33,7 @@ fn a_thread_that_is_tied_to_a_cpu_is_reported_there() {
     .unwrap();
 }
 
-/// The child's part: without `rseq` (glibc is told not to register it) the next means serves.
+/// The child's part: without `rseq` (glibc is asked not to register it) the next means serves.
 #[test]
 fn child_without_rseq() {
     if std::env::var_os("MNEME_TEST_WITHOUT_RSEQ").is_none() {

@@ -17,7 +17,7 @@ use mneme_sys::{
     ScriptedProcess,
 };
 
-/// A process of the suite: what it is told to do, and how it ends.
+/// A process of the suite: what it does, and how it ends.
 trait Process {
     /// "ok", "held", or another error in words.
     fn claim(&mut self, index: u32) -> String;
@@ -289,7 +289,7 @@ fn disturb(path: &Path) {
 }
 
 /// Forks a child that lives on; answers with its process id and what it found: whether it was
-/// told `Forked`, whether it takes the index's holder for alive, and whether an opening of its
+/// answered `Forked`, whether it takes the index's holder for alive, and whether an opening of its
 /// own works.
 fn fork_and_ask(liveness: &OfdLiveness, path: &Path, index: u32) -> String {
     let mut pipe = [0; 2];
@@ -361,7 +361,7 @@ fn trap_1_a_forked_child_neither_keeps_its_parent_alive_nor_is_it() {
     let orphan = Orphan(pid.parse().unwrap());
     assert_eq!(
         found, "[1, 1, 1]",
-        "told so; the parent lives; its own opening works"
+        "refused; the parent lives; its own opening works"
     );
     assert!(
         parent.is_alive(5) && other.is_alive(5),

@@ -1,5 +1,5 @@
-//! Two regions may claim one place of a window and have it in turns: neither loses anything, and what is not there
-//! cannot be touched by safe code.
+//! Two regions may claim one place of a window and have it in turns: neither loses anything, and
+//! what is not there cannot be touched by safe code.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
@@ -101,7 +101,8 @@ fn two_regions_have_one_place_in_turns() {
             unsafe { b.park() }.unwrap();
             a.unpark().unwrap();
         }
-        // A longer one leaves nothing of itself behind a shorter one, nor either of them in the end.
+        // A longer one leaves nothing of itself behind a shorter one, nor either of them in the
+        // end.
         drop(a);
         b.unpark().unwrap();
         assert_filled(&b, FRAME, 2);

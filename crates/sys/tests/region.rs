@@ -385,7 +385,7 @@ fn a_full_tmpfs_is_an_error_of_growth_and_of_prefault_and_never_a_signal() {
     }
 }
 
-/// The child's part: a sparse file longer than the file system has room for.
+/// The child's part: a sparse file longer than the free space of the file system.
 #[test]
 fn child_prefaults_more_than_there_is() {
     let Some(directory) = directory_of_parent() else {
@@ -400,7 +400,8 @@ fn child_prefaults_more_than_there_is() {
     println!("all is well");
 }
 
-/// The child's part: a region longer than the file system has room for, which takes its space as it is used.
+/// The child's part: a region longer than the free space of the file system, which takes its space
+/// as it is used.
 #[test]
 fn child_reserves_more_than_there_is() {
     let Some(directory) = directory_of_parent() else {
@@ -450,7 +451,7 @@ fn only_a_lazy_file_has_anything_to_reserve() {
 }
 
 #[test]
-fn what_is_on_a_medium_is_told_from_memory() {
+fn a_file_on_a_medium_is_distinguished_from_memory() {
     let private = Region::private(FRAME, FRAME, PagePolicy::Small).unwrap();
     let memory = Region::memfd("medium", FRAME, FRAME, PagePolicy::Small).unwrap();
     assert!(!private.is_on_medium() && !memory.is_on_medium());

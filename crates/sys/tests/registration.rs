@@ -52,8 +52,8 @@ fn calls(cpu: usize) -> Option<u64> {
 const BARRIERS: u64 = 1_000;
 
 /// Runs a thread on a second CPU, lets that idle, registers, wakes the thread, and returns how
-/// often the CPU was interrupted by so many barriers; `None` where that cannot be told.
-fn interruptions(register: fn(), barrier: fn(), enough: u64, patience: Duration) -> Option<u64> {
+/// often the CPU was interrupted by so many barriers; `None` where that is unknown.
+fn interruptions(register: fn(), barrier: fn(), enough: u64, limit: Duration) -> Option<u64> {
     let [here, there, ..] = cpus()[..] else {
         return None;
     };
@@ -82,7 +82,7 @@ fn interruptions(register: fn(), barrier: fn(), enough: u64, patience: Duration)
                 barrier();
             }
             let counted = calls(there).zip(before).map(|(now, then)| now - then);
-            if counted.is_none_or(|n| n >= enough) || begin.elapsed() > patience {
+            if counted.is_none_or(|n| n >= enough) || begin.elapsed() > limit {
                 break counted;
             }
         };

@@ -28,7 +28,7 @@ fn map(memory: &Region, access: Access, window: &Window, at: usize) -> Result<Re
 }
 
 #[test]
-fn a_region_lies_where_it_is_told_and_grows_there() {
+fn a_region_lies_where_the_caller_says_and_grows_there() {
     let window = window(0);
     let at = window.base() + GIB;
     let memory = memory();

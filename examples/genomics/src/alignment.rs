@@ -1,8 +1,8 @@
 //! One alignment: numbers in place, everything of variable length in one box beside them.
 //!
-//! The parts of the box are encoded as in BAM (SAM specification, section 4.2): CIGAR operations as little-endian words,
-//! bases as four bits, qualities as bytes, tags with binary values. What a file says is kept whole, so that SAM text can
-//! be given back byte for byte.
+//! The parts of the box are encoded as in BAM (SAM specification, section 4.2): CIGAR operations as
+//! little-endian words, bases as four bits, qualities as bytes, tags with binary values. What a
+//! file says is kept whole, so that SAM text can be given back byte for byte.
 
 use crate::error::OutOfMemory;
 use crate::memory::boxed;
@@ -55,7 +55,8 @@ pub struct Fields<'a> {
 #[stored(allocator = A)]
 pub struct Alignment<A: Allocator> {
     position: i64,
-    /// Follows from the rest; kept because indexing and viewing would touch the box of every alignment for it.
+    /// Follows from the rest; kept because indexing and viewing would touch the box of every
+    /// alignment for it.
     end: i64,
     mate_position: i64,
     reference: i32,

@@ -4,7 +4,7 @@ use crate::Order;
 use std::io;
 use std::path::PathBuf;
 
-/// The allocator has no room left, or refuses.
+/// The allocator has no memory left, or refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the memory that holds the alignments is full or refuses to grow")]
 pub struct OutOfMemory;

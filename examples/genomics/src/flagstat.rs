@@ -1,7 +1,8 @@
 //! Counts over all alignments by their flags, from two bytes each.
 //!
-//! [`Traits`] packs what the counts depend on into 14 bits. They lie in a column of their own, so that counting streams
-//! two bytes an alignment: a histogram of the 16,384 combinations first, the sixteen counts from that.
+//! [`Traits`] packs what the counts depend on into 14 bits. They lie in a column of their own, so
+//! that counting streams two bytes an alignment: a histogram of the 16,384 combinations first, the
+//! sixteen counts from that.
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 mod read;
 
 use crate::error::OutOfMemory;
-use crate::memory::with_room;
+use crate::memory::with_capacity_in;
 use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
@@ -74,8 +74,8 @@ impl<A: Allocator + Copy> Header<A> {
         Some(self.names[at.ok()?].reference)
     }
 
-    /// Writes `SO:` into the line `@HD`, makes that line if there is none, and takes what it said of groups and
-    /// sub-orders (`GO`, `SS`) out.
+    /// Writes `SO:` into the line `@HD`, makes that line if there is none, and takes what it said
+    /// of groups and sub-orders (`GO`, `SS`) out.
     pub(crate) fn set_sort_order(&mut self, order: &str) -> Result<(), OutOfMemory> {
         let memory = *self.text.allocator();
         let sort_order = ["SO:", order].concat();
@@ -107,7 +107,7 @@ impl<A: Allocator + Copy> Header<A> {
             }
         }
         append(&mut line, b"\n")?;
-        let mut text = with_room(self.text.len() + line.len(), memory)?;
+        let mut text = with_capacity_in(self.text.len() + line.len(), memory)?;
         text.extend_from_slice(&line);
         let mut first = true;
         for line in lines(&self.text) {

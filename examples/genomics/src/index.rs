@@ -1,15 +1,16 @@
 //! Which alignments of a store in coordinate order overlap a region.
 //!
-//! The scheme of BAM's indices (SAM specification, sections 5.1 to 5.3), over ranks instead of file offsets. Every
-//! alignment belongs to the smallest bin that contains it; a bin of one level is an eighth of one of the level above, the
-//! smallest have 16 KiB. What overlaps a region is in the few bins that do. Beside the bins stands, for each window of
-//! 16 KiB, the first alignment that reaches into it or beyond: what ranks below cannot overlap. As in CSI there are as
-//! many levels as the longest reference needs; the list of windows has an entry only where the answer changes, so that a
-//! position far out costs nothing.
+//! The scheme of BAM's indices (SAM specification, sections 5.1 to 5.3), over ranks instead of file
+//! offsets. Every alignment belongs to the smallest bin that contains it; a bin of one level is an
+//! eighth of one of the level above, the smallest have 16 KiB. What overlaps a region is in the few
+//! bins that do. Beside the bins stands, for each window of 16 KiB, the first alignment that
+//! reaches into it or beyond: what ranks below cannot overlap. As in CSI there are as many levels
+//! as the longest reference needs; the list of windows has an entry only where the answer changes,
+//! so that a position far out costs nothing.
 
 use crate::Alignment;
 use crate::error::OutOfMemory;
-use crate::memory::{push, with_room};
+use crate::memory::{push, with_capacity_in};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use mneme_space::Stored;
@@ -75,7 +76,8 @@ impl From<OutOfMemory> for Refused {
 }
 
 impl<A: Allocator + Copy> Index<A> {
-    /// Indexes alignments that are given by rank. `longest` is the length of the longest of `references` sequences.
+    /// Indexes alignments that are given by rank. `longest` is the length of the longest of
+    /// `references` sequences.
     ///
     /// The alignments of a reference must stand together, by position; those placed nowhere last.
     pub(crate) fn build<'a>(
@@ -89,7 +91,7 @@ impl<A: Allocator + Copy> Index<A> {
     {
         let mut index = Self {
             levels: levels(longest),
-            references: with_room(references, memory)?,
+            references: with_capacity_in(references, memory)?,
             unplaced: 0,
         };
         for _ in 0..references {
@@ -194,7 +196,8 @@ fn levels(longest: u64) -> u32 {
         .unwrap_or(MAX_LEVELS)
 }
 
-/// The bin of `level` that contains `position`; level 0 is one bin. What lies beyond the last bin is put into it.
+/// The bin of `level` that contains `position`; level 0 is one bin. What lies beyond the last bin
+/// is put into it.
 fn bin(levels: u32, level: u32, position: i64) -> u64 {
     let bins = 1u64 << (3 * level);
     let shift = MIN_SHIFT + 3 * (levels - level);
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_order_is_told_by_rank() {
+    fn out_of_order_alignments_are_named_by_rank() {
         let refused = |places: &[(i32, i64)]| {
             let alignments: Vec<_> = places.iter().map(|(r, p)| placed(*r, *p, 1)).collect();
             index(&alignments).err()

@@ -1,15 +1,18 @@
-//! Sequence alignments kept as linked Rust structures, for the questions that samtools answers from files.
+//! Sequence alignments kept as linked Rust structures, for the questions that samtools answers from
+//! files.
 //!
-//! A [`Store`] holds what a SAM or BAM file says: the header with its reference sequences, every alignment with all its
-//! fields and tags, the order they stand in, and an index by region. Nothing is serialised between two operations:
-//! [`flagstat`](Store::flagstat), [`sort`](Store::sort), [`index`](Store::index) and [`view`](Store::view) work on the
-//! structures themselves, as in SpaceJMP (paper, section 5.4). The text that comes out equals that of samtools 1.16.1
-//! byte for byte.
+//! A [`Store`] holds what a SAM or BAM file says: the header with its reference sequences, every
+//! alignment with all its fields and tags, the order they stand in, and an index by region. Nothing
+//! is serialised between two operations: [`flagstat`](Store::flagstat), [`sort`](Store::sort),
+//! [`index`](Store::index) and [`view`](Store::view) work on the structures themselves, as in
+//! SpaceJMP (paper, section 5.4). The text that comes out equals that of samtools 1.16.1 byte for
+//! byte.
 //!
-//! Everything stored is generic over its allocator and made of vectors, boxes, numbers and enums: no references, no
-//! cells, no collection of `std`. So it can lie on the heap ([`allocator_api2::alloc::Global`]), or in any memory whose
-//! allocator is `Copy`, such as a segment that outlives its process ([`Alignments`]). An operation that runs out of that
-//! memory says so ([`OutOfMemory`]) and leaves the store as it was.
+//! Everything stored is generic over its allocator and made of vectors, boxes, numbers and enums:
+//! no references, no cells, no collection of `std`. So it can lie on the heap
+//! ([`allocator_api2::alloc::Global`]), or in any memory whose allocator is `Copy`, such as a
+//! segment that outlives its process ([`Alignments`]). An operation that runs out of that memory
+//! says so ([`OutOfMemory`]) and leaves the store as it was.
 //!
 //! ```
 //! use allocator_api2::alloc::Global;

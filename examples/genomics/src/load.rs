@@ -1,7 +1,7 @@
-//! Files become stores: SAM, SAM compressed by bgzip, and BAM, told apart by their first bytes.
+//! Files become stores: SAM, SAM compressed by bgzip, and BAM, distinguished by their first bytes.
 //!
-//! The crates of noodles undo compression and cut records; what a record means is decided as htslib decides it, repairs
-//! included, because the text that comes out later must equal samtools'.
+//! The crates of noodles undo compression and cut records; what a record means is decided as htslib
+//! decides it, repairs included, because the text that comes out later must equal samtools'.
 
 mod bam;
 mod sam;
@@ -25,11 +25,11 @@ const READ_AT_ONCE: usize = 256 << 10;
 pub struct Summary {
     /// How many alignments there are.
     pub alignments: u64,
-    /// How many were made unmapped, or their mates, as samtools does: their reference is not in the header, they have no
-    /// position, or no CIGAR string. Only of SAM.
+    /// How many were made unmapped, or their mates, as samtools does: their reference is not in the
+    /// header, they have no position, or no CIGAR string. Only of SAM.
     pub repaired: u64,
-    /// Whether a compressed file ends as it should. One that does not may have lost alignments at its end. Text has no
-    /// such mark: always true.
+    /// Whether a compressed file ends as it should. One that does not may have lost alignments at
+    /// its end. Text has no such mark: always true.
     pub ends_well: bool,
 }
 

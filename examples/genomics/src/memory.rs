@@ -1,6 +1,7 @@
 //! Growth that reports an exhausted allocator instead of ending the process.
 //!
-//! A segment has an end, and its allocator refuses outside an exclusive section: both must reach the caller as errors.
+//! A segment has an end, and its allocator refuses outside an exclusive section: both must reach
+//! the caller as errors.
 
 use crate::error::OutOfMemory;
 use allocator_api2::alloc::Allocator;
@@ -14,8 +15,8 @@ pub fn push<T, A: Allocator>(to: &mut Vec<T, A>, value: T) -> Result<(), OutOfMe
     Ok(())
 }
 
-/// An empty vector with room for `len` values.
-pub fn with_room<T, A: Allocator>(len: usize, memory: A) -> Result<Vec<T, A>, OutOfMemory> {
+/// An empty vector with space for `len` values.
+pub fn with_capacity_in<T, A: Allocator>(len: usize, memory: A) -> Result<Vec<T, A>, OutOfMemory> {
     let mut values = Vec::new_in(memory);
     values.try_reserve_exact(len).map_err(|_| OutOfMemory)?;
     Ok(values)
@@ -24,7 +25,7 @@ pub fn with_room<T, A: Allocator>(len: usize, memory: A) -> Result<Vec<T, A>, Ou
 /// One allocation that holds `parts` in a row.
 pub fn boxed<A: Allocator>(parts: &[&[u8]], memory: A) -> Result<Box<[u8], A>, OutOfMemory> {
     let len = parts.iter().map(|part| part.len()).sum();
-    let mut bytes = with_room(len, memory)?;
+    let mut bytes = with_capacity_in(len, memory)?;
     for part in parts {
         bytes.extend_from_slice(part);
     }

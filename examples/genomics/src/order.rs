@@ -1,7 +1,7 @@
 //! Orders: permutations of all alignments, equal ones left as they stood.
 //!
-//! Both sorts take from every alignment a key that decides almost always alone, sort the keys with all threads they are
-//! given, and never touch the alignments again.
+//! Both sorts take from every alignment a key that decides almost always alone, sort the keys with
+//! all threads they are given, and never touch the alignments again.
 
 mod name;
 
@@ -46,8 +46,8 @@ impl fmt::Display for Order {
     }
 }
 
-/// What orders alignments by coordinate, with the rank they had in the low 32 bits: so no two keys are equal, and a sort
-/// that is not stable gives the result of one that is.
+/// What orders alignments by coordinate, with the rank they had in the low 32 bits: so no two keys
+/// are equal, and a sort that is not stable gives the result of one that is.
 pub fn coordinate_key<A: Allocator>(alignment: &Alignment<A>, rank: u32) -> u128 {
     // -1, "nowhere", becomes the greatest number.
     let reference = alignment.reference() as u32;
@@ -70,8 +70,8 @@ pub fn by_name(reads: &[(&[u8], u16)], threads: usize) -> impl Iterator<Item = u
     keys.into_iter().map(|key| key.rank)
 }
 
-/// Sorts keys of which no two are equal, with that many threads: each a part, and the parts, now sorted runs, by the
-/// standard library's stable sort, which finds runs and merges them.
+/// Sorts keys of which no two are equal, with that many threads: each a part, and the parts, now
+/// sorted runs, by the standard library's stable sort, which finds runs and merges them.
 fn sort<K: Send>(keys: &mut [K], threads: usize, compare: impl Fn(&K, &K) -> Ordering + Sync) {
     /// Below that many keys a thread costs more than it saves.
     const WORTH_A_THREAD: usize = 1 << 14;

@@ -23,9 +23,9 @@ pub enum Region {
 }
 
 impl Region {
-    /// Reads a region: a reference's name, or `name:from-to` with positions from 1, both included; either may be left
-    /// out, and so may be `-to`. Numbers may have thousands' commas, decimals, exponents and the suffixes k, M and G.
-    /// A name that holds a colon may stand in braces.
+    /// Reads a region: a reference's name, or `name:from-to` with positions from 1, both included;
+    /// either may be left out, and so may be `-to`. Numbers may have thousands' commas, decimals,
+    /// exponents and the suffixes k, M and G. A name that holds a colon may stand in braces.
     ///
     /// # Errors
     /// [`RegionError`], which names the text.

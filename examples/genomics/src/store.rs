@@ -1,4 +1,5 @@
-//! The store: a header, its alignments, the order they stand in, and perhaps an index of that order.
+//! The store: a header, its alignments, the order they stand in, and perhaps an index of that
+//! order.
 
 use crate::alignment::{Alignment, Fields};
 use crate::error::{IndexError, LoadError, RegionError, SortError, ViewError};
@@ -17,15 +18,16 @@ use std::iter::once;
 
 /// Alignments in memory of `A`. See the [crate's documentation](crate).
 ///
-/// Reading takes `&self` and may be done by several threads if the allocator allows it; sorting and indexing take
-/// `&mut self`.
+/// Reading takes `&self` and may be done by several threads if the allocator allows it; sorting and
+/// indexing take `&mut self`.
 #[derive(Debug, Stored)]
 #[stored(allocator = A)]
 pub struct Store<A: Allocator> {
     header: Header<A>,
     /// As read; never moved by sorting.
     alignments: Vec<Alignment<A>, A>,
-    /// What flagstat counts, of each alignment: a column, so that a count streams 2 bytes an alignment.
+    /// What flagstat counts, of each alignment: a column, so that a count streams 2 bytes an
+    /// alignment.
     traits: Vec<Traits, A>,
     /// The numbers of the alignments, by rank.
     ranks: Vec<u32, A>,
@@ -34,7 +36,8 @@ pub struct Store<A: Allocator> {
     index: Option<Index<A>>,
 }
 
-/// What a segment with alignments holds: a [`Store`] in memory of the segment. See the [crate's documentation](crate).
+/// What a segment with alignments holds: a [`Store`] in memory of the segment. See the [crate's
+/// documentation](crate).
 #[derive(Debug)]
 pub struct Alignments;
 
@@ -112,13 +115,16 @@ impl<A: Allocator + Copy> Store<A> {
         Flagstat::of(&self.traits)
     }
 
-    /// Brings the alignments in order, with that many threads; equal ones stay as they stood. `@HD` says so from now on.
-    /// An index of the former order is given up. [`Order::AsRead`] is where they came from.
+    /// Brings the alignments in order, with that many threads; equal ones stay as they stood. `@HD`
+    /// says so from now on. An index of the former order is given up. [`Order::AsRead`] is where
+    /// they came from.
     ///
-    /// Alignments do not move; the cost is that of sorting 16 bytes (coordinate) or 32 (name) for each.
+    /// Alignments do not move; the cost is that of sorting 16 bytes (coordinate) or 32 (name) for
+    /// each.
     ///
     /// # Errors
-    /// [`SortError::OutOfMemory`] if the header's new line has no room; the order is unchanged then.
+    /// [`SortError::OutOfMemory`] if there is no memory for the header's new line; the order is
+    /// unchanged then.
     pub fn sort(&mut self, order: Order, threads: usize) -> Result<(), SortError> {
         self.header.set_sort_order(order.tag())?;
         let former: std::vec::Vec<u32> = self.ranks.to_vec();
@@ -154,8 +160,8 @@ impl<A: Allocator + Copy> Store<A> {
     /// Indexes the present order, for [`view`](Self::view). One pass.
     ///
     /// # Errors
-    /// [`IndexError::Unsorted`] if it is not by coordinate: one reference sequence after the other, by position, and what
-    /// is placed nowhere last.
+    /// [`IndexError::Unsorted`] if it is not by coordinate: one reference sequence after the other,
+    /// by position, and what is placed nowhere last.
     pub fn index(&mut self) -> Result<(), IndexError> {
         let references = self.header.references();
         let longest = references.iter().map(|reference| reference.length()).max();
@@ -187,8 +193,8 @@ impl<A: Allocator + Copy> Store<A> {
         Region::parse(text, &self.header)
     }
 
-    /// The alignments that overlap a region, in the present order. An unmapped read that was given its mate's place
-    /// covers one position there.
+    /// The alignments that overlap a region, in the present order. An unmapped read that was given
+    /// its mate's place covers one position there.
     ///
     /// # Errors
     /// [`ViewError::NoIndex`] before [`index`](Self::index), except for [`Region::All`].

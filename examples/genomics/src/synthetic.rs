@@ -1,9 +1,9 @@
 //! Alignments that no sequencer made, to test and to measure with.
 //!
-//! The chromosomes are random, `wgsim` samples pairs of reads from them, and their alignments are where wgsim says that
-//! they come from (the reads' names tell), without gaps. Every so many a read is unmapped, a duplicate, of low quality
-//! or has its mate on another chromosome, so that all counts and orders have something to decide. The same number of
-//! pairs gives the same file.
+//! The chromosomes are random, `wgsim` samples pairs of reads from them, and their alignments are
+//! where wgsim says that they come from (the reads' names tell), without gaps. Every so many a read
+//! is unmapped, a duplicate, of low quality or has its mate on another chromosome, so that all
+//! counts and orders have something to decide. The same number of pairs gives the same file.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Lines, Write};
@@ -37,8 +37,8 @@ pub enum SyntheticError {
     },
 }
 
-/// Writes SAM with two alignments for each of that many pairs, in the order in which wgsim draws them, which is none.
-/// Beside it in `directory` other files appear meanwhile.
+/// Writes SAM with two alignments for each of that many pairs, in the order in which wgsim draws
+/// them, which is none. Beside it in `directory` other files appear meanwhile.
 ///
 /// # Errors
 /// [`SyntheticError`]; part of the text may have been written.

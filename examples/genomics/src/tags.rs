@@ -1,7 +1,7 @@
 //! Tags: between SAM's text and the encoding of BAM.
 //!
-//! Numbers take the narrowest type that holds them, and floats are written as C's `%g` writes them, because that is what
-//! samtools does; section 4.2.4 of the SAM specification defines the encoding.
+//! Numbers take the narrowest type that holds them, and floats are written as C's `%g` writes them,
+//! because that is what samtools does; section 4.2.4 of the SAM specification defines the encoding.
 
 use crate::error::RecordError;
 use crate::text::{number, percent_g};
@@ -145,8 +145,8 @@ fn integer(kind: u8, value: &[u8]) -> i64 {
     }
 }
 
-/// A float of an array. Between 0.0001 and 999,999 htslib rounds half a unit of the sixth digit up, in decimal, and cuts
-/// what follows, which is not always what `%g` gives.
+/// A float of an array. Between 0.0001 and 999,999 htslib rounds half a unit of the sixth digit up,
+/// in decimal, and cuts what follows, which is not always what `%g` gives.
 fn array_float(value: f64, out: &mut Vec<u8>) {
     let size = value.abs();
     if value == 0.0 || !(0.0001..=999_999.0).contains(&size) {

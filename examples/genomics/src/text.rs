@@ -83,7 +83,8 @@ pub fn number(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Appends a float as C's `%g`: six significant digits, no zeros at the end, an exponent below -4 and from 6 on.
+/// Appends a float as C's `%g`: six significant digits, no zeros at the end, an exponent below -4
+/// and from 6 on.
 pub fn percent_g(value: f64, out: &mut Vec<u8>) {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };

@@ -1,6 +1,6 @@
-//! What comes out equals what samtools 1.16.1 writes, byte for byte, on every input of its own tests and htslib's that it
-//! can use, and on synthetic alignments; wherever the alignments lie, in private memory and in a segment. Skipped, saying
-//! so, where samtools is absent.
+//! What comes out equals what samtools 1.16.1 writes, byte for byte, on every input of its own
+//! tests and htslib's that it can use, and on synthetic alignments; wherever the alignments lie, in
+//! private memory and in a segment. Skipped, saying so, where samtools is absent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -152,7 +152,8 @@ fn difference(ours: &[u8], theirs: &[u8]) -> Option<String> {
     ))
 }
 
-/// Regions worth asking for: each reference whole, in part and at both ends, everything, what is nowhere.
+/// Regions worth asking for: each reference whole, in part and at both ends, everything, what is
+/// nowhere.
 fn regions<A: Allocator + Copy>(store: &Store<A>) -> Vec<String> {
     let mut regions = vec!["*".to_owned(), ".".to_owned()];
     for reference in store.header().references().iter().take(2) {
@@ -184,11 +185,12 @@ fn regions<A: Allocator + Copy>(store: &Store<A>) -> Vec<String> {
 struct Theirs {
     /// Ours that is to equal it, and what it is.
     outputs: Vec<(Wanted, Vec<u8>)>,
-    /// The same alignments as BAM, if BAM can hold them.
+    /// These alignments as BAM, if BAM can hold them.
     bam: Option<PathBuf>,
     /// Sorted, with an index.
     sorted: Option<PathBuf>,
-    /// What was asked of that, for it is asked again of us elsewhere, and starting samtools is what takes the time.
+    /// What was asked of that, for it is asked again of us elsewhere, and starting samtools is what
+    /// takes the time.
     regions: RefCell<HashMap<String, Option<Vec<u8>>>>,
 }
 
@@ -230,7 +232,8 @@ impl Theirs {
     }
 }
 
-/// Compares everything on one file, in private memory and in a segment; tells what differs, and counts what was compared.
+/// Compares everything on one file, in private memory and in a segment; tells what differs, and
+/// counts what was compared.
 fn compare(file: &Path, scratch: &Path, scene: &Scene, compared: &mut usize) -> Vec<String> {
     let Some(theirs) = Theirs::about(file, scratch) else {
         return Vec::new();

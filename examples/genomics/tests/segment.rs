@@ -1,5 +1,6 @@
-//! The command on a segment: loaded by one process, asked and changed by others; what is wrong with a segment is told, by
-//! a sentence and a status; a process that dies while it loads leaves what says so.
+//! The command on a segment: loaded by one process, asked and changed by others; what is wrong with
+//! a segment is reported, by a sentence and a status; a process that dies while it loads leaves
+//! what says so.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,8 +52,8 @@ fn load(scene: &Scene) {
     printed(scene, &format!("load {SMALL} --segment reads"));
 }
 
-/// A process that loads the file's first lines and waits for more, inside of its segment. They are too few to fill a
-/// pipe: nobody waits for whom he should not.
+/// A process that loads the file's first lines and waits for more, inside of its segment. They are
+/// too few to fill a pipe: no process waits for one that it should not.
 #[expect(clippy::zombie_processes, reason = "who calls waits for it")]
 fn loading(scene: &Scene) -> Child {
     let mut child = command(scene, "load - --segment reads")
@@ -155,7 +156,7 @@ fn what_is_wrong_with_a_segment_is_said() {
         let other = said(&scene, SEGMENT, &format!("{command} --segment empty"));
         assert!(other.contains("created as another type"), "{other}");
     }
-    // Whoever has it mapped keeps it from being replaced.
+    // A process that has it mapped keeps it from being replaced.
     let replace = format!("load {SMALL} --segment empty --replace");
     let mapped = said(&scene, SEGMENT, &replace);
     assert!(mapped.contains("mapped by a living process"), "{mapped}");
@@ -188,7 +189,7 @@ fn a_load_that_fails_leaves_no_segment() {
     printed(&scene, &format!("load {large} --segment reads"));
 }
 
-/// What needs room and finds none leaves the segment as it was, and whole.
+/// What needs memory and finds none leaves the segment as it was, and whole.
 #[test]
 fn a_full_segment_can_still_be_asked() {
     let scene = Scene::new();

@@ -1,5 +1,6 @@
-//! What a store answers about a small file written by hand, what it refuses, and that it survives a full memory. Needs
-//! no samtools; that samtools gives the same answers about the same file is tested where it is there.
+//! What a store answers about a small file written by hand, what it refuses, and that it survives a
+//! full memory. Needs no samtools; that samtools gives the same answers about the same file is
+//! tested where it is there.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +30,7 @@ fn text<A: Allocator + Copy>(store: &Store<A>) -> String {
 }
 
 /// Names and flags tell an alignment of the file from the others.
-fn told<'a>(alignments: impl Iterator<Item = Fields<'a>>) -> Vec<String> {
+fn fields_of<'a>(alignments: impl Iterator<Item = Fields<'a>>) -> Vec<String> {
     let tell = |fields: Fields<'_>| {
         let name = std::str::from_utf8(fields.name).unwrap();
         format!("{name}/{}", fields.flags)
@@ -38,13 +39,13 @@ fn told<'a>(alignments: impl Iterator<Item = Fields<'a>>) -> Vec<String> {
 }
 
 fn in_order(store: &Store<Global>) -> Vec<String> {
-    told(store.alignments().map(|alignment| alignment.fields()))
+    fields_of(store.alignments().map(|alignment| alignment.fields()))
 }
 
 fn in_region(store: &Store<Global>, region: &str) -> Vec<String> {
     let region = store.region(region).unwrap();
     let found = store.view(&region).unwrap();
-    told(found.map(|alignment| alignment.fields()))
+    fields_of(found.map(|alignment| alignment.fields()))
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn a_malformed_line_is_named_with_what_is_wrong() {
 }
 
 #[test]
-fn files_of_other_kinds_are_told_apart() {
+fn files_of_other_kinds_are_distinguished() {
     let kind = |bytes: &[u8]| match from_reader(bytes, Global) {
         Err(LoadError::Kind(kind)) => kind,
         other => panic!("{other:?}"),
@@ -286,7 +287,7 @@ impl Read for Trickle<'_> {
 }
 
 #[test]
-fn a_pipe_that_trickles_is_told_apart_as_well() {
+fn a_pipe_that_trickles_is_recognised_as_well() {
     let mut writer = noodles_bgzf::io::Writer::new(Vec::new());
     writer.write_all(SMALL.as_bytes()).unwrap();
     let compressed = writer.finish().unwrap();

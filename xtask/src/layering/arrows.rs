@@ -68,8 +68,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "mneme-genomics",
         &["mneme-sys", "mneme-sync", "mneme-space"],
     ),
-    // The same for programs in C: a shell around segments and stores, which nothing in Rust knows. It has a code for
-    // every error, the arena's too.
+    // The same for programs in C: a shell around segments and stores, which nothing in Rust knows.
+    // It has a code for every error, the arena's too.
     (
         "mneme-c",
         &[

@@ -1,9 +1,11 @@
 //! The layers, checked: an arrow goes down only, and only `sys` speaks to the machine.
 //!
-//! Three checks. [`arrows`] compares every manifest (all kinds of dependency, so that a test cannot tie a knot either)
-//! with the table of `docs/architecture.md`. [`sources`] reads every source file of the layers for paths that reach
-//! above (`use mneme_server` in `log`), past `sys` to the operating system (`libc`, `std::time::Instant`), or to the
-//! terminal from a library. [`modules`] looks for circles of files inside each crate. What is allowed nevertheless stands in [`rules`], each with its reason.
+//! Three checks. [`arrows`] compares every manifest (all kinds of dependency, so that a test cannot
+//! tie a knot either) with the table of `docs/architecture.md`. [`sources`] reads every source file
+//! of the layers for paths that reach above (`use mneme_server` in `log`), past `sys` to the
+//! operating system (`libc`, `std::time::Instant`), or to the terminal from a library. [`modules`]
+//! looks for circles of files inside each crate. What is allowed nevertheless stands in [`rules`],
+//! each with its reason.
 
 pub mod arrows;
 pub mod modules;

@@ -53,7 +53,8 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
     found.into_iter().filter_map(check).collect()
 }
 
-/// What is wrong with a circle where `allowed` files are: too many, or fewer than an allowance says.
+/// What is wrong with a circle where `allowed` files are: too many, or fewer than an allowance
+/// says.
 pub fn judge(package: &str, circle: &Circle, allowed: usize) -> Option<String> {
     let count = circle.len();
     if count > allowed {
@@ -151,8 +152,8 @@ impl<'a> Graph<'a> {
         self.by_module.get(&at).copied()
     }
 
-    /// The file that `names`, said of `module`, leads to: that from which the module has the first of
-    /// them, or the module's own.
+    /// The file that `names`, said of `module`, leads to: that from which the module has the first
+    /// of them, or the module's own.
     fn passed_on(&self, module: &[String], names: &[String], depth: usize) -> Option<usize> {
         let own = *self.by_module.get(module)?;
         let aliases = &self.files[own].1.named.aliases;

@@ -1,7 +1,8 @@
-//! What a source file names: paths after resolving its `use`s, macros, string literals, foreign blocks.
+//! What a source file names: paths after resolving its `use`s, macros, string literals, foreign
+//! blocks.
 //!
-//! It works on tokens, not on a syntax tree, so that the bodies of macros are seen as well. Items for tests only
-//! (`#[test]`, `#[cfg(test)]`) are left out: a test may use deadlines and files.
+//! It works on tokens, not on a syntax tree, so that the bodies of macros are seen as well. Items
+//! for tests only (`#[test]`, `#[cfg(test)]`) are left out: a test may use deadlines and files.
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use std::collections::{HashMap, HashSet};
@@ -9,7 +10,8 @@ use std::collections::{HashMap, HashSet};
 /// What a file names, with lines.
 #[derive(Debug, Default)]
 pub struct Named {
-    /// Paths by segments; a glob import ends in `*`. Local aliases are resolved, `core` and `alloc` read as `std`.
+    /// Paths by segments; a glob import ends in `*`. Local aliases are resolved, `core` and `alloc`
+    /// read as `std`.
     pub paths: Vec<(Vec<String>, usize)>,
     /// Those of `paths`, by place, that a `pub use` names: what the file passes on.
     pub exports: HashSet<usize>,
@@ -46,7 +48,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads one level and what it contains; false if an inner `#![cfg(test)]` takes the whole level out.
+    /// Reads one level and what it contains; false if an inner `#![cfg(test)]` takes the whole
+    /// level out.
     fn walk(&mut self, stream: TokenStream) -> bool {
         let tokens: Vec<TokenTree> = stream.into_iter().collect();
         let mut at = 0;

@@ -1,5 +1,5 @@
-//! All interleavings of the lock-free readers with the lock's holder, under the C11 memory model; the broken twin, whose
-//! words forget every ordering, fails.
+//! All interleavings of the lock-free readers with the lock's holder, under the C11 memory model;
+//! the broken twin, whose words forget every ordering, fails.
 
 use super::*;
 use loom::sync::Arc;

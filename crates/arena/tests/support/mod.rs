@@ -1,5 +1,5 @@
-//! A region and its control region, opened as often as a test likes, each time at another address and as another
-//! "process" of a scripted liveness.
+//! A region and its control region, opened as often as a test likes, each time at another address
+//! and as another "process" of a scripted liveness.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use mneme_arena::{Arena, ArenaOptions, ClaimError, Class, Extent, FRAME_BYTES, OpenError};

@@ -1,5 +1,6 @@
 //! How bytes are copied (dissertation, fig. 25): the library's copy against the one that compaction
-//! uses, which others may race with (`mneme_sys::racy`; the processor's string instruction for long ones).
+//! uses, which others may race with (`mneme_sys::racy`; the processor's string instruction for long
+//! ones).
 //!
 //! Source and destination are at random places of the same huge-page memory, as a compactor's are.
 
@@ -55,7 +56,8 @@ fn run(memory: &Bare, bytes: usize, copy: Copy, seed: u64, until: Instant) -> u6
             let place =
                 |random: &mut Random| random.below(places) as usize * (half / places as usize);
             let (from, to) = (place(&mut random), half + place(&mut random));
-            // SAFETY: both ranges are inside the memory, in different halves of it, and one thread uses it.
+            // SAFETY: both ranges are inside the memory, in different halves of it, and one thread
+            // uses it.
             unsafe { memory.copy_within(from, to, bytes, copy) };
         }
         done += turns as u64;

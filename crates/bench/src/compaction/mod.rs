@@ -1,14 +1,16 @@
 //! `compaction`: what moving records costs, and what it depends on (dissertation, fig. 21-26).
 //!
-//! - *passes*: bytes moved for a byte won, and how fast bytes are won, by live fraction, size of value and number of
-//!   workers (fig. 24). How to read it: the ratio should be `u / (1 - u)`; what is above it is waste.
-//! - *segments*: throughput of a log that is 90 % live by the size of its log segments (fig. 21-23). A store chooses
-//!   that size by its capacity, so the comparison is between two capacities that are next to each other, one below the
-//!   step and one above it: the ratio is the effect of the size.
-//! - *workers*: the same throughput with a maintainer that compacts ahead of need, and with writers that help
-//!   themselves when they need room.
-//! - *copies*: the library's copy against the processor's string instruction by size (fig. 25). The store uses the
-//!   former; end to end the dissertation found no difference (fig. 26).
+//! - *passes*: bytes moved for a byte won, and how fast bytes are won, by live fraction, size of
+//!   value and number of workers (fig. 24). How to read it: the ratio should be `u / (1 - u)`; what
+//!   is above it is waste.
+//! - *segments*: throughput of a log that is 90 % live by the size of its log segments (fig.
+//!   21-23). A store chooses that size by its capacity, so the comparison is between two capacities
+//!   that are next to each other, one below the step and one above it: the ratio is the effect of
+//!   the size.
+//! - *workers*: the same throughput with a maintainer that compacts ahead of need, and with writers
+//!   that help themselves when they need free space.
+//! - *copies*: the library's copy against the processor's string instruction by size (fig. 25). The
+//!   store uses the former; end to end the dissertation found no difference (fig. 26).
 
 mod copies;
 mod passes;
@@ -46,7 +48,8 @@ struct Scale {
     lives: &'static [f64],
     values: &'static [usize],
     workers: &'static [u32],
-    /// Capacities below which and from which on log segments have another size, with the two sizes in MiB.
+    /// Capacities below which and from which on log segments have another size, with the two sizes
+    /// in MiB.
     steps: &'static [(u64, u64, u64)],
     /// Bytes of the store with and without a maintainer.
     helped: u64,

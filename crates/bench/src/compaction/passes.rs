@@ -1,9 +1,9 @@
 //! Whole passes of compaction over a store at rest: what is moved for what is won.
 //!
-//! A store without a maintainer is filled, a random part of its records removed, and then compacted from one or more
-//! threads until nothing is left to win. What was won is the growth of its free frames; what was moved is the log
-//! segments that were emptied, less that, whatever was moved twice included. At a live fraction `u` of every segment
-//! the ratio is `u / (1 - u)` at best.
+//! A store without a maintainer is filled, a random part of its records removed, and then compacted
+//! from one or more threads until nothing is left to win. What was won is the growth of its free
+//! frames; what was moved is the log segments that were emptied, less that, whatever was moved
+//! twice included. At a live fraction `u` of every segment the ratio is `u / (1 - u)` at best.
 
 use crate::error::BenchError;
 use crate::generate::keys::{key, stamp};

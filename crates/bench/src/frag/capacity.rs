@@ -1,7 +1,7 @@
 //! The smallest store in which a pattern completes, found by halving the interval.
 //!
-//! One thread writes and there is no maintainer, so a run has one outcome; a store so small that its writer compacts
-//! for ever is given up after a while, and the report says so.
+//! One thread writes and there is no maintainer, so a run has one outcome; a store so small that
+//! its writer compacts for ever is given up after a while, and the report says so.
 
 use super::pattern::Churn;
 use super::store::{Ours, Refusal, verify};
@@ -35,7 +35,8 @@ impl Found {
         self.capacity as f64 / self.data as f64
     }
 
-    /// Everything but the index over the data: the log with its heads and its reserve, and all tables.
+    /// Everything but the index over the data: the log with its heads and its reserve, and all
+    /// tables.
     pub fn log_overhead(&self) -> f64 {
         (self.capacity - self.stats.index_bytes) as f64 / self.data as f64
     }
@@ -46,11 +47,12 @@ impl Found {
     }
 }
 
-/// Searches, first around `guess` times the data. None: not even a roomy store completes within `patience`.
+/// Searches, first around `guess` times the data. None: not even a roomy store completes within
+/// `limit`.
 ///
 /// # Errors
 /// No memory; a store that loses records, or that refuses for another reason than being full.
-pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Option<Found>, BenchError> {
+pub fn search(churn: &Churn, guess: f64, limit: Duration) -> Result<Option<Found>, BenchError> {
     let capacity_of = |step: u64| {
         (churn.data / STEPS * step)
             .next_multiple_of(2 << 20)
@@ -60,7 +62,7 @@ pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Option<Fo
     let mut found = None;
     let mut attempt = |step: u64| -> Result<bool, BenchError> {
         let capacity = capacity_of(step);
-        match probe(churn, capacity, patience)? {
+        match probe(churn, capacity, limit)? {
             Ok((data, stats)) => {
                 found = Some((data, capacity, stats));
                 Ok(true)
@@ -110,7 +112,7 @@ pub fn search(churn: &Churn, guess: f64, patience: Duration) -> Result<Option<Fo
 type Outcome = Result<(u64, Stats), bool>;
 
 /// Runs the pattern in a store of `capacity` bytes; whether it was late if it did not complete.
-fn probe(churn: &Churn, capacity: u64, patience: Duration) -> Result<Outcome, BenchError> {
+fn probe(churn: &Churn, capacity: u64, limit: Duration) -> Result<Outcome, BenchError> {
     let store = LogStore::builder()
         .capacity(capacity)
         .maintainer(false)
@@ -118,7 +120,7 @@ fn probe(churn: &Churn, capacity: u64, patience: Duration) -> Result<Outcome, Be
         .open_private()
         .map_err(|error| BenchError::Store(error.to_string()))?;
     let longest = churn.pattern.first.max(churn.pattern.second);
-    let mut ours = Ours::new(&store, longest, Instant::now() + patience);
+    let mut ours = Ours::new(&store, longest, Instant::now() + limit);
     match churn.run(&mut ours) {
         Ok(data) => {
             verify(&store, churn)?;
@@ -139,11 +141,11 @@ mod tests {
     #[test]
     fn the_smallest_capacity_is_enough_and_no_smaller_one_is() {
         let churn = Churn::new(of_name("P4").unwrap(), 72 << 20, 1);
-        let patience = Duration::from_secs(100);
-        let found = search(&churn, 1.2, patience).unwrap().unwrap();
-        assert!(probe(&churn, found.capacity, patience).unwrap().is_ok());
+        let limit = Duration::from_secs(100);
+        let found = search(&churn, 1.2, limit).unwrap().unwrap();
+        assert!(probe(&churn, found.capacity, limit).unwrap().is_ok());
         let less = found.capacity - (2 << 20);
-        assert!(probe(&churn, less, patience).unwrap().is_err());
+        assert!(probe(&churn, less, limit).unwrap().is_err());
         assert!(found.overhead() > 1.0 && found.log_overhead() <= found.overhead());
     }
 }

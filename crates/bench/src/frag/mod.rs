@@ -1,17 +1,19 @@
 //! `frag`: what a byte of data costs after a destructive change of sizes (Nibble, fig. 1 and 9).
 //!
-//! Each pattern loads values of one size, removes a random 90 % and fills up with another size, keys of 8 bytes. Two
-//! questions are asked of it:
-//! - *the smallest capacity in which it completes*, over keys and values: index, log, reserve and tables included. It
-//!   is our store's own question, for only a store that has a bound and moves its records can answer it. `log` is the
-//!   same without the index's frames, the counterpart of the paper's figure for P1.
-//! - *resident memory in the end*, over keys and values, beside Redis and DashMap on three allocators, each in a process
-//!   of its own. Ours is shown a few percent above the smallest capacity, and in twice the data, where it has no reason
-//!   to be thrifty: frames are touched as they are first used, so a store that is roomy spreads.
+//! Each pattern loads values of one size, removes a random 90 % and fills up with another size,
+//! keys of 8 bytes. Two questions are asked of it:
+//! - *the smallest capacity in which it completes*, over keys and values: index, log, reserve and
+//!   tables included. It is our store's own question, for only a store that has a bound and moves
+//!   its records can answer it. `log` is the same without the index's frames, the counterpart of
+//!   the paper's figure for P1.
+//! - *resident memory in the end*, over keys and values, beside Redis and DashMap on three
+//!   allocators, each in a process of its own. Ours is shown a few percent above the smallest
+//!   capacity, and in twice the data, where it has no reason to be thrifty: frames are touched as
+//!   they are first used, so a store that is roomy spreads.
 //!
-//! How to read it: 1.00 would be keys and values alone. One round: nothing here depends on time. The scale is smaller
-//! than the paper's 8 GiB; a log segment is a larger share of a smaller store, so small scales flatter nobody, least of
-//! all P5 and P6.
+//! How to read it: 1.00 would be keys and values alone. One round: nothing here depends on time.
+//! The scale is smaller than the paper's 8 GiB; a log segment is a larger share of a smaller store,
+//! so small scales flatter nobody, least of all P5 and P6.
 
 pub mod capacity;
 pub mod pattern;
@@ -54,7 +56,7 @@ struct Scale {
     /// Bytes of data for resident memory, by pattern.
     resident: fn(&Pattern) -> u64,
     /// A probe that takes longer counts as too small.
-    patience: Duration,
+    limit: Duration,
     /// After two thirds of this no search is begun, after all of it nothing.
     budget: Duration,
     /// Whether other processes are measured.
@@ -73,12 +75,13 @@ const QUICK: Scale = Scale {
         ..100 => 32 << 20,
         _ => 64 << 20,
     },
-    patience: Duration::from_secs(4),
+    limit: Duration::from_secs(4),
     budget: Duration::from_secs(24),
     apart: true,
 };
 
-/// As large as the time allows: records by the million take it for P1, log segments of full size need 4 GiB for P5, P6.
+/// As large as the time allows: records by the million take it for P1, log segments of full size
+/// need 4 GiB for P5, P6.
 const FULL: Scale = Scale {
     small: false,
     search: |pattern| match pattern.first {
@@ -90,7 +93,7 @@ const FULL: Scale = Scale {
         ..100 => 256 << 20,
         _ => 1 << 30,
     },
-    patience: Duration::from_secs(40),
+    limit: Duration::from_secs(40),
     budget: Duration::from_secs(540),
     apart: true,
 };
@@ -190,12 +193,12 @@ impl Run<'_> {
             return Ok(None);
         }
         let churn = Churn::new(*pattern, (self.scale.search)(pattern), self.seed);
-        let patience = self.scale.patience;
-        let Some(found) = capacity::search(&churn, target(pattern), patience)? else {
+        let limit = self.scale.limit;
+        let Some(found) = capacity::search(&churn, target(pattern), limit)? else {
             self.notes.push(format!(
                 "{}: the machine is too busy for runs of {} s",
                 pattern.name,
-                patience.as_secs()
+                limit.as_secs()
             ));
             return Ok(None);
         };
@@ -204,7 +207,7 @@ impl Run<'_> {
                 "{}: {} capacities were counted as too small because they took more than {} s",
                 pattern.name,
                 found.given_up,
-                self.scale.patience.as_secs()
+                self.scale.limit.as_secs()
             ));
         }
         for (case, value) in [
@@ -228,7 +231,8 @@ impl Run<'_> {
         let here = resident::program("glibc");
         let mut systems = vec![(ROOMY, "mneme", here.clone(), vec![roomy.max(128 << 20)])];
         if let Some(found) = found {
-            // A store of another size wants a little more or less: a log segment is another share of it.
+            // A store of another size wants a little more or less: a log segment is another share
+            // of it.
             let tight = [0.02, 0.05, 0.10, 0.20].map(|more| {
                 let bytes = churn.data as f64 * (found.overhead() + more);
                 (bytes as u64).max(mneme_log::MIN_CAPACITY)
@@ -412,7 +416,7 @@ mod tests {
             small: true,
             search: |_| 64 << 20,
             resident: |_| 0,
-            patience: Duration::from_secs(100),
+            limit: Duration::from_secs(100),
             budget: Duration::from_secs(1000),
             apart: false,
         };

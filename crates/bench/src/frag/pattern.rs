@@ -1,4 +1,5 @@
-//! The patterns of Nibble's figure 9b: load with values of one size, remove a random 90 %, fill up with another size.
+//! The patterns of Nibble's figure 9b: load with values of one size, remove a random 90 %, fill up
+//! with another size.
 
 use crate::generate::random::mix;
 

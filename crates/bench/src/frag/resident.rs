@@ -1,7 +1,7 @@
 //! Resident memory after a pattern, in a process that has done nothing else.
 //!
-//! An allocator is a binary's: DashMap is measured in this program and in two others that differ only in that. Redis is
-//! a process anyway.
+//! An allocator is a binary's: DashMap is measured in this program and in two others that differ
+//! only in that. Redis is a process anyway.
 
 use super::pattern::{Churn, KEY_BYTES, Target, key, of_name};
 use super::store::{Ours, Refusal};
@@ -10,7 +10,7 @@ use crate::machine::resident_bytes;
 use crate::options::Resident;
 use crate::systems::pipeline::Pipeline;
 use crate::systems::{Hash, hasher, redis::Redis};
-use crate::ycsb::footprint::told_by;
+use crate::ycsb::footprint::said_by;
 use dashmap::DashMap;
 use mneme_log::LogStore;
 use std::convert::Infallible;
@@ -64,7 +64,7 @@ pub fn measure_apart(
         .args(["--data", &churn.data.to_string()])
         .args(["--capacity", &capacity.to_string()])
         .args(["--seed", &churn.seed.to_string()]);
-    told_by(&mut child, system, |last| {
+    said_by(&mut child, system, |last| {
         let (resident, data) = last.split_once(' ')?;
         Some(Residence {
             resident: resident.parse().ok()?,
@@ -170,7 +170,8 @@ pub fn by_wire(churn: &Churn, pipeline: &mut Pipeline) -> Result<u64, BenchError
     Ok(data)
 }
 
-/// Bytes of requests that are sent at once: several batches of small records, at least one of large ones.
+/// Bytes of requests that are sent at once: several batches of small records, at least one of large
+/// ones.
 const SENT_AT_ONCE: usize = 32 << 10;
 
 struct Wire<'a> {

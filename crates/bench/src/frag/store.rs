@@ -76,7 +76,8 @@ impl Target for Ours<'_> {
     }
 }
 
-/// Looks for the survivors and for a sample of the others: compaction that loses records wins any comparison.
+/// Looks for the survivors and for a sample of the others: compaction that loses records wins any
+/// comparison.
 ///
 /// # Errors
 /// [`BenchError::Wrong`].

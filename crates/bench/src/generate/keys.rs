@@ -1,7 +1,8 @@
 //! YCSB-like keys and stamped values, made from a record's number in a few nanoseconds.
 //!
-//! A key is `customer` and 16 letters, 24 bytes. Making one must not dominate a measurement, so there is no formatting and
-//! no division: the number is spread by a bijection, and its nibbles become letters, eight at a time.
+//! A key is `customer` and 16 letters, 24 bytes. Making one must not dominate a measurement, so
+//! there is no formatting and no division: the number is spread by a bijection, and its nibbles
+//! become letters, eight at a time.
 
 use super::random::mix;
 
@@ -10,8 +11,8 @@ pub const KEY_BYTES: usize = 24;
 
 /// The key of record `id`. Different records have different keys.
 ///
-/// It is made of whole words, as a hash reads it: bytes that a processor has to put together from several stores it awaits
-/// until all before them is done, so that no two operations would overlap.
+/// It is made of whole words, as a hash reads it: bytes that a processor has to put together from
+/// several stores it awaits until all before them is done, so that no two operations would overlap.
 #[inline]
 pub fn key(id: u32) -> [u8; KEY_BYTES] {
     let spread = mix(u64::from(id));

@@ -1,4 +1,5 @@
-//! Deterministic streams of work: the same seed gives the same keys and the same operations, on every machine.
+//! Deterministic streams of work: the same seed gives the same keys and the same operations, on
+//! every machine.
 
 pub mod keys;
 pub mod operations;

@@ -1,7 +1,7 @@
 //! Streams of operations, made before the clock starts.
 //!
-//! An operation is one 32-bit word: two bits of kind, 30 bits of record. Reading it costs nothing beside the operation,
-//! and every system of a comparison gets the same words.
+//! An operation is one 32-bit word: two bits of kind, 30 bits of record. Reading it costs nothing
+//! beside the operation, and every system of a comparison gets the same words.
 
 use super::random::Random;
 use super::zipfian::{YCSB_THETA, Zipfian};
@@ -110,7 +110,7 @@ impl Mix {
     }
 }
 
-/// Who draws: thread `thread` of `threads`, from a seed.
+/// The drawing thread: thread `thread` of `threads`, from a seed.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
     /// Where the stream begins.
@@ -123,8 +123,8 @@ pub struct Source {
 
 /// Draws `count` operations on a set of `records` records (at least 2).
 ///
-/// An inserted record has a number of its own, from `records` on; a read of the latest reaches only what was loaded or
-/// what the same stream has inserted before, so that no read misses.
+/// An inserted record has a number of its own, from `records` on; a read of the latest reaches only
+/// what was loaded or what the same stream has inserted before, so that no read misses.
 pub fn stream(
     mix: Mix,
     distribution: Distribution,
@@ -160,7 +160,8 @@ pub fn stream(
     (0..count).map(one).collect()
 }
 
-/// Sends neighbouring ranks far apart: a bijection on `0..records`, since the multiplier is a prime above it.
+/// Sends neighbouring ranks far apart: a bijection on `0..records`, since the multiplier is a prime
+/// above it.
 #[inline]
 pub fn scatter(rank: u64, records: u64) -> u64 {
     const PRIME: u64 = 2_654_435_761;

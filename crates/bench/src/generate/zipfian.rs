@@ -1,13 +1,14 @@
 //! Ranks drawn by Zipf's law, as YCSB draws them.
 //!
-//! The method of Gray, Sundaresan, Englert, Baclawski and Weinberger (*Quickly generating billion-record synthetic
-//! databases*, SIGMOD 1994), which YCSB's `ZipfianGenerator` uses with theta 0.99: rank `i` of `n` comes with
-//! probability `1 / (i + 1)^theta / zeta(n)`. Ranks 0 and 1 are exact; beyond them the method inverts the integral
-//! instead of the sum, which the tests show to be close.
+//! The method of Gray, Sundaresan, Englert, Baclawski and Weinberger (*Quickly generating
+//! billion-record synthetic databases*, SIGMOD 1994), which YCSB's `ZipfianGenerator` uses with
+//! theta 0.99: rank `i` of `n` comes with probability `1 / (i + 1)^theta / zeta(n)`. Ranks 0 and 1
+//! are exact; beyond them the method inverts the integral instead of the sum, which the tests show
+//! to be close.
 
 use super::random::Random;
 
-/// The skew YCSB uses unless told otherwise.
+/// The skew YCSB uses by default.
 pub const YCSB_THETA: f64 = 0.99;
 
 /// Zipf's law over the ranks `0..items`, rank 0 the most frequent.
@@ -21,7 +22,8 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// For `items` ranks (at least 2) and a `theta` in `0.0..1.0`. Costs a sum over all items, once.
+    /// For `items` ranks (at least 2) and a `theta` in `0.0..1.0`. Costs a sum over all items,
+    /// once.
     pub fn new(items: u64, theta: f64) -> Self {
         let zeta = zeta(items, theta);
         let eta =

@@ -1,14 +1,16 @@
-//! `gups`: random updates of a table that is larger than what is mapped at a time (SpaceJMP, §5.2, figure 8).
+//! `gups`: random updates of a table that is larger than what is mapped at a time (SpaceJMP, §5.2,
+//! figure 8).
 //!
-//! One table of words, in windows. A window is chosen at random, a set of random words in it is changed, then another
-//! window is chosen. How to read it: with one window nothing is mapped, entered or moved for another; what is lost with
-//! more is the price of reaching them.
+//! One table of words, in windows. A window is chosen at random, a set of random words in it is
+//! changed, then another window is chosen. How to read it: with one window nothing is mapped,
+//! entered or moved for another; what is lost with more is the price of reaching them.
 //!
 //! - *MAP*: the window is mapped by `mmap`, and unmapped before the next.
 //! - *MP*: each window is a process', which is sent the set, applies it and answers (`space.call`).
-//! - *distinct*: windows are segments with addresses of their own; each set takes and gives back its segment's lock.
-//! - *conflicting*: all of them claim the same addresses, as they must where the table exceeds the address space: each
-//!   change of window moves two mappings, page tables and all.
+//! - *distinct*: windows are segments with addresses of their own; each set takes and gives back
+//!   its segment's lock.
+//! - *conflicting*: all of them claim the same addresses, as they must where the table exceeds the
+//!   address space: each change of window moves two mappings, page tables and all.
 //! - *bare*: everything mapped at once, no lock: what the memory gives.
 
 pub mod windows;
@@ -41,7 +43,8 @@ const BARE: &str = "bare";
 const MP: &str = "MP";
 const SYSTEMS: [&str; 5] = [MAP, MP, DISTINCT, CONFLICTING, BARE];
 
-/// Windows behind the goals, and those goals: updates a set, over MAP with addresses of their own, and without.
+/// Windows behind the goals, and those goals: updates a set, over MAP with addresses of their own,
+/// and without.
 const GOAL_WINDOWS: usize = 64;
 const GOALS: [(usize, f64, f64); 2] = [(64, 50.0, 10.0), (16, 50.0, 4.0)];
 

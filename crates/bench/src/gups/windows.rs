@@ -1,7 +1,7 @@
 //! One large table in windows, and the ways of reaching them.
 
 use crate::error::BenchError;
-use crate::reside::{PATIENCE, Resident, UPDATE};
+use crate::reside::{Resident, TIMEOUT, UPDATE};
 use crate::scratch::{Scratch, space};
 use mneme_space::{
     Attachment, Caller, Calls, EnterError, RootError, Schema, SegVec, Segment, Space,
@@ -33,7 +33,7 @@ fn apply(words: &mut [u64], updates: &[Update]) {
     }
 }
 
-/// The same of updates as they travel to another process.
+/// Updates as they travel to another process.
 pub fn apply_encoded(words: &mut [u64], request: &[u8]) {
     for update in request.chunks_exact(16) {
         let [at, by] = [&update[..8], &update[8..]].map(|half| {
@@ -132,8 +132,8 @@ impl Segments {
     }
 }
 
-/// Each window an attachment of its own, which is entered for each set: its lock is taken, and if its addresses are
-/// another's at the moment, it is moved there.
+/// Each window an attachment of its own, which is entered for each set: its lock is taken, and if
+/// its addresses are another's at the moment, it is moved there.
 pub struct Entered {
     attached: Vec<(Attachment, String)>,
 }
@@ -170,7 +170,7 @@ pub struct Called<'a> {
     reply: Vec<u8>,
 }
 
-/// Who lives in each window, and the way there.
+/// The resident of each window, and the way there.
 pub struct Residents {
     calls: Vec<Calls>,
     _residents: Vec<Resident>,
@@ -211,7 +211,7 @@ impl Windows for Called<'_> {
     fn update(&mut self, window: usize, updates: &[Update]) -> Result<(), BenchError> {
         encode(updates, &mut self.request);
         let called =
-            self.callers[window].call_into(UPDATE, &self.request, &mut self.reply, PATIENCE);
+            self.callers[window].call_into(UPDATE, &self.request, &mut self.reply, TIMEOUT);
         called.map_err(space)
     }
 }
@@ -240,7 +240,8 @@ impl Files {
 
     /// A window, mapped by a system call and nothing else.
     fn map(&self, window: usize) -> Result<View, BenchError> {
-        // SAFETY: nobody shortens the file, and nobody is in a section of the segment while this is used.
+        // SAFETY: nobody shortens the file, and nobody is in a section of the segment while this is
+        // used.
         let view = unsafe { View::map(&self.files[window], self.offset, self.words * 8) };
         view.map_err(|why| BenchError::Space(format!("mmap: {why}")))
     }

@@ -1,12 +1,13 @@
 //! Three ways to say when an operation began (Nibble, §5.1 and fig. 8a), under the same operation.
 //!
-//! All three write to a line of the thread's own when an operation begins and ends. They differ in where the time comes
-//! from and in what orders that line before the operation's loads:
+//! All three write to a line of the thread's own when an operation begins and ends. They differ in
+//! where the time comes from and in what orders that line before the operation's loads:
 //! - *ours*: an epoch that only reclaimers advance, and a barrier that only reclaimers pay;
 //! - *tsc*: the processor's time stamp, as in the paper, and a full fence;
 //! - *counter*: a shared counter that every operation bumps, and a full fence.
 //!
-//! The two models do what a thread does that reads and writes, and nothing of what a reclaimer does.
+//! The two models do what a thread does that reads and writes, and nothing of what a reclaimer
+//! does.
 
 use crate::error::BenchError;
 use crate::generate::random::{Random, mix};
@@ -103,7 +104,8 @@ impl<F: Fn() -> u64 + Sync> Source for Model<F> {
     fn within(&self, thread: usize, operation: impl FnOnce()) {
         let slot = &self.slots[thread].0;
         slot.store((self.now)(), Ordering::Relaxed);
-        // SYNC: pairs with the fence of a reclaimer that would read all slots before it frees anything.
+        // SYNC: pairs with the fence of a reclaimer that would read all slots before it frees
+        // anything.
         fence(Ordering::SeqCst);
         operation();
         // SYNC: pairs with the reclaimer's load of the slot: the operation's loads come before it.
@@ -111,7 +113,8 @@ impl<F: Fn() -> u64 + Sync> Source for Model<F> {
     }
 }
 
-/// Jobs for all three around every kind of work, on records that are there, for these numbers of threads.
+/// Jobs for all three around every kind of work, on records that are there, for these numbers of
+/// threads.
 ///
 /// # Errors
 /// [`BenchError::Store`].
@@ -139,7 +142,8 @@ pub fn jobs<'a>(
             jobs.push(place.job(SYSTEMS[0], Ours(participants)));
             jobs.push(place.job(SYSTEMS[1], Model::new(slots, mneme_sys::time_stamp)));
             let counter = AtomicU64::new(0);
-            // The order of bumps among threads is all that a counter gives; the fence behind it does the rest.
+            // The order of bumps among threads is all that a counter gives; the fence behind it
+            // does the rest.
             let bump = move || counter.fetch_add(1, Ordering::Relaxed);
             jobs.push(place.job(SYSTEMS[2], Model::new(slots, bump)));
         }

@@ -1,8 +1,10 @@
-//! How many heads a log has and who appends where (Nibble, §5.1 and fig. 8b, 8c), on the store itself.
+//! How many heads a log has and who appends where (Nibble, §5.1 and fig. 8b, 8c), on the store
+//! itself.
 //!
-//! The store takes as many heads as its topology has CPUs and starts at the head of the CPU that its topology names. A
-//! topology of the benchmark's own can therefore have any number of heads, and send every write to one of them at
-//! random, which is what choosing by the key's hash comes to.
+//! The store takes as many heads as its topology has CPUs and starts at the head of the CPU that
+//! its topology names. A topology of the benchmark's own can therefore have any number of heads,
+//! and send every write to one of them at random, which is what choosing by the key's hash comes
+//! to.
 
 use crate::error::BenchError;
 use crate::generate::keys::{key, stamp};
@@ -75,10 +77,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store of `capacity` bytes, a tenth full of values of this size; one head a CPU, or so many at random.
+    /// A store of `capacity` bytes, a tenth full of values of this size; one head a CPU, or so many
+    /// at random.
     ///
     /// # Errors
-    /// [`BenchError::Store`], also if there is no room for so many heads.
+    /// [`BenchError::Store`], also if there is no memory for so many heads.
     pub fn new(heads: Option<usize>, capacity: u64, value: usize) -> Result<Self, BenchError> {
         let failed = |error: &dyn std::fmt::Display| BenchError::Store(error.to_string());
         let topology: Arc<dyn Topology> = match heads {

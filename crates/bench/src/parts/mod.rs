@@ -1,10 +1,11 @@
 //! `parts`: what each part of the design is worth (Nibble, fig. 8; dissertation, fig. 32 and 33).
 //!
-//! - `epoch`: an operation within our epoch, within a time-stamp epoch, and within one whose counter every operation
-//!   bumps. How to read it: the ratios at the most threads; a shared counter costs nothing on one CPU and everything on
-//!   many (the paper's factor of 20 needs 240).
-//! - `heads`: a head a CPU against any number of heads chosen at random, as a hash would. Local and remote memory (the
-//!   paper's 8b) differ only on a machine with several nodes; with one, what is left of it is contention.
+//! - `epoch`: an operation within our epoch, within a time-stamp epoch, and within one whose
+//!   counter every operation bumps. How to read it: the ratios at the most threads; a shared
+//!   counter costs nothing on one CPU and everything on many (the paper's factor of 20 needs 240).
+//! - `heads`: a head a CPU against any number of heads chosen at random, as a hash would. Local and
+//!   remote memory (the paper's 8b) differ only on a machine with several nodes; with one, what is
+//!   left of it is contention.
 //! - `puts`: percentiles of inserting and updating, by policy and size.
 
 mod epoch;

@@ -1,8 +1,8 @@
 //! What one PUT costs, by policy, kind and size of value (dissertation, fig. 32 and 33).
 //!
-//! One thread, and a store with four times the room it needs. It has been written once from end to end, so that no
-//! memory is touched for the first time while the clock runs. The clock is read once a PUT, and what that costs is
-//! shown as the system `clock`.
+//! One thread, and a store with four times the memory it needs. It has been written once from end
+//! to end, so that no memory is touched for the first time while the clock runs. The clock is read
+//! once a PUT, and what that costs is shown as the system `clock`.
 
 use crate::error::BenchError;
 use crate::generate::keys::{key, stamp};
@@ -48,7 +48,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// With room for `records` of this size, four times over.
+    /// With memory for `records` of this size, four times over.
     ///
     /// # Errors
     /// [`BenchError::Store`].

@@ -1,13 +1,15 @@
 //! `postmark`: time to completion of a file-system benchmark's trace (Nibble, fig. 10-12).
 //!
-//! Every thread runs the whole trace (see [`trace`]) on files of its own, so that more threads are more work (weak
-//! scaling): the time should not grow with them. Our store has as much memory as makes the largest set of rows 17 % of
-//! it, as in the paper; a second comparison takes memory away from it until 90 %, which is what compaction costs. Peers
-//! have no bound, and their allocator has been through a whole trace before the first round, as has our log.
+//! Every thread runs the whole trace (see [`trace`]) on files of its own, so that more threads are
+//! more work (weak scaling): the time should not grow with them. Our store has as much memory as
+//! makes the largest set of rows 17 % of it, as in the paper; a second comparison takes memory away
+//! from it until 90 %, which is what compaction costs. Peers have no bound, and their allocator has
+//! been through a whole trace before the first round, as has our log.
 //!
-//! How to read it: seconds, and every other system's over ours, round by round; above 1 we are faster. In the sweep,
-//! seconds over those at 17 %: Nibble's doubled at 65 % and more than doubled at 80 %. Every GET is checked for whose
-//! row it found and for its length. Redis is left out: a round trip for each of dependent operations measures the socket.
+//! How to read it: seconds, and every other system's over ours, round by round; above 1 we are
+//! faster. In the sweep, seconds over those at 17 %: Nibble's doubled at 65 % and more than doubled
+//! at 80 %. Every GET is checked for whose row it found and for its length. Redis is left out: a
+//! round trip for each of dependent operations measures the socket.
 
 pub mod trace;
 

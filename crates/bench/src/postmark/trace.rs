@@ -1,8 +1,9 @@
 //! The trace: what a small file system asks of a key-value store while Postmark runs on it.
 //!
-//! Postmark (Katcher, 1997) makes files of 500 to 4096 bytes in subdirectories, then does transactions, each of which
-//! creates or deletes one file and reads or appends to another, and in the end deletes all files. As in TableFS (Ren and
-//! Gibson, 2013), a row holds a small file's attributes and data, and a directory has a row of its own:
+//! Postmark (Katcher, 1997) makes files of 500 to 4096 bytes in subdirectories, then does
+//! transactions, each of which creates or deletes one file and reads or appends to another, and in
+//! the end deletes all files. As in TableFS (Ren and Gibson, 2013), a row holds a small file's
+//! attributes and data, and a directory has a row of its own:
 //!
 //! | step | rows |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! | read | GET directory, GET file |
 //! | append | GET directory, GET file, PUT file, longer, 4096 bytes at most |
 //!
-//! That gives the shares of Nibble's figure 10b: 10 % of the operations insert, 10 % remove, 20 % overwrite.
+//! That gives the shares of Nibble's figure 10b: 10 % of the operations insert, 10 % remove, 20 %
+//! overwrite.
 
 use crate::generate::random::Random;
 
@@ -66,7 +68,8 @@ pub struct Trace {
 #[inline]
 pub fn key(thread: u32, row: u32) -> [u8; KEY_BYTES] {
     let directory = if row & DIRECTORY == 0 {
-        // A directory's number is computed where it is needed; here any function of the file will do.
+        // A directory's number is computed where it is needed; here any function of the file will
+        // do.
         row / FILES_OF_DIRECTORY
     } else {
         u32::MAX
@@ -136,8 +139,8 @@ impl Files {
     fn append(&mut self, place: usize, random: &mut Random) {
         self.read(place);
         let (file, bytes) = self.alive[place];
-        let room = FILE_BYTES.1 - u64::from(bytes);
-        let more = if room == 0 { 0 } else { 1 + random.below(room) };
+        let left = FILE_BYTES.1 - u64::from(bytes);
+        let more = if left == 0 { 0 } else { 1 + random.below(left) };
         let longer = (u64::from(bytes) + more) as u16;
         self.alive[place].1 = longer;
         self.step(file, longer, Kind::Overwrite);
@@ -200,7 +203,8 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    /// The trace is possible: what is read, overwritten and deleted is there, so long, and nothing is left.
+    /// The trace is possible: what is read, overwritten and deleted is there, so long, and nothing
+    /// is left.
     #[test]
     fn every_step_finds_what_it_expects() {
         let trace = Trace::new(1000, 20_000, 3);

@@ -56,7 +56,8 @@ impl Attached {
         format!("{huge} of {all} MiB in memory are in huge pages")
     }
 
-    /// Brings all of its memory there, in huge pages where the kernel can collapse others into them.
+    /// Brings all of its memory there, in huge pages where the kernel can collapse others into
+    /// them.
     ///
     /// # Errors
     /// There is not enough.
@@ -66,7 +67,8 @@ impl Attached {
         Ok(parts.data.prefault(0..parts.data.len())?)
     }
 
-    /// Looks up every record, so that its page is in this process' page tables, as those of a client at work are.
+    /// Looks up every record, so that its page is in this process' page tables, as those of a
+    /// client at work are.
     ///
     /// # Errors
     /// One of them is missing, or another's.

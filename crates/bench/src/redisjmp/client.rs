@@ -1,4 +1,4 @@
-//! A client: a process of its own that asks for records at random, for as long as it is told to.
+//! A client: a process of its own that asks for records at random, for as long as it is asked to.
 
 use super::attached::Attached;
 use super::socket::Socket;
@@ -24,7 +24,8 @@ pub enum Way {
     Socket,
 }
 
-/// What clients of every kind can be asked for. Each says how many requests were answered as they should have been.
+/// What clients of every kind can be asked for. Each says how many requests were answered as they
+/// should have been.
 pub trait Asks {
     /// Copies out the value of a record.
     fn get(&mut self, id: u32) -> Result<bool, BenchError>;
@@ -157,7 +158,7 @@ fn read_done(answer: &str) -> Option<Done> {
     })
 }
 
-/// Does what it is told to, line by line.
+/// Does what each line asks for.
 ///
 /// # Errors
 /// The store cannot be reached, or answers wrongly.
@@ -182,7 +183,7 @@ fn serve<A: Asks>(asks: &mut A) -> Result<(), BenchError> {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| BenchError::Process(error.to_string()))?;
         let Some(task) = Task::of_line(&line) else {
-            return Err(BenchError::Process(format!("it was told `{line}`")));
+            return Err(BenchError::Process(format!("it got the line `{line}`")));
         };
         let done = task.run(asks)?;
         say(&format!("{} {}", done.operations, done.took.as_nanos()))?;

@@ -1,20 +1,25 @@
-//! `redisjmp`: clients that attach the store, against clients that ask a server (SpaceJMP, §5.3, figure 10).
+//! `redisjmp`: clients that attach the store, against clients that ask a server (SpaceJMP, §5.3,
+//! figure 10).
 //!
 //! Clients are processes, and each has one request under way at a time, or one batch.
 //!
-//! - *attached*: the client has the store's segment attached, for reading where it only looks up, and copies the value.
-//! - *attached, huge pages*: the same with another store, all of whose memory was brought there in huge pages before.
+//! - *attached*: the client has the store's segment attached, for reading where it only looks up,
+//!   and copies the value.
+//! - *attached, huge pages*: the same with another store, all of whose memory was brought there in
+//!   huge pages before.
 //! - *mneme, socket*: it asks our server, which serves the same segment, over a unix socket.
 //! - *redis, socket*: it asks Redis the same way, with the same client.
-//! - *redis, one CPU*: the same where client and Redis are kept on one CPU. A request then costs two changes of process
-//!   rather than two wake-ups of an idle CPU, which in a virtual machine can take eight times as long; left alone, the
-//!   kernel now does the one and now the other. Whatever is compared with Redis is compared with the faster of both.
+//! - *redis, one CPU*: the same where client and Redis are kept on one CPU. A request then costs
+//!   two changes of process rather than two wake-ups of an idle CPU, which in a virtual machine can
+//!   take eight times as long; left alone, the kernel now does the one and now the other. Whatever
+//!   is compared with Redis is compared with the faster of both.
 //!
-//! How to read it: thousands of requests a second of all clients together. The paper's clients were `redis-benchmark`, whose
-//! keys are all the same unless it is told otherwise, and the paper says nothing of that: *one key* is that, everything
-//! else is uniform over a million records. Batches (*x32*) are not in the paper; they show what remains of the distance
-//! where a client has many requests at once, for which a server needs one exchange of messages. The goals are of single
-//! requests; what a batch is to the same batch sent to Redis in one piece, and to requests sent to Redis one by one, stands
+//! How to read it: thousands of requests a second of all clients together. The paper's clients were
+//! `redis-benchmark`, whose keys are all the same by default, and the paper says nothing of that:
+//! *one key* is that, everything else is uniform over a million records. Batches (*x32*) are not in
+//! the paper; they show what remains of the distance where a client has many requests at once, for
+//! which a server needs one exchange of messages. The goals are of single requests; what a batch is
+//! to the same batch sent to Redis in one piece, and to requests sent to Redis one by one, stands
 //! in a table of its own.
 
 pub mod attached;
@@ -141,7 +146,8 @@ impl std::fmt::Display for Request {
 /// Measures and reports.
 ///
 /// # Errors
-/// No memory, a server that fails, a client that gets a wrong answer, a file that cannot be written.
+/// No memory, a server that fails, a client that gets a wrong answer, a file that cannot be
+/// written.
 pub fn run(options: &Common) -> Result<Report, BenchError> {
     let machine = Machine::here();
     println!("{machine}\n");
@@ -180,7 +186,7 @@ fn run_at(scale: &Scale, options: &Common, machine: Machine) -> Result<Report, B
     })
 }
 
-/// A system, and how its clients are started and told.
+/// A system, and how its clients are started and driven.
 struct Measured {
     system: &'static str,
     /// For requests that only look up, and for others.
@@ -292,7 +298,7 @@ fn over_best(ledger: &Ledger, system: &str, case: &str) -> Vec<f64> {
     over_best_at(ledger, system, case, case)
 }
 
-/// The same over Redis at another case.
+/// A figure over that of Redis at another case.
 fn over_best_at(ledger: &Ledger, system: &str, case: &str, at: &str) -> Vec<f64> {
     let [apart, together] = [REDIS, ONE_CPU].map(|redis| ledger.values(redis, at));
     let best = apart.iter().zip(together).map(|(a, b)| a.max(*b));
@@ -368,7 +374,8 @@ fn print_tables(scale: &Scale, ledger: &Ledger) {
     }
 }
 
-/// Batches of the attached client beside what Redis does with the same batch, and with single requests.
+/// Batches of the attached client beside what Redis does with the same batch, and with single
+/// requests.
 fn print_batches(scale: &Scale, ledger: &Ledger, bytes: usize) {
     println!("batches of {BATCH}, values of {bytes} B: `{ATTACHED}` over the faster Redis");
     let pipelined = format!("redis, pipelined by {BATCH}");

@@ -1,6 +1,6 @@
-//! A client of a server that speaks Redis' protocol, on a unix socket, as tight as one can be: requests are written from
-//! one buffer, replies of known length are read to another, and nothing is allocated or parsed but to see that each
-//! reply is the one expected.
+//! A client of a server that speaks Redis' protocol, on a unix socket, as tight as one can be:
+//! requests are written from one buffer, replies of known length are read to another, and nothing
+//! is allocated or parsed but to see that each reply is the one expected.
 
 use super::client::{Asks, is_value, value_of};
 use crate::error::BenchError;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Longer than any reply takes that comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ impl Socket {
                 Err(_) => std::thread::sleep(Duration::from_micros(200)),
             }
         };
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
         Ok(Self {
             stream,
             value,

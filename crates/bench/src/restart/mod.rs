@@ -1,16 +1,18 @@
 //! `restart`: from a server's start to its first correct reply, by the data there is.
 //!
 //! - *mneme, after SIGTERM*: our server on a segment that an orderly server has left.
-//! - *mneme, after kill -9*: on one whose server was killed while a client wrote. What the dead left half done is put in
-//!   order first.
-//! - *redis, RDB* and *AOF*: Redis on a snapshot, and on a log, of the same records. Both files are in memory, so that no
-//!   disk is read; a real one would be slower.
+//! - *mneme, after kill -9*: on one whose server was killed while a client wrote. What the dead
+//!   left half done is put in order first.
+//! - *redis, RDB* and *AOF*: Redis on a snapshot, and on a log, of the same records. Both files are
+//!   in memory, so that no disk is read; a real one would be slower.
 //!
-//! Time runs from before the process is made until a client has got the value of a record chosen at random: loading of the
-//! program, opening of sockets and all. Beside it: what a process takes that attaches the store (the attaching alone, and
-//! all from the making of the process to its first GET), what a client of the killed server waits until it can store
-//! again, where another is started at once, and what a process sees that has the store attached when the server, which
-//! maintained it, is killed: until it maintains the store itself, and the longest that a write of it took meanwhile.
+//! Time runs from before the process is made until a client has got the value of a record chosen at
+//! random: loading of the program, opening of sockets and all. Beside it: what a process takes that
+//! attaches the store (the attaching alone, and all from the making of the process to its first
+//! GET), what a client of the killed server waits until it can store again, where another is
+//! started at once, and what a process sees that has the store attached when the server, which
+//! maintained it, is killed: until it maintains the store itself, and the longest that a write of
+//! it took meanwhile.
 //!
 //! How to read it: milliseconds; what grows with the size reads data, the rest does not.
 
@@ -59,7 +61,7 @@ const OTHERS: [&str; 5] = [ATTACH, PROCESS, WRITE, MAINTAINED, LONGEST];
 struct Scale {
     /// MiB of values, beside Redis.
     beside: &'static [u64],
-    /// The same without.
+    /// Without it.
     alone: &'static [u64],
     rounds: usize,
 }
@@ -170,7 +172,8 @@ fn by_turns(
     for turn in turns {
         match (turn, peer) {
             (0, _) => {
-                // Fewer than three starts in a row that end by a kill: after the third the store would be checked.
+                // Fewer than three starts in a row that end by a kill: after the third the store
+                // would be checked.
                 add(SIGTERM, ours.after_sigterm()?);
                 let (found, written) = ours.after_kill()?;
                 add(KILLED, found);
@@ -207,7 +210,7 @@ fn load(asks: &mut impl Asks, records: u32) -> Result<(), BenchError> {
 
 /// Asks for a record until the server has it; one that is still loading refuses.
 fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
-    const PATIENCE: Duration = Duration::from_secs(120);
+    const TIMEOUT: Duration = Duration::from_secs(120);
     let begin = Instant::now();
     loop {
         match Socket::connect(socket, SIZE)?.get(id) {
@@ -215,7 +218,7 @@ fn until_found(socket: &Path, id: u32) -> Result<(), BenchError> {
             Ok(false) => {
                 return Err(BenchError::Process("the value is another's".to_owned()));
             }
-            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
+            Err(error) if begin.elapsed() > TIMEOUT => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }

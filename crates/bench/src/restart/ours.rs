@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const WRITING: Duration = Duration::from_millis(100);
 
 /// Longer than anything takes that comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of a store for so many of values: nine tenths are live then.
 pub fn capacity(data: u64) -> u64 {
@@ -106,8 +106,8 @@ impl Ours {
         self.start()
     }
 
-    /// Kills it while a client writes and starts another: until a record was found, and, from the kill on, until one was
-    /// stored.
+    /// Kills it while a client writes and starts another: until a record was found, and, from the
+    /// kill on, until one was stored.
     ///
     /// # Errors
     /// It did not serve, or another does not start.
@@ -168,7 +168,7 @@ impl Ours {
             std::thread::sleep(WRITING);
             let killed = Instant::now();
             drop(server);
-            while !store.maintains() && killed.elapsed() < PATIENCE {
+            while !store.maintains() && killed.elapsed() < TIMEOUT {
                 std::thread::sleep(Duration::from_micros(200));
             }
             let stored = put(&mut Random::new(killed.elapsed().as_nanos() as u64));

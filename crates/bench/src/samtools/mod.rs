@@ -1,15 +1,18 @@
-//! `samtools`: questions about alignments that stay in memory, against samtools, which reads a file for each (SpaceJMP,
-//! §5.4, fig. 11 and 12).
+//! `samtools`: questions about alignments that stay in memory, against samtools, which reads a file
+//! for each (SpaceJMP, §5.4, fig. 11 and 12).
 //!
-//! What is timed is what a user waits for, as there: a process of its own for each operation, from before it is made until
-//! it has ended, with its output in `/dev/null`; and, of ours, the work alone, between entering the segment and leaving it.
-//! samtools reads SAM and BAM from tmpfs (to index and to view by region, SAM that bgzip compressed, for it must be). Ours
-//! has the alignments loaded, once, into a segment in shared memory, and into one that is a file on a disk's file system, which
-//! each process maps anew: the paper's `mmap`, but with the same program and structures in both.
+//! What is timed is what a user waits for, as there: a process of its own for each operation, from
+//! before it is made until it has ended, with its output in `/dev/null`; and, of ours, the work
+//! alone, between entering the segment and leaving it. samtools reads SAM and BAM from tmpfs (to
+//! index and to view by region, SAM that bgzip compressed, for it must be). Ours has the alignments
+//! loaded, once, into a segment in shared memory, and into one that is a file on a disk's file
+//! system, which each process maps anew: the paper's `mmap`, but with the same program and
+//! structures in both.
 //!
-//! samtools sorts into a new BAM (or SAM) file; ours reorders what is there. What writing costs samtools is seen beside
-//! it, where it writes BAM without compressing. Neither has more than one thread. Before anything is timed, the outputs
-//! are compared, byte for byte. The reads are synthetic: see `genomics synthetic --help`.
+//! samtools sorts into a new BAM (or SAM) file; ours reorders what is there. What writing costs
+//! samtools is seen beside it, where it writes BAM without compressing. Neither has more than one
+//! thread. Before anything is timed, the outputs are compared, byte for byte. The reads are
+//! synthetic: see `genomics synthetic --help`.
 
 mod scene;
 mod tools;
@@ -71,7 +74,7 @@ impl Operation {
         format!("{}, the work alone", self.case())
     }
 
-    /// What samtools is told, if this system can do it.
+    /// The arguments of samtools, if this system can do it.
     fn samtools(self, system: &str, scene: &Scene) -> Option<Vec<String>> {
         let temporary = scene.path("temporary");
         let (input, sorted) = match system {
@@ -101,7 +104,7 @@ impl Operation {
         Some(words.into_iter().map(str::to_owned).collect())
     }
 
-    /// What ours is told; each list is a run, and the last one is timed.
+    /// The arguments of ours; each list is a run, and the last one is timed.
     fn ours(self, scene: &Scene) -> Vec<Vec<&str>> {
         match self {
             Flagstat => vec![vec!["flagstat"]],

@@ -130,7 +130,8 @@ impl Scene {
             .genomics(["--dir", &*registry, "--times"].into_iter().chain(words))
     }
 
-    /// Whether a segment's alignments are samtools' in every byte: as counted, sorted, and by region.
+    /// Whether a segment's alignments are samtools' in every byte: as counted, sorted, and by
+    /// region.
     ///
     /// # Errors
     /// [`BenchError::Wrong`] if not.

@@ -1,11 +1,13 @@
 //! The load: many connections driven by one thread, in a closed loop or an open one.
 //!
-//! *Closed*: each connection has so many requests under way, sends the next ones when all are answered, and nobody waits
-//! longer than the server takes; its figure is throughput. *Open*: requests are due at a fixed rate whether or not the
-//! server keeps up, each on the next connection, and a latency counts from when its request was due, so that what would
-//! have been asked during a stall is counted as late as it was (no coordinated omission).
+//! *Closed*: each connection has so many requests under way, sends the next ones when all are
+//! answered, and nobody waits longer than the server takes; its figure is throughput. *Open*:
+//! requests are due at a fixed rate whether or not the server keeps up, each on the next
+//! connection, and a latency counts from when its request was due, so that what would have been
+//! asked during a stall is counted as late as it was (no coordinated omission).
 //!
-//! A turn costs one read and one write for each connection that has something; nothing is allocated on the way.
+//! A turn costs one read and one write for each connection that has something; nothing is allocated
+//! on the way.
 
 use super::protocol::{Dialect, Request};
 use crate::error::BenchError;
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 const START: Duration = Duration::from_secs(60);
 
 /// Longer than any reply takes that comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes read at once; a reply is shorter.
 const READ: usize = 64 << 10;
@@ -56,7 +58,8 @@ impl Connection {
 
     /// Sends what the socket takes.
     ///
-    /// It is asked to tell of room only while it has none: a unix socket would tell each time the server has read.
+    /// Interest in writing is registered only while the socket is full: a unix socket would report
+    /// each read of the server.
     fn send(&mut self, registry: &Registry, token: usize) -> Result<(), BenchError> {
         let mut blocked = false;
         while self.sent < self.out.len() && !blocked {
@@ -77,13 +80,14 @@ impl Connection {
                 true => Interest::READABLE | Interest::WRITABLE,
                 false => Interest::READABLE,
             };
-            let told = registry.reregister(&mut self.stream, Token(token), interest);
-            told.map_err(failed)?;
+            let registered = registry.reregister(&mut self.stream, Token(token), interest);
+            registered.map_err(failed)?;
         }
         Ok(())
     }
 
-    /// Reads what there is and takes its replies; `each` is told when their requests were due. How many they were.
+    /// Reads what there is and takes its replies; `each` gets the times when their requests were
+    /// due. How many they were.
     fn receive(
         &mut self,
         dialect: &Dialect,
@@ -96,7 +100,7 @@ impl Connection {
                 self.end -= self.begin;
                 self.begin = 0;
             }
-            let room = self.input.len() - self.end;
+            let free = self.input.len() - self.end;
             let read = match self.stream.read(&mut self.input[self.end..]) {
                 Ok(0) => return Err(failed("it has closed the connection")),
                 Ok(read) => read,
@@ -114,8 +118,8 @@ impl Connection {
                 each(due);
                 taken += 1;
             }
-            // Less than there was room for: nothing more is there, and the socket tells of what comes.
-            if read < room {
+            // Less than fitted: nothing more is there, and the socket reports what comes.
+            if read < free {
                 break;
             }
         }
@@ -187,7 +191,8 @@ impl Generator {
         })
     }
 
-    /// A closed loop of `depth` requests at once on each connection, until `next` has no more and all are answered.
+    /// A closed loop of `depth` requests at once on each connection, until `next` has no more and
+    /// all are answered.
     ///
     /// # Errors
     /// A reply is wrong, or none comes.
@@ -216,7 +221,7 @@ impl Generator {
         }
         let mut operations = 0;
         while under_way > 0 {
-            wait(poll, events, Some(PATIENCE))?;
+            wait(poll, events, Some(TIMEOUT))?;
             if events.is_empty() {
                 return Err(failed("it does not reply"));
             }
@@ -264,7 +269,7 @@ impl Generator {
         let due = |number: u64| begin + Duration::from_secs_f64(number as f64 / rate);
         let mut latencies = Latencies::new();
         let (mut asked, mut answered) = (0, 0);
-        let (mut away, mut looked, mut heard) = (Duration::ZERO, begin, begin);
+        let (mut away, mut looked, mut last_reply) = (Duration::ZERO, begin, begin);
         while answered < all {
             let now = Instant::now();
             away = away.max(now - looked);
@@ -291,10 +296,10 @@ impl Generator {
                 if event.is_readable() {
                     answered +=
                         connection.receive(dialect, |due| latencies.record(due.elapsed()))?;
-                    heard = now;
+                    last_reply = now;
                 }
             }
-            if now - heard > PATIENCE {
+            if now - last_reply > TIMEOUT {
                 return Err(failed("it does not reply"));
             }
         }
@@ -318,7 +323,8 @@ mod tests {
     use crate::scratch::Directory;
     use std::os::unix::net::UnixListener;
 
-    /// A server of one client that says `OK` to every request of `bytes` bytes, after `first` before the first.
+    /// A server of one client that says `OK` to every request of `bytes` bytes, after `first`
+    /// before the first.
     fn obliging(socket: &Path, bytes: usize, first: Duration) -> std::thread::JoinHandle<()> {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::spawn(move || {
@@ -361,7 +367,8 @@ mod tests {
         server.join().unwrap();
     }
 
-    /// What coordinated omission would hide: requests that were due during a stall are late by what was left of it.
+    /// What coordinated omission would hide: requests that were due during a stall are late by what
+    /// was left of it.
     #[test]
     fn an_open_loop_counts_from_when_a_request_was_due() {
         let place = Directory::new("generator-open").unwrap();

@@ -1,7 +1,9 @@
-//! Resident memory: a record's by size of its value, and what is left behind by the fragmentation patterns of `frag`.
+//! Resident memory: a record's by size of its value, and what is left behind by the fragmentation
+//! patterns of `frag`.
 //!
-//! Everything resident in the server's process counts, shared memory and what it had before its first record included,
-//! of a process that has done nothing else. One round: nothing here depends on time.
+//! Everything resident in the server's process counts, shared memory and what it had before its
+//! first record included, of a process that has done nothing else. One round: nothing here depends
+//! on time.
 
 use super::memory_for;
 use super::servers::{OURS, REDIS, Server, present};
@@ -22,8 +24,9 @@ pub const VALUES: [usize; 4] = [100, 8, 32, 1000];
 /// Time for what servers do behind their clients, such as moving to a larger table.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Memory of ours for a pattern, in hundredths of its keys and values: P1 needs 139, the others 110.
-const ROOM: u64 = 150;
+/// Memory of ours for a pattern, in hundredths of its keys and values: P1 needs 139, the others
+/// 110.
+const MEMORY_PERCENT: u64 = 150;
 
 /// The case of a size.
 pub fn size(value: usize) -> String {
@@ -79,7 +82,7 @@ pub fn patterns(
             .filter(|system| [OURS, REDIS].contains(system));
         for system in systems {
             bar.set_message(format!("{system}, {}", pattern.name));
-            let memory = (churn.data * ROOM / 100).max(MIN_CAPACITY);
+            let memory = (churn.data * MEMORY_PERCENT / 100).max(MIN_CAPACITY);
             let server = Server::start(system, 1, memory)?;
             drop(server.connect(VALUES[0], 1)?);
             let connection = UnixStream::connect(server.socket());

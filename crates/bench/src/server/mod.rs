@@ -1,26 +1,31 @@
-//! `server`: ours beside Redis and memcached, over unix sockets: throughput and what it costs in CPU time, latencies
-//! while something goes on, memory, and what fragmentation leaves.
+//! `server`: ours beside Redis and memcached, over unix sockets: throughput and what it costs in
+//! CPU time, latencies while something goes on, memory, and what fragmentation leaves.
 //!
-//! All servers keep their data in memory of their own and write nothing to disk; ours serves as `mneme serve --private`
-//! does. Keys have 16 bytes. The load is one thread of this program, kept on the last CPU; servers are kept on the first,
-//! or the first two with a thread more (Redis executes on one thread anyway). What is missing is said to be.
+//! All servers keep their data in memory of their own and write nothing to disk; ours serves as
+//! `mneme serve --private` does. Keys have 16 bytes. The load is one thread of this program, kept
+//! on the last CPU; servers are kept on the first, or the first two with a thread more (Redis
+//! executes on one thread anyway). What is missing is said to be.
 //!
-//! - *throughput* (see `throughput.rs`): GET and SET of 100 B values, uniform over all records, by 32 connections with one
-//!   request under way each (*plain*) or 32 (*pipelined*). Read *server CPU* first: nanoseconds of CPU time an operation
-//!   costs the server, which is what a server on its own CPU is bounded by. The rate is bounded by the load as well, whose
-//!   CPU time stands beside it: where that is the larger one, the rates say how fast the load is. With two CPUs of a
-//!   machine that has two, server and load share them; the goal for two CPUs is therefore judged by CPU time, as what the
-//!   server would do with both.
-//! - *latencies* (see `tails.rs`): nanoseconds from when a request was due until its reply was read, at half of what the
-//!   slower server does at most, while the data set rests, is filled, expires, is overwritten in a full store. *Load away*
-//!   is the longest that the load itself did not run: a maximum of no more than that is the machine's. So is one of no more than
-//!   *nobody* has, a thread on the server's CPU that only looks at the clock.
-//! - *memory* (see `memory.rs`): bytes resident a record, by size of its value; and over keys and values after the patterns of
-//!   `frag`. A sensible operator gives a store what its data need at 0.85 live, and so do we: record and index entry take 40 B
-//!   beside key and value; for the patterns it has 1.5 times their keys and values. Redis and memcached have no bound that
+//! - *throughput* (see `throughput.rs`): GET and SET of 100 B values, uniform over all records, by
+//!   32 connections with one request under way each (*plain*) or 32 (*pipelined*). Read *server
+//!   CPU* first: nanoseconds of CPU time an operation costs the server, which is what a server on
+//!   its own CPU is bounded by. The rate is bounded by the load as well, whose CPU time stands
+//!   beside it: where that is the larger one, the rates say how fast the load is. With two CPUs of
+//!   a machine that has two, server and load share them; the goal for two CPUs is therefore judged
+//!   by CPU time, as what the server would do with both.
+//! - *latencies* (see `tails.rs`): nanoseconds from when a request was due until its reply was
+//!   read, at half of what the slower server does at most, while the data set rests, is filled,
+//!   expires, is overwritten in a full store. *Load away* is the longest that the load itself did
+//!   not run: a maximum of no more than that is the machine's. So is one of no more than *nobody*
+//!   has, a thread on the server's CPU that only looks at the clock.
+//! - *memory* (see `memory.rs`): bytes resident a record, by size of its value; and over keys and
+//!   values after the patterns of `frag`. A sensible operator gives a store what its data need at
+//!   0.85 live, and so do we: record and index entry take 40 B beside key and value; for the
+//!   patterns it has 1.5 times their keys and values. Redis and memcached have no bound that
 //!   matters.
 //!
-//! `go-ycsb` is another's load with the same peers; this program says whether it is there and leaves it to you.
+//! `go-ycsb` is another's load with the same peers; this program says whether it is there and
+//! leaves it to you.
 
 mod generator;
 mod memory;
@@ -58,7 +63,8 @@ fn memory_for(records: u64, value: u64) -> u64 {
     (records * each * 100 / 85).max(MIN_CAPACITY)
 }
 
-/// The patterns of a quick run: Redis' worst, and those with the largest changes of size but the last, which needs 1 GiB.
+/// The patterns of a quick run: Redis' worst, and those with the largest changes of size but the
+/// last, which needs 1 GiB.
 const QUICK_PATTERNS: [Pattern; 3] = [PATTERNS[0], PATTERNS[3], PATTERNS[4]];
 
 struct Scale {

@@ -1,7 +1,8 @@
 //! What servers are asked, and what they reply: Redis' protocol, and memcached's by words.
 //!
-//! A request is written from its record's number in a few nanoseconds and a reply is read where it lies, for the load
-//! must cost less than the servers do. Every value that comes back is looked at: whoever mixes up records ends the run.
+//! A request is written from its record's number in a few nanoseconds and a reply is read where it
+//! lies, for the load must cost less than the servers do. Every value that comes back is looked at:
+//! whoever mixes up records ends the run.
 
 use crate::error::BenchError;
 use crate::generate::keys;

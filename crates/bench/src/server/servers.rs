@@ -1,4 +1,5 @@
-//! The servers that are compared: started on a unix socket each, kept on some CPUs, their CPU time and memory read.
+//! The servers that are compared: started on a unix socket each, kept on some CPUs, their CPU time
+//! and memory read.
 
 use super::generator::Generator;
 use super::protocol::{Dialect, Protocol};
@@ -41,8 +42,8 @@ pub fn present() -> Vec<&'static str> {
 }
 
 impl Server {
-    /// Starts one. `threads` are those of ours and memcached; Redis has one for commands. `memory` is what ours may take;
-    /// the others are not bounded by it.
+    /// Starts one. `threads` are those of ours and memcached; Redis has one for commands. `memory`
+    /// is what ours may take; the others are not bounded by it.
     ///
     /// # Errors
     /// It does not start.

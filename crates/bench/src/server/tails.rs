@@ -1,15 +1,17 @@
 //! Latencies at half load, while something goes on that could stall everybody.
 //!
-//! The load is open: half of what the slower of ours and Redis does at most, the same for both, on connections that each
-//! have one request under way as long as the server keeps up. Half of the requests are GETs of records that stay.
-//! The other half make the weather:
+//! The load is open: half of what the slower of ours and Redis does at most, the same for both, on
+//! connections that each have one request under way as long as the server keeps up. Half of the
+//! requests are GETs of records that stay. The other half make the weather:
 //! - *idle*: GETs as well; nothing else goes on.
 //! - *filled*: SETs of new records.
 //! - *expiring*: SETs of new records that live for a moment, so that as many expire as come.
-//! - *compacted*: SETs of records that are there, in a store that is full of records that were there before.
+//! - *compacted*: SETs of records that are there, in a store that is full of records that were
+//!   there before.
 //!
-//! The machine itself is measured in the same rounds: the longest that threads on the server's CPU and on the load's are away
-//! that do nothing but look at the clock, as long as an idle case takes. No server can promise less.
+//! The machine itself is measured in the same rounds: the longest that threads on the server's CPU
+//! and on the load's are away that do nothing but look at the clock, as long as an idle case takes.
+//! No server can promise less.
 
 use super::generator::Generator;
 use super::protocol::{Kind, Request};
@@ -108,7 +110,8 @@ impl Subject {
         fill(&mut load, 0..stay)?;
         let mut random = Random::new(seed);
         if weather == Weather::Compacted {
-            // Until it has no room left but what it wins, from log segments of which some is dead everywhere.
+            // Until it has no free space but what it wins, from log segments of which some is dead
+            // everywhere.
             let all = u64::from(stay);
             let kind = Kind::Set;
             let mut ids = (0..scale.overwritten * all).map(|_| random.below(all) as u32);
@@ -208,7 +211,8 @@ struct Away {
     load: Duration,
 }
 
-/// How long threads in the server's and the load's places are away at most that only look at the clock, for `span`.
+/// How long threads in the server's and the load's places are away at most that only look at the
+/// clock, for `span`.
 fn longest_away(span: Duration) -> Result<Away, BenchError> {
     let look = || {
         let begin = Instant::now();

@@ -1,8 +1,8 @@
-//! GET and SET as fast as each server can, plain and pipelined, on one CPU and on two: operations a second, and what
-//! they cost the server and its clients in CPU time.
+//! GET and SET as fast as each server can, plain and pipelined, on one CPU and on two: operations a
+//! second, and what they cost the server and its clients in CPU time.
 //!
-//! CPU time is the scheduler's count for all threads of the server (maintainer and all), and for the one thread of the
-//! load. Both begin and end with nothing under way.
+//! CPU time is the scheduler's count for all threads of the server (maintainer and all), and for
+//! the one thread of the load. Both begin and end with nothing under way.
 
 use super::generator::Generator;
 use super::protocol::{Kind, Request};
@@ -111,7 +111,8 @@ impl Subject {
             let until = Instant::now() + span;
             let (mut drawn, mut over) = (0_u32, false);
             load.closed(case.depth, || {
-                // The clock is looked at now and then; once the time is over, it is for all connections.
+                // The clock is looked at now and then; once the time is over, it is for all
+                // connections.
                 over |= drawn.is_multiple_of(32) && Instant::now() > until;
                 drawn = drawn.wrapping_add(1);
                 let id = random.below(u64::from(scale.records)) as u32;

@@ -1,4 +1,5 @@
-//! A thread that is asked for data: through a socket, and through cache lines that both sides watch.
+//! A thread that is asked for data: through a socket, and through cache lines that both sides
+//! watch.
 
 use crate::error::BenchError;
 use std::io::{Read, Write};
@@ -69,8 +70,8 @@ struct Shared {
     end: AtomicBool,
 }
 
-/// Answers through memory that both sides watch: the quickest that asking another core can be (the paper's URPC), at
-/// the price of a core that does nothing else.
+/// Answers through memory that both sides watch: the quickest that asking another core can be (the
+/// paper's URPC), at the price of a core that does nothing else.
 pub struct Watched {
     shared: Arc<Shared>,
     number: u64,

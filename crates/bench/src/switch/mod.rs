@@ -1,13 +1,14 @@
 //! `switch`: what it costs to reach another's memory (SpaceJMP, figures 1 and 7, table 2).
 //!
-//! - *by size* (figure 1): mapping a range, touching each of its pages and unmapping it, against attaching a segment of
-//!   that size, and against entering one whose addresses another has. How to read it: the first grows with the size, the
-//!   others should not.
+//! - *by size* (figure 1): mapping a range, touching each of its pages and unmapping it, against
+//!   attaching a segment of that size, and against entering one whose addresses another has. How to
+//!   read it: the first grows with the size, the others should not.
 //! - *enter* (table 2): entering and leaving, with nobody in the way, beside a system call.
 //! - *attach*: ten segments of the given size at once.
-//! - *by payload* (figure 7): entering a segment and copying data out of it, against asking another thread for the data,
-//!   which answers over a socket, or through memory that it watches without sleeping, and against calling a process that
-//!   lives in the segment's space (up to the longest message).
+//! - *by payload* (figure 7): entering a segment and copying data out of it, against asking another
+//!   thread for the data, which answers over a socket, or through memory that it watches without
+//!   sleeping, and against calling a process that lives in the segment's space (up to the longest
+//!   message).
 
 mod asked;
 
@@ -18,7 +19,7 @@ use crate::ledger::{Ledger, Metric, Summary};
 use crate::machine::Machine;
 use crate::options::Common;
 use crate::report::Report;
-use crate::reside::{FIRST, PATIENCE, Resident};
+use crate::reside::{FIRST, Resident, TIMEOUT};
 use crate::rounds::{self, Job, Span};
 use crate::scratch::{Scratch, space};
 use crate::table::{Table, figure};
@@ -210,7 +211,8 @@ fn enter(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
     rounds::run(&mut jobs, scale.rounds, ledger)
 }
 
-/// Brings all pages of a segment into memory, and into the page tables of whoever keeps it attached.
+/// Brings all pages of a segment into memory, and into the page tables of whoever keeps it
+/// attached.
 fn touch(segment: &Segment) -> Result<(), BenchError> {
     let mapping = segment.map(Access::ReadWrite).map_err(space)?;
     mapping.prefault(0..mapping.len())?;
@@ -369,7 +371,7 @@ fn by_payload(
         ];
         if payload <= MAX_MESSAGE {
             jobs.push(job(CALL, payload_case(payload), span, || {
-                let called = caller.call_into(FIRST, &wanted, &mut reply, PATIENCE);
+                let called = caller.call_into(FIRST, &wanted, &mut reply, TIMEOUT);
                 called.map_err(space)?;
                 if black_box(&reply).len() == payload {
                     Ok(())

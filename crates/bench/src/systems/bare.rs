@@ -1,7 +1,8 @@
 //! No store at all: a record's number is its place. The floor that every store is measured against.
 //!
-//! Copies are plain ones, as fast as the machine has them, and so must never race: where threads write, each keeps to
-//! records of its own, every `n`th beginning with its number, which are spread over the same memory as all the others'.
+//! Copies are plain ones, as fast as the machine has them, and so must never race: where threads
+//! write, each keeps to records of its own, every `n`th beginning with its number, which are spread
+//! over the same memory as all the others'.
 
 use super::{Entry, Load, System, change};
 use crate::error::BenchError;
@@ -17,11 +18,13 @@ pub const NAME: &str = "bare";
 const BEYOND: usize = 1024;
 
 thread_local! {
-    /// This thread's number and of how many, where threads write; `(0, 1)` where it may use every record.
+    /// This thread's number and of how many, where threads write; `(0, 1)` where it may use every
+    /// record.
     static SHARE: Cell<(u32, u32)> = const { Cell::new((0, 1)) };
 }
 
-/// Bytes from one record to the next: a header of 8, the key, the value, rounded as a log rounds them.
+/// Bytes from one record to the next: a header of 8, the key, the value, rounded as a log rounds
+/// them.
 pub fn stride(value: usize) -> usize {
     (8 + KEY_BYTES + value).next_multiple_of(8)
 }
@@ -33,13 +36,14 @@ pub struct BareRecords {
 }
 
 impl BareRecords {
-    /// Room for the records and no others.
+    /// Memory for the records and no others.
     ///
     /// # Errors
     /// [`BenchError::Memory`].
     pub fn new(load: Load) -> Result<Self, BenchError> {
         let stride = stride(load.value);
-        // Every thread's share of the last few records exists, too, and is stamped as if it were loaded.
+        // Every thread's share of the last few records exists, too, and is stamped as if it were
+        // loaded.
         let records = load.records as usize + BEYOND;
         let memory = Bare::new(stride * records, PagePolicy::Huge)?;
         let bare = Self { memory, stride };

@@ -1,4 +1,5 @@
-//! A memcached of our own: found on the PATH, on a socket in a directory of its own, stopped when dropped.
+//! A memcached of our own: found on the PATH, on a socket in a directory of its own, stopped when
+//! dropped.
 
 use crate::error::BenchError;
 use crate::processes::is_on_path;
@@ -21,15 +22,15 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// Starts one with so many threads that may take so many bytes for items, and refuses more rather than forget some.
-    /// It may not answer yet when this returns.
+    /// Starts one with so many threads that may take so many bytes for items, and refuses more
+    /// rather than forget some. It may not answer yet when this returns.
     ///
     /// # Errors
     /// [`BenchError::Server`].
     pub fn start(threads: usize, memory: u64) -> Result<Self, BenchError> {
         let directory = Directory::new("memcached")?;
         let server = Command::new(PROGRAM)
-            // It does not start as root unless it is told to.
+            // It does not start as root unless it is asked to.
             .args(["-u", "root", "-M", "-t", &threads.to_string()])
             .args(["-m", &(memory >> 20).to_string()])
             .arg("-s")

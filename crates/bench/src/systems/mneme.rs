@@ -1,5 +1,5 @@
-//! Ours: the log-structured store, in private memory of twice its records' size, with its maintainer; once as it
-//! appends every change, once as it overwrites values where they lie.
+//! Ours: the log-structured store, in private memory of twice its records' size, with its
+//! maintainer; once as it appends every change, once as it overwrites values where they lie.
 
 use super::{BATCH, Load, System, bare, change, take};
 use crate::error::BenchError;
@@ -13,7 +13,8 @@ pub const NAME: &str = "mneme";
 /// The name of the one that overwrites.
 pub const OVERWRITING: &str = "mneme-inplace";
 
-/// The policies that there are, with their names in reports. Workloads that compare policies go through this list.
+/// The policies that there are, with their names in reports. Workloads that compare policies go
+/// through this list.
 pub const POLICIES: &[(&str, UpdatePolicy)] = &[
     (APPEND, UpdatePolicy::Append),
     (IN_PLACE, UpdatePolicy::InPlace),

@@ -1,8 +1,9 @@
 //! The systems of a comparison behind one trait.
 //!
-//! The rules are the same for all: a key is made from the record's number by whoever needs one, a value is copied out
-//! (nobody is credited with a reference), and every copy is checked for whose it is. Peers get their fastest documented
-//! way to do each thing, and our hash function in place of a slower default.
+//! The rules are the same for all: a key is made from the record's number by whoever needs one, a
+//! value is copied out (nobody is credited with a reference), and every copy is checked for whose
+//! it is. Peers get their fastest documented way to do each thing, and our hash function in place
+//! of a slower default.
 
 pub mod bare;
 mod dashmap;
@@ -56,7 +57,8 @@ pub trait System: Sync {
     /// Removes the record; whether it was there.
     fn remove(&self, id: u32) -> bool;
 
-    /// Reads several records, one after the other to the same `into`; how many were there and their own.
+    /// Reads several records, one after the other to the same `into`; how many were there and their
+    /// own.
     #[inline]
     fn read_many(&self, ids: &[u32], into: &mut [u8]) -> usize {
         ids.iter().filter(|&&id| self.read(id, into)).count()
@@ -107,7 +109,8 @@ pub struct Load {
     pub value: usize,
 }
 
-/// Hands a system, once made, to generic code; the code that is measured is compiled for each system.
+/// Hands a system, once made, to generic code; the code that is measured is compiled for each
+/// system.
 pub trait Visitor {
     /// What comes back.
     type Result;

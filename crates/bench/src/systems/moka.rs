@@ -1,5 +1,5 @@
-//! moka: a concurrent cache with an admission policy, here without a bound. Values are shared by counting references,
-//! as its documentation advises; an update replaces them.
+//! moka: a concurrent cache with an admission policy, here without a bound. Values are shared by
+//! counting references, as its documentation advises; an update replaces them.
 
 use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};

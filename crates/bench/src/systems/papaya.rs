@@ -1,5 +1,5 @@
-//! papaya: a lock-free map with deferred reclamation. Values are immutable, so an update allocates; a batch shares one
-//! guard.
+//! papaya: a lock-free map with deferred reclamation. Values are immutable, so an update allocates;
+//! a batch shares one guard.
 
 use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};

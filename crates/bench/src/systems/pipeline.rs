@@ -1,4 +1,5 @@
-//! A connection to a server that speaks Redis' protocol: commands are queued, sent at once, and their replies read.
+//! A connection to a server that speaks Redis' protocol: commands are queued, sent at once, and
+//! their replies read.
 
 use crate::error::BenchError;
 use std::io::{BufRead, BufReader, Write};
@@ -45,7 +46,8 @@ impl Pipeline {
         self.request.len()
     }
 
-    /// Sends what is queued and reads as many replies; `each` gets every reply's first line, without its end.
+    /// Sends what is queued and reads as many replies; `each` gets every reply's first line,
+    /// without its end.
     ///
     /// # Errors
     /// [`BenchError::Server`], also for an error reply.

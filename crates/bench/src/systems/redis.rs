@@ -1,4 +1,5 @@
-//! A Redis server of our own: found on the PATH, on a socket in a directory of its own, stopped when dropped.
+//! A Redis server of our own: found on the PATH, on a socket in a directory of its own, stopped
+//! when dropped.
 
 use super::pipeline::Pipeline;
 use crate::error::BenchError;

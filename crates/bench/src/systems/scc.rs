@@ -1,4 +1,5 @@
-//! scc: a map of buckets under fine locks that grows by steps. Updates overwrite the value where it lies.
+//! scc: a map of buckets under fine locks that grows by steps. Updates overwrite the value where it
+//! lies.
 
 use super::strings::{Strings, copied};
 use super::{Hash, System, change, hasher, take};

@@ -1,5 +1,5 @@
-//! Stores of byte strings under byte strings, of any length each: what `postmark` needs and the numbered records of the
-//! other workloads cannot say.
+//! Stores of byte strings under byte strings, of any length each: what `postmark` needs and the
+//! numbered records of the other workloads cannot say.
 //!
 //! A call through this trait is virtual, the same for everybody and small beside what it does.
 

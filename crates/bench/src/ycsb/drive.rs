@@ -258,7 +258,8 @@ fn single<S: System>(system: &S, operations: &[Operation], buffers: &mut Buffers
     operations.iter().filter(bad).count()
 }
 
-/// As [`single`]; the clock is read once an operation, the end of one being the beginning of the next.
+/// As [`single`]; the clock is read once an operation, the end of one being the beginning of the
+/// next.
 #[inline]
 fn timed<S: System>(
     system: &S,
@@ -277,7 +278,8 @@ fn timed<S: System>(
     refused
 }
 
-/// A batch's reads go in one call and its writes in another, as a server does with a pipeline of independent commands.
+/// A batch's reads go in one call and its writes in another, as a server does with a pipeline of
+/// independent commands.
 #[inline]
 fn batched<S: System>(system: &S, operations: &[Operation], buffers: &mut Buffers) -> usize {
     let mut refused = 0;

@@ -1,7 +1,7 @@
 //! What a record costs in resident memory, measured in a process that has done nothing else.
 //!
-//! An allocator hands out again what another system has freed, so within one process only the first system's figure
-//! would mean anything.
+//! An allocator hands out again what another system has freed, so within one process only the first
+//! system's figure would mean anything.
 
 use super::Boxed;
 use super::drive::{Order, Subject};
@@ -25,14 +25,14 @@ pub fn measure_apart(system: &str, load: Load) -> Result<f64, BenchError> {
         .args(["footprint", "--system", system])
         .args(["--records", &load.records.to_string()])
         .args(["--value", &load.value.to_string()]);
-    told_by(&mut child, system, |last| last.trim().parse().ok())
+    said_by(&mut child, system, |last| last.trim().parse().ok())
 }
 
 /// What a child that measures `system` says in its last line, as `read` understands it.
 ///
 /// # Errors
 /// [`BenchError::Footprint`].
-pub fn told_by<T>(
+pub fn said_by<T>(
     child: &mut Command,
     system: &str,
     read: impl FnOnce(&str) -> Option<T>,

@@ -129,7 +129,8 @@ mod tests {
         }
     }
 
-    /// Every cell a goal refers to is measured, in quick and in full runs: a goal that can never be judged is no goal.
+    /// Every cell a goal refers to is measured, in quick and in full runs: a goal that can never be
+    /// judged is no goal.
     #[test]
     fn every_goal_is_measured_by_every_plan() {
         for words in [&["--quick"][..], &[]] {

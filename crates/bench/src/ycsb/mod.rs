@@ -1,10 +1,12 @@
-//! `ycsb`: the Yahoo cloud serving benchmark's A, B, C, D and F, and the papers' mixes (Nibble, fig. 13), beside
-//! concurrent maps and beside bare memory; our store with both update policies (dissertation, fig. 30 and 31).
+//! `ycsb`: the Yahoo cloud serving benchmark's A, B, C, D and F, and the papers' mixes (Nibble,
+//! fig. 13), beside concurrent maps and beside bare memory; our store with both update policies
+//! (dissertation, fig. 30 and 31).
 //!
-//! A is `get50 zipfian`, B is `get95 zipfian`, C is `get100 zipfian`; E scans in key order and waits for ordered data.
-//! All systems are loaded with the same records and stay loaded; each cell (mix, distribution, size, batch, threads) is
-//! measured on all of them in turn, and that again for each round. Some cells are then run once more with every call
-//! timed, for the percentiles: the clock costs some 30 ns a call there, so their means are not compared with the rates.
+//! A is `get50 zipfian`, B is `get95 zipfian`, C is `get100 zipfian`; E scans in key order and
+//! waits for ordered data. All systems are loaded with the same records and stay loaded; each cell
+//! (mix, distribution, size, batch, threads) is measured on all of them in turn, and that again for
+//! each round. Some cells are then run once more with every call timed, for the percentiles: the
+//! clock costs some 30 ns a call there, so their means are not compared with the rates.
 
 mod drive;
 pub mod footprint;
@@ -84,8 +86,9 @@ impl Visitor for Boxed {
     }
 }
 
-/// Makes and fills every system, and writes every record a second time: a log then has used all of its memory once, and
-/// is measured at compacting, not at first touching; a map has its records where a while of updates leaves them.
+/// Makes and fills every system, and writes every record a second time: a log then has used all of
+/// its memory once, and is measured at compacting, not at first touching; a map has its records
+/// where a while of updates leaves them.
 fn load_all(plan: &Plan, load: Load, bar: &ProgressBar) -> Result<Subjects, BenchError> {
     let mut subjects = Subjects::new();
     for name in plan.systems() {
@@ -141,7 +144,7 @@ fn measure(
         let streams = &streams[&cell.unbatched()];
         for (name, subject) in subjects {
             if name == bare::NAME && group.mix == Mix::D {
-                // It has no room for a record that was not there.
+                // It has no memory for a record that was not there.
                 continue;
             }
             jobs.push(Job {

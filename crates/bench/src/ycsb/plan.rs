@@ -20,7 +20,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The same with single calls.
+    /// With single calls.
     pub fn unbatched(&self) -> Self {
         Self { batch: 1, ..*self }
     }

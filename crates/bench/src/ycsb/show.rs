@@ -116,8 +116,8 @@ fn span(summary: Option<Summary>) -> String {
     }
 }
 
-/// Draws a figure for each value size, distribution and number of threads, in the form of the paper's figure 13: groups
-/// by share of GET, single and batched, bars by system.
+/// Draws a figure for each value size, distribution and number of threads, in the form of the
+/// paper's figure 13: groups by share of GET, single and batched, bars by system.
 ///
 /// # Errors
 /// [`BenchError::Figure`].

@@ -1,5 +1,6 @@
-//! The storm of `kill -9` of the log store, over stores in named segments: created and attached by name, with
-//! readers that map the data read-only. See `mneme-log`'s `tests/storm`, whose processes and verdicts these are.
+//! The storm of `kill -9` of the log store, over stores in named segments: created and attached by
+//! name, with readers that map the data read-only. See `mneme-log`'s `tests/storm`, whose processes
+//! and verdicts these are.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(
     clippy::unwrap_used,

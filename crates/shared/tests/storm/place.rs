@@ -92,7 +92,7 @@ impl Place {
         self.attach(maintainer, Access::ReadWrite)
     }
 
-    /// An opening for a reader, which may not write if told so.
+    /// An opening for a reader, which may not write if asked for.
     pub fn watch(&self, only: bool) -> Store {
         match only {
             true => self.attach(false, Access::ReadOnly),
@@ -110,8 +110,8 @@ impl Place {
         })
     }
 
-    /// What is wrong below the log when nobody but the caller with his opening and `participants` is left:
-    /// somebody who is still attached, a slot, a pin, or frames that nobody has adopted.
+    /// What is wrong below the log when nobody but the caller with its opening and `participants`
+    /// is left: somebody who is still attached, a slot, a pin, or frames that nobody has adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         let segment = Segment::open(&self.registry, NAME).unwrap();
         let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();

@@ -63,8 +63,8 @@ impl OfdLiveness {
         })
     }
 
-    /// [`open`](Self::open) where others may have put something else under that name: only a plain file is opened, no
-    /// link is followed, and a pipe keeps nobody waiting.
+    /// [`open`](Self::open) where others may have put something else under that name: only a plain
+    /// file is opened, no link is followed, and a pipe keeps nobody waiting.
     ///
     /// # Errors
     /// As [`open`](Self::open).

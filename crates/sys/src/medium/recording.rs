@@ -33,7 +33,7 @@ pub enum Operation {
     },
     /// The length changed to this.
     Grow(u64),
-    /// The test noted something, such as "the caller has been told that commit n is durable".
+    /// The test noted something, such as "commit n was reported durable".
     Mark(u64),
 }
 
@@ -279,7 +279,7 @@ impl Medium for RecordingMedium {
                 state.poisoned = true;
                 let failed = Operation::FailedSync { keep };
                 state.trace.operations.push(failed);
-                return Err(MediumError::Sync(io::Error::other("told to fail")));
+                return Err(MediumError::Sync(io::Error::other("a fault was injected")));
             }
             state.failing = Some((left - 1, keep));
         }

@@ -44,8 +44,8 @@ impl Region {
         self.view_slice_at(offset, count)
     }
 
-    /// The same in a region that may be mapped read-only: through what is returned there is nothing
-    /// but loads, of 8 bytes at most. A store would end the process.
+    /// [`slice_at`](Self::slice_at) for a region that may be mapped read-only. The result may only
+    /// be loaded from, 8 bytes at most at a time: a store would end the process.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], [`RegionError::Misaligned`].
@@ -70,7 +70,8 @@ impl Region {
         self.view_at(offset)
     }
 
-    /// The same in a region that may be mapped read-only, as [`view_slice_at`](Self::view_slice_at).
+    /// [`at`](Self::at) for a region that may be mapped read-only, as
+    /// [`view_slice_at`](Self::view_slice_at).
     ///
     /// # Errors
     /// As [`view_slice_at`](Self::view_slice_at).

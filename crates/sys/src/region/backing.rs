@@ -168,8 +168,9 @@ impl Backing {
         }
     }
 
-    /// A file whose space is taken by those who use it, and may be missing then. That of hugetlbfs is taken by the
-    /// mapping, and memory without a name (which alone can be sealed) has no limit of its own.
+    /// A file whose space is taken by those who use it, and may be missing then. That of hugetlbfs
+    /// is taken by the mapping, and memory without a name (which alone can be sealed) has no limit
+    /// of its own.
     pub(super) fn is_lazy(&self) -> bool {
         matches!(
             &self.source,
@@ -225,8 +226,8 @@ impl Backing {
         Ok(kind)
     }
 
-    /// Bytes that are mapped where `len` are committed. More than those where all of a place is mapped at once; but
-    /// pages of hugetlbfs would be taken from the pool for that.
+    /// Bytes that are mapped where `len` are committed. More than those where all of a place is
+    /// mapped at once; but pages of hugetlbfs would be taken from the pool for that.
     pub(super) fn mapped(&self, place: &Reservation, len: usize) -> usize {
         match (&self.source, place.whole()) {
             (Source::File { kind, .. }, Some(whole)) if len > 0 => match kind {
@@ -237,8 +238,9 @@ impl Backing {
         }
     }
 
-    /// Moves the `len` bytes mapped in `from` to the same offsets in `to`, pages and page tables. What remains in `from`
-    /// is the same file's mapping without a page: neither range has a hole at any moment.
+    /// Moves the `len` bytes mapped in `from` to the same offsets in `to`, pages and page tables.
+    /// What remains in `from` is the same file's mapping without a page: neither range has a hole
+    /// at any moment.
     ///
     /// # Safety
     /// Both ranges are the caller's, and nobody refers to anything in them.
@@ -254,7 +256,8 @@ impl Backing {
             return Ok(());
         }
         let source = io::Error::last_os_error();
-        // SAFETY: the caller's promise. Whatever the call has cleared in `to` before it failed is reserved again.
+        // SAFETY: the caller's promise. Whatever the call has cleared in `to` before it failed is
+        // reserved again.
         unsafe { window::refill(to.base(), len) };
         Err(match source.raw_os_error() {
             // Before Linux 5.13 for shared memory; pages of hugetlbfs still.

@@ -31,7 +31,7 @@ pub enum RegionError {
         #[source]
         source: io::Error,
     },
-    /// The file system has no room, or the quota is used up.
+    /// The file system is full, or the quota is used up.
     #[error("no space in the file system for {bytes} more bytes")]
     NoSpace {
         /// Bytes asked for.

@@ -99,7 +99,8 @@ pub enum HeaderError {
 }
 
 impl HeaderError {
-    /// Whether there is no such header, or it contradicts itself, as opposed to being of another version, or not to be had.
+    /// Whether there is no such header, or it contradicts itself, as opposed to being of another
+    /// version, or not to be had.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -144,7 +145,7 @@ impl RegionHeader {
     /// Writes the header to the region's start, the magic last. `header_len` and `checksum` are
     /// filled in.
     ///
-    /// Whoever else has the region open must not rely on it yet.
+    /// Other openings of the region must not rely on it yet.
     ///
     /// # Errors
     /// The region is read-only or shorter than a header.
@@ -284,7 +285,8 @@ impl RegionHeader {
     /// One of them, below 8.
     ///
     /// # Errors
-    /// As [`committed`](Self::committed); [`RegionError::OutOfBounds`] for a word that there is not.
+    /// As [`committed`](Self::committed); [`RegionError::OutOfBounds`] for a word that there is
+    /// not.
     #[inline]
     pub fn client_word(region: &Region, i: usize) -> Result<u64, RegionError> {
         if i >= 8 {

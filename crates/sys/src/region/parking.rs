@@ -1,14 +1,17 @@
 //! A region of a window may be put aside, so that another can have its addresses for a while.
 //!
-//! **Parking keeps the content and the page tables**: no page is touched anew afterwards. The mapping is moved by
-//! `mremap` to address space of its own, at the same offset within a GiB so that whole page tables are moved, and back:
-//! in a window of units of 1 GiB that is one entry a GiB, 3 us for both ways and whatever size up to that, 50 us where
-//! other threads of the process run, which the kernel must interrupt; against 128 ms to unmap 1 GiB and touch it again. The range in the window has no hole at any moment.
+//! **Parking keeps the content and the page tables**: no page is touched anew afterwards. The
+//! mapping is moved by `mremap` to address space of its own, at the same offset within a GiB so
+//! that whole page tables are moved, and back: in a window of units of 1 GiB that is one entry a
+//! GiB, 3 us for both ways and whatever size up to that, 50 us where other threads of the process
+//! run, which the kernel must interrupt; against 128 ms to unmap 1 GiB and touch it again. The
+//! range in the window has no hole at any moment.
 //!
-//! While a region is parked, its length is 0, so that safe code gets an error instead of another's bytes.
+//! While a region is parked, its length is 0, so that safe code gets an error instead of another's
+//! bytes.
 //!
-//! After SpaceJMP (§5.2), where the windows of a table too large for one address space are switched by changing the
-//! root of the page tables.
+//! After SpaceJMP (§5.2), where the windows of a table too large for one address space are switched
+//! by changing the root of the page tables.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -17,8 +20,8 @@ use super::backing::{self, Backing};
 use super::{Access, PagePolicy, Region, RegionError, Reserve, Window, sizes};
 
 impl Region {
-    /// Maps an existing file as [`Region::map_at`] does, but parked: another region may have the place now.
-    /// [`unpark`](Self::unpark) brings it there.
+    /// Maps an existing file as [`Region::map_at`] does, but parked: another region may have the
+    /// place now. [`unpark`](Self::unpark) brings it there.
     ///
     /// # Errors
     /// As [`Region::map_at`].
@@ -44,17 +47,18 @@ impl Region {
         Ok(region)
     }
 
-    /// Puts the region aside: its place in the window is inaccessible afterwards, and free for another. Others who have
-    /// the same file open notice nothing. Its length is 0 until it is back. Does nothing if it is parked already.
+    /// Puts the region aside: its place in the window is inaccessible afterwards, and free for
+    /// another. Others who have the same file open notice nothing. Its length is 0 until it is
+    /// back. Does nothing if it is parked already.
     ///
     /// # Errors
     /// [`RegionError::Unsupported`] if it lies in no window, before Linux 5.13, and for hugetlbfs;
-    /// [`RegionError::Reserve`] without address space for it; `Os` or `NoMemory` from the kernel. The region is where it
-    /// was then.
+    /// [`RegionError::Reserve`] without address space for it; `Os` or `NoMemory` from the kernel.
+    /// The region is where it was then.
     ///
     /// # Safety
-    /// Until [`unpark`](Self::unpark) has succeeded nobody uses a pointer or reference into the region: what is at its
-    /// addresses meanwhile is somebody else's.
+    /// Until [`unpark`](Self::unpark) has succeeded nobody uses a pointer or reference into the
+    /// region: what is at its addresses meanwhile is somebody else's.
     pub unsafe fn park(&self) -> Result<(), RegionError> {
         let mut laid = self.lock();
         if laid.parked.is_some() {
@@ -87,8 +91,8 @@ impl Region {
     /// Puts the region back to its place. Does nothing if it is there.
     ///
     /// # Errors
-    /// [`RegionError::Place`] if another region is there now; `Os` or `NoMemory` from the kernel. The region stays parked
-    /// then.
+    /// [`RegionError::Place`] if another region is there now; `Os` or `NoMemory` from the kernel.
+    /// The region stays parked then.
     pub fn unpark(&self) -> Result<(), RegionError> {
         let mut laid = self.lock();
         let (Some(len), Some(aside), Some(claim)) = (laid.parked, &laid.aside, self.place.claim())
@@ -98,7 +102,8 @@ impl Region {
         claim.take()?;
         let mapped = self.backing.mapped(&self.place, len);
         if mapped > 0 {
-            // SAFETY: both ranges are ours: the place is claimed, and nobody refers to a parked region's bytes.
+            // SAFETY: both ranges are ours: the place is claimed, and nobody refers to a parked
+            // region's bytes.
             unsafe { Backing::relocate(aside, &self.place, mapped) }
                 .inspect_err(|_| claim.give_up())?;
         }

@@ -95,9 +95,10 @@ impl Window {
         Self::reserve_units(base, len, FRAME)
     }
 
-    /// The same for places of whole units: `unit` bytes, a multiple of 2 MiB of which `base` and `len` are multiples. A
-    /// region that needs less has all of its last unit, and its file is mapped over all of them at once (touching what
-    /// the file does not have is fatal there, as it is beyond any region's length). With units of 1 GiB a region is
+    /// Reserves a window whose places are whole units: `unit` bytes, a multiple of 2 MiB of which
+    /// `base` and `len` are multiples. A region that needs less has all of its last unit, and its
+    /// file is mapped over all of them at once (touching what the file does not have is fatal
+    /// there, as it is beyond any region's length). With units of 1 GiB a region is
     /// [parked](Region::park) by the GiB.
     ///
     /// # Errors
@@ -190,7 +191,7 @@ impl Claim {
         self.bytes
     }
 
-    /// The same, if they are to be mapped all at once.
+    /// [`bytes`](Self::bytes), if they are to be mapped all at once.
     pub(super) fn whole(&self) -> Option<usize> {
         (self.window.unit > FRAME).then_some(self.bytes)
     }

@@ -1,6 +1,7 @@
 //! `genomics`: the questions of samtools, asked of alignments in memory.
 //!
-//! Where they lie is [`place`]'s business alone: in a segment, which any process visits, or in this process.
+//! Where they lie is [`place`]'s business alone: in a segment, which any process visits, or in this
+//! process.
 
 mod failure;
 mod place;
@@ -20,8 +21,8 @@ use std::process::ExitCode;
 
 /// Sequence alignments in memory: load them once, then ask.
 ///
-/// Exit status: 0; 1 for what cannot be read or answered; 2 for a wrong command line; 3 if the segment cannot be had; 4 if it is
-/// poisoned and must be loaded anew.
+/// Exit status: 0; 1 for what cannot be read or answered; 2 for a wrong command line; 3 if the
+/// segment cannot be had; 4 if it is poisoned and must be loaded anew.
 #[derive(Debug, Parser)]
 #[command(name = "genomics", version, about)]
 struct Arguments {
@@ -136,7 +137,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads the output has had enough.
+        // The reader of the output has closed it.
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("genomics: {failure}");
@@ -172,7 +173,8 @@ fn in_new_segment(
         .try_for_each(|command| in_segment(visit, command))
 }
 
-/// Runs a command on what lies in a segment: beside other readers, or alone where it changes something.
+/// Runs a command on what lies in a segment: beside other readers, or alone where it changes
+/// something.
 fn in_segment(visit: &Visit, command: &Command) -> Result<(), Failure> {
     match command {
         Command::Flagstat | Command::View(_) => visit.read(|store| ask(store, command)),

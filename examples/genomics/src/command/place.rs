@@ -1,8 +1,9 @@
-//! Where a store lies: in memory of this process, or in a segment. Nothing else in this program knows.
+//! Where a store lies: in memory of this process, or in a segment. Nothing else in this program
+//! knows.
 //!
-//! A segment is loaded in one section and then visited: questions share it, changes have it alone. A file is opened
-//! before a segment is touched; what cannot be loaded leaves no segment behind, and a process that dies while it loads
-//! leaves one that says so.
+//! A segment is loaded in one section and then visited: questions share it, changes have it alone.
+//! A file is opened before a segment is touched; what cannot be loaded leaves no segment behind,
+//! and a process that dies while it loads leaves one that says so.
 
 use crate::failure::{Failure, is_out_of_memory};
 use allocator_api2::alloc::Global;
@@ -22,7 +23,8 @@ use std::time::Duration;
 /// Greatest size of a segment, unless said otherwise or the file is large: addresses, not memory.
 const MAX_SIZE: u64 = 64 << 30;
 
-/// How many times as large as its file a store is at most. Sequencers' qualities compress to a quarter.
+/// How many times as large as its file a store is at most. Sequencers' qualities compress to a
+/// quarter.
 const OVER_FILE: u64 = 16;
 
 /// Which segment, and how it is visited.
@@ -50,10 +52,11 @@ pub struct New {
     /// Load anew if there is a segment of that name, whatever it holds
     #[arg(long, requires = "segment")]
     replace: bool,
-    /// Bytes that the segment may grow to, such as 200G. Takes addresses only; by default 64 GiB, or 16 times the file
+    /// Bytes that the segment may grow to, such as 200G. Takes addresses only; by default 64 GiB,
+    /// or 16 times the file
     #[arg(long, requires = "segment", value_name = "SIZE", value_parser = size)]
     max_size: Option<u64>,
-    /// Who may read and change the segment, as for a file
+    /// Permissions of the segment, as for a file
     #[arg(long, requires = "segment", value_name = "OCTAL", default_value = "600", value_parser = mode)]
     mode: u32,
     /// Keep the segment in a file in this directory instead of in shared memory

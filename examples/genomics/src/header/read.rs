@@ -8,8 +8,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 impl<A: Allocator + Copy> Header<A> {
-    /// Reads header lines. `dictionary` is the list of names and lengths that a BAM file has beside its text: it decides
-    /// the numbers of the references, and those without a line get one.
+    /// Reads header lines. `dictionary` is the list of names and lengths that a BAM file has beside
+    /// its text: it decides the numbers of the references, and those without a line get one.
     pub(crate) fn read(
         text: &[u8],
         dictionary: &[(Vec<u8>, u64)],

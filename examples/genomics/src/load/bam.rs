@@ -27,8 +27,8 @@ pub fn load<A: Allocator + Copy>(
     Ok((intake.store, intake.summary))
 }
 
-/// Reads the next record's bytes; false at the end. The buffer grows as bytes arrive, so that a damaged length takes no
-/// memory.
+/// Reads the next record's bytes; false at the end. The buffer grows as bytes arrive, so that a
+/// damaged length takes no memory.
 fn next(input: &mut impl Read, record: &mut Vec<u8>) -> io::Result<bool> {
     record.clear();
     input.take(4).read_to_end(record)?;

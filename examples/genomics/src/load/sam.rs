@@ -12,7 +12,8 @@ use std::io::{self, BufRead, Read};
 /// The longest CIGAR operation: what 28 bits hold.
 const MAX_OPERATION: u32 = (1 << 28) - 1;
 
-/// The four bits of a base, by its letter. A number stands for the base with that bit, an unknown letter for any base.
+/// The four bits of a base, by its letter. A number stands for the base with that bit, an unknown
+/// letter for any base.
 const CODES: [u8; 256] = {
     let mut codes = [15; 256];
     let mut code = 0;

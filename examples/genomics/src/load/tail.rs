@@ -1,4 +1,5 @@
-//! A reader that remembers the last bytes it gave, to tell whether a compressed file ends as it should.
+//! A reader that remembers the last bytes it gave, to tell whether a compressed file ends as it
+//! should.
 
 use std::io::{self, Read};
 
@@ -30,7 +31,7 @@ impl<R: Read> Read for Tail<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let len = self.inner.read(into)?;
         let new = &into[..len];
-        // Of the former bytes as many stay as the new ones leave room for.
+        // Of the former bytes as many stay as the new ones leave space for.
         let fresh = len.min(END_OF_BGZF.len());
         self.last.copy_within(fresh.., 0);
         self.last[END_OF_BGZF.len() - fresh..].copy_from_slice(&new[len - fresh..]);

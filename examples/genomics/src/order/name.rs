@@ -1,7 +1,7 @@
 //! The order of names: as bytes, but runs of digits by their numbers.
 //!
-//! `read9` comes before `read10`. Of equal numbers the one with more zeros before it comes first, and a name comes before
-//! those that continue it: the order of samtools' `sort -n`.
+//! `read9` comes before `read10`. Of equal numbers the one with more zeros before it comes first,
+//! and a name comes before those that continue it: the order of samtools' `sort -n`.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -11,7 +11,8 @@ const WHICH: u16 = 0xc0;
 /// What orders a read by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
-    /// The beginning of the name, such that comparing it as a number compares the names; zeros where the name ends.
+    /// The beginning of the name, such that comparing it as a number compares the names; zeros
+    /// where the name ends.
     start: u128,
     /// Which read of the template it is.
     which: u16,
@@ -119,8 +120,9 @@ impl<'a> Number<'a> {
     }
 }
 
-/// The first 16 bytes of an encoding that is ordered as the names are: other bytes as they are; a number as `0`, how
-/// many digits it has, the digits two a byte, and 255 less its zeros. Names have fewer than 255 bytes.
+/// The first 16 bytes of an encoding that is ordered as the names are: other bytes as they are; a
+/// number as `0`, how many digits it has, the digits two a byte, and 255 less its zeros. Names have
+/// fewer than 255 bytes.
 fn start(mut name: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let mut len = 0;

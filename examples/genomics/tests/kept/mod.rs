@@ -1,4 +1,5 @@
-//! A registry of a test's own, and alignments in a segment of it, visited anew for each question as another process would.
+//! A registry of a test's own, and alignments in a segment of it, visited anew for each question as
+//! another process would.
 #![allow(dead_code)]
 
 use mneme_genomics::load::{self, Summary};
@@ -12,7 +13,8 @@ const NAME: &str = "reads";
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// A registry whose data lie beside it, at addresses that no other test of this process has. It goes when it is dropped.
+/// A registry whose data lie beside it, at addresses that no other test of this process has. It
+/// goes when it is dropped.
 pub struct Scene {
     pub registry: Registry,
     pub root: PathBuf,

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use super::{Descriptor, LivenessError, Registry, fork, lock_bytes, pid};
 use crate::files;
 
-/// A shared lock on one byte of a file, until it is dropped or the process ends. It has a description of its own, which
-/// a forked child closes; the child has no part in it.
+/// A shared lock on one byte of a file, until it is dropped or the process ends. It has a
+/// description of its own, which a forked child closes; the child has no part in it.
 #[derive(Debug)]
 pub struct SharedByte {
     fd: Arc<Descriptor>,
@@ -22,10 +22,11 @@ pub struct SharedByte {
 }
 
 impl SharedByte {
-    /// Takes a byte of the file behind a descriptor, which is left alone. Bytes beyond the file's end will do.
+    /// Takes a byte of the file behind a descriptor, which is left alone. Bytes beyond the file's
+    /// end will do.
     ///
     /// # Errors
-    /// [`LivenessError::Held`] if somebody holds the byte for himself; the kernel's.
+    /// [`LivenessError::Held`] if another opening holds the byte exclusively; the kernel's.
     pub fn take(file: impl AsFd, byte: u64) -> Result<Self, LivenessError> {
         fork::watch();
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
@@ -74,7 +75,8 @@ impl SharedByte {
 
 impl Drop for SharedByte {
     fn drop(&mut self) {
-        // As `OfdLiveness`: in a forked child it is closed; here, unlocking works through a child that is being made.
+        // As `OfdLiveness`: in a forked child it is closed; here, unlocking works through a child
+        // that is being made.
         if self.generation == fork::generation() && self.pid == pid() {
             let _ = lock_bytes(self.fd(), libc::F_OFD_SETLK, libc::F_UNLCK, self.byte, 1);
             Registry::lock().remove(&self.fd);

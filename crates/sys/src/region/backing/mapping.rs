@@ -131,7 +131,8 @@ pub(super) fn collapse(place: &Reservation, range: &Range<usize>) {
     }
 }
 
-/// Whether the kernel collapses shared memory that came in small pages: tried on two frames of it, for some milliseconds.
+/// Whether the kernel collapses shared memory that came in small pages: tried on two frames of it,
+/// for some milliseconds.
 pub(super) fn can_collapse() -> bool {
     let tried = || -> Result<bool, RegionError> {
         let file = super::file::create_memfd("mneme-collapse", 0)?;

@@ -58,8 +58,8 @@ impl Reservation {
         })
     }
 
-    /// Address space for as many bytes as `like`, which is for `max` bytes, and at the same offset in their GiB: between
-    /// two such places page tables are moved, not entries.
+    /// Address space for as many bytes as `like`, which is for `max` bytes, and at the same offset
+    /// in their GiB: between two such places page tables are moved, not entries.
     pub(in super::super) fn congruent(max: usize, like: &Self) -> Result<Self, RegionError> {
         const UNIT: usize = 1 << 30;
         let bytes = like.whole.unwrap_or(max);
@@ -108,8 +108,8 @@ impl Reservation {
         self.base
     }
 
-    /// Makes the first `len` bytes inaccessible, in which nobody has any business. Where the kernel has no mapping left
-    /// for that, what is there stays.
+    /// Makes the first `len` bytes inaccessible, in which nobody has any business. Where the kernel
+    /// has no mapping left for that, what is there stays.
     pub(in super::super) fn clear(&self, len: usize) {
         if len > 0 {
             // SAFETY: the range is ours, and nobody refers to it.

@@ -43,8 +43,9 @@ pub(super) fn memfd() -> Promise {
     brought_in(judge("shmem_enabled", &good, "advise"))
 }
 
-/// Where shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault) collapses it all the
-/// same, if the kernel is 6.1 or newer: that is as good a promise to those who bring memory in ahead of its use.
+/// Where shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault)
+/// collapses it all the same, if the kernel is 6.1 or newer: that is as good a promise to those who
+/// bring memory in ahead of its use.
 fn brought_in(on_touch: Promise) -> Promise {
     static COLLAPSES: OnceLock<bool> = OnceLock::new();
     match on_touch {
@@ -83,8 +84,8 @@ fn judge(name: &str, good: &[&str], wish: &str) -> Promise {
     }
 }
 
-/// From how much memory on it can be told whether it comes in huge pages. Of less, most may be tables that were touched
-/// here and there, before anybody brought them in or gathered them.
+/// The least memory of which can be said whether it comes in huge pages. Of less, most may be
+/// tables that were touched here and there, before they were prefaulted or collapsed.
 const SEEN: usize = 8 * FRAME;
 
 /// The kind to report for memory without a pool, and the warning if it is not huge: what is
