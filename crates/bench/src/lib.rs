@@ -9,6 +9,7 @@
 //! This is a library only so that several binaries, each with an allocator of its own, can be the
 //! same program.
 
+mod client;
 mod compaction;
 mod curves;
 mod error;
@@ -18,27 +19,22 @@ mod frag;
 mod generate;
 mod goals;
 mod growth;
-mod gups;
 mod latency;
 mod ledger;
 mod limits;
 mod machine;
 mod memory;
 mod options;
+mod papers;
 mod parts;
-mod postmark;
 mod processes;
 mod progress;
-mod redisjmp;
 mod report;
-mod reside;
 mod restart;
 mod rounds;
-mod samtools;
 mod scratch;
 mod served;
 mod server;
-mod switch;
 mod systems;
 mod table;
 mod tree;
@@ -90,19 +86,19 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         }
         Workload::Postmark(options) => {
             prepare(&options.common)?;
-            (&options.common, postmark::run(options)?)
+            (&options.common, papers::postmark::run(options)?)
         }
         Workload::Gups(common) => {
             prepare(common)?;
-            (common, gups::run(common)?)
+            (common, papers::gups::run(common)?)
         }
         Workload::Switch(common) => {
             prepare(common)?;
-            (common, switch::run(common)?)
+            (common, papers::switch::run(common)?)
         }
         Workload::Redisjmp(common) => {
             prepare(common)?;
-            (common, redisjmp::run(common)?)
+            (common, papers::redisjmp::run(common)?)
         }
         Workload::Restart(common) => {
             prepare(common)?;
@@ -123,13 +119,13 @@ fn run(workload: &Workload) -> Result<(), BenchError> {
         Workload::Samtools(options) => {
             options.validate()?;
             prepare(&options.common)?;
-            (&options.common, samtools::run(options)?)
+            (&options.common, papers::samtools::run(options)?)
         }
         Workload::Attach(options) => return restart::attach_here(options),
-        Workload::Client(options) => return redisjmp::client::live_here(options),
+        Workload::Client(options) => return client::live_here(options),
         Workload::Served(options) => return served::serve_here(options),
         Workload::ServedMemory(options) => return served::serve_memory_here(options),
-        Workload::Reside(options) => return reside::live_here(options),
+        Workload::Reside(options) => return papers::reside::live_here(options),
         Workload::Footprint(options) => return ycsb::footprint::measure_here(options),
         Workload::Resident(options) => return frag::resident::measure_here(options),
     };

@@ -135,7 +135,7 @@ pub struct Reside {
 pub struct Client {
     /// How.
     #[arg(value_enum)]
-    pub way: crate::redisjmp::client::Way,
+    pub way: crate::client::Way,
     /// The registry's directory, or the socket.
     pub place: PathBuf,
     /// The segment in that registry.

@@ -19,6 +19,9 @@
 mod ours;
 mod redis;
 
+use crate::client::Asks;
+use crate::client::attached::{Attached, SEGMENT};
+use crate::client::socket::Socket;
 use crate::curves::{Axis, Curves, Scale as AxisScale};
 use crate::error::BenchError;
 use crate::generate::random::Random;
@@ -28,9 +31,6 @@ use crate::machine::Machine;
 use crate::options::{self, Common};
 use crate::processes::say;
 use crate::progress;
-use crate::redisjmp::attached::{Attached, SEGMENT};
-use crate::redisjmp::client::Asks;
-use crate::redisjmp::socket::Socket;
 use crate::report::Report;
 use crate::systems;
 use crate::table::{Table, figure};

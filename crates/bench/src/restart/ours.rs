@@ -1,12 +1,12 @@
 //! A segment with records, and the server that is stopped and started on it.
 
+use crate::client::attached::{Attached, SEGMENT};
+use crate::client::socket::Socket;
+use crate::client::{Asks, value_of};
 use crate::error::BenchError;
 use crate::generate::keys::key;
 use crate::generate::random::Random;
 use crate::processes::Helper;
-use crate::redisjmp::attached::{Attached, SEGMENT};
-use crate::redisjmp::client::{Asks, value_of};
-use crate::redisjmp::socket::Socket;
 use crate::restart::{SIZE, load, until_found};
 use crate::scratch::{Scratch, space};
 use crate::served::Served;

@@ -1,8 +1,8 @@
 //! Redis, started on the files of the same records: a snapshot (RDB) and a log of writes (AOF).
 
+use crate::client::socket::Socket;
 use crate::error::BenchError;
 use crate::processes::until_ended;
-use crate::redisjmp::socket::Socket;
 use crate::restart::{SIZE, load, until_found};
 use crate::scratch::Scratch;
 use std::path::PathBuf;

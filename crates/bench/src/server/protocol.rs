@@ -4,9 +4,9 @@
 //! lies, for the load must cost less than the servers do. Every value that comes back is looked at:
 //! whoever mixes up records ends the run.
 
+use crate::client::{is_value, value_of};
 use crate::error::BenchError;
 use crate::generate::keys;
-use crate::redisjmp::client::{is_value, value_of};
 use std::io::Write;
 
 /// Bytes of a key.

@@ -1,14 +1,17 @@
 //! A client: a process of its own that asks for records at random, for as long as it is asked to.
 
-use super::attached::Attached;
-use super::socket::Socket;
+pub mod attached;
+pub mod socket;
+
 use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::options;
 use crate::processes::{Helper, keep_on_first_cpu, say};
 use crate::rounds::{Done, Span};
 use crate::systems::BATCH;
+use attached::Attached;
 use clap::ValueEnum;
+use socket::Socket;
 use std::io::BufRead;
 use std::path::Path;
 use std::time::{Duration, Instant};

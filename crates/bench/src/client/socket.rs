@@ -2,7 +2,7 @@
 //! requests are written from one buffer, replies of known length are read to another, and nothing
 //! is allocated or parsed but to see that each reply is the one expected.
 
-use super::client::{Asks, is_value, value_of};
+use super::{Asks, is_value, value_of};
 use crate::error::BenchError;
 use crate::generate::keys::{KEY_BYTES, key};
 use std::io::{Read, Write};

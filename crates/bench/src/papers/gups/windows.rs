@@ -1,7 +1,7 @@
 //! One large table in windows, and the ways of reaching them.
 
 use crate::error::BenchError;
-use crate::reside::{Resident, TIMEOUT, UPDATE};
+use crate::papers::reside::{Resident, TIMEOUT, UPDATE};
 use crate::scratch::{Scratch, space};
 use mneme_space::{
     Attachment, Caller, Calls, EnterError, RootError, Schema, SegVec, Segment, Space,

@@ -22,10 +22,9 @@
 //! to the same batch sent to Redis in one piece, and to requests sent to Redis one by one, stands
 //! in a table of its own.
 
-pub mod attached;
-pub mod client;
-pub mod socket;
-
+use crate::client::attached::{Attached, HUGE, SEGMENT};
+use crate::client::socket::Socket;
+use crate::client::{Asks, Crew, Task, Way};
 use crate::curves::{Axis, Curves, Scale as AxisScale};
 use crate::error::BenchError;
 use crate::goals::Goal;
@@ -41,11 +40,8 @@ use crate::systems::BATCH;
 use crate::systems::mneme::bytes_a_record;
 use crate::systems::redis::{self, Redis};
 use crate::table::{Table, figure};
-use attached::{Attached, HUGE, SEGMENT};
-use client::{Asks, Crew, Task, Way};
 use mneme_shared::{MIN_CAPACITY, StoreOptions};
 use serde_json::{Map, json};
-use socket::Socket;
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;

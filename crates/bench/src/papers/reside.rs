@@ -1,11 +1,11 @@
 //! Residents: processes that live in a space and answer calls, for as long as a measurement needs
 //! them.
 
+use super::gups::windows::{Words, apply_encoded};
+use super::switch::Bytes;
 use crate::error::BenchError;
-use crate::gups::windows::{Words, apply_encoded};
 use crate::options::Reside;
 use crate::scratch::space;
-use crate::switch::Bytes;
 use mneme_space::{CallError, Functions, Here, Registry, Space};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,6 @@
 //! A client that has attached the store: what it asks for it looks up itself.
 
-use super::client::{Asks, is_value, value_of};
+use super::{Asks, is_value, value_of};
 use crate::error::BenchError;
 use crate::generate::keys::{KEY_BYTES, key};
 use crate::scratch::space;
