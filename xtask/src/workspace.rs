@@ -25,6 +25,8 @@ pub struct Package {
     pub directory: PathBuf,
     /// Names of the packages it depends on in any kind: normal, build, dev.
     pub dependencies: Vec<String>,
+    /// Names of those that only its tests, examples and benches depend on.
+    pub dev_dependencies: Vec<String>,
     /// Names of its features.
     pub features: Vec<String>,
     /// Whether it has a library target, for Rust or for C.
@@ -90,6 +92,11 @@ impl Package {
             directory: manifest.parent().unwrap_or(Path::new(".")).to_path_buf(),
             dependencies: list(&package["dependencies"])
                 .iter()
+                .map(|dependency| text(&dependency["name"]))
+                .collect(),
+            dev_dependencies: list(&package["dependencies"])
+                .iter()
+                .filter(|dependency| dependency["kind"] == "dev")
                 .map(|dependency| text(&dependency["name"]))
                 .collect(),
             features: package["features"]

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
+use std::path::PathBuf;
 use xtask::layering::{arrows, check, modules, rules, sources};
-use xtask::workspace::Workspace;
+use xtask::workspace::{Package, Workspace};
 
 #[test]
 fn the_workspace_keeps_its_layers() {
@@ -39,6 +40,28 @@ fn an_upward_dependency_is_seen() {
 #[test]
 fn a_crate_without_a_place_is_seen() {
     assert_eq!(arrows::check("mneme-extra", &[]).len(), 1);
+}
+
+#[test]
+fn the_tests_kit_is_for_tests_only() {
+    let package = |dependencies: &[&str], dev_dependencies: &[&str]| Package {
+        name: "mneme-log".to_owned(),
+        version: String::new(),
+        directory: PathBuf::new(),
+        dependencies: dependencies.iter().map(|&name| name.to_owned()).collect(),
+        dev_dependencies: dev_dependencies
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect(),
+        features: Vec::new(),
+        is_library: true,
+        tests: Vec::new(),
+    };
+    let kit = "mneme-testkit";
+    assert!(arrows::check("mneme-log", &[kit.to_owned()]).is_empty());
+    assert_eq!(arrows::check_testkit(&package(&[kit], &[kit])), None);
+    assert!(arrows::check_testkit(&package(&[kit], &[])).is_some());
+    assert!(arrows::check_testkit(&package(&[kit, kit], &[kit])).is_some());
 }
 
 #[test]

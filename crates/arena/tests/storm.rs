@@ -16,9 +16,9 @@ use mneme_sync::{ControlOptions, DeadSlot, Lane, Participants, SlotId};
 use mneme_sys::{
     Access, Liveness, NodeId, OfdLiveness, PagePolicy, Region, Reserve, SyntheticTopology,
 };
+use mneme_testkit::{Process, Random, TestDir};
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -209,57 +209,31 @@ fn visitor() {
         return;
     };
     let tenant = Tenant::open(Path::new(&directory));
-    let mut seed = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = Random::new(std::process::id().into());
     loop {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        tenant.step(seed >> 3);
+        tenant.step(random.next());
     }
 }
 
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn visit(directory: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "visitor"])
-        .env(VISIT, directory)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+fn visit(directory: &Path) -> Process {
+    Process::start("visitor", [(VISIT, directory)])
 }
 
 #[test]
 fn killed_processes_lose_nothing_and_leave_nothing() {
-    let directory =
-        Directory(std::env::temp_dir().join(format!("mneme-arena-storm-{}", std::process::id())));
-    std::fs::create_dir_all(&directory.0).unwrap();
-    let tenant = Tenant::create(&directory.0);
-    let mut visitors: Vec<Child> = (0..3).map(|_| visit(&directory.0)).collect();
+    let directory = TestDir::on_disk("arena-storm");
+    let tenant = Tenant::create(&directory);
+    let mut visitors: Vec<Process> = (0..3).map(|_| visit(&directory)).collect();
     for round in 0..30_u64 {
         std::thread::sleep(Duration::from_millis(3 + round * 7 % 11));
         let mut victim = visitors.remove(0);
-        assert_eq!(
-            victim.try_wait().unwrap(),
-            None,
-            "a visitor failed by itself"
-        );
-        victim.kill().unwrap();
-        victim.wait().unwrap();
+        assert!(victim.is_running(), "a visitor failed by itself");
+        victim.kill();
         tenant.reap();
         assert_eq!(tenant.arena.check().unwrap(), []);
-        visitors.push(visit(&directory.0));
+        visitors.push(visit(&directory));
     }
-    for mut visitor in visitors {
-        visitor.kill().unwrap();
-        visitor.wait().unwrap();
-    }
+    drop(visitors);
     tenant.reap();
     assert_eq!(tenant.arena.check().unwrap(), []);
     let mut linked: Vec<Extent> = tenant

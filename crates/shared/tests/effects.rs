@@ -5,25 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mneme_shared::{
     Access, Effect, KeyOf, LogStore, Opening, Registry, Served, StoreOptions, Told, What,
 };
+use mneme_testkit::TestDir;
 
 const PLACE: &str = "MNEME_SHARED_EFFECTS";
 const NAME: &str = "followed";
 const KEYS: u32 = 200;
 
 /// A registry of a test, gone with it.
-struct Place(PathBuf);
+struct Place(TestDir);
 
 impl Place {
     fn new(test: &str) -> Place {
-        let name = format!("/dev/shm/mneme-shared-{test}-{}", std::process::id());
-        Place(name.into())
+        Place(TestDir::new(test))
     }
 
     fn registry(&self) -> Registry {
@@ -34,7 +33,7 @@ impl Place {
     fn start(&self, work: &str) -> Ended {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([work, "--exact", "--nocapture", "--test-threads=1"])
-            .env(PLACE, &self.0)
+            .env(PLACE, self.0.path())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -48,7 +47,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = self.registry().remove_segment(NAME);
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

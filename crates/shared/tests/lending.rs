@@ -2,31 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
-
 use mneme_log::WriteError;
 use mneme_shared::{Access, MIN_CAPACITY, Registry, SharedStore, StoreOptions};
 use mneme_sys::PagePolicy;
-
-/// A registry of the test's own, removed with all that is in it.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let memory = Path::new("/dev/shm");
-        let parent = match memory.is_dir() {
-            true => memory.to_path_buf(),
-            false => std::env::temp_dir(),
-        };
-        Place(parent.join(format!("mneme-shared-{name}-{}", std::process::id())))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use mneme_testkit::TestDir;
 
 /// Stores several times what the store holds.
 fn churn(store: &SharedStore) -> Result<(), WriteError> {
@@ -36,8 +15,8 @@ fn churn(store: &SharedStore) -> Result<(), WriteError> {
 
 #[test]
 fn an_attached_process_copies_unless_it_asks_for_loans() {
-    let place = Place::new("lending");
-    let registry = Registry::open(&place.0).unwrap();
+    let place = TestDir::new("lending");
+    let registry = Registry::open(place.path()).unwrap();
     let options = StoreOptions::new()
         .capacity(MIN_CAPACITY)
         .max_capacity(MIN_CAPACITY)

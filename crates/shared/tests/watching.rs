@@ -10,30 +10,24 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::registry;
 use mneme_log::{Decision, Expiry, UpdatePolicy, Watch, WriteError};
 use mneme_shared::{Access, Opening, Registry, SharedStore, StoreOptions};
+use mneme_testkit::TestDir;
 
 /// A registry with its data beside it, gone with the test.
-struct Place(PathBuf);
+struct Place(TestDir);
 
 impl Place {
     fn new(test: &str) -> Self {
-        let root = format!("/dev/shm/mneme-watching-{test}-{}", std::process::id());
-        Self(root.into())
+        Self(TestDir::new(test))
     }
 
     fn registry(&self) -> Registry {
         registry(&self.0)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

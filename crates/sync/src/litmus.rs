@@ -20,18 +20,15 @@ mod uses;
 use crate::word::Barrier;
 use crate::{Epoch, Participants, epoch};
 use mneme_sys::barrier::BarrierRefused;
+use mneme_testkit::Random;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 const UUID: [u8; 16] = *b"litmus of epochs";
 
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 fn seconds() -> Duration {
-    Duration::from_secs(setting("MNEME_LADDER_SECS").unwrap_or(2))
+    mneme_testkit::seconds(2)
 }
 
 /// A barrier that only looks like one: what the twins use on the heavy side.
@@ -49,28 +46,6 @@ type Advance = fn(&Participants) -> Epoch;
 fn advance_without_barrier(p: &Participants) -> Epoch {
     let header = p.inner().map().header();
     Epoch::from_u64(epoch::advance(&header.epoch.word, &Skipped).unwrap())
-}
-
-/// Small, quick, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    /// One of several independent streams of the run's seed, `MNEME_LADDER_SEED`.
-    fn stream(number: u64) -> Random {
-        let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number | 1 << 63);
-        for _ in 0..16 {
-            random.next();
-        }
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }
 
 /// Stores before each pin: a third of a store buffer.

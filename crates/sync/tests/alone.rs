@@ -9,23 +9,13 @@ use mneme_sync::{
     Acquired, ControlOptions, GateError, Holding, Lane, Participants, RobustLock, SlotError,
     Stalled,
 };
+use mneme_testkit::in_threads;
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
 const ROUNDS: u64 = if cfg!(miri) { 8 } else { 20_000 };
-
-/// Joined by hand: a scope alone does not wait for its threads' last destructors.
-fn in_threads(count: usize, work: impl Fn(usize) + Sync) {
-    std::thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = (0..count).map(|i| scope.spawn(move || work(i))).collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
-    });
-}
 
 #[test]
 fn a_box_is_freed_only_when_no_pin_can_see_it() {

@@ -4,16 +4,13 @@
 
 mod common;
 
-use common::{Pair, UUID, map, options, private};
+use common::{Pair, UUID, liveness, open, options, private};
 use mneme_sync::{LEASES, Lease, LeaseError, Participants};
-use mneme_sys::{OfdLiveness, PagePolicy, Region};
+use mneme_sys::{PagePolicy, Region};
+use mneme_testkit::{Process, fd_path};
 use std::convert::Infallible;
-use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::Command;
 
 const CONTROL: &str = "MNEME_TEST_LEASES";
 const NUMBER: usize = 1;
@@ -77,24 +74,13 @@ fn a_private_region_has_leases_too() {
     assert!(p.lease_holder(LEASES).is_err());
 }
 
-fn path(fd: &OwnedFd) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
-}
-
-fn open(path: &str) -> Participants {
-    let file = std::fs::OpenOptions::new();
-    let file = file.clone().read(true).write(true).open(path).unwrap();
-    let liveness = Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap());
-    Participants::open(map(file.into()), UUID, liveness).unwrap()
-}
-
 /// The other process; a test that does nothing unless it was started as such.
 #[test]
 fn other_process() {
     let Ok(control) = std::env::var(CONTROL) else {
         return;
     };
-    let p = open(&control);
+    let p = Participants::open(open(&control), UUID, liveness(&control)).unwrap();
     let _lease = p.try_lease(NUMBER).unwrap().unwrap();
     println!("\nready");
     loop {
@@ -102,33 +88,16 @@ fn other_process() {
     }
 }
 
-fn start(control: &str) -> Child {
-    let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "other_process", "--nocapture"])
-        .env(CONTROL, control)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
-    assert!(
-        lines.map_while(Result::ok).any(|line| line == "ready"),
-        "it could not start"
-    );
-    other
-}
-
 #[test]
 fn a_killed_process_gives_its_lease_back_and_a_successor_is_named() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let fd = control.duplicate_fd().unwrap().unwrap();
-    let liveness = Arc::new(OfdLiveness::open(Path::new(&path(&fd)), 0).unwrap());
-    let p = Participants::create(control, options(), liveness).unwrap();
+    let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();
     for _ in 0..3 {
-        let mut other = start(&path(&fd));
+        let other = Process::start_ready("other_process", [(CONTROL, fd_path(&fd))]);
         assert_eq!(holder(&p), Some(other.id()));
         assert!(p.try_lease(NUMBER).unwrap().is_none());
-        other.kill().unwrap();
-        other.wait().unwrap();
+        other.kill();
         assert_eq!(holder(&p), None);
         let lease = p.try_lease(NUMBER).unwrap().unwrap();
         assert_eq!(holder(&p), Some(std::process::id()));
@@ -145,8 +114,7 @@ struct Held {
 fn a_forked_child_holds_no_lease_and_takes_none() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let fd = control.duplicate_fd().unwrap().unwrap();
-    let liveness = Arc::new(OfdLiveness::open(Path::new(&path(&fd)), 0).unwrap());
-    let p = Participants::create(control, options(), liveness).unwrap();
+    let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();
     let lease = p.try_lease(NUMBER).unwrap().unwrap();
     let held = Box::new(Held { p, lease });
     let address = std::ptr::from_ref(&*held).expose_provenance();
@@ -171,7 +139,7 @@ fn a_forked_child_holds_no_lease_and_takes_none() {
     assert!(status.expect("the child got a lease").success());
     assert_eq!(holder(&held.p), Some(std::process::id()));
     // Others see it the same way: the kernel's lock is still there.
-    let other = open(&path(&fd));
+    let other = Participants::open(open(&fd_path(&fd)), UUID, liveness(&fd_path(&fd))).unwrap();
     assert!(other.try_lease(NUMBER).unwrap().is_none());
     let Held { p, lease } = *held;
     drop(lease);

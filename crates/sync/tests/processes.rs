@@ -4,40 +4,20 @@
 
 mod common;
 
-use common::{UUID, map, options};
+use common::{UUID, liveness, open, options};
 use mneme_sync::{
     Acquired, GateError, Guard, Holding, Lane, OpPin, Participants, Pin, RobustLock, Slot,
     SlotError,
 };
-use mneme_sys::{OfdLiveness, PagePolicy, Region};
+use mneme_sys::{PagePolicy, Region};
+use mneme_testkit::{Process, fd_path};
 use std::convert::Infallible;
-use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::Command;
 use std::time::Duration;
 
 const CONTROL: &str = "MNEME_TEST_CONTROL";
 const DATA: &str = "MNEME_TEST_DATA";
-
-fn path(fd: &OwnedFd) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
-}
-
-fn open(path: &str) -> Region {
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
-    map(file.into())
-}
-
-fn liveness(path: &str) -> Arc<OfdLiveness> {
-    Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
-}
 
 /// The other process; a test that does nothing unless it was started as such.
 #[test]
@@ -71,19 +51,9 @@ fn a_killed_process_is_noticed_reported_and_reaped() {
         control.duplicate_fd().unwrap().unwrap(),
         data.duplicate_fd().unwrap().unwrap(),
     );
-    let p = Participants::create(control, options(), liveness(&path(&control_fd))).unwrap();
-    let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "other_process", "--nocapture"])
-        .env(CONTROL, path(&control_fd))
-        .env(DATA, path(&data_fd))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
-    assert!(
-        lines.map_while(Result::ok).any(|line| line == "ready"),
-        "it could not start"
-    );
+    let p = Participants::create(control, options(), liveness(&fd_path(&control_fd))).unwrap();
+    let variables = [(CONTROL, fd_path(&control_fd)), (DATA, fd_path(&data_fd))];
+    let other = Process::start_ready("other_process", variables);
 
     let slot = p.slot().unwrap();
     let lock = data.at::<RobustLock>(0).unwrap();
@@ -107,8 +77,7 @@ fn a_killed_process_is_noticed_reported_and_reaped() {
         "it lives"
     );
 
-    other.kill().unwrap();
-    other.wait().unwrap();
+    other.kill();
     assert!(p.is_dead(holder));
     // What it held is handed over, or refused, and its death reported.
     assert!(matches!(lock.lock(&slot).unwrap(), Acquired::OwnerDied(_)));
@@ -165,7 +134,7 @@ struct Held {
 fn a_forked_child_touches_nothing_of_its_parents() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let fd = control.duplicate_fd().unwrap().unwrap();
-    let p = Participants::create(control, options(), liveness(&path(&fd))).unwrap();
+    let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();
     // Never freed, so that the child may refer to it.
     let data = Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let held: &'static Held = Box::leak(Box::new(Held { p, data }));

@@ -6,14 +6,11 @@
 
 mod common;
 
-use common::{UUID, map, options};
+use common::{UUID, liveness, open, options};
 use mneme_sync::{Acquired, GateError, Holding, Lane, Participants, RobustLock, Slot, Stalled};
-use mneme_sys::{OfdLiveness, PagePolicy, Region};
+use mneme_sys::{PagePolicy, Region};
+use mneme_testkit::{Process, Random, fd_path, retry_within, seconds};
 use std::convert::Infallible;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -21,29 +18,10 @@ use std::time::{Duration, Instant};
 const CONTROL: &str = "MNEME_STORM_CONTROL";
 const DATA: &str = "MNEME_STORM_DATA";
 const GATE: usize = 4;
+/// A living neighbour may be off its CPU for a second on a busy machine; not for ten.
+const OFF_CPU: Duration = Duration::from_secs(10);
 /// The index that is counted.
 const ROOT: u64 = 1;
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-fn path(fd: &OwnedFd) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
-}
-
-fn open(path: &str) -> Region {
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
-    map(file.into())
-}
-
-fn liveness(path: &str) -> Arc<OfdLiveness> {
-    Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
-}
 
 /// The data region: a lock, two words that are equal whenever it is free and whole, and what the
 /// processes have acknowledged.
@@ -155,54 +133,32 @@ fn mortal() {
     });
 }
 
-struct Victim(Child);
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
-    let limit = Duration::from_secs(setting("MNEME_LADDER_SECS").unwrap_or(2));
-    let mut random = setting("MNEME_LADDER_SEED").unwrap_or(7) | 1;
+    let limit = seconds(2);
+    let mut random = Random::of_run(0);
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let data = Data(Region::memfd("data", 1 << 21, 1 << 26, PagePolicy::Small).unwrap());
     let control_fd = control.duplicate_fd().unwrap().unwrap();
     let data_fd = data.0.duplicate_fd().unwrap().unwrap();
-    let p = Participants::create(control, options(), liveness(&path(&control_fd))).unwrap();
-    let start = || {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "mortal", "--nocapture"])
-            .env(CONTROL, path(&control_fd))
-            .env(DATA, path(&data_fd))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Victim(child)
-    };
+    let p = Participants::create(control, options(), liveness(&fd_path(&control_fd))).unwrap();
+    let variables = [(CONTROL, fd_path(&control_fd)), (DATA, fd_path(&data_fd))];
+    let start = || Process::start("mortal", variables.clone());
     let mut victims = [start(), start()];
     let slot = p.slot().unwrap();
     let gate = p.fenced_gate(GATE).unwrap();
     let (begin, mut kills) = (Instant::now(), 0_u64);
     while begin.elapsed() < limit {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        std::thread::sleep(Duration::from_micros(random % 30_000));
-        let victim = &mut victims[(random >> 20) as usize % 2];
-        assert!(
-            victim.0.try_wait().unwrap().is_none(),
-            "a process ended by itself"
-        );
+        std::thread::sleep(Duration::from_micros(random.below(30_000)));
+        let victim = &mut victims[random.below(2) as usize];
+        assert!(victim.is_running(), "a process ended by itself");
         *victim = start();
         kills += 1;
         reap(&p);
         assert_eq!(p.check(), Vec::<String>::new());
-        retry(|| data.add(&slot));
-        retry(|| gate.sole(&slot).map(|alone| alone.into_inner().repaired()));
+        retry_within(OFF_CPU, || data.add(&slot));
+        let alone = retry_within(OFF_CPU, || gate.sole(&slot));
+        alone.into_inner().repaired();
     }
     drop(victims);
     reap(&p);
@@ -223,12 +179,4 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
         (0..=kills.cast_signed() + 2).contains(&unacknowledged),
         "{counted} {acknowledged}"
     );
-}
-
-/// A living neighbour may be off its CPU for a second on a busy machine; not for ten.
-fn retry(mut wait: impl FnMut() -> Result<(), Stalled>) {
-    let begin = Instant::now();
-    while let Err(stalled) = wait() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{stalled}");
-    }
 }

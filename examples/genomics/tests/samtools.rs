@@ -10,6 +10,7 @@ mod synthetic;
 use allocator_api2::alloc::{Allocator, Global};
 use kept::{Kept, Scene};
 use mneme_genomics::{LoadError, Order, Store, load};
+use mneme_testkit::TestDir;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -348,7 +349,7 @@ fn every_input_of_samtools_and_htslib_gives_the_same_text() {
         &mut files,
     );
     let compare_all = |files: &[PathBuf], part: usize| {
-        let scratch = synthetic::Scratch::new(&format!("inputs-{part}"));
+        let scratch = TestDir::new(&format!("inputs-{part}"));
         let scene = Scene::new();
         let mut compared = 0;
         let complaints = files
@@ -378,7 +379,7 @@ fn synthetic_alignments_give_the_same_text() {
     if !is_there() {
         return;
     }
-    let scratch = synthetic::Scratch::new("wgsim");
+    let scratch = TestDir::new("wgsim");
     let Some(file) = synthetic::alignments(scratch.path(), 5_000) else {
         return eprintln!("skipped: wgsim is not installed");
     };
@@ -393,7 +394,7 @@ fn sorting_by_name_and_then_by_coordinate_leaves_equals_by_name() {
     if !is_there() {
         return;
     }
-    let scratch = synthetic::Scratch::new("twice");
+    let scratch = TestDir::new("twice");
     let Some(file) = synthetic::alignments(scratch.path(), 500) else {
         return eprintln!("skipped: wgsim is not installed");
     };
@@ -423,7 +424,7 @@ fn a_cigar_too_long_for_its_field_comes_back_from_its_tag() {
     if !is_there() {
         return;
     }
-    let scratch = synthetic::Scratch::new("long-cigar");
+    let scratch = TestDir::new("long-cigar");
     let file = scratch.path().join("long.sam");
     let operations = 70_000;
     let cigar = "1M1I".repeat(operations / 2);

@@ -1,5 +1,7 @@
 //! Which crate may know which: the picture of `docs/architecture.md` as a table.
 
+use crate::workspace::Package;
+
 /// A layer and the crates below it that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mneme-sys", &[]),
@@ -82,7 +84,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &[]),
+    (TESTKIT, &[]),
 ];
+
+/// What tests of all crates may use: it knows no crate, and no crate but for its tests.
+const TESTKIT: &str = "mneme-testkit";
 
 /// Crates of others that one layer alone may depend on, and why.
 const CONFINED: &[(&str, &[&str], &str)] = &[
@@ -137,7 +143,8 @@ pub fn check(name: &str, dependencies: &[String]) -> Vec<String> {
     };
     let mut messages = Vec::new();
     for dependency in dependencies {
-        if is_layer(dependency) && !allowed.contains(&dependency.as_str()) {
+        let is_allowed = dependency == TESTKIT || allowed.contains(&dependency.as_str());
+        if is_layer(dependency) && !is_allowed {
             messages.push(format!(
                 "`{name}` may not depend on `{dependency}`: an arrow goes down only"
             ));
@@ -149,6 +156,16 @@ pub fn check(name: &str, dependencies: &[String]) -> Vec<String> {
         }
     }
     messages
+}
+
+/// What is wrong with how a crate depends on the tests' kit: otherwise than for its tests.
+pub fn check_testkit(package: &Package) -> Option<String> {
+    let depends = |on: &[String]| on.iter().filter(|name| *name == TESTKIT).count();
+    let for_tests = depends(&package.dev_dependencies);
+    (depends(&package.dependencies) > for_tests).then(|| {
+        let name = &package.name;
+        format!("`{name}` may depend on `{TESTKIT}` for its tests only (dev-dependencies)")
+    })
 }
 
 /// The layers that `name` may use; none if `name` is no layer.

@@ -40,7 +40,10 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
     for package in &workspace.packages {
         let manifest = package.directory.join("Cargo.toml");
         let manifest = relative(&manifest, &workspace.root);
-        for message in arrows::check(&package.name, &package.dependencies) {
+        let arrows = arrows::check(&package.name, &package.dependencies)
+            .into_iter()
+            .chain(arrows::check_testkit(package));
+        for message in arrows {
             violations.push(Violation {
                 file: manifest.clone(),
                 line: 0,

@@ -1,8 +1,9 @@
 //! A reader in another process and a reclaimer here meet within nanoseconds.
 
-use super::{Advance, Cold, Random, UUID, advance_without_barrier, seconds, store};
+use super::{Advance, Cold, UUID, advance_without_barrier, seconds, store};
 use crate::{ControlOptions, Participants};
 use mneme_sys::{Access, Clock, OfdLiveness, PagePolicy, Region, SystemClock};
+use mneme_testkit::Random;
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -127,7 +128,7 @@ fn rendezvous(advance: Advance, limit: Duration, enough: u64) -> Rendezvous {
         );
         std::thread::yield_now();
     }
-    let mut random = Random::stream(1);
+    let mut random = Random::of_run(1);
     let mut found = Rendezvous::default();
     // How long after the reader's start to unlink, in ns: found by feedback, so that the reader
     // sees the old link in about half of the rounds.
@@ -174,7 +175,7 @@ fn reader() {
     let lines = words::<LINES>(&data);
     let word = |line: usize| &lines[line][0];
     let cold = Cold::new();
-    let mut random = Random::stream(2);
+    let mut random = Random::of_run(2);
     drop(p.pin().unwrap());
     word(READY).store(1, Release);
     let mut last = 0;

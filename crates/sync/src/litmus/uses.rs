@@ -1,7 +1,8 @@
 //! Readers follow links to blocks; a reclaimer replaces, frees and poisons them as fast as it can.
 
-use super::{Advance, Cold, Random, UUID, advance_without_barrier, seconds, store};
+use super::{Advance, Cold, UUID, advance_without_barrier, seconds, store};
 use crate::{ControlOptions, Epoch, Participants};
+use mneme_testkit::Random;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -84,7 +85,7 @@ fn use_after_free(advance: Advance, limit: Duration, enough: u64) -> Uses {
             .map(|seed| {
                 let (p, shared) = (&p, &shared);
                 scope.spawn(move || {
-                    let (cold, mut random) = (Cold::new(), Random::stream(seed));
+                    let (cold, mut random) = (Cold::new(), Random::of_run(seed));
                     let (mut reads, mut after_free) = (0, 0);
                     while !shared.stop.load(Relaxed) {
                         reads += 1;

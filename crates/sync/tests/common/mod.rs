@@ -2,8 +2,9 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use mneme_sync::{ControlOptions, Participants};
-use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
+use mneme_sys::{Access, OfdLiveness, PagePolicy, Region, ScriptedLiveness};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 pub const UUID: [u8; 16] = *b"a data region id";
@@ -23,6 +24,17 @@ pub fn private(options: ControlOptions) -> Participants {
 
 pub fn map(fd: OwnedFd) -> Region {
     Region::map(fd, Access::ReadWrite, 1 << 26, PagePolicy::Small).unwrap()
+}
+
+/// The region in that file.
+pub fn open(path: &str) -> Region {
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    map(file.unwrap().into())
+}
+
+/// Liveness by locks on that file.
+pub fn liveness(path: &str) -> Arc<OfdLiveness> {
+    Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
 }
 
 /// One region at two addresses: `a` is the script's process 1, `b` its process 2.

@@ -1,0 +1,25 @@
+//! What tests of several crates need, and nothing of the crates themselves: a dev-dependency only,
+//! which `cargo xtask layering` checks.
+//!
+//! - [`TestDir`]: a directory that goes with the test.
+//! - [`Random`]: numbers that a seed determines.
+//! - [`Process`]: another process of the test's own program, killed when it is dropped.
+//! - [`wait_until`], [`retry_within`]: waits that end. No test asserts a duration by them: their
+//!   limits are for what would otherwise hang.
+//! - [`setting`], [`seconds`]: how long and from which seed `cargo xtask ladder` wants a run.
+//!
+//! Everything here panics where it fails, as tests do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests' own
+
+mod directory;
+mod process;
+mod random;
+mod settings;
+mod waiting;
+
+pub use directory::TestDir;
+pub use process::{Process, fd_path};
+pub use random::Random;
+pub use settings::{seconds, setting};
+pub use waiting::{in_threads, retry_within, wait_until};
