@@ -5,7 +5,7 @@ use crate::layering::sources::rust_files;
 use crate::proof::{Item, Proof};
 use crate::prose;
 use crate::redis_suite;
-use crate::steps::{Outcome, Steps, run, run_together, succeeds};
+use crate::steps::{Outcome, Steps, run, run_side_by_side, run_together, succeeds};
 use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +18,9 @@ const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 /// What is built for AddressSanitizer.
 const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u64 = 10;
+/// Seconds that each fuzz target runs. The targets run side by side, one on each processor: six of
+/// them take a minute on two.
+const FUZZ_SECONDS: u64 = 20;
 
 /// Seconds that each storm of kills goes on.
 const STORM_SECONDS: u64 = 10;
@@ -217,14 +218,28 @@ fn test(workspace: &Workspace) -> Outcome {
     run(&mut cargo(workspace, &["test", "--workspace"]))
 }
 
-/// Of the packages with fault points the libraries' tests and those that arm some: the others are
-/// the same without.
+/// Of the packages with fault points, the tests of the libraries and those that arm points: the
+/// others are the same without. So are the interleaving models, which arm none.
 fn test_fault(workspace: &Workspace) -> Outcome {
+    let models = match Proof::read(&workspace.root) {
+        Ok(proof) => proof.interleavings,
+        Err(message) => return Outcome::Failed(message),
+    };
     let mut command = cargo(workspace, &["test", "--lib"]);
     for name in arming(workspace) {
         command.args(["--test", &name]);
     }
-    run(command.args(with_fault(workspace)))
+    command.args(with_fault(workspace)).arg("--");
+    for filter in models.iter().filter_map(filter_of) {
+        command.args(["--skip", &filter]);
+    }
+    run(&mut command)
+}
+
+/// The part of a library's tests that an item of a list names.
+fn filter_of(item: &Item) -> Option<String> {
+    let (_, filter) = item.arguments.get(1)?.split_once("--lib ")?;
+    Some(filter.to_owned())
 }
 
 /// The integration tests that mention fault points, by name.
@@ -386,6 +401,9 @@ pub fn fuzz_for(workspace: &Workspace, seconds: u64) -> Outcome {
     if !succeeds(&mut nightly(workspace, &["fuzz", "--version"])) {
         return missing("needs nightly and `cargo install cargo-fuzz`");
     }
+    if let failed @ Outcome::Failed(_) = run(&mut nightly(workspace, &["fuzz", "build"])) {
+        return failed;
+    }
     let limit = format!("-max_total_time={seconds}");
     let run_one = |target: &String| {
         let arguments = [
@@ -397,9 +415,9 @@ pub fn fuzz_for(workspace: &Workspace, seconds: u64) -> Outcome {
             "-print_final_stats=1",
             "-verbosity=0",
         ];
-        run(&mut nightly(workspace, &arguments))
+        nightly(workspace, &arguments)
     };
-    Outcome::all(targets.iter().map(run_one))
+    run_side_by_side(targets.iter().map(run_one).collect())
 }
 
 /// Names of the fuzz targets: the files of `fuzz/fuzz_targets`.
@@ -440,6 +458,15 @@ mod tests {
         assert!(parse("--only clipy").unwrap_err().contains("clipy"));
         assert!(parse("--only").is_err());
         assert!(parse("--fast").is_err());
+    }
+
+    #[test]
+    fn every_interleaving_model_is_named_by_a_filter() {
+        let workspace = Workspace::load().unwrap();
+        let models = Proof::read(&workspace.root).unwrap().interleavings;
+        let filters: Vec<_> = models.iter().filter_map(filter_of).collect();
+        assert_eq!(filters.len(), models.len());
+        assert!(filters.iter().all(|filter| filter.contains("model")));
     }
 
     #[test]

@@ -101,22 +101,27 @@ fn ended(command: &Command, status: io::Result<ExitStatus>) -> Outcome {
     }
 }
 
-/// Runs several commands: the first by itself, for it may make what all need, and the others on all
-/// processors, the output of each in one piece.
+/// Runs the first of several commands by itself, for it may make what all need, and the others side
+/// by side.
 pub fn run_together(commands: Vec<Command>) -> Outcome {
     let mut commands = commands.into_iter();
     let first = commands.next().map(|mut command| run(&mut command));
-    let rest = Mutex::new(commands);
+    let others = run_side_by_side(commands.collect());
+    Outcome::all(first.into_iter().chain([others]))
+}
+
+/// Runs several commands, one on each processor at a time, and shows the output of each in one piece.
+pub fn run_side_by_side(commands: Vec<Command>) -> Outcome {
+    let rest = Mutex::new(commands.into_iter());
     let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work =
         || Outcome::all(std::iter::from_fn(next).map(|mut command| run_silently(&mut command)));
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let others = thread::scope(|scope| {
+    thread::scope(|scope| {
         let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
         let ends = workers.into_iter().map(|worker| worker.join());
         Outcome::all(ends.map(|end| end.unwrap_or(Outcome::Failed("it panicked".to_owned()))))
-    });
-    Outcome::all(first.into_iter().chain([others]))
+    })
 }
 
 /// Runs a command and shows what it said when it has ended.
