@@ -8,7 +8,7 @@
 //! does not grow.
 //!
 //! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm; two
-//! who fold at once mark twice.
+//! threads that fold at once mark twice.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -73,7 +73,7 @@ impl Core {
 
     #[inline(never)]
     pub(crate) fn sample(&self, root: Root, place: Place) {
-        // Whoever reads has a slot.
+        // A thread that reads has a slot.
         if let Ok(slot) = self.participants.slot() {
             push(slot.undo(), place_word(root.space(), place));
         }
@@ -89,7 +89,7 @@ impl Core {
         Ok(())
     }
 
-    /// The same for what the calling thread has noted: where it writes much, it folds often enough
+    /// Marks the records at the places that the calling thread has noted: where it writes much, it folds often enough
     /// without a maintainer too.
     pub(crate) fn fold_own_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
         if self.tables.header().samples.load(Relaxed) != 0 {

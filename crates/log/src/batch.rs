@@ -287,7 +287,7 @@ impl Core {
         }
     }
 
-    /// The same, counting in `done` and `removed`.
+    /// Removes each key, counting in `done` and `removed`.
     fn remove_each<K: AsRef<[u8]>>(
         &self,
         database: u8,

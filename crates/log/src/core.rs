@@ -66,7 +66,7 @@ impl Core {
         rapidhash_v3_seeded(key, &self.secrets)
     }
 
-    /// The calling thread's slot, for whoever is about to change something.
+    /// The calling thread's slot, to change something with.
     #[inline]
     pub fn writer(&self) -> Result<Slot<'_>, WriteError> {
         self.may_write()?;
@@ -143,9 +143,9 @@ impl Core {
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
     }
 
-    /// One round of waiting for whoever holds the bucket whose word is `word`: repairs what it left if
+    /// One round of waiting for the holder of the bucket whose word is `word`: repairs what it left if
     /// it is dead, gives up on it after a second if it is not. An opening that may only read gives up on
-    /// the dead too, if nobody else repairs what they left.
+    /// the dead too, if no other opening repairs what they left.
     #[cold]
     pub fn wait_for(
         &self,
@@ -246,15 +246,15 @@ impl Core {
     }
 }
 
-/// How long somebody has waited.
+/// How long an operation has waited.
 #[derive(Debug, Default)]
 pub(crate) struct Wait {
     rounds: u32,
     /// When the wait for the present holder of a lock began.
     began: Option<u64>,
-    /// Who that is, and the lock's word, if it is one that counts how often it was given back.
+    /// That holder, and the lock's word, if it is one that counts how often it was given back.
     held: Option<(SlotId, Option<LockWord>)>,
-    /// When the first wait for somebody's pin began: who it is that pins changes all the time.
+    /// When the first wait for a pin began: the thread that pins changes all the time.
     pinned: Option<u64>,
     retired: u64,
 }
@@ -298,7 +298,7 @@ mod tests {
         LockWord(holder << 48 | version << 5 | 1)
     }
 
-    /// Who is overtaken again and again on a busy bucket waits for nobody in particular for long.
+    /// A waiter that is overtaken again and again on a busy bucket has not waited for one holder for long.
     #[test]
     fn a_wait_counts_for_one_holding_alone() {
         let mut wait = Wait::new();
@@ -308,7 +308,7 @@ mod tests {
         };
         assert_eq!(look(word(1, 1), 10), 10);
         assert_eq!(look(word(1, 1), 20), 10);
-        // The same holder, who gave it back meanwhile.
+        // The same holder, which gave it back meanwhile.
         assert_eq!(look(word(1, 2), 30), 30);
         assert_eq!(look(word(2, 2), 40), 40);
         assert_eq!(look(word(2, 2), 50), 40);

@@ -459,8 +459,8 @@ impl Core {
             };
             mneme_sys::fault!("log.body.during");
         }
-        // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record before
-        // it is published, but those who have lost their pins and copy; a scan by headers does not
+        // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record before
+        // it is published, but those that have lost their pins and copy; a scan by headers does not
         // look at bodies of unpublished records.
         unsafe { write_body(address, header, expiry.word(), key, value) };
         mneme_sys::fault!("log.body.after");

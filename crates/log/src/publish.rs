@@ -211,7 +211,7 @@ impl Core {
         }
     }
 
-    /// Makes room in the index for a change that found no slot in `segment`, or waits once for whoever is in the way;
+    /// Makes room in the index for a change that found no slot in `segment`, or waits once for the thread that is in the way;
     /// false: there is no room.
     fn grow_page_for(
         &self,

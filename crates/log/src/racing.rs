@@ -1,4 +1,4 @@
-//! A region as it is read under a pin that may be taken away: what is found may be somebody else's by
+//! A region as it is read under a pin that may be taken away: what is found may belong to another record by
 //! now, and it is copied without undefined behaviour all the same.
 //!
 //! [`Racing`] is the same memory as [`Mem`], and the index is looked through by the same code. Nothing
@@ -7,7 +7,7 @@
 //! that bytes of another kind yield a wrong answer or [`Corrupt`], and both mean nothing until the pin
 //! was left in time (see [`crate::read::copying`]).
 //!
-//! Whoever may be writing there meanwhile uses atomics too, or `racy` (see
+//! Writers that may be at work there meanwhile use atomics too, or `racy` (see
 //! [`write_body`](crate::record::write_body)).
 
 use std::marker::PhantomData;
@@ -211,7 +211,7 @@ impl<'m> RacingRecord<'m> {
 unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) {
     to.reserve(len);
     let end = to.as_mut_ptr().wrapping_add(to.len());
-    // SAFETY: reserved just now, and nobody else's.
+    // SAFETY: reserved just now, and no other thread's.
     let space = unsafe { std::slice::from_raw_parts_mut(end.cast::<MaybeUninit<u8>>(), len) };
     if mneme_sys::fault::ENABLED {
         // With fault points compiled in the copy has a middle at which the reader can be stopped.

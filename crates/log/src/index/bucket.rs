@@ -107,7 +107,7 @@ impl LockWord {
         self.locked() && self.0 >> HOLDER_SHIFT == RETIRED
     }
 
-    /// What it is once its holder, who has changed nothing, has let it go.
+    /// What it is once its holder, which has changed nothing, has let it go.
     pub fn let_go(self) -> LockWord {
         LockWord(self.0 & (REACH_MASK | VERSION_MASK))
     }
@@ -123,7 +123,7 @@ impl LockWord {
 }
 
 /// A home bucket's word as it was seen, and where: an index segment that is replaced begins to count
-/// versions anew elsewhere, and nothing else lies there while whoever has seen it is pinned.
+/// versions anew elsewhere, and nothing else lies there while the thread that has seen it is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HomeWord {
     pub at: Loc,
@@ -255,12 +255,12 @@ impl<W: Word> BucketOf<W> {
             .then_some(Held { bucket: self, word })
     }
 
-    /// Puts an entry into slot `i` of a bucket that nobody else can see yet.
+    /// Puts an entry into slot `i` of a bucket that no other thread can see yet.
     pub fn fill(&self, i: usize, entry: Entry) {
         self.0[i + 1].store(entry.0, Relaxed);
     }
 
-    /// Sets the reach of a bucket that nobody else can see yet.
+    /// Sets the reach of a bucket that no other thread can see yet.
     pub fn fill_reach(&self, reach: u64) {
         let word = self.0[0].load(Relaxed);
         if LockWord(word).reach() < reach {
@@ -321,7 +321,7 @@ impl<W: Word> Held<'_, W> {
         self.bucket.0[0].store(self.word.0 | TXN, Release);
     }
 
-    /// The same, and stays so whatever else is stored to the word.
+    /// Makes readers wait, whatever else is stored to the word.
     pub fn become_transaction(&mut self) {
         self.word = LockWord(self.word.0 | TXN);
         self.set_transaction();
@@ -334,7 +334,7 @@ impl<W: Word> Held<'_, W> {
         self.bucket.0[0].store(self.word.unlocked().0, Release);
     }
 
-    /// The same, if the bucket is as it was when it was locked.
+    /// Gives the lock of a bucket back that is as it was when it was locked.
     pub fn unlock_unchanged(self) {
         // SYNC: as in `unlock`.
         self.bucket.0[0].store(self.word.let_go().0, Release);

@@ -131,7 +131,7 @@ impl SegmentRef {
         }
     }
 
-    /// The same where it is not followed if anything is unusual.
+    /// The segment that `word` names, for readers that take nothing else from it than its place; `None` says nothing.
     #[inline(always)]
     fn try_of_word(word: u64) -> Option<SegmentRef> {
         if sealed(word) == word && word >> 62 == PRESENT >> 62 {
@@ -392,7 +392,7 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
-    /// The same in the `reach` buckets behind the home.
+    /// Looks for `key` in the `reach` buckets behind the home.
     #[inline(never)]
     fn find_behind(
         &self,
@@ -411,7 +411,7 @@ pub(crate) trait Lookup: Memory {
         Ok(None)
     }
 
-    /// The same in `bucket`, which is number `number` of its segment.
+    /// Looks for `key` in `bucket`, which is number `number` of its segment.
     #[inline(always)]
     fn find_in_bucket(
         &self,
@@ -537,7 +537,7 @@ impl Core {
         Ok(seen.and_then(|(found, _)| found))
     }
 
-    /// The same with the home bucket's word at that time; `None`: there is no bucket.
+    /// As [`find`](Self::find), with the home bucket's word at that time; `None`: there is no bucket.
     #[inline(always)]
     pub(crate) fn find_seen<'m>(
         &'m self,

@@ -3,7 +3,7 @@
 //! A block is a run of 256-byte units in a frame that belongs to one shard. The frame begins with a
 //! bitmap of its 8192 units, the only truth about what is in use; the shard's pool table names the
 //! frames and caches what the bitmap says. All of it is guarded by the shard's lock, and every change
-//! is written to the shard's *journal* first: whoever inherits the lock from a dead holder finishes or
+//! is written to the shard's *journal* first: the thread that inherits the lock from a dead holder finishes or
 //! undoes the change before anything else happens, so that no block is ever lost or given out twice.
 //!
 //! A block that readers may still look at waits in the shard's limbo for a grace period.
@@ -39,7 +39,7 @@ const RETIRED: usize = 8;
 pub(crate) mod journal {
     /// What is going on: one of the kinds.
     pub const KIND: usize = 0;
-    /// The slot of whoever holds the buckets of the old segments.
+    /// The slot of the thread that holds the buckets of the old segments.
     pub const OWNER: usize = 1;
     /// The first word to be changed.
     pub const ADDRESS: usize = 2;
@@ -62,12 +62,12 @@ pub(crate) mod journal {
 
     /// Nothing.
     pub const IDLE: u64 = 0;
-    /// Blocks are being filled; undone by whoever inherits the lock.
+    /// Blocks are being filled; undone by the next holder of the lock if this one dies.
     pub const PREPARE: u64 = 1;
-    /// The words are being changed; finished by whoever inherits the lock.
+    /// The words are being changed; finished by the next holder if this one dies.
     pub const PUBLISH: u64 = 2;
     /// The words are being cleared and the first new block, which they named, freed; finished by
-    /// whoever inherits the lock.
+    /// the next holder if this one dies.
     pub const STRIKE: u64 = 3;
 }
 
@@ -149,7 +149,7 @@ impl Core {
         result
     }
 
-    /// The same, unless somebody else who lives has the lock: then `None`.
+    /// As [`with_shard`](Self::with_shard), unless another thread that lives has the lock: then `None`.
     pub(crate) fn try_with_shard<T>(
         &self,
         slot: &Slot<'_>,
@@ -205,7 +205,7 @@ impl Core {
         Ok(trimmed)
     }
 
-    /// Frees what has waited in limbo for readers who have left, and begins the grace period of the rest.
+    /// Frees what has waited in limbo for readers that have left, and begins the grace period of the rest.
     pub(crate) fn collect_limbo(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         (0..self.tables.geometry.shards)
             .try_for_each(|shard| self.with_shard(slot, shard, |held| Ok(held.collect(true)?)))
@@ -288,7 +288,7 @@ impl HeldShard<'_> {
     /// Writes a journal word, in order with every other store: after those before it in the program,
     /// and before those behind it, for a death falls between two instructions.
     pub fn note(&self, i: usize, value: u64) {
-        // SYNC: pairs with the Acquire load in `journal` by whoever inherits the lock.
+        // SYNC: pairs with the Acquire load in `journal` by the lock's next holder.
         self.shard.journal[i].store(value, Release);
         compiler_fence(SeqCst);
     }
@@ -521,7 +521,7 @@ impl HeldShard<'_> {
             self.note(journal::FRAME, 0);
         }
         if let Some(block) = Block::of_word(self.journal(journal::FREE)) {
-            // Also out of limbo, where it would be freed once more after somebody else has it.
+            // Also out of limbo, where it would be freed once more after another has it.
             for entry in &self.shard.limbo {
                 if entry[0].load(Relaxed) == block.word() {
                     entry[0].store(0, Release);
@@ -561,9 +561,9 @@ impl HeldShard<'_> {
         let Some(info) = self.core.arena.extent_of(frame) else {
             return Ok(());
         };
-        // In another life it is of somebody who has claimed it since, and who may be linking or releasing it right now.
+        // In another life it belongs to a thread that has claimed it since and may be linking or releasing it right now.
         // In this one it is this shard's, and changes its state under this shard's lock alone: until the dead one's
-        // slot is given back, and whoever does that takes the lock first.
+        // slot is given back, and the thread that does that takes the lock first.
         if (info.extent, info.tag, info.generation) != (extent, TAG_INDEX, generation) {
             return Ok(());
         }

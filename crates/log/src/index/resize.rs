@@ -2,11 +2,11 @@
 //!
 //! A change of shape holds its shard's lock and every bucket lock of the segments it replaces:
 //!
-//! 1. blocks are allocated (journal: `PREPARE`, undone by whoever inherits the lock);
+//! 1. blocks are allocated (journal: `PREPARE`, undone by the lock's next holder if this one dies);
 //! 2. the old buckets are locked, so that their entries stand still; readers go on reading them;
-//! 3. the new segments are filled from position and tag alone, nobody sees them yet;
+//! 3. the new segments are filled from position and tag alone, no other thread sees them yet;
 //! 4. the words that name the old segments are changed to name the new (journal: `PUBLISH`, finished
-//!    by whoever inherits the lock). Each word is one store, and a key is reached by one word, so a
+//!    by the lock's next holder). Each word is one store, and a key is reached by one word, so a
 //!    reader or writer finds either the frozen old segment or the new one that equals it;
 //! 5. the old buckets are marked retired, which sends waiting writers back to look again, and the old
 //!    blocks wait in limbo until the readers have left.
@@ -57,7 +57,7 @@ pub(crate) enum Why {
 pub(crate) enum Resized {
     /// The index has another shape now, or needs none: look again.
     Done,
-    /// Somebody holds up a bucket, by what he holds: wait for him, then try again.
+    /// A thread holds up a bucket by what it holds: wait for it, then try again.
     Busy(SlotId, Holding),
     /// The arena has no frame for the new blocks, or the old ones must wait for a place in limbo.
     NoRoom,
@@ -72,7 +72,7 @@ impl Core {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
     ///
     /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. A change
-    /// that only would be good is left to the next who sees it if the shard is somebody else's now.
+    /// that only would be good is left to the next thread that sees it if another holds the shard now.
     pub(crate) fn resize(
         &self,
         slot: &Slot<'_>,
@@ -85,7 +85,7 @@ impl Core {
         Ok(resized.unwrap_or(Resized::NoRoom))
     }
 
-    /// The same, for those who ask what there is no room in.
+    /// As [`resize`](Self::resize), for callers that ask what there is no room in.
     pub(crate) fn try_resize(
         &self,
         slot: &Slot<'_>,
@@ -444,7 +444,7 @@ impl HeldShard<'_> {
         Ok(Some(SegmentRef::new(block.loc, buckets, depth)))
     }
 
-    /// Locks every bucket of `old` and collects the entries, or says who does not let go of one.
+    /// Locks every bucket of `old` and collects the entries, or says which thread does not let go of one.
     /// The locks stay with this thread: `undo` and `publish` find them by the journal.
     fn freeze(&self, old: &[SegmentRef]) -> Result<Result<Vec<Entry>, SlotId>, Corrupt> {
         let mem = &self.core.mem;
@@ -620,7 +620,7 @@ pub(crate) fn collect<M: Memory>(
     Ok(())
 }
 
-/// Places `entries` in a segment that nobody sees yet; false if they crowd too much.
+/// Places `entries` in a segment that no other thread sees yet; false if they crowd too much.
 pub(crate) fn fill<M: Memory>(
     mem: &M,
     segment: SegmentRef,

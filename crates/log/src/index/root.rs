@@ -2,7 +2,7 @@
 //!
 //! A space's index hangs from one word of the store's header. Clearing a database moves its space's root
 //! to the list of dropped ones and stores zero there: it is empty from that store on. The blocks and
-//! the records' bytes are given back by a sweep, piece by piece, once nobody can still be writing to
+//! the records' bytes are given back by a sweep, piece by piece, once no thread can still be writing to
 //! the old index. Until the sweep is over no condemned log segment is freed, so that every location
 //! in the dropped index still leads to the record it named.
 
@@ -121,7 +121,7 @@ impl Core {
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
         let words = self.mem.words::<2>(loc)?;
         let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
-        // Memory that nobody ever wrote is no index, though it would pass for an empty one.
+        // Memory that was never written is no index, though it would pass for an empty one.
         if id != 0
             && space < DATABASES as u64
             && let Some(root) = Root::new(loc, Space::new(space as u8))
@@ -266,7 +266,7 @@ impl Core {
         (0..DATABASES).any(|i| header.dropped[2 * i].load(Acquire) != 0)
     }
 
-    /// Sweeps what can be swept now, unless somebody else does. The caller is not pinned.
+    /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
     pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         // One sweeper at a time: a second would follow words of a root that the first has freed.
         let Some(sweeping) = self.tables.header().sweep.try_lock(slot) else {

@@ -1,6 +1,6 @@
 //! Comparing the tags of a whole bucket at once.
 //!
-//! The answer is a filter: whoever follows an entry loads it again, with Acquire, and looks at the
+//! The answer is a filter: a reader that follows an entry loads it again, with Acquire, and looks at the
 //! record's key. So it may be a little out of date, but no tag may be missed that stood there all
 //! along; therefore every word is read by a load that cannot tear.
 
@@ -73,7 +73,8 @@ fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
     })
 }
 
-/// Four loads of four words each.
+/// Four loads of four words each. A tag lies in the upper half of its word, so that two vectors of words make one of
+/// halves, and half of the comparisons do.
 ///
 /// Other threads store to these words meanwhile, so the loads are written in assembler: to the
 /// compiler they are what `word_by_word` does, sixteen relaxed loads of aligned words. Processors
@@ -84,46 +85,39 @@ fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn avx2(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
-    let (a, b, c, d): (u32, u32, u32, u32);
+    let (first, second): (u32, u32);
     // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX2 by the caller's promise.
     unsafe {
         std::arch::asm!(
             "vmovd {t}, {tag:e}",
-            "vpbroadcastq {t:y}, {t}",
-            "vmovdqu {w:y}, [{at}]",
-            "vmovdqu {x:y}, [{at} + 32]",
+            "vpbroadcastd {t:y}, {t}",
+            "vmovdqu {x:y}, [{at}]",
             "vmovdqu {y:y}, [{at} + 64]",
-            "vmovdqu {z:y}, [{at} + 96]",
-            "vpsrlq {w:y}, {w:y}, {shift}",
-            "vpsrlq {x:y}, {x:y}, {shift}",
-            "vpsrlq {y:y}, {y:y}, {shift}",
-            "vpsrlq {z:y}, {z:y}, {shift}",
-            "vpcmpeqq {w:y}, {w:y}, {t:y}",
-            "vpcmpeqq {x:y}, {x:y}, {t:y}",
-            "vpcmpeqq {y:y}, {y:y}, {t:y}",
-            "vpcmpeqq {z:y}, {z:y}, {t:y}",
-            "vmovmskpd {a:e}, {w:y}",
-            "vmovmskpd {b:e}, {x:y}",
-            "vmovmskpd {c:e}, {y:y}",
-            "vmovmskpd {d:e}, {z:y}",
+            // The upper halves of words 0, 1, 4, 5, 2, 3, 6, 7, and then in order.
+            "vshufps {x:y}, {x:y}, [{at} + 32], 0xdd",
+            "vshufps {y:y}, {y:y}, [{at} + 96], 0xdd",
+            "vpermq {x:y}, {x:y}, 0xd8",
+            "vpermq {y:y}, {y:y}, 0xd8",
+            "vpsrld {x:y}, {x:y}, {shift}",
+            "vpsrld {y:y}, {y:y}, {shift}",
+            "vpcmpeqd {x:y}, {x:y}, {t:y}",
+            "vpcmpeqd {y:y}, {y:y}, {t:y}",
+            "vmovmskps {first:e}, {x:y}",
+            "vmovmskps {second:e}, {y:y}",
             "vzeroupper",
             at = in(reg) bucket.as_ptr(),
             tag = in(reg) tag,
-            shift = const LOC_BITS,
+            shift = const LOC_BITS - 32,
             t = out(xmm_reg) _,
-            w = out(xmm_reg) _,
             x = out(xmm_reg) _,
             y = out(xmm_reg) _,
-            z = out(xmm_reg) _,
-            a = out(reg) a,
-            b = out(reg) b,
-            c = out(reg) c,
-            d = out(reg) d,
+            first = out(reg) first,
+            second = out(reg) second,
             options(nostack, readonly, preserves_flags),
         );
     }
     // The first word is the lock, not a slot.
-    (a | b << 4 | c << 8 | d << 12) >> 1
+    (first | second << 8) >> 1
 }
 
 /// Two loads of eight words each, otherwise as [`avx2`]: a third of its instructions. A vector is a whole line, and these

@@ -3,7 +3,7 @@
 //!
 //! Everything is read by racing loads and copies (see [`crate::racing`]). If the pin was left in time,
 //! what was seen is as true as under a firm pin. If it was taken away meanwhile, the bytes may have
-//! become somebody else's: whatever was seen, damage included, means nothing, and the read begins anew.
+//! become those of another record: whatever was seen, damage included, means nothing, and the read begins anew.
 //! After [`TRIES`] such losses it reads under a firm pin: one value may take longer to copy than a
 //! pin is waited for, and a read that never ends is no better than a pin that is held for long. To hold
 //! up the others a reader must then be stopped once more, in that very attempt.
@@ -11,7 +11,7 @@
 //! A value that may be patched is believed if it was not patched meanwhile. A reader that was overtaken as often seals it
 //! under its firm pin, if it may write (see [`crate::patch`]).
 //!
-//! Nothing is waited for under such a pin: who finds a transaction or a swap in the way leaves, waits,
+//! Nothing is waited for under such a pin: a reader that finds a transaction or a swap in the way leaves, waits,
 //! and looks again. Nor is a caller's code run under one.
 
 use std::ops::Range;
@@ -52,7 +52,7 @@ impl Hold<'_> {
         self.0.is_none_or(RevocablePin::is_valid)
     }
 
-    /// Whether nobody takes it away, so that what was found may be changed.
+    /// Whether it cannot be taken away, so that what was found may be changed.
     fn is_firm(&self) -> bool {
         self.0.is_none()
     }
@@ -70,7 +70,7 @@ pub(crate) enum Look<T> {
 }
 
 impl<T> Look<T> {
-    /// The same of what `f` makes of what was seen.
+    /// Replaces what was seen by what `f` makes of it.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Look<U> {
         match self {
             Look::Seen(seen) => Look::Seen(f(seen)),
@@ -91,7 +91,7 @@ pub(crate) struct Outline {
     bytes: u64,
 }
 
-/// Appends a part of a value that may be patched, if nobody does meanwhile.
+/// Appends a part of a value that may be patched, unless it is patched meanwhile.
 fn copy_unless_patched(
     hold: &Hold<'_>,
     record: &RacingRecord<'_>,
@@ -106,7 +106,7 @@ fn copy_unless_patched(
     // A long copy that will not be believed is given up early.
     let same = || PatchWord::load(word).same_bytes(seen);
     let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
-    // SYNC: pairs with the release fence where a patch begins: whoever has read a new byte sees the odd word.
+    // SYNC: pairs with the release fence where a patch begins: a reader that has read a new byte sees the odd word.
     fence(Acquire);
     if copied && same() {
         return Look::Seen(());

@@ -1,7 +1,7 @@
 //! The optimistic read: **almost every lookup that finds something ends here, and stores nothing but its pin.**
 //!
 //! It follows what can be followed at once: the page that the index leads to, the first entry with the key's tag in its
-//! home bucket, a plain record behind it. It believes what it found if nobody held the bucket before and after.
+//! home bucket, a plain record behind it. It believes what it found if the bucket was unlocked before and is the same after.
 //!
 //! `None` says nothing about the key. The caller looks again in [`pinned`](super::pinned) or [`copying`](super::copying),
 //! which wait for transactions, follow entries behind their home, map what the region has grown by, and tell damage from
@@ -109,7 +109,8 @@ impl Core {
         self.read_in(mapped, root, place, segment, key)
     }
 
-    /// The same of a key that belongs at `place`, which led to `segment` under the caller's pin.
+    /// As [`try_fast_read`](Self::try_fast_read), of a key that belongs at `place`, which led to `segment` under the
+    /// caller's pin.
     #[inline(always)]
     pub(crate) fn try_fast_read_in(
         &self,

@@ -36,7 +36,8 @@ impl Core {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// The same of a key that belongs at `place`, which led to `segment` under the same pin.
+    /// As [`try_fast_lend`](Self::try_fast_lend), of a key that belongs at `place`, which led to `segment` under the
+    /// same pin.
     #[inline(always)]
     pub(crate) fn try_fast_lend_in(
         &self,
