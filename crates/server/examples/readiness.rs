@@ -1,9 +1,9 @@
-//! What a server pays for the network alone: PING answered on readiness (`epoll`, by mio, edge-triggered, as the server
-//! does it) and on completion (`io_uring`), with nothing else done.
+//! What a server pays for the network alone: PING answered on readiness (`epoll`, by mio,
+//! edge-triggered, as the server does it) and on completion (`io_uring`), with nothing else done.
 //!
 //! `cargo run --release -p mneme-server --example readiness -- epoll|uring PORT [SECONDS]`, beside
-//! `redis-benchmark -p PORT -c 32 -n 400000 -t ping_mbulk` (and `-P 32`). At the end it prints the processor time of an
-//! answer. Decision 010 has what came out.
+//! `redis-benchmark -p PORT -c 32 -n 400000 -t ping_mbulk` (and `-P 32`). At the end it prints the
+//! processor time of an answer. Decision 010 has what came out.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -194,8 +194,8 @@ fn by_completion(listener: &TcpListener, until: Instant) -> u64 {
                 // Replies fit the socket's buffer here.
                 _ => receive(&mut connections, index),
             };
-            // SAFETY: buffers are on the heap and stay there until what uses them has completed; at the end of the
-            // program the ring goes before them.
+            // SAFETY: buffers are on the heap and stay there until what uses them has completed; at
+            // the end of the program the ring goes before them.
             while unsafe { ring.submission().push(&next) }.is_err() {
                 ring.submit().unwrap();
             }

@@ -1,9 +1,9 @@
-//! What takes too long for a thread that serves clients: **one thread does it, one thing after the other, and who asks is
-//! answered at once with what there is**.
+//! Work that takes too long for a thread that serves clients: **one thread does it, one piece after
+//! the other, and a client that asks is answered at once with the latest result**.
 //!
-//! The pages behind the store are counted anew when somebody has asked and the last count is older than a second, and every
-//! ten seconds while clients send commands, but never for more than a two-hundredth of the time. The store is checked when
-//! `MNEME CHECK` says so.
+//! The pages behind the store are counted again when a client asks and the last count is older than
+//! a second, and every ten seconds while clients send commands, but never for more than a
+//! two-hundredth of the time. The store is checked on `MNEME CHECK`.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use mneme_log::{Report, Stats};
 
 use crate::shared::Shared;
 
-/// A count of the pages that is older is made anew when somebody asks, in nanoseconds.
+/// Nanoseconds after which a count of the pages is made again when a client asks.
 const YOUNG_NS: u64 = 1_000_000_000;
 
-/// How often the pages are counted at most while nobody asks.
+/// The shortest time between two counts of the pages while no client asks.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// The part of the time that counting them may take then.
@@ -30,7 +30,7 @@ pub(crate) struct Background {
 
 #[derive(Default)]
 struct Todo {
-    /// Somebody wants a newer count of the pages.
+    /// Whether a client wants a newer count of the pages.
     pages: bool,
     check: Check,
 }
@@ -63,7 +63,7 @@ impl Background {
 
     /// Ends the thread's wait.
     pub fn wake(&self) {
-        // Whoever waits has looked before it let go of the lock.
+        // The waiting thread has checked its condition before it released the lock.
         drop(self.todo());
         self.more.notify_all();
     }
@@ -94,7 +94,8 @@ impl Background {
 }
 
 impl Shared {
-    /// The store's accounts, with a count of the pages that may be [older](Shared::pages_age_ms). Does not wait for the system.
+    /// The store's accounts, with a count of the pages that may be [older](Shared::pages_age_ms).
+    /// Does not wait for the system.
     pub fn stats(&self) -> Stats {
         let (report, age_ns) = self.pages.last(self.now_ns());
         if age_ns >= YOUNG_NS {
@@ -140,10 +141,10 @@ impl Shared {
 
     fn check_store(&self) -> (CheckState, u64) {
         let begun_ms = self.now_ms();
-        // A server that is told to end does not keep its segment, and its successor, waiting for this.
+        // A server that is stopping must not keep its segment, and its successor, waiting for this.
         let state = match self.store.check_while(&|| !self.stopping()) {
             Ok(Some(report)) => CheckState::Done(report),
-            Ok(None) => CheckState::Failed("the server was told to end".to_owned()),
+            Ok(None) => CheckState::Failed("the server is stopping".to_owned()),
             Err(error) => CheckState::Failed(error.to_string()),
         };
         (state, self.now_ms().saturating_sub(begun_ms))

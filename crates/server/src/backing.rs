@@ -1,4 +1,5 @@
-//! What a server serves: a store of its own, one that the embedding program gave it, or one in a segment.
+//! The store that a server serves: its own, one that the embedding program gave it, or one in a
+//! segment.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -30,11 +31,11 @@ impl Backing {
     pub fn drain_effects(
         &self,
         most: usize,
-        told: impl FnMut(Told<'_>),
+        receive: impl FnMut(Told<'_>),
     ) -> Result<usize, SlotError> {
         match self {
             Backing::Process(_) => Ok(0),
-            Backing::Segment(served) => served.drain_effects(most, told),
+            Backing::Segment(served) => served.drain_effects(most, receive),
         }
     }
 
@@ -90,7 +91,8 @@ pub enum Origin {
 impl Wanted {
     /// Opens it for serving.
     pub fn open(self) -> Result<(Backing, Origin), StartError> {
-        // Replies are sent from where values lie; a server that is stopped serves nobody anyway.
+        // Replies are sent from where values lie. A server that is stopped cannot serve anyway, so
+        // its pins harm nobody else.
         let opening = self.opening.lending(true);
         let served = opening.open(&self.registry, &self.name)?;
         let records = served.records();

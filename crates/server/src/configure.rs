@@ -1,7 +1,7 @@
 //! Settings that change while the server runs: several at once, **all of them or none**.
 //!
-//! All values are read before the first is set; then what must happen for them to hold is done, one after the other, and
-//! undone in the reverse order where a later one fails.
+//! All values are read before the first is set; then what must happen for them to hold is done, one
+//! after the other, and undone in the reverse order where a later one fails.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -82,7 +82,7 @@ impl Change {
         }
         let read = |((setting, spelt), (_, value)): ((&Setting, &str), (_, &[u8]))| {
             let text = String::from_utf8_lossy(value);
-            // A text that was mended would be another: a password that nobody can give.
+            // A repaired text would be another one: a password that no client can give.
             let is_text = matches!(setting.kind, Kind::Text | Kind::Secret);
             let value = match text {
                 Cow::Owned(_) if is_text => Err(Refused::NotUtf8),
@@ -102,8 +102,8 @@ impl Change {
     }
 }
 
-/// Why a setting of the start is not changed. Redis changes port and addresses while it runs: what it would refuse of them
-/// is refused in its words.
+/// Why a setting of the start is not changed. Redis changes port and addresses while it runs: what
+/// it would refuse of them is refused in its words.
 fn immutable(setting: &Setting, value: &[u8]) -> Reason {
     let is_live_in_redis = matches!(setting.key, Key::Port | Key::Bind);
     match setting.kind.parse(&String::from_utf8_lossy(value)) {
@@ -112,19 +112,20 @@ fn immutable(setting: &Setting, value: &[u8]) -> Reason {
     }
 }
 
-/// One change of the configuration at a time: whoever has it sees each change whole.
-static TURN: Mutex<()> = Mutex::new(());
+/// Serialises changes of the configuration: its holder sees each change whole.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 /// Makes the file say what is set.
 ///
 /// # Errors
 /// It cannot be read or written.
 pub(crate) fn rewrite(settings: &Settings) -> Result<(), RewriteError> {
-    // One after the other, so that the last one writes what is newest. Changes do not wait for the disk.
+    // One after the other, so that the last one writes what is newest. Changes do not wait for the
+    // disk.
     static WRITING: Mutex<()> = Mutex::new(());
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         settings.clone()
     };
     settings.rewrite()
@@ -132,7 +133,7 @@ pub(crate) fn rewrite(settings: &Settings) -> Result<(), RewriteError> {
 
 /// Makes all changes, or none.
 pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeError> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let evict = server.store.eviction();
     let is_asked = |key| changes.iter().find(|change| change.key == key);
     let refused = |key: Key, reason| ChangeError::Refused {
@@ -168,7 +169,8 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
         .slowlog
         .trim(server.settings.count(Key::SlowlogLength));
     server.evict_clients();
-    // Threads that sleep have not heard of it: a client that says nothing is to be cut off all the same.
+    // Sleeping threads have not seen the change: an idle client has to be disconnected all the
+    // same.
     server.wake_all();
     Ok(())
 }
@@ -196,9 +198,10 @@ mod tests {
     use super::*;
     use crate::settings::Source;
 
-    /// What `CONFIG SET` does when it has set the first of two settings, and `CONFIG REWRITE` beside it.
+    /// What `CONFIG SET` does when it has set the first of two settings, and `CONFIG REWRITE`
+    /// beside it.
     #[test]
-    fn a_file_never_says_half_of_a_change() {
+    fn a_rewritten_file_never_has_half_of_a_change() {
         let name = format!("mneme-configure-{}.toml", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, "timeout = 1\nslowlog-max-len = 1\n").unwrap();
@@ -206,13 +209,13 @@ mod tests {
         settings.read(&path).unwrap();
         let say = |key| settings.say(key, "2", Source::Said).unwrap();
         std::thread::scope(|scope| {
-            let turn = TURN.lock().unwrap();
+            let changing = CHANGING.lock().unwrap();
             say(Key::Timeout);
             let rewriting = scope.spawn(|| rewrite(&settings));
             // If it does not wait, it has written by then.
             std::thread::sleep(std::time::Duration::from_millis(200));
             say(Key::SlowlogLength);
-            drop(turn);
+            drop(changing);
             rewriting.join().unwrap().unwrap();
         });
         let text = std::fs::read_to_string(&path).unwrap();

@@ -62,7 +62,8 @@ counters! {
     connections,
     /// Connections refused because there were too many, or because they came from outside.
     rejected,
-    /// Commands executed, those that failed included; not those that were refused, or queued by `MULTI`.
+    /// Commands executed, those that failed included; not those that were refused, or queued by
+    /// `MULTI`.
     commands,
     /// Error replies.
     errors,

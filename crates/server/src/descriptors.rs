@@ -1,16 +1,18 @@
-//! How many clients the limit on open files allows, once it is raised as far as the system lets us: as in Redis, whose
-//! `maxclients` is lowered where the limit is, and cannot be set beyond it.
+//! The number of clients that the limit on open files allows, after it was raised as far as the
+//! system permits. As in Redis, `maxclients` is lowered to that number, and cannot be set beyond
+//! it.
 
 use crate::metrics;
 
-/// Descriptors that are not clients': standard streams, listeners, the store's own, those of a successor's questions.
+/// Descriptors that are not clients': standard streams, listeners, the store's own, those of a
+/// successor's questions.
 const RESERVED: usize = 32;
 
 /// Descriptors of one I/O thread: its event queue, what wakes it, its share of the listeners.
 const PER_THREAD: usize = 8;
 
-/// As many of the `wanted` clients as this process may have descriptors for beside its threads, and its scrapers if it
-/// `has_metrics`; the limit on them is raised for it.
+/// As many of the `wanted` clients as this process may have descriptors for beside its threads, and
+/// its scrapers if it `has_metrics`; the limit on them is raised for it.
 pub(crate) fn clients(wanted: usize, threads: usize, has_metrics: bool) -> usize {
     let metrics = if has_metrics { metrics::DESCRIPTORS } else { 0 };
     let others = RESERVED + PER_THREAD * threads + metrics;
@@ -22,7 +24,7 @@ pub(crate) fn clients(wanted: usize, threads: usize, has_metrics: bool) -> usize
     }
 }
 
-/// Clients that the limit leaves room for; one at least.
+/// The clients that the limit allows; one at least.
 fn possible(open_files: u64, others: usize) -> usize {
     usize::try_from(open_files)
         .unwrap_or(usize::MAX)

@@ -1,7 +1,9 @@
-//! What local programs change in the segment beside the server: **each change is heard once, or said to be lost**.
+//! Changes that local programs make in the segment beside the server: **each is received once, or
+//! reported as lost**.
 //!
-//! A thread of its own listens, as often as the store's maintainer looks round, and more often while there is much to hear.
-//! Here changes are counted, for `INFO`; whoever owes clients an answer to a change learns of it in [`Heard::on_local_effect`].
+//! A thread of its own reads the change feed, as often as the store's maintainer runs, and more
+//! often while there is much to read. Changes are counted for `INFO` here; anything that must react
+//! to a change does so in [`FeedStats::on_local_change`].
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,36 +12,37 @@ use mneme_log::{Told, What};
 
 use crate::shared::Shared;
 
-/// How long nobody listens after nothing was heard.
+/// Sleep after a read that found nothing.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The same after something was: a local program that does nothing but store fills the ring in some milliseconds.
+/// Sleep after a read that found changes: a local program that does nothing but store fills the
+/// ring in some milliseconds.
 const SHORT: Duration = Duration::from_millis(1);
 /// Effects that are taken in at once.
 const AT_ONCE: usize = 4096;
 
 /// What local programs have done since the server's start, or the last `CONFIG RESETSTAT`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct FeedStats {
     /// Keys stored, or given another expiry.
     pub stored: u64,
     /// Keys removed.
     pub removed: u64,
     /// Keys removed because their time had come.
     pub expired: u64,
-    /// Keys removed to make room.
+    /// Keys removed to free memory.
     pub evicted: u64,
     /// Databases cleared, or exchanged with another.
     pub databases: u64,
-    /// How often something may not have been heard: what else is counted is too little then.
+    /// How often changes may have been missed: the other counts are too low then.
     pub lost: u64,
-    /// Whether the first loss, which says that listening has begun, was heard.
+    /// Whether the first loss, which marks the begin of the feed, was received.
     begun: bool,
 }
 
-impl Heard {
+impl FeedStats {
     /// Takes in one change by a local program.
-    fn on_local_effect(&mut self, told: Told<'_>) {
-        let effect = match told {
+    fn on_local_change(&mut self, change: Told<'_>) {
+        let effect = match change {
             Told::Effect(effect) => effect,
             Told::Lost => {
                 // What was there before the server is no loss.
@@ -60,39 +63,39 @@ impl Heard {
 }
 
 impl Shared {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn feed(&self) -> MutexGuard<'_, FeedStats> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what local programs have done since the last time; how many changes.
-    pub fn listen_to_locals(&self) -> usize {
-        let mut heard = self.heard();
-        let told = |told: Told<'_>| heard.on_local_effect(told);
-        // Only a forked child hears nothing, and it is no server.
-        self.store.drain_effects(AT_ONCE, told).unwrap_or(0)
+    pub fn drain_change_feed(&self) -> usize {
+        let mut feed = self.feed();
+        let receive = |change: Told<'_>| feed.on_local_change(change);
+        // Only a forked child receives nothing, and it is no server.
+        self.store.drain_effects(AT_ONCE, receive).unwrap_or(0)
     }
 
     /// What local programs had done when this was called.
-    pub fn heard_of_locals(&self) -> Heard {
+    pub fn feed_stats(&self) -> FeedStats {
         // The ring holds no more than is taken in at once.
-        self.listen_to_locals();
-        *self.heard()
+        self.drain_change_feed();
+        *self.feed()
     }
 
     /// Begins to count anew: what was done before this is not counted after it.
-    pub fn forget_heard(&self) {
-        self.listen_to_locals();
-        let mut heard = self.heard();
-        *heard = Heard {
-            begun: heard.begun,
-            ..Heard::default()
+    pub fn reset_feed_stats(&self) {
+        self.drain_change_feed();
+        let mut feed = self.feed();
+        *feed = FeedStats {
+            begun: feed.begun,
+            ..FeedStats::default()
         };
     }
 
     /// Listens until the server stops.
-    pub fn keep_listening(&self) {
+    pub fn read_change_feed(&self) {
         while !self.stopping() {
-            match self.listen_to_locals() {
+            match self.drain_change_feed() {
                 0 => std::thread::sleep(PAUSE),
                 AT_ONCE => {}
                 _ => std::thread::sleep(SHORT),

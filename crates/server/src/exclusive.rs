@@ -1,13 +1,13 @@
 //! Shared and exclusive sections: **all threads execute commands, or one thread has the server to
 //! itself.**
 //!
-//! A shared section is a lock of the thread's own, so taking it costs nothing that another thread would
-//! notice. An exclusive section takes the locks of all threads.
+//! A shared section is a lock of the thread's own, so taking it costs nothing that another thread
+//! would notice. An exclusive section takes the locks of all threads.
 //!
-//! Neither kind starves the other. Exclusive sections take place in the order in which they were asked
-//! for. A thread that has waited for one exclusive section enters its shared section before the next
-//! exclusive one begins, so that it waits for one of them at most. A thread in a shared section asks
-//! [`is_wanted`](Sections::is_wanted) between commands, and leaves if so.
+//! Neither kind starves the other. Exclusive sections take place in the order in which they were
+//! asked for. A thread that has waited for one exclusive section enters its shared section before
+//! the next exclusive one begins, so that it waits for one of them at most. A thread in a shared
+//! section asks [`is_wanted`](Sections::is_wanted) between commands, and leaves if so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -97,13 +97,13 @@ impl Sections {
     /// Whether a thread waits for an exclusive section, or is in one.
     #[inline]
     pub fn is_wanted(&self) -> bool {
-        // SYNC: pairs with nothing: the lanes' locks keep the sections apart; this only decides who goes
-        // first.
+        // SYNC: pairs with nothing: the lanes' locks keep the sections apart; this only decides the
+        // order.
         self.wanted.load(Ordering::Relaxed) != 0
     }
 
-    /// Enters an exclusive section: waits until every thread has left its shared section, and keeps them
-    /// from entering another. The calling thread must not be in one.
+    /// Enters an exclusive section: waits until every thread has left its shared section, and keeps
+    /// them from entering another. The calling thread must not be in one.
     pub fn exclusive(&self) -> ExclusiveSection<'_> {
         let mut queue = lock(&self.queue);
         let number = queue.next;

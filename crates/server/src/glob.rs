@@ -1,7 +1,7 @@
 //! Redis' glob patterns: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them, over bytes.
 //!
-//! Linear in the text for each `*` of the pattern: only the last `*` is ever retried, which is enough, because
-//! whatever an earlier one could still give up, the later one can skip.
+//! Linear in the text for each `*` of the pattern: only the last `*` is ever retried, which is
+//! enough, because whatever an earlier one could still give up, the later one can skip.
 
 /// Whether `text` as a whole matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {

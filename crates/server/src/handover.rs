@@ -1,4 +1,5 @@
-//! A server hands its segment and its listening sockets to the next one, and no connection is refused meanwhile.
+//! A server hands its segment and its listening sockets to the next one, and no connection is
+//! refused meanwhile.
 //!
 //! The serving process listens on a socket in the segment's directory. Its successor asks there:
 //!
@@ -6,23 +7,26 @@
 //! successor                                server
 //! hand over <version> ─────────────────►
 //!                     ◄───────────────── <n> listeners, their addresses; the sockets themselves
-//! looks whether it can open the segment
-//! take ────────────────────────────────►  stops accepting, answers what it has read, lets the segment go
+//! checks whether it can open the segment
+//! take ────────────────────────────────►  stops accepting, answers, releases the segment
 //!                     ◄───────────────── yours
 //! opens the segment, serves
 //! serving ─────────────────────────────►  ends
 //! ```
 //!
-//! From the first answer on both have the listening sockets, so that connections wait in their queues and are never
-//! refused. A successor that dies or gives up before it serves is noticed by the end of its connection: the server takes
-//! everything back and goes on, as it does if the next word takes more than 30 s. Only where the successor has the segment
-//! by then and lives (it is stopped, for instance), nobody can serve: the server waits for it to go on or to end. A server
-//! that ends before it says `yours`, told to by a signal, leaves the segment to the successor, who has the sockets. Clients
-//! that are connected are answered what they have sent and then disconnected, as by a restart.
+//! From the first answer on both processes have the listening sockets, so that connections wait in
+//! their queues and are never refused. The server notices a successor that dies or gives up before
+//! it serves by the end of its connection: it takes everything back and goes on, as it does if the
+//! next word takes more than 30 s. Only if the successor has the segment by then and lives (it is
+//! stopped, for instance), neither can serve: the server waits for it to go on or to end. A server
+//! that ends by a signal before it says `yours` leaves the segment to the successor, which has the
+//! sockets. Connected clients get the replies to what they have sent and are disconnected, as by a
+//! restart.
 //!
-//! Until `take` one is listened to after the other, for 2 s a word: who connects and says nothing keeps nobody out for
-//! longer. **Only who has the server's role touches the socket's file**: whoever is to listen replaces it, and nobody
-//! removes it, for by the time he came to that it might be the next one's. One that was left behind refuses connections.
+//! Before `take`, candidates are served one after the other, for 2 s a word: a connection that says
+//! nothing delays the others no longer. **Only the process that holds the server's role touches the
+//! socket's file.** The process that is to listen replaces it, and none removes it, because by then
+//! the file might be the next server's. A file that was left behind refuses connections.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -49,11 +53,12 @@ const TAKE: &str = "take\n";
 const YOURS: &str = "yours\n";
 const SERVING: &str = "serving\n";
 
-/// How long one side waits for the other's next word. A server may have to wait for clients to read their replies.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one side waits for the other's next word. A server may have to wait for clients to read
+/// their replies.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server waits for each word of one that has not said `take`: others wait behind him.
-const PATIENCE_BEFORE: Duration = Duration::from_secs(2);
+/// How long a server waits for each word before `take`: other candidates wait in the queue.
+const TIMEOUT_BEFORE_TAKE: Duration = Duration::from_secs(2);
 
 /// The longest message: as many addresses as descriptors go in one.
 const MESSAGE: usize = 16 << 10;
@@ -61,7 +66,7 @@ const MESSAGE: usize = 16 << 10;
 /// Why a server was not taken over. It goes on serving.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// Nobody serves the segment, or a server that cannot be taken over.
+    /// No process serves the segment, or its server cannot be taken over.
     #[error("no server of this segment can be taken over ({}: {source})", path.display())]
     NoServer {
         /// Its socket.
@@ -134,7 +139,8 @@ impl Listeners {
         self.0.is_empty()
     }
 
-    /// The same after the server has ended, which removes the files of its unix sockets: they are made anew, as `settings` say.
+    /// Opens the listeners after the old server has ended, which removes the files of its unix
+    /// sockets: they are created again, as `settings` say.
     fn restored(self, settings: &Settings) -> io::Result<Self> {
         let restored = self.0.into_iter().map(|listener| match listener {
             Listener::Unix(_, path) if !path.try_exists()? => Listener::unix(&path, settings),
@@ -147,7 +153,7 @@ impl Listeners {
         self.0.iter().map(Listener::descriptor).collect()
     }
 
-    /// The sockets that a description tells of.
+    /// The sockets that a description lists.
     fn described(text: &str, sockets: Vec<OwnedFd>) -> Result<Self, HandoverError> {
         let nonsense = || HandoverError::Nonsense(text.to_owned());
         let mut lines = text.lines();
@@ -179,20 +185,20 @@ impl Listeners {
     }
 }
 
-/// Says one word after another, and hears them, each within a time.
+/// Sends and receives one word after another, each within a time limit.
 struct Talk(UnixStream);
 
 impl Talk {
-    fn over(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+    fn over(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
         let talk = Self(stream);
-        talk.wait_for(patience)?;
+        talk.wait_for(timeout)?;
         Ok(talk)
     }
 
     /// How long the next words may take.
-    fn wait_for(&self, patience: Duration) -> io::Result<()> {
-        self.0.set_read_timeout(Some(patience))?;
-        self.0.set_write_timeout(Some(patience))
+    fn wait_for(&self, timeout: Duration) -> io::Result<()> {
+        self.0.set_read_timeout(Some(timeout))?;
+        self.0.set_write_timeout(Some(timeout))
     }
 
     fn say(&mut self, word: &str) -> io::Result<()> {
@@ -212,11 +218,11 @@ impl Talk {
     }
 
     fn expect(&mut self, word: &str) -> Result<(), HandoverError> {
-        let (heard, _) = self.hear()?;
-        if heard == word {
+        let (received, _) = self.hear()?;
+        if received == word {
             Ok(())
         } else {
-            Err(HandoverError::Nonsense(heard))
+            Err(HandoverError::Nonsense(received))
         }
     }
 }
@@ -232,7 +238,7 @@ impl Handover {
     /// Asks the server of the segment in `directory` for its listening sockets. It goes on serving.
     ///
     /// # Errors
-    /// Nobody serves it, or he does not answer.
+    /// No process serves it, or its server does not answer.
     pub fn ask(directory: &Path) -> Result<Self, HandoverError> {
         let path = directory.join(SOCKET);
         let no_server = |source| HandoverError::NoServer {
@@ -242,7 +248,7 @@ impl Handover {
         let (reached, _held) = short(directory).map_err(no_server)?;
         let stream = UnixStream::connect(reached).map_err(no_server)?;
         let (server, _) = descriptors::peer(&stream)?;
-        let mut talk = Talk::over(stream, PATIENCE)?;
+        let mut talk = Talk::over(stream, TIMEOUT)?;
         talk.say(VERSION)?;
         let (text, sockets) = talk.hear()?;
         let listeners = Listeners::described(&text, sockets)?;
@@ -258,12 +264,13 @@ impl Handover {
         self.server
     }
 
-    /// Has the server stop, and returns its listening sockets once it has let the segment go. From here on the caller
-    /// serves and says so by [`Taken::serving`]; if it does not, the server goes on.
+    /// Stops the server, and returns its listening sockets once it has released the segment. From
+    /// here on the caller serves, and reports so by [`Taken::serving`]; if it does not, the server
+    /// goes on.
     ///
-    /// `None`: the server has ended the connection, and most likely itself, told to by a signal. The sockets serve all
-    /// the same (files of unix sockets are made anew, as `settings` say), and whether the segment is free shows when it
-    /// is opened.
+    /// `None`: the server has ended the connection, and most likely itself, by a signal. The
+    /// sockets work all the same (files of unix sockets are created again, as `settings` say).
+    /// Whether the segment is free shows when it is opened.
     ///
     /// # Errors
     /// It does not let go: it goes on.
@@ -280,8 +287,8 @@ impl Handover {
     }
 }
 
-/// What the old server still has to be told.
-#[must_use = "unless it is told that it is done, the old server goes on"]
+/// The confirmation that the old server still waits for.
+#[must_use = "unless it gets this confirmation, the old server goes on"]
 pub struct Taken(Talk);
 
 impl Taken {
@@ -296,25 +303,25 @@ impl Taken {
 
 /// The server's side: its socket in the segment's directory, until it is dropped.
 pub struct HandoverSocket {
-    /// What the thread listens on, once more.
+    /// Another handle of the socket that the thread listens on.
     listener: UnixStream,
     requests: Receiver<Talk>,
 }
 
-/// Somebody waits to be told that the segment is his.
+/// A successor waits for the confirmation that the segment is its own.
 pub struct Request(Talk);
 
 impl HandoverSocket {
-    /// Waits for a successor in the directory of the segment that this process serves; `stopper` has the server
-    /// [retire](Stopper::retire) when one asks for it. Only the segment's owner is listened to. The server has its role,
-    /// so that the socket's file is this process'.
+    /// Waits for a successor in the directory of the segment that this process serves; `stopper`
+    /// has the server [retire](Stopper::retire) when one asks for it. Only the segment's owner is
+    /// listened to. The server has its role, so that the socket's file is this process'.
     ///
     /// # Errors
     /// The socket cannot be made: the server can serve, and cannot be taken over.
     pub fn listen(directory: &Path, stopper: Stopper) -> io::Result<Self> {
         let (reached, held) = short(directory)?;
         let path = directory.join(SOCKET);
-        // The server's role is this process': whoever left it is gone.
+        // This process holds the server's role: the process that left the file is gone.
         match fs::remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -322,7 +329,8 @@ impl HandoverSocket {
         let listener = UnixListener::bind(reached)?;
         drop(held);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        // The standard library closes connections for both sides, and no listeners; to the kernel both are sockets.
+        // The standard library closes connections for both sides, and no listeners; to the kernel
+        // both are sockets.
         let again = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let (send, requests) = mpsc::sync_channel(1);
         std::thread::Builder::new()
@@ -356,7 +364,7 @@ impl HandoverSocket {
         })
     }
 
-    /// The successor for whom the server has retired. Nobody else is answered from here on.
+    /// The successor for which the server has retired. No other candidate is answered from here on.
     pub fn into_request(self) -> Option<Request> {
         self.requests.try_recv().ok().map(Request)
     }
@@ -364,38 +372,39 @@ impl HandoverSocket {
 
 impl Drop for HandoverSocket {
     fn drop(&mut self) {
-        // The file stays: the role may be another's by now, and the file his. Whoever is in the queue is sent away, and
-        // the thread ends: a server that goes on has another.
+        // The file stays: the role may be another process' by now, and so may the file. Queued
+        // candidates are disconnected, and the thread ends: a server that goes on starts another.
         let _ = self.listener.shutdown(Shutdown::Both);
     }
 }
 
 impl Request {
-    /// Tells the successor that the segment is his, and waits until he serves.
+    /// Confirms that the segment is the successor's, and waits until it serves.
     ///
     /// # Errors
-    /// He does not: the caller is to go on.
+    /// It does not: the caller is to go on.
     pub fn grant(&mut self) -> Result<(), HandoverError> {
         self.0.say(YOURS)?;
         self.serves()
     }
 
-    /// Waits on for a successor who was told, and may have the segment already.
+    /// Continues to wait for a successor that has the confirmation, and may have the segment
+    /// already.
     ///
     /// # Errors
-    /// He does not serve: he is [late](HandoverError::is_late), or gone.
+    /// It does not serve: it is [late](HandoverError::is_late), or gone.
     pub fn serves(&mut self) -> Result<(), HandoverError> {
         self.0.expect(SERVING)
     }
 }
 
-/// Gives a successor the listening sockets, and waits until he wants the segment.
+/// Gives a successor the listening sockets, and waits until it asks for the segment.
 fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> {
     let (_, user) = descriptors::peer(&stream)?;
     if user != 0 && user != mneme_sys::files::user() {
         return Err(io::Error::from(ErrorKind::PermissionDenied).into());
     }
-    let mut talk = Talk::over(stream, PATIENCE_BEFORE)?;
+    let mut talk = Talk::over(stream, TIMEOUT_BEFORE_TAKE)?;
     talk.expect(VERSION)?;
     let listeners = stopper.listeners()?;
     let text = listeners.describe()?;
@@ -404,7 +413,7 @@ fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> 
         return Err(io::Error::from(ErrorKind::WriteZero).into());
     }
     talk.expect(TAKE)?;
-    talk.wait_for(PATIENCE)?;
+    talk.wait_for(TIMEOUT)?;
     Ok(talk)
 }
 

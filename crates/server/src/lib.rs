@@ -1,8 +1,9 @@
 //! A Redis-compatible server over a Mneme store.
 //!
-//! [`Server`] listens, [`Running`] is the handle of one that serves. Every I/O thread accepts connections, reads
-//! their pipelines and executes any command on the shared store; there is no command thread and no global lock.
-//! The library prints nothing and never exits; what there is to tell goes to [`tracing`].
+//! [`Server`] listens, [`Running`] is the handle of a running one. Every I/O thread accepts
+//! connections, reads their pipelines and executes any command on the shared store; there is no
+//! command thread and no global lock. The library prints nothing and never exits; it logs by
+//! [`tracing`].
 //!
 //! ```
 //! use mneme_server::Server;

@@ -1,10 +1,10 @@
 //! Listening sockets and what comes out of them.
 //!
-//! All threads wait on the same listening sockets, and whoever accepts a connection gives it to the thread that
-//! serves the fewest. `SO_REUSEPORT`, a socket of its own for each thread, would spare the hand-over, but it spreads
-//! a few long-lived connections unevenly (a hash of the addresses decides, and most clients keep a handful of
-//! connections), strands the connections queued for a thread that is busy, and lets a second server take the same
-//! port without a word.
+//! All threads wait on the same listening sockets, and the thread that accepts a connection gives
+//! it to the thread that serves the fewest. `SO_REUSEPORT`, a socket of its own for each thread,
+//! would save the hand-over, but it spreads a few long-lived connections unevenly (a hash of the
+//! addresses decides, and most clients keep a handful of connections), strands the connections
+//! queued for a busy thread, and silently lets a second server take the same port.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -51,7 +51,8 @@ impl Listener {
     /// Listens on a TCP address.
     pub fn tcp(address: SocketAddr, backlog: i32) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        // A port whose last server has just ended can be taken at once; one with a living server cannot.
+        // A port whose last server has just ended can be taken at once; one with a living server
+        // cannot.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -62,8 +63,9 @@ impl Listener {
         Ok(Listener::Tcp(TcpListener::from_std(socket.into())))
     }
 
-    /// Listens on a unix socket. One that a dead server has left behind is replaced; one that answers, or a file of
-    /// another kind, is not. Its file permits what `unixsocketperm` says before anybody can connect.
+    /// Listens on a unix socket. One that a dead server has left behind is replaced; one that
+    /// answers, or a file of another kind, is not. Its file permits what `unixsocketperm` says
+    /// before anybody can connect.
     pub fn unix(path: &Path, settings: &Settings) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
@@ -112,7 +114,7 @@ impl Listener {
         }
     }
 
-    /// The same socket for another thread.
+    /// Another handle of this socket, for another thread.
     pub fn share(&self) -> io::Result<Self> {
         match self {
             Listener::Tcp(listener) => {
@@ -129,13 +131,13 @@ impl Listener {
         }
     }
 
-    /// The same sockets for another thread, or another server.
+    /// Other handles of these sockets, for another thread or another server.
     pub fn share_all(listeners: &[Listener]) -> io::Result<Vec<Self>> {
         listeners.iter().map(Self::share).collect()
     }
 
-    /// Takes the next connection. Its peer is asked after `keepalive_s` seconds of silence, or as many as the system
-    /// counts, whether it is alive; 0 is never.
+    /// Takes the next connection. Its peer is asked after `keepalive_s` seconds of silence, or as
+    /// many as the system counts, whether it is alive; 0 is never.
     pub fn accept(&self, keepalive_s: u64) -> io::Result<Accepted> {
         match self {
             Listener::Tcp(listener) => {
@@ -176,7 +178,7 @@ impl Listener {
         }
     }
 
-    /// Has `registry` tell of new connections.
+    /// Registers for new connections.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE)
     }
@@ -226,20 +228,20 @@ impl Stream {
         }
     }
 
-    /// Has `registry` tell of what it receives, once each time. Not of room for more to send: a unix socket would
-    /// tell of each reply that its client reads, and wake the thread for nothing.
+    /// Registers for input, reported once for each arrival. Not for writability: a unix socket
+    /// would report each reply that its client reads, and wake the thread for nothing.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// Has `registry` tell of room for more to send as well, or no longer; of what is there already, once more.
+    /// Registers for writability as well, or no longer. What is ready already is reported again.
     pub fn reregister(
         &mut self,
         registry: &Registry,
         token: Token,
-        tells_of_room: bool,
+        reports_writable: bool,
     ) -> io::Result<()> {
-        let interest = match tells_of_room {
+        let interest = match reports_writable {
             true => Interest::READABLE | Interest::WRITABLE,
             false => Interest::READABLE,
         };
@@ -254,14 +256,14 @@ impl Stream {
         }
     }
 
-    /// Ends the connection so that what has been sent arrives: closing a socket with unread input makes the kernel
-    /// reset the connection, and a reset destroys what the peer has not read yet.
+    /// Ends the connection so that what has been sent arrives: closing a socket with unread input
+    /// makes the kernel reset the connection, and a reset destroys what the peer has not read yet.
     pub fn finish(&mut self) {
         let socket = match self {
             Stream::Tcp(stream) => SockRef::from(&*stream),
             Stream::Unix(stream) => SockRef::from(&*stream),
         };
-        // Whoever has closed already gets no farewell.
+        // A peer that has closed already is not notified.
         let _ = socket.shutdown(Shutdown::Write);
         let mut ignored = [0; 4096];
         for _ in 0..256 {

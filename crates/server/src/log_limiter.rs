@@ -1,5 +1,5 @@
-//! A limit on messages that events may cause in floods: **one in ten seconds, with the number of events
-//! since the last one**.
+//! A limit on messages that events may cause in floods: **one in ten seconds, with the number of
+//! events since the last one**.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +19,8 @@ struct Last {
 }
 
 impl LogLimiter {
-    /// Counts an event. Returns the number of events to log now; `None` if the last message is too young.
+    /// Counts an event. Returns the number of events to log now; `None` if the last message is too
+    /// young.
     pub fn count(&self, now_ms: u64) -> Option<u64> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.since += 1;

@@ -1,9 +1,10 @@
 //! `CLIENT PAUSE`: commands that wait.
 //!
-//! Who begins a pause has the server to himself meanwhile, and every thread looks here once it has its turn: **once the
-//! pause has been acknowledged, no command that it affects is carried out until it is over.** Nobody sleeps for it: a
-//! client whose next command must wait is not served further, so that its commands stay in order, and its thread
-//! comes back to it at the end of the pause, or when it is woken because somebody has ended it.
+//! A pause begins in an exclusive section, and every thread checks for it after it has entered its
+//! section: **once the pause has been acknowledged, no command that it affects is executed until it
+//! is over.** No thread sleeps for it: a client whose next command must wait is not served further,
+//! so that its commands stay in order. Its thread continues it at the end of the pause, or when
+//! `CLIENT UNPAUSE` wakes it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,13 +24,13 @@ pub(crate) enum Pause {
 pub(crate) struct Pauses {
     /// The pause's number, 0 for none. One that is over by time may still stand here.
     kind: AtomicU8,
-    /// The same, with the millisecond of the server's clock at which it ends.
+    /// Its kind, and the millisecond of the server's clock at which it ends.
     current: Mutex<Option<(Pause, u64)>>,
 }
 
 impl Pauses {
-    /// Begins a pause until `end_ms`, or makes the one that is on as strict and as long. The caller has the server to
-    /// himself.
+    /// Begins a pause until `end_ms`, or makes the current one as strict and as long. The caller is
+    /// in an exclusive section.
     pub fn begin(&self, kind: Pause, end_ms: u64, now_ms: u64) {
         let mut current = self.current();
         let (kind, end_ms) = match *current {
@@ -39,7 +40,8 @@ impl Pauses {
             _ => (kind, end_ms),
         };
         *current = Some((kind, end_ms));
-        // SYNC: pairs with nothing: the turn that another thread takes next comes after this by the turn's own lock.
+        // SYNC: pairs with nothing: the next section of another thread comes after this by the
+        // section's own lock.
         self.kind.store(kind as u8, Ordering::Relaxed);
     }
 
@@ -47,7 +49,7 @@ impl Pauses {
     pub fn end(&self) {
         let mut current = self.current();
         *current = None;
-        // SYNC: pairs with nothing: who sees it late is woken to look again.
+        // SYNC: pairs with nothing: a thread that sees it late is woken to look again.
         self.kind.store(0, Ordering::Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! Whom the server does not talk to.
+//! Connections that the server refuses.
 
 use crate::settings::{Key, Settings};
 
@@ -11,7 +11,7 @@ above things in order for the server to start accepting connections from the out
 
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
-/// What to tell a connection instead of serving it, if it is not to be served.
+/// The error with which to refuse a connection, if it is not to be served.
 pub(crate) fn refusal(
     settings: &Settings,
     is_local: bool,

@@ -1,8 +1,8 @@
-//! What `MEMORY PURGE` asks for is done by a thread of its own: **no client waits for it**.
+//! `MEMORY PURGE` is executed by a thread of its own: **no client waits for it**.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Whether somebody has asked.
+/// Whether a client has asked.
 #[derive(Debug, Default)]
 pub(crate) struct Purge {
     state: Mutex<State>,
@@ -18,7 +18,7 @@ enum State {
 }
 
 impl Purge {
-    /// Has it done soon; several who ask before it begins are served by one.
+    /// Requests a run soon; requests made before it begins share one run.
     pub fn ask(&self) {
         self.change(|state| {
             if *state == State::Idle {
@@ -32,7 +32,7 @@ impl Purge {
         self.change(|state| *state = State::Ended);
     }
 
-    /// Does `work` whenever somebody has asked, until the end.
+    /// Calls `work` after each request, until the end.
     pub fn serve(&self, mut work: impl FnMut()) {
         loop {
             let mut state = self.state();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_while_it_is_done_is_served_once_more() {
+    fn a_request_during_a_run_causes_another_run() {
         let purge = Purge::default();
         purge.ask();
         purge.ask();

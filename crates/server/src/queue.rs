@@ -9,7 +9,7 @@ pub(crate) struct Queue {
     commands: Vec<Queued>,
     /// Bytes of their arguments.
     bytes: usize,
-    /// Whether one of them could not be taken, so that none is to be carried out.
+    /// Whether one of them was refused, so that none is to be executed.
     pub refused: bool,
 }
 
@@ -56,8 +56,8 @@ impl Queue {
             .any(|queued| queued.command.may_change_data())
     }
 
-    /// Whether it may be carried out again, after an attempt without effect: if all that it does is to keys, or is no
-    /// more if done twice. Otherwise carrying it out takes having the server to oneself.
+    /// Whether it may be executed again after an attempt without effect: if all commands are on
+    /// keys, or have the same effect when done twice. Otherwise it needs an exclusive section.
     pub fn may_run_again(&self) -> bool {
         self.commands.iter().all(|Queued { command, .. }| {
             command.reach == Reach::Keys && (!command.keys.is_empty() || command.is_repeatable)

@@ -1,4 +1,5 @@
-//! What all threads of a server share. Everything in it is safe to use from any of them at any time.
+//! What all threads of a server share. Everything in it is safe to use from any of them at any
+//! time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use crate::background::Background;
 use crate::backing::Backing;
 use crate::client::{Clients, Entry, Evictions, Gauge};
 use crate::counters::{Counters, Totals};
-use crate::effects::Heard;
+use crate::effects::FeedStats;
 use crate::eviction;
 use crate::exclusive::Sections;
 use crate::handover::Listeners;
@@ -25,8 +26,8 @@ use crate::purge::Purge;
 use crate::settings::{Key, Settings};
 use crate::statistics::{Latency, Pages, Rate, Slowlog, Statistics};
 
-/// How long a server runs before its start counts as one that has not failed: what is wrong with a store shows when the
-/// maintainer first looks round, and when the clients come back.
+/// How long a server runs before its start counts as one that has not failed: what is wrong with a
+/// store shows when the maintainer first looks round, and when the clients come back.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A running server's common state.
@@ -69,25 +70,25 @@ pub(crate) struct Shared {
     /// Whether the start counts as one that has not failed.
     settled: AtomicBool,
     /// What `CONFIG RESETSTAT` has set to zero.
-    reset: Mutex<(Totals, Forgotten)>,
+    reset: Mutex<(Totals, Dropped)>,
     /// What takes too long for the I/O threads.
     pub background: Background,
     /// What local programs have done.
-    pub heard: Mutex<Heard>,
+    pub feed: Mutex<FeedStats>,
     /// Where metrics are served, and what ends that thread's wait for scrapers.
     pub metrics: OnceLock<(SocketAddr, Waker)>,
 }
 
-/// Records that the store has let go of without being told to, whichever process did it.
+/// Records that the store has dropped by itself, whichever process did it.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Forgotten {
-    /// For want of room.
+pub(crate) struct Dropped {
+    /// For want of free memory.
     pub evicted: u64,
     /// For they had expired.
     pub expired: u64,
 }
 
-impl Forgotten {
+impl Dropped {
     /// Since the store was made.
     fn of(store: &LogStore) -> Self {
         Self {
@@ -101,13 +102,13 @@ impl Forgotten {
 pub(crate) struct ThreadSide {
     /// What it has done.
     pub counters: Counters,
-    /// The same, by command.
+    /// Its counts by command.
     pub statistics: Statistics,
     /// Bytes that its clients take.
     pub client_memory: Gauge,
     /// Connections it serves or is about to.
     pub load: AtomicUsize,
-    /// Clients of its whose next command waits for the end of a pause.
+    /// The number of its clients whose next command waits for the end of a pause.
     pub held: AtomicUsize,
     /// What other threads have for it.
     mailbox: Mutex<Mail>,
@@ -120,12 +121,12 @@ pub(crate) struct ThreadSide {
 pub(crate) struct Mail {
     /// Connections that they have accepted for it.
     pub accepted: Vec<Accepted>,
-    /// Clients of its that have been killed, whose connections it is to close.
+    /// Its clients that have been killed, whose connections it is to close.
     pub killed: Vec<Arc<Entry>>,
 }
 
 impl ThreadSide {
-    /// What other threads have for it. Who adds something wakes it.
+    /// What other threads have for it. A thread that adds something wakes it.
     pub fn mailbox(&self) -> MutexGuard<'_, Mail> {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,7 +160,7 @@ impl Shared {
         };
         // Only a store in a segment has its starts counted.
         let settled = store.segment().is_none();
-        let before = Forgotten::of(&store);
+        let before = Dropped::of(&store);
         Self {
             pages: Pages::of(&store, || clock.now_ns()),
             metrics: OnceLock::new(),
@@ -186,7 +187,7 @@ impl Shared {
             retired: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
             reset: Mutex::new((Totals::default(), before)),
-            heard: Mutex::default(),
+            feed: Mutex::default(),
         }
     }
 
@@ -224,7 +225,8 @@ impl Shared {
     /// Microseconds since 1970.
     pub fn wall_us(&self) -> u64 {
         let wall_us = self.clock.wall_ms() * 1000;
-        // The wall clock counts milliseconds; between them the monotonic one does, while the two agree.
+        // The wall clock counts milliseconds; between them the monotonic one does, while the two
+        // agree.
         let fine_us = self.started.0 + self.clock.now_ns().saturating_sub(self.started.1) / 1000;
         if fine_us.abs_diff(wall_us) < 2000 {
             fine_us
@@ -235,7 +237,8 @@ impl Shared {
 
     /// Connections at this moment.
     pub fn connected(&self) -> usize {
-        // SYNC: pairs with nothing; a statistic, and a limit that may be off by the connections of this instant.
+        // SYNC: pairs with nothing; a statistic, and a limit that may be off by the connections of
+        // this instant.
         self.threads
             .iter()
             .map(|thread| thread.load.load(Ordering::Relaxed))
@@ -261,8 +264,8 @@ impl Shared {
         }
     }
 
-    /// Ends a client's connection. If the caller is in an exclusive section, no command that the client has sent and
-    /// that is not done yet will be.
+    /// Ends a client's connection. If the caller is in an exclusive section, no command that the
+    /// client has sent and that is not done yet will be.
     pub fn kill(&self, entry: &Arc<Entry>) {
         self.clients.kill(entry);
         if let Some(thread) = self.threads.get(entry.thread) {
@@ -276,10 +279,10 @@ impl Shared {
         self.all_time().since(&self.lock_reset().0)
     }
 
-    /// What the store has forgotten since then.
-    pub fn forgotten(&self) -> Forgotten {
-        let (now, before) = (Forgotten::of(&self.store), self.lock_reset().1);
-        Forgotten {
+    /// What the store has dropped since then.
+    pub fn dropped(&self) -> Dropped {
+        let (now, before) = (Dropped::of(&self.store), self.lock_reset().1);
+        Dropped {
             evicted: now.evicted.saturating_sub(before.evicted),
             expired: now.expired.saturating_sub(before.expired),
         }
@@ -287,8 +290,8 @@ impl Shared {
 
     /// Begins the statistics anew. The caller has the server to itself.
     pub fn reset_totals(&self) {
-        *self.lock_reset() = (self.all_time(), Forgotten::of(&self.store));
-        self.forget_heard();
+        *self.lock_reset() = (self.all_time(), Dropped::of(&self.store));
+        self.reset_feed_stats();
         self.evictions.reset();
         self.statistics().for_each(Statistics::reset);
     }
@@ -305,7 +308,7 @@ impl Shared {
         thread.statistics.error(&error.to_string());
     }
 
-    fn lock_reset(&self) -> MutexGuard<'_, (Totals, Forgotten)> {
+    fn lock_reset(&self) -> MutexGuard<'_, (Totals, Dropped)> {
         self.reset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,17 +319,18 @@ impl Shared {
 
     /// Whether the start counts as one that has not failed.
     pub fn is_settled(&self) -> bool {
-        // SYNC: pairs with nothing: told twice, the store does nothing more.
+        // SYNC: pairs with nothing: settling twice has no effect.
         self.settled.load(Ordering::Relaxed)
     }
 
-    /// Tells a store in a segment, once the server has run for a while, that it did not make the server fail.
+    /// Tells a store in a segment, once the server has run for a while, that it did not make the
+    /// server fail.
     pub fn settle(&self) {
         if self.is_settled() {
             return;
         }
         let running = Duration::from_nanos(self.clock.now_ns().saturating_sub(self.started.1));
-        // One that ends has been told to, or has failed.
+        // A server that ends was stopped, or has failed.
         if running >= SETTLED_AFTER && !self.stopping() {
             self.declare_settled();
         }
@@ -345,7 +349,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The listening sockets once more.
+    /// Other handles of the listening sockets.
     pub fn listeners(&self) -> io::Result<Listeners> {
         Listener::share_all(&self.lock_listeners()).map(Listeners)
     }
@@ -372,7 +376,8 @@ impl Shared {
             .then(|| Listeners(std::mem::take(&mut *self.lock_listeners())))
     }
 
-    /// Tells every thread to finish what it has begun and end. Who is told to before anything failed has not failed.
+    /// Stops every thread after what it has begun. A server that is stopped before anything failed
+    /// has not failed.
     pub fn stop(&self) {
         if !self.stopping() {
             self.declare_settled();
@@ -380,7 +385,7 @@ impl Shared {
         self.end();
     }
 
-    /// The same, of a server that ends without being told to: its start has failed, unless it has settled before.
+    /// Ends a server that was not stopped: its start has failed, unless it has settled before.
     pub fn end(&self) {
         if !self.has_retired() {
             // From here on connections are refused, not left to wait.

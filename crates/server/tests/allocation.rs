@@ -1,4 +1,5 @@
-//! The path of a command with one key does not allocate: once warm, thousands of them cost no call of the allocator.
+//! The path of a command with one key does not allocate: once warm, thousands of them cost no call
+//! of the allocator.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

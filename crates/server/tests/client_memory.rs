@@ -1,5 +1,6 @@
-//! The memory that clients take: a reply is delivered or its connection is closed, a client that has not
-//! authenticated takes next to nothing, and all clients together stay within `maxmemory-clients`.
+//! The memory that clients take: a reply is delivered or its connection is closed, a client that
+//! has not authenticated takes next to nothing, and all clients together stay within
+//! `maxmemory-clients`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +22,8 @@ fn number(line: &str, name: &str) -> usize {
     value.expect(name).trim().parse().expect(name)
 }
 
-/// Writes as much of `bytes` as the socket takes at once. Returns how much; `None` once it is closed.
+/// Writes as much of `bytes` as the socket takes at once. Returns how much; `None` once it is
+/// closed.
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
     match stream.write(bytes) {
         Ok(written) => Some(written),
@@ -199,7 +201,8 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     while info(&mut watcher, "mem_clients_normal") < 9 * MIB as u64 {
         std::thread::yield_now();
     }
-    // This one makes it too much. It is not the largest, but the largest that may be disconnected goes.
+    // This one makes it too much. It is not the largest, but the largest that may be disconnected
+    // goes.
     let _last = half_a_command(address, 5 * MIB / 2);
     assert!(large.rest().is_empty());
     while info(&mut watcher, "connected_clients") != 6 {

@@ -100,7 +100,7 @@ fn writes_wait_for_the_end_of_a_pause_in_the_order_sent() {
 }
 
 #[test]
-fn a_transaction_that_was_said_before_a_pause_waits_for_its_end() {
+fn a_transaction_queued_before_a_pause_waits_for_its_end() {
     let (_running, address) = start(server());
     let mut master = Client::connect(address);
     let mut other = Client::connect(address);
@@ -126,7 +126,7 @@ fn a_transaction_that_was_said_before_a_pause_waits_for_its_end() {
 }
 
 #[test]
-fn once_a_pause_is_acknowledged_nobody_writes() {
+fn after_a_pause_is_acknowledged_no_client_writes() {
     let (_running, address) = start(server().threads(4));
     let mut master = Client::connect(address);
     let stop = Arc::new(AtomicBool::new(false));
@@ -167,7 +167,7 @@ fn a_pause_of_everything_ends_by_time() {
     other.send(&pipeline(&["NOSUCH", "GET key"]));
     assert!(matches!(other.reply(), Reply::Error(_)));
     clock.advance_ms(59_999);
-    // Nobody sleeps: new clients are accepted, and what cannot be executed is refused.
+    // No thread sleeps: new clients are accepted, and what cannot be executed is refused.
     let mut third = Client::connect(address);
     assert!(matches!(third.line("NOSUCH"), Reply::Error(_)));
     master.stream.get_ref().set_nonblocking(true).unwrap();
@@ -204,7 +204,7 @@ fn several(address: SocketAddr, count: usize) -> Vec<(Client, String)> {
 }
 
 #[test]
-fn killed_clients_are_gone_whoever_serves_them() {
+fn killed_clients_are_gone_on_every_thread() {
     let (_running, address) = start(server().threads(3));
     let mut killer = Client::connect(address);
     let own = id(&mut killer);
@@ -252,7 +252,7 @@ fn killed_clients_are_gone_whoever_serves_them() {
     killer.line("CLIENT UNPAUSE");
     assert_eq!(killer.line("EXISTS key"), Reply::Integer(0));
 
-    // Everybody else; then oneself, after the reply.
+    // All others; then itself, after the reply.
     assert_eq!(killer.line("CLIENT KILL TYPE pubsub"), Reply::Integer(0));
     assert_eq!(killer.line("CLIENT KILL TYPE normal"), Reply::Integer(1));
     assert_eq!(clients.pop().unwrap().0.try_reply(), None);
@@ -266,7 +266,7 @@ fn killed_clients_are_gone_whoever_serves_them() {
 }
 
 #[test]
-fn nothing_of_a_killed_client_is_carried_out_after_the_reply() {
+fn no_command_of_a_killed_client_is_executed_after_the_reply() {
     let (_running, address) = start(server().threads(2));
     let mut killer = Client::connect(address);
     for _ in 0..30 {
@@ -292,7 +292,7 @@ fn nothing_of_a_killed_client_is_carried_out_after_the_reply() {
 }
 
 #[test]
-fn clients_that_say_nothing_are_cut_off_and_others_are_not() {
+fn idle_clients_are_disconnected_and_others_are_not() {
     let clock = Arc::new(ManualClock::new(0, 1_700_000_000_000));
     let shared: Arc<dyn mneme_sys::Clock> = clock.clone();
     let (_running, address) = start(server().clock(shared).idle_timeout(10));
@@ -360,7 +360,7 @@ fn replies_are_left_out_as_asked_also_of_what_goes_to_the_store_together() {
 }
 
 #[test]
-fn client_list_tells_what_is_so() {
+fn client_list_is_true() {
     let (_running, address) = start(server());
     let mut observer = Client::connect(address);
     let mut other = Client::connect(address);
@@ -416,7 +416,7 @@ fn client_list_tells_what_is_so() {
 }
 
 #[test]
-fn of_twenty_thousand_who_come_as_many_are_served_as_may_be() {
+fn of_twenty_thousand_connections_the_allowed_number_is_served() {
     let most = 500;
     let path = std::env::temp_dir().join(format!("mneme-clients-{}.sock", std::process::id()));
     // Loopback ports are few, and other tests need some.
@@ -433,13 +433,13 @@ fn of_twenty_thousand_who_come_as_many_are_served_as_may_be() {
             within.push(stream);
             continue;
         }
-        let mut told = String::new();
-        std::io::Read::read_to_string(&mut stream, &mut told).unwrap();
-        assert_eq!(told, "-ERR max number of clients reached\r\n");
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        assert_eq!(answer, "-ERR max number of clients reached\r\n");
         refused += 1;
     }
     assert_eq!(refused, 20_000 - most);
-    // Those who were served still are, and each who leaves makes room for one.
+    // The clients that were served still are, and each that leaves makes way for one.
     for stream in &mut within {
         std::io::Write::write_all(stream, b"ECHO a\r\n").unwrap();
         let mut reply = [0; 7];
@@ -483,7 +483,7 @@ fn inline_commands_that_wait_for_the_end_of_a_pause_are_what_they_were() {
 }
 
 #[test]
-fn replies_that_nobody_wants_are_left_out_however_long_they_are() {
+fn unwanted_replies_are_left_out_however_long_they_are() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     client.command(&["SET", "big", &"v".repeat(300_000)]);
@@ -496,9 +496,9 @@ fn replies_that_nobody_wants_are_left_out_however_long_they_are() {
     assert_eq!(client.reply(), Reply::Simple("PONG".into()));
 }
 
-/// Whoever says nothing is looked for by its own thread, which sleeps.
+/// An idle client is found by its own thread, which sleeps.
 #[test]
-fn a_timeout_that_is_set_later_holds_for_those_who_are_there() {
+fn a_timeout_that_is_set_later_holds_for_connected_clients() {
     let (_running, address) = start(server().threads(2));
     let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
@@ -558,7 +558,7 @@ fn passwords_are_bytes_that_can_be_given_again() {
     let set = |client: &mut Client, password: &[u8]| {
         client.command(&[&b"CONFIG"[..], b"SET", b"requirepass", password])
     };
-    // Mended, it would be a password that nobody can give.
+    // Repaired, it would be a password that no client can give.
     let refused = set(&mut client, b"p\xffw");
     assert_eq!(
         refused,
@@ -585,7 +585,7 @@ fn passwords_are_bytes_that_can_be_given_again() {
 }
 
 #[test]
-fn a_limit_that_is_set_later_cuts_off_those_who_are_there() {
+fn a_limit_that_is_set_later_holds_for_connected_clients() {
     let (_running, address) = start(server());
     let mut greedy = Client::connect(address);
     greedy.command(&["SET", "key", &"x".repeat(1 << 20)]);
@@ -611,7 +611,7 @@ fn a_limit_that_is_set_later_cuts_off_those_who_are_there() {
         started.and_then(|()| sender.write_all(&vec![b'x'; 4 << 20]))
     });
     assert!(lengthy.rest().is_empty());
-    // It may have been told while it was still sending.
+    // The connection may have been closed while it was still sending.
     let _ = sending.join().unwrap();
     assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
 }

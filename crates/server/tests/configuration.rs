@@ -1,4 +1,4 @@
-//! What an operator relies on who changes the configuration of a running server.
+//! What an operator relies on when changing the configuration of a running server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -98,7 +98,7 @@ fn refusals_are_worded_as_in_redis() {
 
 /// Linux refuses to count beyond 32767 seconds of silence; each new connection was dropped for it.
 #[test]
-fn a_keepalive_beyond_what_the_system_counts_drops_nobody() {
+fn a_keepalive_beyond_what_the_system_counts_drops_no_client() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     for seconds in ["32767", "32768", "2147483647"] {
@@ -146,7 +146,8 @@ fn a_store_grows_while_it_serves_and_does_not_shrink() {
     );
 }
 
-/// Under `noeviction` a full store refuses; told to forget, it takes everything, at once and without a restart.
+/// Under `noeviction` a full store refuses writes; with eviction it takes everything, at once and
+/// without a restart.
 #[test]
 fn the_policy_changes_what_a_full_store_does() {
     let (_running, address) = start(server());
@@ -267,14 +268,14 @@ impl Drop for Configured {
     }
 }
 
-/// A port that the system has chosen is told, and is not for the next start.
+/// A port that the system has chosen is shown, and is not for the next start.
 #[test]
-fn a_free_port_is_told_and_not_written() {
+fn a_free_port_is_shown_and_not_written() {
     let server = Configured::new("free", "port = 0\nunixsocket = \"SOCKET\"\n");
     let before = server.text();
     let port = server.running.addresses()[0].port().to_string();
-    let told = server.said("CONFIG GET port\r\nCONFIG REWRITE\r\n");
-    assert!(told.contains(&format!("\r\n{port}\r\n+OK")), "{told}");
+    let answer = server.said("CONFIG GET port\r\nCONFIG REWRITE\r\n");
+    assert!(answer.contains(&format!("\r\n{port}\r\n+OK")), "{answer}");
     assert_eq!(server.text(), before);
 }
 
@@ -284,9 +285,9 @@ fn a_server_without_addresses_has_no_port() {
     let server = Configured::new("unix", words);
     let before = server.text();
     assert!(server.running.addresses().is_empty());
-    let told = server.said("CONFIG GET port\r\nCONFIG GET bind\r\nCONFIG REWRITE\r\n");
-    assert!(told.contains("$4\r\nport\r\n$1\r\n0\r\n"), "{told}");
-    assert!(told.contains("$4\r\nbind\r\n$0\r\n\r\n+OK"), "{told}");
+    let answer = server.said("CONFIG GET port\r\nCONFIG GET bind\r\nCONFIG REWRITE\r\n");
+    assert!(answer.contains("$4\r\nport\r\n$1\r\n0\r\n"), "{answer}");
+    assert!(answer.contains("$4\r\nbind\r\n$0\r\n\r\n+OK"), "{answer}");
     assert_eq!(server.text(), before);
 }
 

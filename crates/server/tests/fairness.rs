@@ -1,5 +1,5 @@
-//! Pipelines of slow commands beside other clients: a client waits for the command that is executed, not for
-//! all that others have sent.
+//! Pipelines of slow commands beside other clients: a client waits for the command that is
+//! executed, not for all that others have sent.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

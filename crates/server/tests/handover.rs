@@ -1,4 +1,4 @@
-//! A server hands over to its successor, whoever else knocks and whatever ends it meanwhile.
+//! A server hands over to its successor, whatever else connects and whatever ends it meanwhile.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,7 +44,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn who_connects_and_says_nothing_does_not_keep_the_successor_out() {
+fn a_silent_connection_does_not_keep_the_successor_out() {
     let directory = Directory::new("silent");
     let (running, _) = start(server());
     let socket = directory.listen(&running);
@@ -80,7 +80,7 @@ fn a_server_that_leaves_late_does_not_take_its_successors_socket_along() {
     let asked = Handover::ask(&directory.0).unwrap();
     assert_eq!(asked.server(), std::process::id());
     drop((asked, of_new));
-    // What a server leaves behind is nobody.
+    // The file that a server leaves behind belongs to none.
     assert!(Handover::ask(&directory.0).is_err());
     let again = directory.listen(&new);
     assert!(Handover::ask(&directory.0).is_ok());
@@ -88,7 +88,7 @@ fn a_server_that_leaves_late_does_not_take_its_successors_socket_along() {
 }
 
 #[test]
-fn a_successor_serves_though_the_server_is_told_to_end_before_it_lets_go() {
+fn a_successor_serves_although_the_server_is_stopped_before_it_releases_the_segment() {
     let directory = Directory::new("ended");
     let unix = directory.0.join("clients.sock");
     let (running, address) = start(server().unix_socket(&unix));
@@ -111,9 +111,9 @@ fn a_successor_serves_though_the_server_is_told_to_end_before_it_lets_go() {
     assert_eq!(&reply, b"+PONG\r\n");
 }
 
-/// What the old server has not carried out is not done, and not answered: the connection ends.
+/// What the old server has not executed is not done, and not answered: the connection ends.
 #[test]
-fn commands_that_the_old_server_has_not_carried_out_are_not_done_and_not_answered() {
+fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     let store = LogStore::builder()
         .capacity(64 << 20)
         .open_private()

@@ -1,4 +1,4 @@
-//! Clients that mean ill, or are broken: what they do harms nobody but themselves.
+//! Clients that are malicious or broken harm none but themselves.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use common::{Client, Reply, encode, info, server, start};
 use mneme_server::settings::Key;
 
 #[test]
-fn broken_requests_get_redis_errors_and_the_door() {
+fn broken_requests_get_redis_errors_and_are_disconnected() {
     let (_running, address) = start(server());
     let mut bystander = Client::connect(address);
     let long = vec![b'x'; 70_000];
@@ -39,7 +39,7 @@ fn broken_requests_get_redis_errors_and_the_door() {
 }
 
 #[test]
-fn a_web_page_cannot_have_its_reader_s_browser_send_commands() {
+fn a_web_page_cannot_send_commands_through_a_browser() {
     let (_running, address) = start(server());
     let (_guarded, guarded) = start(server().password("secret"));
     let mut bystander = Client::connect(address);
@@ -54,19 +54,19 @@ fn a_web_page_cannot_have_its_reader_s_browser_send_commands() {
     ] {
         let mut page = Client::connect(address);
         page.send(request);
-        let told = String::from_utf8_lossy(&page.rest()).into_owned();
-        assert!(!told.contains("POST"), "{told}");
-        assert_eq!(bystander.line("EXISTS key"), Reply::Integer(1), "{told}");
+        let answer = String::from_utf8_lossy(&page.rest()).into_owned();
+        assert!(!answer.contains("POST"), "{answer}");
+        assert_eq!(bystander.line("EXISTS key"), Reply::Integer(1), "{answer}");
         // Before the password is said, too.
         let mut page = Client::connect(guarded);
         page.send(&[request, b"AUTH secret\r\n"].concat());
-        let told = String::from_utf8_lossy(&page.rest()).into_owned();
-        assert!(!told.contains("OK"), "{told}");
+        let answer = String::from_utf8_lossy(&page.rest()).into_owned();
+        assert!(!answer.contains("OK"), "{answer}");
     }
 }
 
 #[test]
-fn half_a_command_and_goodbye_leaves_nothing_behind() {
+fn disconnecting_within_a_command_leaves_nothing_behind() {
     let (_running, address) = start(server());
     let mut bystander = Client::connect(address);
     let whole = encode(&["SET", "key", "value"]);
@@ -99,7 +99,7 @@ fn a_half_closed_client_gets_all_its_replies() {
 }
 
 #[test]
-fn who_does_not_read_is_not_listened_to() {
+fn a_client_that_does_not_read_is_not_read_from() {
     let (_running, address) = start(server().threads(1).output_bounds(64 << 10, 512 << 20));
     let mut bystander = Client::connect(address);
     let value = "x".repeat(100_000);
@@ -113,8 +113,8 @@ fn who_does_not_read_is_not_listened_to() {
             .write_all(&encode(&["GET", "key"]).repeat(3000))
             .unwrap()
     });
-    // Whatever fits the sockets' buffers and the bound has been executed; the rest has not, and others are served. Not for
-    // long: it is listened to a little more after each second.
+    // Whatever fits the sockets' buffers and the bound has been executed; the rest has not, and
+    // others are served. Not for long: it is listened to a little more after each second.
     for _ in 0..100 {
         let executed = info(&mut bystander, "total_commands_processed") - before;
         assert!(
@@ -130,13 +130,13 @@ fn who_does_not_read_is_not_listened_to() {
 }
 
 #[test]
-fn who_sends_everything_before_reading_anything_is_served_in_the_end() {
+fn a_client_that_sends_all_before_it_reads_is_served_in_the_end() {
     let (_running, address) = start(server().output_bounds(4 << 20, 512 << 20));
     let mut client = Client::connect(address);
     let value = "x".repeat(10_000);
     client.command(&["SET", "key", &value]);
-    // Requests that fill both sockets' buffers many times over, and replies as well: neither side could go on if the
-    // server insisted on its bound.
+    // Requests that fill both sockets' buffers many times over, and replies as well: neither side
+    // could go on if the server insisted on its bound.
     let padding = "p".repeat(5_000);
     client.send(
         &[encode(&["GET", "key"]), encode(&["EXISTS", &padding])]
@@ -165,7 +165,7 @@ fn replies_beyond_the_limit_end_the_connection() {
 }
 
 #[test]
-fn too_many_clients_are_told_so() {
+fn clients_beyond_the_limit_get_an_error() {
     let (_running, address) = start(server().max_clients(3));
     let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
@@ -185,7 +185,7 @@ fn too_many_clients_are_told_so() {
 }
 
 #[test]
-fn twenty_thousand_attempts_are_refused_and_those_who_are_in_lose_nothing() {
+fn refused_attempts_do_not_disturb_connected_clients() {
     const CLIENTS: usize = 200;
     const CALLERS: usize = 4;
     const EACH: usize = 5_000;
@@ -203,8 +203,8 @@ fn twenty_thousand_attempts_are_refused_and_those_who_are_in_lose_nothing() {
                 for _ in 0..EACH / AT_ONCE {
                     let crowd: Vec<_> = (0..AT_ONCE).map(|_| Client::connect(address)).collect();
                     for mut refused in crowd {
-                        let told = refused.rest();
-                        assert_eq!(told, b"-ERR max number of clients reached\r\n");
+                        let answer = refused.rest();
+                        assert_eq!(answer, b"-ERR max number of clients reached\r\n");
                     }
                 }
                 left.fetch_sub(1, Ordering::SeqCst);
@@ -302,7 +302,8 @@ fn slow_readers_of_large_values_keep_nothing_in_a_full_store() {
         bytes.resize(LARGE, key as u8);
         bytes
     };
-    // Each asks for its own values, one alone and then two at once, and reads nothing. No socket takes so much.
+    // Each asks for its own values, one alone and then two at once, and reads nothing. No socket
+    // takes so much.
     let mut slow = Vec::new();
     for key in 0..4 {
         let (name, mut client) = (key.to_string(), Client::connect(address));
@@ -316,7 +317,7 @@ fn slow_readers_of_large_values_keep_nothing_in_a_full_store() {
         slow.push(client);
     }
     let before = info(&mut writer, "evicted_keys");
-    // Many times what the store holds; it is given up by nobody but who stored it.
+    // Many times what the store holds; a value is dropped only by eviction.
     for round in 0..20_000 {
         let key = format!("small-{round}");
         assert_eq!(

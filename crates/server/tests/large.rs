@@ -1,4 +1,5 @@
-//! Large values, commands and times: **what a command takes goes by what it looks at and changes, not by what is large**.
+//! Large values, commands and times: **what a command takes goes by what it looks at and changes,
+//! not by what is large**.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -40,7 +41,8 @@ fn fields_far_apart_take_no_memory_for_what_lies_between() {
         );
     }
     assert_eq!(client.line("EXISTS none"), Reply::Integer(0));
-    // Of a value that is to become longer, what there is has been copied; other tests take some meanwhile.
+    // Of a value that is to become longer, what there is has been copied; other tests take some
+    // meanwhile.
     let taken = peak_kib() - before;
     assert!(taken < 256 << 10, "{taken} KiB");
 }
@@ -181,7 +183,7 @@ fn a_command_may_have_millions_of_arguments_and_one_that_is_announced_takes_noth
 }
 
 #[test]
-fn nobody_pauses_for_longer_than_clocks_count() {
+fn a_pause_longer_than_clocks_count_is_refused() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     let refused = Reply::Error("ERR timeout is out of range".into());

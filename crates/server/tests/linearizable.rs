@@ -1,9 +1,9 @@
-//! Every history of concurrent clients is one that a single client could have had: **each command, and each
-//! transaction, happens at one instant between its being sent and its being answered**.
+//! Every history of concurrent clients is one that a single client could have had: **each command,
+//! and each transaction, happens at one instant between its being sent and its being answered**.
 //!
-//! Clients record what they have sent, when, and what came back; a search then looks for an order of all operations
-//! that a simple model of Redis answers in the same way (Wing and Gong, "Testing and Verifying Concurrent Objects",
-//! 1993, with the memory of states by Lowe, 2017).
+//! Clients record what they have sent, when, and what came back; a search then looks for an order
+//! of all operations that a simple model of Redis answers in the same way (Wing and Gong, "Testing
+//! and Verifying Concurrent Objects", 1993, with the memory of states by Lowe, 2017).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -223,7 +223,7 @@ fn histories_of_concurrent_clients_have_an_order() {
 }
 
 #[test]
-fn a_history_without_an_order_is_told() {
+fn a_history_without_an_order_is_found() {
     let start = Instant::now();
     let event = |operation: &str, sent: u64, answered: u64, reply: Reply| Event {
         operation: vec![operation.to_owned()],

@@ -1,5 +1,5 @@
-//! A server and its segment: it counts what local programs do there beside it, or says that it missed some; and starts of
-//! its that fail are counted.
+//! A server and its segment: it counts what local programs do there beside it, or reports that it
+//! missed some; and it counts its failed starts.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -102,7 +102,7 @@ fn what_local_programs_do_is_counted_beside_clients() {
                         assert!(store.remove(key.as_bytes()).unwrap());
                     }
                     if i % 500 == 0 {
-                        // It has heard all that was done before it answers.
+                        // It has received all changes made before it answers.
                         counted(&mut asker, KINDS);
                     }
                 }
@@ -122,7 +122,7 @@ fn what_local_programs_do_is_counted_beside_clients() {
 }
 
 #[test]
-fn what_was_missed_is_said_and_databases_are_counted() {
+fn missed_changes_are_reported_and_databases_are_counted() {
     const KINDS: [&str; 3] = ["stored", "database_changes", "expired"];
     let place = Place::new("missed");
     let running = place.serve();
@@ -131,7 +131,8 @@ fn what_was_missed_is_said_and_databases_are_counted() {
     local.database(1).unwrap().clear().unwrap();
     local.swap_databases(1, 2).unwrap();
     assert_eq!(counted(&mut client, KINDS), ([0, 2, 0], 0));
-    // Whether the server's listener comes in between or not: what is not counted is said to be missed.
+    // Whether the server's listener comes in between or not: what is not counted is said to be
+    // missed.
     let pairs: Vec<_> = (0..100_000u32).map(|i| (i.to_le_bytes(), b"v")).collect();
     pairs
         .chunks(1_000)
@@ -140,7 +141,7 @@ fn what_was_missed_is_said_and_databases_are_counted() {
     assert!(stored == 100_000 || lost > 0, "{stored}");
     assert!((4_096..=100_000).contains(&stored), "{stored}");
     drop(running);
-    // Nobody serves any more, and nobody minds.
+    // The server is stopped, which disturbs no local program.
     local.put(b"unheard", b"v").unwrap();
     let again = place.serve();
     let mut client = Client::connect(again.addresses()[0]);
@@ -149,9 +150,9 @@ fn what_was_missed_is_said_and_databases_are_counted() {
 }
 
 #[test]
-fn a_swap_that_waits_for_a_local_program_keeps_nobody_else_waiting() {
+fn a_swap_that_waits_for_a_local_program_delays_no_other_client() {
     let place = Place::new("swap");
-    // One thread, so that whoever it kept waiting would be seen.
+    // One thread, so that a client that is kept waiting would be seen.
     let running = place.serve_as(server().threads(1));
     let address = running.addresses()[0];
     let (mut swapper, mut other) = (Client::connect(address), Client::connect(address));
@@ -232,7 +233,8 @@ fn a_swap_that_is_paused_is_tried_as_long_after_the_pause() {
 /// Names the registry for the process that the next test starts.
 const REGISTRY: &str = "MNEME_TEST_LOCAL_WRITER";
 
-/// The local program of the next test, when started by it: counts up what is under `n` until it is killed.
+/// The local program of the next test, when started by it: counts up what is under `n` until it is
+/// killed.
 #[test]
 fn counting_beside_the_server() {
     let Some(root) = std::env::var_os(REGISTRY) else {
@@ -325,12 +327,12 @@ impl Clock for Trap {
 }
 
 #[test]
-fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_told_to_end_has_not() {
+fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_stopped_has_not() {
     let place = Place::new("panic");
     let trap = Arc::new(Trap(AtomicBool::new(false)));
     let start = || place.serve_as(server().clock(trap.clone()));
     let noted = || place.registry().note("beside", "starts").unwrap();
-    // Told to end, in the first moment.
+    // Stopped in the first moment.
     drop(start());
     assert_eq!(noted(), None);
     for failed in ["1\n", "2\n", "3\n"] {
@@ -353,7 +355,7 @@ fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_told_to_end_has_not()
 }
 
 #[test]
-fn what_a_server_has_attached_and_not_used_yet_is_in_memory_all_the_same() {
+fn attached_memory_in_use_counts_as_resident() {
     let place = Place::new("fragmentation");
     let running = place.serve();
     let mut client = Client::connect(running.addresses()[0]);

@@ -1,4 +1,5 @@
-//! Metrics for Prometheus: what they say is what `INFO` says, in a form that a strict reader takes, whoever else connects.
+//! Metrics for Prometheus: they equal `INFO`, in a form that a strict reader takes, whatever else
+//! connects.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -72,7 +73,7 @@ fn an_address_that_is_taken_is_named() {
 }
 
 #[test]
-fn they_say_what_info_says() {
+fn metrics_equal_info() {
     let (running, address) = start(measured());
     let mut client = Client::connect(address);
     for line in [
@@ -244,7 +245,7 @@ fn descriptors_of_scrapers_are_not_clients() {
 }
 
 #[test]
-fn whoever_else_connects_is_in_nobody_s_way() {
+fn other_connections_do_not_delay_a_scraper() {
     let (running, address) = start(measured());
     let place = place(&running);
     let mut client = Client::connect(address);
@@ -255,11 +256,11 @@ fn whoever_else_connects_is_in_nobody_s_way() {
     assert_eq!(status(&[0xff; 100]), "HTTP/1.1 400");
     let long = [b"GET /".as_slice(), &[b'a'; 9000]].concat();
     assert_eq!(status(&long), "HTTP/1.1 431");
-    // A body that nobody asked for does not take the answer back.
+    // An unexpected body does not revoke the answer.
     let with_body = [b"POST / HTTP/1.1\r\n\r\n".as_slice(), &[b'a'; 20_000]].concat();
     assert_eq!(status(&with_body), "HTTP/1.1 405");
 
-    // More than there is room for: some say nothing, some a part, some have gone, some do not read.
+    // More than the limit: some say nothing, some a part, some have gone, some do not read.
     let mut crowd = Vec::new();
     for number in 0..300 {
         let mut stream = TcpStream::connect(place).unwrap();
@@ -296,7 +297,7 @@ fn whoever_else_connects_is_in_nobody_s_way() {
 }
 
 #[test]
-fn who_asks_for_nothing_is_cut_off() {
+fn a_silent_connection_is_closed() {
     let clock = Arc::new(ManualClock::new(0, 1_700_000_000_000));
     let (running, _) = start(measured().clock(Arc::clone(&clock) as Arc<_>));
     let place = place(&running);

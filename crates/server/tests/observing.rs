@@ -1,4 +1,4 @@
-//! What an operator relies on who watches a server: its counts, times and accounts are true.
+//! What an operator relies on when watching a server: its counts, times and accounts are true.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -117,7 +117,7 @@ fn sections_are_those_asked_for() {
 
 /// What `INFO` and `MEMORY STATS` say of memory is what the store says.
 #[test]
-fn memory_is_told_as_the_store_counts_it() {
+fn memory_is_reported_as_the_store_counts_it() {
     let (running, address) = start(server());
     let mut client = Client::connect(address);
     let before = running.store().stats();
@@ -138,7 +138,8 @@ fn memory_is_told_as_the_store_counts_it() {
         Reply::Integer(number) => *number as u64,
         other => panic!("{name}: {other:?}"),
     };
-    // Nobody else writes, so nothing has changed since but by the maintainer, which moves little here.
+    // No client writes, so only the maintainer has changed anything since, and it moves little
+    // here.
     let stats = running.store().stats();
     assert_eq!(said("maxmemory"), stats.capacity);
     assert_eq!(account("keys.count"), 5000);
@@ -192,7 +193,7 @@ fn memory_is_told_as_the_store_counts_it() {
         parts.map(account).iter().sum::<u64>(),
         account("mneme.capacity")
     );
-    // Only processes' memory and pages are told in another way.
+    // Only the memory and the pages of processes are reported in another way.
     let pages = running.store().pages();
     assert!(said("used_memory_rss") >= pages.resident_bytes as u64 / 2);
     // A key's usage is what its record has added to the live ones, and a little index.
@@ -205,7 +206,7 @@ fn memory_is_told_as_the_store_counts_it() {
         "{usage}, counted {grown}"
     );
     assert_eq!(client.line("MEMORY USAGE nothing"), Reply::Null);
-    // A value that grew has room to grow on, which is its own.
+    // A value that grew has slack to grow on, which is its own.
     let before = running.store().stats().live_bytes;
     client.command(&["SET", "grown", &"x".repeat(6000)]);
     client.line("APPEND grown y");
@@ -414,9 +415,10 @@ fn histograms_count_every_call() {
     assert_eq!(client.line("LATENCY HISTOGRAM"), Reply::Array(vec![]));
 }
 
-/// Pages are counted in the background: what is said of them is what the system says, some time later.
+/// Pages are counted in the background: what is said of them is what the system says, some time
+/// later.
 #[test]
-fn pages_are_told_as_the_system_counts_them() {
+fn pages_are_reported_as_the_system_counts_them() {
     let (running, address) = start(server());
     let mut client = Client::connect(address);
     let value = "x".repeat(100_000);
@@ -438,7 +440,7 @@ fn pages_are_told_as_the_system_counts_them() {
 
 /// The processor time of a process only grows, and is that of all its threads.
 #[test]
-fn processor_time_is_told() {
+fn processor_time_is_reported() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     let mut times = || -> Vec<f64> {

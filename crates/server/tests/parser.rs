@@ -1,4 +1,5 @@
-//! The request parser against a plain reading of the protocol: same commands, same errors, however the bytes are cut.
+//! The request parser against a plain reading of the protocol: same commands, same errors, however
+//! the bytes are cut.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,9 +12,11 @@ use proptest::prelude::*;
 
 type Command = Vec<Vec<u8>>;
 
-/// Everything that the parser finds when it is shown `input` cut at `cuts`, and the error it ends with.
+/// Everything that the parser finds when it is shown `input` cut at `cuts`, and the error it ends
+/// with.
 ///
-/// `leave` is how many commands of a batch are left to be parsed again, as a server does whose client does not read.
+/// `leave` is how many commands of a batch are left to be parsed again, as a server does whose
+/// client does not read.
 fn parse(input: &[u8], cuts: &[usize], leave: usize) -> (Vec<Command>, Option<ProtocolError>) {
     let mut parser = Parser::new(Limits::default());
     let mut batch = Batch::new();
@@ -46,7 +49,8 @@ fn parse(input: &[u8], cuts: &[usize], leave: usize) -> (Vec<Command>, Option<Pr
     (found, None)
 }
 
-/// The protocol as Redis' documentation and source describe it, one command at a time, from complete input.
+/// The protocol as Redis' documentation and source describe it, one command at a time, from
+/// complete input.
 mod model {
     use super::{Command, ProtocolError};
 
@@ -102,7 +106,8 @@ mod model {
         Ok(Some(command))
     }
 
-    /// Up to the `\r`, which some byte must follow. Behind the first `skip` bytes, 64 KiB may be waited for.
+    /// Up to the `\r`, which some byte must follow. Behind the first `skip` bytes, 64 KiB may be
+    /// waited for.
     fn header<'a>(
         rest: &mut &'a [u8],
         skip: usize,

@@ -390,7 +390,7 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     drop(other);
     std::fs::remove_file(&path).unwrap();
 
-    // A socket whose server has been killed is still there, and nobody answers.
+    // The socket of a killed server is still there, but nothing answers.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let (running, _) = start(server().unix_socket(&path));
     ping();

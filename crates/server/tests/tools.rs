@@ -1,4 +1,5 @@
-//! Redis' own tools, and a client library, against the server; skipped, with a word on the terminal, where they are missing.
+//! Redis' own tools, and a client library, against the server; skipped, with a word on the
+//! terminal, where they are missing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -129,7 +130,8 @@ fn programs_with_redis_py_run() {
     );
 }
 
-/// The program of the page for those who come from Redis copies bytes as they are, and leaves keys their time.
+/// The program on the page "Coming from Redis" copies bytes as they are, and keeps the expiry of
+/// keys.
 #[test]
 fn strings_are_copied_from_redis_as_the_documentation_says() {
     let Some(redis) = Redis::start() else { return };
@@ -187,7 +189,8 @@ fn strings_are_copied_from_redis_as_the_documentation_says() {
     }
 }
 
-/// Who moves from Redis finds every command that is not here on the page about that, by its name or its chapter's.
+/// The page "Coming from Redis" lists every command that is missing here, by its name or its
+/// chapter's.
 #[test]
 fn what_redis_has_and_is_absent_here_is_named() {
     let Some(redis) = Redis::start() else { return };

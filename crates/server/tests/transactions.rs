@@ -1,4 +1,5 @@
-//! Transactions by several clients at once: all or nothing for whoever looks, and nothing where a watched key changed.
+//! Transactions by several clients at once: all or nothing for every observer, and nothing where a
+//! watched key changed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -42,7 +43,7 @@ fn sum(client: &mut Client, look: &str) -> i64 {
 }
 
 #[test]
-fn whoever_looks_sees_all_of_a_transaction_or_nothing() {
+fn observers_see_all_of_a_transaction_or_nothing() {
     let (_running, address) = start(server().threads(3));
     let mut client = Client::connect(address);
     let names: Vec<String> = (0..ACCOUNTS).map(|i| format!("a{i}")).collect();
@@ -60,7 +61,8 @@ fn whoever_looks_sees_all_of_a_transaction_or_nothing() {
             })
             .collect();
         for round in 0..600 {
-            // By one command, by a transaction of several, and by one that has the server to itself.
+            // By one command, by a transaction of several, and by one that has the server to
+            // itself.
             let total = match round % 3 {
                 0 => sum(&mut client, &format!("MGET {}", names.join(" "))),
                 1 => {
@@ -162,7 +164,7 @@ fn other_database_is_empty(address: SocketAddr) {
 }
 
 #[test]
-fn a_transaction_that_finds_no_room_changes_nothing() {
+fn a_transaction_without_free_memory_changes_nothing() {
     // The transaction takes more than the store.
     let unbounded = server().set(Key::MaxMemoryClients, "0").unwrap();
     let (_running, address) = start(unbounded.memory(64 << 20));
@@ -184,7 +186,8 @@ fn a_transaction_that_finds_no_room_changes_nothing() {
     assert_eq!(client.line("SET other v"), Reply::ok());
 }
 
-/// Another client's changes between `WATCH` and `EXEC`, over and over, while the transaction is carried out as well.
+/// Another client makes changes between `WATCH` and `EXEC`, over and over, also while the
+/// transaction is executed.
 #[test]
 fn a_transaction_that_does_not_take_place_leaves_the_client_where_it_was() {
     let (_running, address) = start(server().threads(2));

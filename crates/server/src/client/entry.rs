@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub since_ms: u64,
     /// The I/O thread that serves it.
     pub thread: usize,
-    /// Its place among the connections of its thread.
+    /// The index of its connection in the slab of its thread.
     pub key: usize,
     /// What its connection's buffers take.
     pub buffers: Buffers,
@@ -51,23 +51,23 @@ pub(crate) struct State {
     pub active_ms: u64,
     /// Commands that wait for `EXEC`, since `MULTI`.
     pub queued: Option<usize>,
-    /// Bytes of the arguments of the command that is carried out.
+    /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
-    /// Whether it has asked to be spared.
-    pub is_precious: bool,
+    /// Whether it has asked for `CLIENT NO-EVICT`.
+    pub no_evict_on: bool,
     /// Whether it is closed once it has read its replies.
     pub is_closing: bool,
-    /// Whether a command of its waits for the end of a pause.
+    /// Whether its next command waits for the end of a pause.
     pub is_held: bool,
 }
 
-/// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has none:
-/// the buffers that it uses while it is served are its thread's.
+/// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has
+/// none: the buffers that it uses while it is served are its thread's.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    /// Received and not yet carried out.
+    /// Received and not yet executed.
     pub query: Gauge,
-    /// Room behind that.
+    /// Free space behind that.
     pub query_free: Gauge,
     /// Not yet sent.
     pub unsent: Gauge,
@@ -116,7 +116,7 @@ impl State {
             active_ms: now_ms,
             queued: None,
             arguments: 0,
-            is_precious: false,
+            no_evict_on: false,
             is_closing: false,
             is_held: false,
         }
@@ -152,15 +152,15 @@ impl Entry {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks it as killed: no further command of it is begun, once its thread enters the next shared section. For
-    /// [`Clients::kill`](super::Clients::kill).
+    /// Marks it as killed: no further command of it is begun, once its thread enters the next
+    /// shared section. For [`Clients::kill`](super::Clients::kill).
     pub(super) fn kill(&self) {
-        // SYNC: pairs with nothing: a killer in an exclusive section is seen by the next shared section, by the lock of
-        // that; others do not mind if a few more commands are executed.
+        // SYNC: pairs with nothing: a killer in an exclusive section is seen by the next shared
+        // section, by the lock of that; others do not mind if a few more commands are executed.
         self.is_killed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has been killed. Its thread asks once it has its turn.
+    /// Whether it has been killed. Its thread asks after it has entered its section.
     #[inline]
     pub fn is_killed(&self) -> bool {
         // SYNC: as in `kill`.
@@ -192,7 +192,8 @@ impl Entry {
 
     /// Whether what it watches has changed, so that its `EXEC` will fail.
     fn is_dirty(&self) -> bool {
-        // Who is just adding to what is watched may wait for a transaction, and that one for us.
+        // A thread that is adding a watched key may wait for a transaction, and that transaction
+        // for this thread.
         let watch = self.watch.try_lock();
         watch.is_ok_and(|watch| watch.as_ref().is_some_and(|watch| !watch.is_unchanged()))
     }
@@ -223,7 +224,7 @@ impl Line<'_> {
             (entry.is_dirty(), 'd'),
             (state.is_closing, 'c'),
             (entry.is_unix(), 'U'),
-            (state.is_precious, 'e'),
+            (state.no_evict_on, 'e'),
         ]
         .into_iter()
         .filter_map(|(holds, letter)| holds.then_some(letter))

@@ -1,10 +1,11 @@
-//! Who is connected: what a connection's own thread knows of its client, and what the others may see.
+//! The connected clients: the private state that a connection's own thread uses, and the shared
+//! state that other threads may read.
 
+mod clients;
 mod entry;
-mod everybody;
 
+pub(crate) use clients::{Arrival, Clients, Evictions};
 pub(crate) use entry::{Entry, Gauge};
-pub(crate) use everybody::{Arrival, Clients, Evictions};
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ pub(crate) struct Client {
     pub closing: bool,
     /// Which replies it wants.
     pub replies: Replies,
-    /// Whether it has asked to be spared where clients take too much memory.
-    pub is_precious: bool,
+    /// Whether it has asked for `CLIENT NO-EVICT`.
+    pub no_evict_on: bool,
     /// The last command it has sent.
     pub last_command: &'static str,
     /// When it last sent or read something: milliseconds of the server's clock.
@@ -37,9 +38,9 @@ pub(crate) struct Client {
     pub held: Option<Pause>,
     /// Since when its command is tried again and again: milliseconds.
     pub retries_ms: Option<u64>,
-    /// Whether that goes on once others have had their turn.
+    /// Whether its command is to be retried after other clients have been served.
     pub yields: bool,
-    /// Bytes of the arguments of the command that is carried out.
+    /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
     /// Which I/O thread serves it.
     pub thread: usize,
@@ -66,7 +67,7 @@ pub(crate) enum Replies {
 }
 
 impl Replies {
-    /// Whether the command that is carried out gets no reply.
+    /// Whether the command that is being executed gets no reply.
     #[inline]
     pub fn is_silent(self) -> bool {
         matches!(self, Replies::Off | Replies::Skip)
@@ -92,7 +93,7 @@ impl Client {
             authenticated,
             closing: false,
             replies: Replies::On,
-            is_precious: false,
+            no_evict_on: false,
             last_command: "NULL",
             active_ms: entry.since_ms,
             held: None,
@@ -106,7 +107,8 @@ impl Client {
         }
     }
 
-    /// Shows the others what has become of this client. Called before its replies are sent, not once a command.
+    /// Shows the others what has become of this client. Called before its replies are sent, not
+    /// once a command.
     pub fn publish(&self) {
         let mut state = self.entry.state();
         state.database = self.database;
@@ -115,7 +117,7 @@ impl Client {
         state.active_ms = self.active_ms;
         state.queued = self.queue.as_ref().map(Queue::len);
         state.arguments = self.arguments;
-        state.is_precious = self.is_precious;
+        state.no_evict_on = self.no_evict_on;
         state.is_closing = self.closing;
         state.is_held = self.held.is_some();
         let buffers = &self.entry.buffers;

@@ -1,4 +1,5 @@
-//! One call of a command: its arguments, its reply, the client that sent it and the server it runs on.
+//! One call of a command: its arguments, its reply, the client that sent it and the server it runs
+//! on.
 
 use std::borrow::Cow;
 
@@ -18,9 +19,9 @@ pub(crate) struct Call<'a> {
     pub reply: Reply<'a>,
     /// The database that the client has selected.
     pub keyspace: Keyspace<'a>,
-    /// Who asks.
+    /// The client that sent the command.
     pub client: &'a mut Client,
-    /// Whom.
+    /// The server that executes it.
     pub server: &'a Shared,
 }
 
@@ -40,7 +41,7 @@ impl<'a> Call<'a> {
         Self::within(args, reply, client, server, counters, None)
     }
 
-    /// The same, with its keys counted by `counters`, within `transaction` if there is one.
+    /// A call whose keys are counted by `counters`, within `transaction` if there is one.
     pub fn within(
         args: Arguments<'a>,
         reply: Reply<'a>,
@@ -58,8 +59,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` that is a
-    /// transaction of the store the same.
+    /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` that
+    /// is a transaction of the store the same.
     pub fn wall_ms(&self) -> u64 {
         let transaction = self.keyspace.time_of_transaction();
         transaction.unwrap_or_else(|| self.server.wall_ms())
@@ -79,8 +80,9 @@ impl<'a> Call<'a> {
             .ok_or(Failure::NoSuchDatabase)
     }
 
-    /// Changes the key that is argument 1 by what is stored there, and replies with the value it had, or null. `decide`
-    /// may be called again, as in [`Keyspace::update`]. Counts a hit or a miss; whether it was a hit.
+    /// Changes the key that is argument 1 by what is stored there, and replies with the value it
+    /// had, or null. `decide` may be called again, as in [`Keyspace::update`]. Counts a hit or a
+    /// miss; whether it was a hit.
     pub fn update_returning(
         &mut self,
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
@@ -98,8 +100,8 @@ impl<'a> Call<'a> {
         Ok(found)
     }
 
-    /// Replies with for how many of the arguments, all of them keys, `holds` is so: at one instant, so that it may be
-    /// called again.
+    /// Replies with for how many of the arguments, all of them keys, `holds` is so: at one instant,
+    /// so that it may be called again.
     pub fn count_keys(
         &mut self,
         mut holds: impl FnMut(&mut Keyspace<'_>, &[u8]) -> Result<bool, Failure>,
@@ -158,11 +160,12 @@ pub(crate) enum Failure {
     NotInTransaction,
     #[error("ERR the key has {0} bytes; at most {MAX_KEY} are allowed")]
     KeyTooLong(usize),
-    /// Of the store itself: damage, or somebody who stalls. Within a transaction it ends all of it.
+    /// An error of the store itself: damage, or a stalled process. Within a transaction it ends the
+    /// whole transaction.
     #[error("ERR {0}")]
     Store(String),
-    /// Somebody is in the way, and may not be in a moment: it is tried again for a while, if it is not part of a
-    /// transaction.
+    /// Another process is in the way, and may not be a moment later. The command is retried for a
+    /// while, unless it is part of a transaction.
     #[error("ERR {0}")]
     NotYet(String),
     /// One that quotes what a client has sent, which may not be text.

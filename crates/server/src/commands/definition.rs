@@ -1,14 +1,14 @@
 //! What a command is: everything that Mneme knows of it, in one place.
 //!
-//! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are all derived from these
-//! fields; nothing about a command stands anywhere else.
+//! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are all
+//! derived from these fields; nothing about a command stands anywhere else.
 
 use super::call::{Call, Failure, Outcome};
 use super::keys::{KeyFlag, KeySpec};
 use crate::resp::Arguments;
 
 /// What it costs to change a part of a value.
-pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, within a transaction, when the value has outgrown its room, and for the first change since it was read as a whole";
+pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, within a transaction, when the value has outgrown its slack, and for the first change since it was read as a whole";
 
 /// One command or subcommand.
 pub(crate) struct Command {
@@ -32,7 +32,8 @@ pub(crate) struct Command {
     pub tips: &'static [&'static str],
     /// Which arguments are keys.
     pub keys: &'static [KeySpec],
-    /// What a call does with its keys, where a specification leaves it to the arguments (`variable_flags`).
+    /// What a call does with its keys, where a specification leaves it to the arguments
+    /// (`variable_flags`).
     pub key_flags: Option<fn(&Arguments<'_>) -> &'static [KeyFlag]>,
     /// The arguments' names and types, for completion.
     pub arguments: &'static [Argument],
@@ -42,7 +43,8 @@ pub(crate) struct Command {
     pub batching: Option<Batching>,
     /// Which records it may meet.
     pub reach: Reach,
-    /// Of a command without keys: whether it may be carried out several times as if once, but for the selected database.
+    /// For a command without keys: whether executing it several times is the same as executing it
+    /// once, but for the selected database.
     pub is_repeatable: bool,
     /// Whether a transaction carries it out at once instead of keeping it for `EXEC`.
     pub is_immediate: bool,
@@ -127,7 +129,7 @@ impl Command {
     }
 }
 
-/// Executes a command whose definition forgets to say how: every call gets a reply.
+/// The default of a command whose definition lacks `run`: every call gets a reply.
 fn no_run(_: &mut Call<'_>) -> Outcome {
     Err(Failure::other("ERR this command's definition has no `run`"))
 }
@@ -137,8 +139,8 @@ fn no_run(_: &mut Call<'_>) -> Outcome {
 pub(crate) enum Reach {
     /// Those of its keys, if any: isolated by the store, in a transaction too.
     Keys,
-    /// Any of a database, or of all. By itself it takes no notice of others; a transaction with such a command has
-    /// the server to itself.
+    /// Any of a database, or of all. By itself it takes no notice of others; a transaction with
+    /// such a command has the server to itself.
     Databases,
     /// As `Databases`, and it always has the server to itself.
     Exclusive,
@@ -151,7 +153,8 @@ pub(crate) enum Reach {
 pub(crate) enum Batching {
     /// One argument, a key; the reply is its value.
     Value,
-    /// Exactly a key and a value, to be stored; with more arguments the command is executed by itself.
+    /// Exactly a key and a value, to be stored; with more arguments the command is executed by
+    /// itself.
     Pair,
 }
 
@@ -339,7 +342,7 @@ impl Argument {
         }
     }
 
-    /// Several in turn.
+    /// Several, one after the other.
     pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Self {
         Self {
             arguments,

@@ -1,4 +1,4 @@
-//! Times at which keys expire, as commands are told them.
+//! Expiry times as commands receive them.
 
 use mneme_log::Expiry;
 
@@ -33,7 +33,8 @@ impl Notation {
         })
     }
 
-    /// Milliseconds since 1970 that `number` stands for; negative before. `None` if they are beyond what 64 bits hold.
+    /// Milliseconds since 1970 that `number` stands for; negative before. `None` if they are beyond
+    /// what 64 bits hold.
     pub fn to_unix_ms(self, number: i64, now_ms: u64) -> Option<i64> {
         let (unit_ms, base_ms) = match self {
             Self::Seconds => (1000, now_ms as i64),

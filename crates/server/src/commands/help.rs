@@ -1,5 +1,5 @@
-//! What the containers (`CLIENT`, `CONFIG`, ...) have in common: without a subcommand they do nothing, and `HELP` is
-//! derived from their subcommands.
+//! What the containers (`CLIENT`, `CONFIG`, ...) have in common: without a subcommand they do
+//! nothing, and `HELP` is derived from their subcommands.
 
 use super::definition::{Argument, Kind};
 use super::prelude::*;

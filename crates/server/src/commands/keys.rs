@@ -126,8 +126,8 @@ impl KeySpec {
         }
     }
 
-    /// First key, last key and step of a command with these rules, as `COMMAND INFO` gave them before Redis 7; zeros
-    /// where that cannot be said.
+    /// First key, last key and step of a command with these rules, as `COMMAND INFO` gave them
+    /// before Redis 7; zeros where that cannot be said.
     pub fn legacy(specs: &[Self]) -> (i64, i64, i64) {
         let mut specs = specs.iter().map(Self::legacy_of_one);
         let first = specs.next().unwrap_or_default();

@@ -19,9 +19,10 @@ const CHAPTERS: &[(Group, &str)] = &[
 
 const HEAD: &str = "# Commands
 
-Names, arguments, replies and errors are those of Redis 7.0; [what differs](coming-from-redis.md) has a page of its own.
-Any other command gets Redis' error for an unknown one. `COMMAND DOCS` says the same as this page, which is written from
-the source: `MNEME_WRITE_DOCS=1 cargo test -p mneme-server --lib listing`.
+Names, arguments, replies and errors are those of Redis 7.0, but for the
+[differences](coming-from-redis.md). Any other command gets Redis' error for an unknown one.
+`COMMAND DOCS` returns the content of this page, which is generated from the source:
+`MNEME_WRITE_DOCS=1 cargo test -p mneme-server --lib listing`.
 ";
 
 fn page() -> String {

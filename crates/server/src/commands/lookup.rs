@@ -1,4 +1,5 @@
-//! From a command's name to its definition, in any case, without allocating: a hash and a comparison of two words.
+//! From a command's name to its definition, in any case, without allocating: a hash and a
+//! comparison of two words.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,8 @@ use super::definition::Command;
 /// The table of all commands, built on first use.
 pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(super::all()));
 
-/// An open-addressed table, at most an eighth full, so that nearly every probe is the first and only one.
+/// An open-addressed table, at most an eighth full, so that nearly every probe is the first and
+/// only one.
 pub(crate) struct Table {
     commands: Vec<&'static Command>,
     slots: Box<[Option<Entry>]>,
@@ -78,7 +80,8 @@ impl Table {
         }
     }
 
-    /// The place of a command or subcommand among all: below [`places`](Self::places), and different for each.
+    /// The place of a command or subcommand among all: below [`places`](Self::places), and
+    /// different for each.
     #[inline]
     pub fn place(&self, command: &'static Command) -> usize {
         let address = std::ptr::from_ref(command).addr();
@@ -87,7 +90,7 @@ impl Table {
             match self.places[slot] {
                 Some((known, place)) if known == address => return place,
                 Some(_) => slot = (slot + 1) & (self.places.len() - 1),
-                // Of a definition that is in no folder's list, which nobody can call.
+                // A definition that is in no folder's list cannot be called.
                 None => return self.count,
             }
         }
@@ -111,9 +114,11 @@ fn first_place(command: &'static Command) -> usize {
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
-/// A name's length, first eight and last eight bytes, each with the bit set in which the cases of a letter differ.
+/// A name's length, first eight and last eight bytes, each with the bit set in which the cases of a
+/// letter differ.
 ///
-/// Only a letter becomes a letter thereby, so names of up to 16 letters are equal, but for case, where their ends are.
+/// Only a letter becomes a letter thereby, so names of up to 16 letters are equal, but for case,
+/// where their ends are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ends {
     first: u64,

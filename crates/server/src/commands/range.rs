@@ -1,4 +1,5 @@
-//! Ranges of positions as commands are told them: both ends belong to them, and what is negative counts from the end.
+//! Ranges of positions as commands receive them: both ends are included, and negative positions
+//! count from the end.
 
 use std::ops::Range;
 
@@ -13,9 +14,10 @@ impl Ends {
     /// Everything.
     pub const ALL: Self = Self { start: 0, end: -1 };
 
-    /// Whether both ends count from the end of the value and the first lies behind the last, so that nothing is between
-    /// them however long the value is. [`within`](Self::within), which leaves no end before the value's first position,
-    /// would find that position there if the value is short.
+    /// Whether both ends count from the end of the value and the first lies behind the last, so
+    /// that nothing is between them however long the value is. [`within`](Self::within), which
+    /// leaves no end before the value's first position, would find that position there if the value
+    /// is short.
     pub fn are_reversed(self) -> bool {
         self.start < 0 && self.end < 0 && self.start > self.end
     }

@@ -1,5 +1,5 @@
-//! The buffers of a connection: its thread's for the length of a turn, its own only while a command is incomplete or
-//! replies are unsent.
+//! The buffers of a connection: borrowed from its thread for one turn, its own only while a command
+//! is incomplete or replies are unsent.
 
 use super::{Connection, READ};
 use crate::event_loop::Answers;
@@ -9,7 +9,7 @@ use crate::shared::Shared;
 /// The largest buffer that is kept for the next turn, or the next connection.
 const KEEP: usize = 1 << 20;
 
-/// Bytes received and not yet executed: `bytes[..filled]`. What lies behind is initialised room.
+/// Bytes received and not yet executed: `bytes[..filled]`. The rest is initialised free space.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub(super) bytes: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct Output {
     pub(super) sent: usize,
 }
 
-/// What a thread's connections take turns to use.
+/// The buffers that a thread lends to the connection that it serves.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     input: Input,
@@ -48,8 +48,8 @@ impl Connection {
     pub(super) fn borrow(&mut self, scratch: &mut Scratch) {
         if self.input.bytes.len() < READ {
             let rest = std::mem::replace(&mut self.input, std::mem::take(&mut scratch.input));
-            let room = self.input.bytes.len().max(rest.filled + READ);
-            self.input.bytes.resize(room, 0);
+            let len = self.input.bytes.len().max(rest.filled + READ);
+            self.input.bytes.resize(len, 0);
             self.input.bytes[..rest.filled].copy_from_slice(&rest.bytes[..rest.filled]);
             self.input.filled = rest.filled;
         }
@@ -58,8 +58,8 @@ impl Connection {
         }
     }
 
-    /// Gives back what it does not need. Of a short rest, or of one that is short beside its buffer, it
-    /// keeps a copy, not the thread's buffer.
+    /// Gives back what it does not need. Of a short rest, or of one that is short beside its
+    /// buffer, it keeps a copy, not the thread's buffer.
     pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
         let filled = self.input.filled;
         if filled < READ || filled < self.input.bytes.len() / 4 {
@@ -88,8 +88,8 @@ impl Connection {
         }
     }
 
-    /// Counts what the client takes, and has clients evicted if it takes more than before and all together
-    /// take too much.
+    /// Counts what the client takes, and has clients evicted if it takes more than before and all
+    /// together take too much.
     pub(super) fn count_memory(&mut self, shared: &Shared) {
         let bytes = self.client.entry.bytes();
         let has_grown = bytes > self.counted_bytes;

@@ -1,9 +1,11 @@
 //! One connection: bytes in, commands executed, bytes out, never waiting.
 //!
-//! An idle connection holds no buffers: it borrows its thread's for the length of a turn, and keeps one only while a
-//! command is incomplete or replies are unsent. A client that does not read its replies is no longer listened to
-//! once they exceed a bound ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that it feels the pressure
-//! in its own socket. The bound doubles for one that goes on sending although it has read nothing for a second.
+//! An idle connection holds no buffers: it borrows its thread's for one turn, and keeps its own
+//! only while a command is incomplete or replies are unsent. A client that does not read its
+//! replies is no longer read from once they exceed a bound
+//! ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that its own socket
+//! fills up. The bound doubles for a client that goes on sending although it has read nothing for a
+//! second.
 
 mod buffers;
 mod sending;
@@ -23,10 +25,12 @@ use crate::shared::Shared;
 pub(crate) use buffers::Scratch;
 use buffers::{Input, Output};
 
-/// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes fit the cache.
+/// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes
+/// fit the cache.
 const READ: usize = 64 << 10;
 
-/// Reads of one connection in one turn, so that one that sends without end does not starve the others.
+/// Reads of one connection in one turn, so that a client that sends without end does not starve the
+/// others.
 const READS_PER_TURN: usize = 4;
 
 /// Replies are sent once they are this long, even if more commands of the same read wait.
@@ -35,9 +39,9 @@ const SEND: usize = 256 << 10;
 /// Nanoseconds for which the commands of one client are executed before others are served.
 pub(crate) const SLICE_NS: u64 = 1_000_000;
 
-/// Bounds on what a client takes before it has authenticated, so that strangers cannot make the server
-/// grow: bytes asked of its socket at once, bytes of an incomplete command, and unsent bytes beyond which it
-/// is not listened to. With a read beyond the second they are less than 64 KiB.
+/// Bounds for a client that has not authenticated, so that strangers cannot make the server grow:
+/// bytes read from its socket at once, bytes of an incomplete command, and unsent bytes beyond
+/// which it is not read from. Together they are less than 64 KiB.
 mod stranger {
     pub const READ: usize = 16 << 10;
     pub const QUERY: usize = 32 << 10;
@@ -45,7 +49,7 @@ mod stranger {
 }
 
 /// How long a client that still sends may fail to read before it is listened to nevertheless.
-const PATIENCE_MS: u64 = 1_000;
+const STALL_MS: u64 = 1_000;
 
 /// One connection.
 #[derive(Debug)]
@@ -55,25 +59,25 @@ pub(crate) struct Connection {
     parser: Parser,
     input: Input,
     output: Output,
-    /// Whether the socket may have bytes for us; it tells only once.
+    /// Whether the socket may have bytes to read. Readiness is reported once.
     pub readable: bool,
-    /// Whether the peer has closed its side, so that the end of the stream comes without being told of again.
+    /// Whether the peer has closed its side: the end of the stream is not reported again.
     pub ended: bool,
     /// Whether the socket may take bytes.
     pub writable: bool,
-    /// Whether it tells when it may.
-    tells_of_room: bool,
+    /// Whether writability is reported.
+    reports_writable: bool,
     /// Whether `input` may hold a complete command.
     backlog: bool,
     /// Unsent bytes beyond which it is not listened to.
     pause: usize,
     /// What `pause` is for a client that has read everything.
-    patience: usize,
+    usual_pause: usize,
     /// How many bytes have been unsent, and since when (ms).
     stuck: (usize, u64),
-    /// Whether it waits for its next turn already.
+    /// Whether it is queued for its next turn.
     pub queued: bool,
-    /// Its place among the held connections of its thread, while it is one.
+    /// Its entry in its thread's queue of held connections, while it is there.
     pub held_at: Option<(Pause, u64)>,
     /// What it has added to its thread's sum of client memory.
     counted_bytes: usize,
@@ -87,8 +91,9 @@ pub(crate) struct Connection {
     slice_is_over: bool,
 }
 
-/// The commands of `batch` from `from` on, and what follows `consumed` in the `input` that they were parsed from, to be
-/// parsed once more: inline commands have been unescaped where they stood, and are not to be so again.
+/// Re-encodes the commands of `batch` from `from` on, and appends what follows `consumed` in their
+/// `input`, to be parsed again. Inline commands have been unescaped in place, and must not be
+/// unescaped twice.
 fn unexecuted(batch: &Batch, from: usize, input: &[u8], consumed: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(input.len());
     for index in from..batch.len() {
@@ -98,10 +103,10 @@ fn unexecuted(batch: &Batch, from: usize, input: &[u8], consumed: usize) -> Vec<
     bytes
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Nothing more to do until the socket says so.
+    /// Nothing more to do until the socket is ready.
     Wait,
     /// There is more to do; others first.
     Again,
@@ -138,10 +143,10 @@ impl Connection {
             readable: true,
             ended: false,
             writable: true,
-            tells_of_room: false,
+            reports_writable: false,
             backlog: false,
             pause,
-            patience: pause,
+            usual_pause: pause,
             stuck: (0, 0),
             queued: false,
             held_at: None,
@@ -153,8 +158,9 @@ impl Connection {
         }
     }
 
-    /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting. A short reply that is
-    /// left is put with the thread's, for [`answer`](Self::answer). `now_ms` is the time as it was a moment ago.
+    /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting. A
+    /// short reply that is left is put with the thread's, for [`answer`](Self::answer). `now_ms` is
+    /// the time as it was a moment ago.
     pub fn turn(
         &mut self,
         shared: &Shared,
@@ -230,7 +236,8 @@ impl Connection {
             }
             let bounds = self.output_bounds(shared);
             self.execute(shared, counters, batch, bounds);
-            // Before the replies are sent: a client that has read one may ask another thread at once.
+            // Before the replies are sent: a client that has read one may ask another thread at
+            // once.
             self.client.publish();
             if self.output.bytes.len() > bounds.most {
                 tracing::warn!(
@@ -245,7 +252,8 @@ impl Connection {
         }
     }
 
-    /// Reads once. Returns whether anything came; at the end of the stream the client is closed, its replies first.
+    /// Reads once. Returns whether anything came; at the end of the stream the client is closed,
+    /// its replies first.
     fn receive(&mut self, shared: &Shared, counters: &Counters) -> Result<bool, Broken> {
         let (read, limit) = match self.client.authenticated {
             true => (READ, shared.settings.count(Key::QueryBuffer)),
@@ -259,23 +267,24 @@ impl Connection {
             );
             return Err(Broken::QueryBuffer);
         }
-        // Room for what the command is known to need, but never for more than again what has come: a client that
-        // merely announces a large argument gets no memory for it.
+        // Memory for what the command is known to need, but never for more than has come already: a
+        // client that merely announces a large argument gets no memory for it.
         let wanted = self.parser.wanted(*filled).clamp(read, (*filled).max(read));
         if bytes.len() < *filled + read {
             bytes.reserve_exact(*filled + wanted - bytes.len());
             bytes.resize(*filled + wanted, 0);
         }
         let end = bytes.len().min(*filled + wanted);
-        let room = &mut bytes[*filled..end];
-        match self.stream.read(room) {
+        let free = &mut bytes[*filled..end];
+        match self.stream.read(free) {
             Ok(0) => {
                 self.client.closing = true;
                 Ok(false)
             }
             Ok(read) => {
-                // A read that does not fill its room has emptied the socket; the next byte will be told of.
-                self.readable = read == room.len() || self.ended;
+                // A read that does not fill the buffer has emptied the socket; the next byte will
+                // be reported.
+                self.readable = read == free.len() || self.ended;
                 *filled += read;
                 self.client.active_ms = self.now_ms;
                 counters.reads.add(1);
@@ -294,7 +303,7 @@ impl Connection {
     /// The bounds of the output for the next commands.
     fn output_bounds(&self, shared: &Shared) -> OutputBounds {
         let mut limit = shared.settings.output_limit();
-        if !self.client.is_precious
+        if !self.client.no_evict_on
             && let Some(all) = shared.client_memory_limit()
         {
             limit = limit.min(all);
@@ -406,11 +415,11 @@ impl Connection {
         }
     }
 
-    /// Called now and then while the client is paused. One that sends although it has read nothing for a
-    /// second probably writes a whole pipeline before it reads the first reply, and would wait for ever: it
-    /// is listened to again, until its replies exceed the limit. A client that has not authenticated is not.
-    /// Returns whether it is listened to.
-    pub fn relent(&mut self, now_ms: u64) -> bool {
+    /// Called periodically while the client is paused. A client that sends although it has read
+    /// nothing for a second probably writes a whole pipeline before it reads the first reply, and
+    /// would wait forever. It is read from again, until its replies exceed the limit, unless it has
+    /// not authenticated. Returns whether it is read from.
+    pub fn resume_if_stalled(&mut self, now_ms: u64) -> bool {
         if !self.client.authenticated {
             return false;
         }
@@ -420,7 +429,7 @@ impl Connection {
             return false;
         }
         let waits = self.readable || self.backlog;
-        if now_ms.saturating_sub(since_ms) < PATIENCE_MS || !waits {
+        if now_ms.saturating_sub(since_ms) < STALL_MS || !waits {
             return false;
         }
         // Twice as much each time: the way to the limit is short.
@@ -433,12 +442,12 @@ impl Connection {
         self.client.closing = true;
     }
 
-    /// Has the thread's registry tell of the socket.
+    /// Registers the socket with the thread's poll.
     pub fn register(&mut self, registry: &mio::Registry, token: mio::Token) -> io::Result<()> {
         self.stream.register(registry, token)
     }
 
-    /// Says goodbye to the peer.
+    /// Closes the connection in an orderly way.
     pub fn close(mut self, shared: &Shared) {
         self.recount(shared, 0);
         self.stream.finish();

@@ -1,4 +1,5 @@
-//! Replies on their way out: written as far as the socket takes them, the rest kept until it tells of room.
+//! Sending replies: as much as the socket takes at once; the rest is kept until the socket is
+//! writable.
 
 use std::io::{self, Write};
 
@@ -7,7 +8,7 @@ use crate::counters::Counters;
 use crate::shared::Shared;
 
 impl Connection {
-    /// Sends a reply of the turn before, and keeps what the socket does not take.
+    /// Sends a reply of the last turn, and keeps what the socket does not take.
     pub fn answer(&mut self, shared: &Shared, reply: &[u8], counters: &Counters) -> After {
         let sent = match self.write(reply, counters) {
             Ok(sent) => sent,
@@ -33,7 +34,7 @@ impl Connection {
         if *sent == bytes.len() {
             bytes.clear();
             *sent = 0;
-            self.pause = self.patience;
+            self.pause = self.usual_pause;
         } else if *sent >= SEND.max(bytes.len() / 2) {
             bytes.drain(..*sent);
             *sent = 0;
@@ -61,12 +62,16 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Has the registry tell of room for more to send exactly while something waits for it.
-    pub fn await_room(&mut self, registry: &mio::Registry, token: mio::Token) -> io::Result<()> {
+    /// Registers for writability exactly while replies wait for it.
+    pub fn update_interest(
+        &mut self,
+        registry: &mio::Registry,
+        token: mio::Token,
+    ) -> io::Result<()> {
         let waits = !self.writable;
-        if waits != self.tells_of_room {
+        if waits != self.reports_writable {
             self.stream.reregister(registry, token, waits)?;
-            self.tells_of_room = waits;
+            self.reports_writable = waits;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! Accepting connections when there are no descriptors for them: **it is neither tried nor told without pause**.
+//! Accepting connections when no descriptors are left: **neither retried nor logged without
+//! pause**.
 //!
-//! The connections wait in the system's queue meanwhile, up to `tcp-backlog` of them, and are served once a descriptor
-//! is free.
+//! The connections wait in the system's queue meanwhile, up to `tcp-backlog` of them, and are
+//! served once a descriptor is free.
 
 use std::io;
 
@@ -42,10 +43,11 @@ impl Accepting {
         self.again_ms.is_some()
     }
 
-    /// Whether to try now: because connections have been `told` of, or because it is time to try again.
-    pub fn is_due(&mut self, told: bool, now_ms: impl FnOnce() -> u64) -> bool {
+    /// Whether to accept now: because new connections have been reported, or because a retry is
+    /// due.
+    pub fn is_due(&mut self, is_ready: bool, now_ms: impl FnOnce() -> u64) -> bool {
         match self.again_ms {
-            None => std::mem::take(&mut self.more) || told,
+            None => std::mem::take(&mut self.more) || is_ready,
             Some(again_ms) if now_ms() < again_ms => false,
             Some(_) => {
                 self.again_ms = None;
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_failed_waits_whatever_comes() {
+    fn a_failed_accept_is_not_retried_before_its_time() {
         let mut accepting = Accepting::default();
         assert!(!accepting.is_due(false, || 0) && accepting.is_due(true, || 0));
         accepting.failed(7);

@@ -1,8 +1,9 @@
-//! Short replies of a round, sent when all of its connections have had their turns.
+//! Short replies of a round, sent after all of its connections have been served.
 //!
-//! A reply wakes its client, which costs more than most commands; clients that are woken one by one, each on a CPU that
-//! has just gone to sleep, cost it again and again, and what they ask next comes one by one. Sent together the
-//! replies of a round wake them together, and their next commands are found by one wait.
+//! A reply wakes its client, which costs more than most commands; clients that are woken one by
+//! one, each on a CPU that has just gone to sleep, cost it again and again, and what they ask next
+//! comes one by one. Sent together the replies of a round wake them together, and their next
+//! commands are found by one wait.
 
 use std::ops::Range;
 
@@ -13,9 +14,9 @@ pub(crate) const SHORT: usize = 16 << 10;
 const TOGETHER: usize = 64 << 10;
 
 /// How long the first reply may wait for those behind it, and one command more: nanoseconds.
-const PATIENCE_NS: u64 = 200_000;
+const DELAY_NS: u64 = 200_000;
 
-/// Replies that wait for the end of a round, and whose they are.
+/// Replies that wait for the end of a round, with their connections.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     bytes: Vec<u8>,
@@ -39,10 +40,10 @@ impl Answers {
     /// Whether no more should be waited for. `now_ns` is when the newest was made.
     pub fn are_due(&self, now_ns: u64) -> bool {
         self.bytes.len() >= TOGETHER
-            || !self.whose.is_empty() && now_ns.saturating_sub(self.since_ns) >= PATIENCE_NS
+            || !self.whose.is_empty() && now_ns.saturating_sub(self.since_ns) >= DELAY_NS
     }
 
-    /// Gives out each with the place of its connection, and forgets them.
+    /// Calls `give` with each reply and the slab index of its connection, and clears the list.
     pub fn drain(&mut self, mut give: impl FnMut(usize, &[u8])) {
         for (key, range) in self.whose.drain(..) {
             give(key, &self.bytes[range]);
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gets_its_own_in_the_order_of_turns() {
+    fn replies_are_given_out_in_the_order_they_were_added() {
         let mut answers = Answers::default();
         answers.add(7, b"+OK\r\n", 0);
         answers.add(1, b":1\r\n", 0);
@@ -78,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn they_wait_for_others_but_not_for_long() {
+    fn replies_are_due_after_a_short_delay() {
         let mut answers = Answers::default();
         assert!(!answers.are_due(u64::MAX));
         answers.add(0, b"+OK\r\n", 1_000);
-        assert!(!answers.are_due(1_000 + PATIENCE_NS - 1));
-        assert!(answers.are_due(1_000 + PATIENCE_NS));
+        assert!(!answers.are_due(1_000 + DELAY_NS - 1));
+        assert!(answers.are_due(1_000 + DELAY_NS));
         drained(&mut answers);
         answers.add(0, &vec![0; TOGETHER], 5);
         assert!(answers.are_due(5));

@@ -1,5 +1,5 @@
-//! Connections whose next command waits for the end of a pause: **released in the order in which they came,
-//! and not looked at before**.
+//! Connections whose next command waits for the end of a pause: **released in the order of their
+//! arrival, and not visited before**.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! One I/O thread: waits for its sockets, gives each that is ready a turn, and executes whatever they send.
+//! One I/O thread: waits for its sockets, serves each ready connection for one turn, and executes
+//! the commands it has sent.
 //!
-//! Any thread executes any command; connections never move between threads. Readiness is edge-triggered, so that a
-//! busy connection costs one read and one write a turn and nothing else; short replies are written when all that are
-//! ready have had their turns ([`answers`]).
+//! Any thread executes any command; connections never move between threads. Readiness is
+//! edge-triggered, so that a busy connection costs one read and one write a turn and nothing else.
+//! Short replies are written after all ready connections have been served ([`answers`]).
 
 mod accepting;
 mod answers;
@@ -36,11 +37,12 @@ const EVENTS: usize = 256;
 /// How soon a paused connection is looked at again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Connections accepted of one listener in a round, so that a flood of them does not keep others waiting.
+/// Connections accepted of one listener in a round, so that a flood of them does not keep others
+/// waiting.
 const ACCEPTS: usize = 64;
 
 /// How long a stopping server waits for clients to read their last replies.
-const FAREWELL_MS: u64 = 5_000;
+const DRAIN_MS: u64 = 5_000;
 
 /// The token of a thread's [`mio::Waker`].
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -64,7 +66,7 @@ pub(crate) struct EventLoop {
     /// Connections whose next command waits for the end of a pause.
     held: Held,
     /// When idle clients were last looked for.
-    idle_sought_ms: u64,
+    idle_checked_ms: u64,
     /// Whether it may accept.
     accepting: Accepting,
     scratch: Scratch,
@@ -91,7 +93,7 @@ impl EventLoop {
             unfinished: VecDeque::new(),
             paused: BTreeSet::new(),
             held: Held::default(),
-            idle_sought_ms: 0,
+            idle_checked_ms: 0,
             accepting: Accepting::default(),
             scratch: Scratch::default(),
         })
@@ -104,12 +106,12 @@ impl EventLoop {
             self.wait(&mut events)?;
             self.take_mail();
             self.serve_ready();
-            self.look_after_paused();
+            self.resume_stalled();
             self.release_held();
-            self.look_for_idle();
+            self.close_idle();
             self.shared.settle();
         }
-        self.say_goodbye(&mut events)
+        self.drain_connections(&mut events)
     }
 
     fn side(&self) -> &ThreadSide {
@@ -122,16 +124,16 @@ impl EventLoop {
 
     /// Waits for something to happen and notes which connections it happened to.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let patience = self.patience();
-        match self.poll.poll(events, patience) {
+        let poll_timeout = self.poll_timeout();
+        match self.poll.poll(events, poll_timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             polled => polled?,
         }
-        let mut told = false;
+        let mut may_accept = false;
         for event in events.iter() {
             match event.token() {
                 WAKER => {}
-                Token(token) if token > LISTENERS - self.listeners.len() => told = true,
+                Token(token) if token > LISTENERS - self.listeners.len() => may_accept = true,
                 Token(key) => {
                     let Some(connection) = self.connections.get_mut(key) else {
                         continue;
@@ -144,7 +146,7 @@ impl EventLoop {
                 }
             }
         }
-        if self.accepting.is_due(told, || self.shared.now_ms()) {
+        if self.accepting.is_due(may_accept, || self.shared.now_ms()) {
             self.accept();
         }
         Ok(())
@@ -158,13 +160,13 @@ impl EventLoop {
         }
     }
 
-    /// Accepts what waits at the listeners, a bounded number in a round, and gives each connection to the
-    /// thread that has the fewest.
+    /// Accepts what waits at the listeners, a bounded number in a round, and gives each connection
+    /// to the thread that has the fewest.
     fn accept(&mut self) {
         let keepalive_s = self.shared.settings.count(Key::Keepalive) as u64;
         for number in 0..self.listeners.len() {
             for left in (0..ACCEPTS).rev() {
-                // Told of once: what is left over is looked for in the next round.
+                // Readiness is reported once: what is left over is accepted in the next round.
                 self.accepting.more |= left == 0;
                 match self.listeners[number].accept(keepalive_s) {
                     Ok(accepted) => self.admit(accepted),
@@ -194,7 +196,8 @@ impl EventLoop {
             accepted.stream.finish();
             return;
         }
-        // SYNC: pairs with nothing; the loads only spread connections, an outdated one costs a little balance.
+        // SYNC: pairs with nothing; the loads only spread connections, an outdated one costs a
+        // little balance.
         let loads = shared
             .threads
             .iter()
@@ -262,8 +265,8 @@ impl EventLoop {
         }
     }
 
-    /// Serves every connection that something has happened to. Then goes on with those whose time slice
-    /// ended before they were done, for one slice: so what happens to others is looked for once in a few
+    /// Serves every connection that has an event. Then continues those whose time slice ended
+    /// before they were done, for one slice. The thread thus polls for new events every few
     /// milliseconds, however much there is to do.
     fn serve_ready(&mut self) {
         if self.ready.is_empty() && self.unfinished.is_empty() {
@@ -277,7 +280,7 @@ impl EventLoop {
             self.serve(key, begun_ns);
         }
         self.ready = ready;
-        // Before any of them is served once more: its next replies may be sent at once.
+        // Before any of them is served again: its next replies may be sent at once.
         self.answer();
         let mut now_ns = begun_ns;
         for _ in 0..self.unfinished.len() {
@@ -334,7 +337,7 @@ impl EventLoop {
             }
             After::Close => return self.close(key),
         }
-        self.await_room(key);
+        self.update_interest(key);
     }
 
     /// Has a connection served again when others have been.
@@ -346,12 +349,12 @@ impl EventLoop {
         }
     }
 
-    /// Has a connection's socket tell of room for the rest of its replies, if there is any.
-    fn await_room(&mut self, key: usize) {
+    /// Registers a connection for writability while it has unsent replies.
+    fn update_interest(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if let Err(error) = connection.await_room(self.poll.registry(), Token(key)) {
+        if let Err(error) = connection.update_interest(self.poll.registry(), Token(key)) {
             tracing::warn!(%error, "cannot wait for a connection's output; closing it");
             self.close(key);
         }
@@ -372,7 +375,7 @@ impl EventLoop {
     }
 
     /// Accepts and reads no more, sends what has been answered, and closes every connection.
-    fn say_goodbye(mut self, events: &mut Events) -> io::Result<()> {
+    fn drain_connections(mut self, events: &mut Events) -> io::Result<()> {
         for mut listener in std::mem::take(&mut self.listeners) {
             listener.deregister(self.poll.registry())?;
         }
@@ -380,7 +383,7 @@ impl EventLoop {
         for (_, connection) in &mut self.connections {
             connection.finish();
         }
-        let deadline_ms = self.shared.now_ms() + FAREWELL_MS;
+        let deadline_ms = self.shared.now_ms() + DRAIN_MS;
         loop {
             let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
             keys.into_iter().for_each(|key| self.enqueue(key));

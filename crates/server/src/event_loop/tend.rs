@@ -1,5 +1,5 @@
-//! What a thread looks after between events: clients that do not read, that wait for the end of a pause, or that say
-//! nothing for too long.
+//! What a thread looks after between events: clients that do not read, that wait for the end of a
+//! pause, or that say nothing for too long.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::settings::Key;
 use super::{EventLoop, RETRY};
 
 /// How often idle clients are looked for.
-const IDLE_SOUGHT: Duration = Duration::from_secs(1);
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl EventLoop {
     /// How long to wait for events at most.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
         if !self.ready.is_empty() || !self.unfinished.is_empty() || self.accepting.more {
             return Some(Duration::ZERO);
         }
@@ -28,14 +28,14 @@ impl EventLoop {
             }),
         };
         let idle = self.shared.settings.is(Key::Timeout) && !self.connections.is_empty();
-        [retry.then_some(RETRY), pause, idle.then_some(IDLE_SOUGHT)]
+        [retry.then_some(RETRY), pause, idle.then_some(IDLE_INTERVAL)]
             .into_iter()
             .flatten()
             .min()
     }
 
     /// Listens again to paused clients that seem to wait for us while we wait for them.
-    pub(super) fn look_after_paused(&mut self) {
+    pub(super) fn resume_stalled(&mut self) {
         if self.paused.is_empty() {
             return;
         }
@@ -45,11 +45,11 @@ impl EventLoop {
             let Some(connection) = self.connections.get_mut(key) else {
                 return false;
             };
-            let relented = connection.relent(now_ms);
-            if relented {
+            let resumed = connection.resume_if_stalled(now_ms);
+            if resumed {
                 self.enqueue(key);
             }
-            !relented && self.connections.get(key).is_some_and(Connection::is_paused)
+            !resumed && self.connections.get(key).is_some_and(Connection::is_paused)
         });
         self.paused = paused;
     }
@@ -72,7 +72,7 @@ impl EventLoop {
         self.show_held();
     }
 
-    /// Goes on with the connections whose pause is over.
+    /// Continues the connections whose pause is over.
     pub(super) fn release_held(&mut self) {
         if self.held.is_empty() {
             return;
@@ -96,18 +96,18 @@ impl EventLoop {
         self.side().held.store(self.held.len(), Ordering::Relaxed);
     }
 
-    /// Closes the connections of clients that have neither sent nor read anything for too long. Those that wait for
-    /// us are spared.
-    pub(super) fn look_for_idle(&mut self) {
+    /// Closes the connections of clients that have neither sent nor read anything for too long, but
+    /// not of those that wait for the server.
+    pub(super) fn close_idle(&mut self) {
         let timeout_ms = (self.shared.settings.count(Key::Timeout) as u64).saturating_mul(1000);
         if timeout_ms == 0 {
             return;
         }
         let now_ms = self.shared.now_ms();
-        if now_ms.saturating_sub(self.idle_sought_ms) < IDLE_SOUGHT.as_millis() as u64 {
+        if now_ms.saturating_sub(self.idle_checked_ms) < IDLE_INTERVAL.as_millis() as u64 {
             return;
         }
-        self.idle_sought_ms = now_ms;
+        self.idle_checked_ms = now_ms;
         let is_idle = |connection: &Connection| {
             let client = &connection.client;
             client.held.is_none() && now_ms.saturating_sub(client.active_ms) > timeout_ms

@@ -6,12 +6,13 @@ use mneme_log::BatchError;
 
 use super::Executor;
 
-/// Keys in one call of the store. Its batches pay off fully at 32; a few more cover the seams between calls.
+/// Keys in one call of the store. Its batches pay off fully at 32; a few more cover the seams
+/// between calls.
 const KEYS: usize = 64;
 
 impl Executor<'_> {
-    /// Executes the plain reads from `from` on, up to the first command of another kind or until `out` is full.
-    /// Returns how many.
+    /// Executes the plain reads from `from` on, up to the first command of another kind or until
+    /// `out` is full. Returns how many.
     pub(super) fn reads(&mut self, batch: &Batch, input: &[u8], from: usize) -> usize {
         let mut keys = [&b""[..]; KEYS];
         let (mut filled, mut first) = (0, None);
@@ -55,7 +56,8 @@ impl Executor<'_> {
         done
     }
 
-    /// Executes the plain writes from `from` on, up to the first command of another kind. Returns how many.
+    /// Executes the plain writes from `from` on, up to the first command of another kind. Returns
+    /// how many.
     pub(super) fn writes(&mut self, batch: &Batch, input: &[u8], from: usize) -> usize {
         let mut pairs = [(&b""[..], &b""[..]); KEYS];
         let (mut filled, mut first) = (0, None);
@@ -87,7 +89,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Stores `pairs` in order, with a reply for each. One that cannot be stored has the reason for its reply.
+    /// Stores `pairs` in order, with a reply for each. One that cannot be stored has the reason for
+    /// its reply.
     fn put_many(&mut self, mut pairs: &[(&[u8], &[u8])]) {
         while !pairs.is_empty() {
             let result = match self.server.store.database(self.client.database) {

@@ -1,8 +1,9 @@
 //! Executes the commands of a batch in the order sent, each answered by exactly one reply.
 //!
 //! Neighbours that read keys, and neighbours that store plain values, go to the store together
-//! ([`batched`]): it hashes and prefetches all of them before it touches the first, which is several times faster
-//! than one by one. The order of replies and the effect of the commands are those of one by one.
+//! ([`batched`]): it hashes and prefetches all of them before it touches the first, which is
+//! several times faster than one by one. The order of replies and the effect of the commands are
+//! those of one by one.
 
 mod batched;
 mod unknown;
@@ -18,7 +19,7 @@ use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
 
-/// How long a command is tried again that somebody is in the way of.
+/// How long a command is retried that another process is in the way of.
 const RETRIES_MS: u64 = 500;
 
 /// How long the replies of a client may become.
@@ -26,8 +27,8 @@ const RETRIES_MS: u64 = 500;
 pub(crate) struct OutputBounds {
     /// Once the output is as long as this, no further command is begun.
     pub full: usize,
-    /// Once the output is longer than this, replies are no longer complete and the connection must be
-    /// closed.
+    /// Once the output is longer than this, replies are no longer complete and the connection must
+    /// be closed.
     pub most: usize,
 }
 
@@ -83,10 +84,11 @@ impl<'a> Executor<'a> {
         self.client.closing |= self.client.entry.is_killed();
     }
 
-    /// Executes the commands of `batch`, which was parsed from `input`, and returns the number executed.
-    /// That are all, unless the output is full, the client is to be closed, its next command has to wait
-    /// for the end of a pause, or its time slice is over: at `slice_end_ns`, or as soon as another thread
-    /// waits for an exclusive section. At least one command is executed in a slice.
+    /// Executes the commands of `batch`, which was parsed from `input`, and returns the number
+    /// executed. That are all, unless the output is full, the client is to be closed, its next
+    /// command has to wait for the end of a pause, or its time slice is over: at `slice_end_ns`, or
+    /// as soon as another thread waits for an exclusive section. At least one command is executed
+    /// in a slice.
     pub fn run(&mut self, batch: &Batch, input: &[u8], slice_end_ns: u64) -> usize {
         let mut done = 0;
         while done < batch.len() && !self.client.closing {
@@ -144,7 +146,7 @@ impl<'a> Executor<'a> {
             && self.client.queue.is_none()
             && self.pause.is_none()
             && matches!(self.client.replies, Replies::On | Replies::Off)
-            // Who wants every command in the SLOWLOG gets each with its own time.
+            // With a threshold of 0 every command is in the SLOWLOG, with its own time.
             && self.server.settings.number(Key::SlowerThan) != 0
             && match command.batching {
                 Some(Batching::Value) => args.len() == 2,
@@ -211,7 +213,8 @@ impl<'a> Executor<'a> {
         waits
     }
 
-    /// Whether the command that could not be carried out yet is tried again when others have had their turn.
+    /// Whether the command that could not be executed yet is retried after other clients have been
+    /// served.
     fn tries_again(&mut self) -> bool {
         let now_ms = self.server.now_ms();
         let since_ms = *self.client.retries_ms.get_or_insert(now_ms);
@@ -324,8 +327,9 @@ impl<'a> Executor<'a> {
         &self.server.threads[self.client.thread]
     }
 
-    /// Counts `calls` calls of `command` that have just been made together, the first of them with `args`, and `failed` of
-    /// which have failed. They have taken the time since the last ones: reading the clock once for each costs 20 ns.
+    /// Counts `calls` calls of `command` that have just been made together, the first of them with
+    /// `args`, and `failed` of which have failed. They have taken the time since the last ones:
+    /// reading the clock once for each costs 20 ns.
     #[inline]
     fn note(&mut self, command: &'static Command, args: Arguments<'_>, calls: u64, failed: u64) {
         let now_ns = self.server.now_ns();

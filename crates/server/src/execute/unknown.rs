@@ -1,8 +1,9 @@
 //! What is no command: an error, and for what only a web browser says, the end of the connection.
 //!
-//! Any web page can have its reader's browser post to a port of the reader's own machine. The lines of such a request would be
-//! as many inline commands, the page's own text among them. As in Redis, `POST` and `Host:`, one of which comes before
-//! anything of the page's choosing, end the connection: **nothing behind them is executed**.
+//! Any web page can have its reader's browser post to a port of the reader's own machine. The lines
+//! of such a request would be as many inline commands, the page's own text among them. As in Redis,
+//! `POST` and `Host:`, one of which comes before anything of the page's choosing, end the
+//! connection: **nothing behind them is executed**.
 
 use super::{Executor, first};
 use crate::commands::Failure;
@@ -36,14 +37,14 @@ impl Executor<'_> {
         1
     }
 
-    /// Ends the connection of who speaks HTTP.
+    /// Disconnects a client that speaks HTTP.
     fn cut_off(&mut self) {
         self.client.closing = true;
         if let Some(connections) = self.server.attacks.count(self.server.now_ms()) {
             tracing::warn!(
                 peer = %self.client.entry.peer,
                 connections,
-                "possible SECURITY ATTACK detected: somebody sends POST or Host: commands, probably to have the reader of a web \
+                "possible SECURITY ATTACK detected: a client sends POST or Host: commands, probably to have the browser of a web \
                  page execute commands here (cross-protocol scripting); the connection is closed"
             );
         }

@@ -1,7 +1,9 @@
-//! A database as a command sees it: the store's, or the same within the transaction that `EXEC` carries out.
+//! A database as a command sees it: the store's, or the same within the transaction that `EXEC`
+//! carries out.
 //!
-//! A command is written once and knows nothing of the difference. By itself each operation here is atomic; those of
-//! a closure given to [`Keyspace::atomically`] are so together, and within a transaction all of them.
+//! A command is written once and knows nothing of the difference. By itself each operation here is
+//! atomic; those of a closure given to [`Keyspace::atomically`] are so together, and within a
+//! transaction all of them.
 
 mod records;
 
@@ -42,7 +44,8 @@ impl<'a> Keyspace<'a> {
         self.database
     }
 
-    /// The time within the transaction, if there is one, in milliseconds since the Unix epoch: it stands still.
+    /// The time within the transaction, if there is one, in milliseconds since the Unix epoch: it
+    /// stands still.
     pub fn time_of_transaction(&self) -> Option<u64> {
         self.transaction
             .as_ref()
@@ -69,8 +72,9 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// The database itself, for commands on a whole one. Those are never carried out within a transaction of the
-    /// store: `EXEC` has everything to itself instead (see [`Reach`](crate::commands::Reach)).
+    /// The database itself, for commands on a whole one. Those never run within a transaction of
+    /// the store: `EXEC` runs in an exclusive section instead (see
+    /// [`Reach`](crate::commands::Reach)).
     pub fn whole(&self) -> Result<mneme_log::Database<'a>, Failure> {
         debug_assert!(self.transaction.is_none(), "the command's reach is wrong");
         Ok(self.store.database(self.database)?)
@@ -97,8 +101,8 @@ impl<'a> Keyspace<'a> {
         Ok(visit(value.as_deref()))
     }
 
-    /// Calls `visit` with the part of the value of `key` that `range` makes of its length, and counts a hit or a miss. The
-    /// rest of a long value costs nothing.
+    /// Calls `visit` with the part of the value of `key` that `range` makes of its length, and
+    /// counts a hit or a miss. The rest of a long value costs nothing.
     pub fn read_part<R>(
         &mut self,
         key: &[u8],
@@ -143,7 +147,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Bytes that the record of `key` occupies, the room that its value has to grow included; `None` if it is not there.
+    /// Bytes that the record of `key` occupies, including the slack that its value has to grow;
+    /// `None` if the key does not exist.
     pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, Failure> {
         match &mut self.transaction {
             Some(transaction) => transaction.record_bytes(self.database, key),
@@ -151,7 +156,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Stores `value` under `key`, in place of an older one and its expiry. An expiry that is over makes it absent.
+    /// Stores `value` under `key`, in place of an older one and its expiry. An expiry that is over
+    /// makes it absent.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         match &mut self.transaction {
@@ -171,8 +177,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Changes `key` by what is stored there. `decide` may be called again, if somebody was faster: the last call
-    /// counts.
+    /// Changes `key` by what is stored there. `decide` is called again if another writer was
+    /// faster: the last call counts.
     pub fn update(
         &mut self,
         key: &[u8],
@@ -211,8 +217,9 @@ impl<'a> Keyspace<'a> {
         })
     }
 
-    /// Changes a part of the value of `key` by the part that `range` makes of its length; its expiry stays. `decide` may be
-    /// called again, as in [`update`](Self::update). The rest of a long value costs nothing, but within a transaction.
+    /// Changes a part of the value of `key` by the part that `range` makes of its length; its
+    /// expiry stays. `decide` may be called again, as in [`update`](Self::update). The rest of a
+    /// long value costs nothing, but within a transaction.
     pub fn update_part<'b>(
         &mut self,
         key: &[u8],
@@ -261,9 +268,10 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Sets when `key` expires and calls `visit` with its value at that instant; whether it is there. `visit` may be called
-    /// again, as `decide` of [`update`](Self::update). A value that has a word for its expiry is not copied, but within a
-    /// transaction and in a store that overwrites.
+    /// Sets when `key` expires and calls `visit` with its value at that instant; whether it is
+    /// there. `visit` may be called again, as `decide` of [`update`](Self::update). A value that
+    /// has a word for its expiry is not copied, but within a transaction and in a store that
+    /// overwrites.
     pub fn read_and_expire(
         &mut self,
         key: &[u8],
@@ -283,8 +291,8 @@ impl<'a> Keyspace<'a> {
         let database = self.store.database(self.database)?;
         loop {
             let mut seen = Ok(None);
-            // What a transaction has read changes no more where it lies: whoever changes it before the expiry is set makes
-            // another record of it, and this is called again.
+            // A value that a transaction has read no longer changes in place: a writer that changes
+            // it before the expiry is set makes another record, and this is called again.
             let updated = database.update_expiry(key, |_| {
                 seen = self.store.transaction(|transaction| {
                     transaction.database(self.database)?.read(key, |stored| {
@@ -307,8 +315,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Runs `body` so that all that it reads and changes happens at one instant, or nothing of it. It may run
-    /// again: the last run counts.
+    /// Runs `body` so that all that it reads and changes happens at one instant, or nothing of it.
+    /// It may run again: the last run counts.
     pub fn atomically<R>(
         &mut self,
         mut body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
@@ -337,8 +345,8 @@ impl<'a> Keyspace<'a> {
         Ok(result)
     }
 
-    /// As [`atomically`](Self::atomically), or, where `several` is false, just once and directly: for a command that
-    /// may have a single key, whose operation is atomic by itself.
+    /// As [`atomically`](Self::atomically), or, where `several` is false, just once and directly:
+    /// for a command that may have a single key, whose operation is atomic by itself.
     pub fn atomically_if<R>(
         &mut self,
         several: bool,

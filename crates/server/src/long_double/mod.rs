@@ -1,9 +1,10 @@
-//! C's `long double` as x86-64 has it, bit for bit: Redis computes and writes its floats in it, and 0.1 + 0.2 is to be
-//! 0.3 here as well.
+//! C's `long double` as x86-64 has it, bit for bit: Redis computes and writes its floats in it, and
+//! 0.1 + 0.2 is to be 0.3 here as well.
 //!
-//! A significand of 64 bits, an exponent of 15, rounding to the nearest and to the even one of two; numbers are read
-//! as C's `strtold` reads them and written as its `printf` writes `%.17Lf`, less the zeros at the end. On aarch64
-//! Redis' own is another type with longer significands; there its last digits differ from these.
+//! A significand of 64 bits, an exponent of 15, rounding to the nearest and to the even one of two;
+//! numbers are read as C's `strtold` reads them and written as its `printf` writes `%.17Lf`, less
+//! the zeros at the end. On aarch64 Redis' own is another type with longer significands; there its
+//! last digits differ from these.
 
 mod natural;
 mod parse;
@@ -38,12 +39,13 @@ const DECIMALS: u32 = 17;
 impl LongDouble {
     pub const ZERO: Self = Self::Finite(Finite::ZERO);
 
-    /// The number next to `magnitude` times 2^`exponent`; `more`: plus something less than the magnitude's last bit.
+    /// The number next to `magnitude` times 2^`exponent`; `more`: plus something less than the
+    /// magnitude's last bit.
     fn rounded(is_negative: bool, magnitude: u128, exponent: i32, more: bool) -> Self {
         let bits = 128 - magnitude.leading_zeros() as i32;
         let mut rounded_exponent = (exponent + bits - 64).max(LEAST_EXPONENT);
         let significand = match rounded_exponent - exponent {
-            // There is room for more bits than there are: what lies below the last one decides nothing.
+            // There is space for more bits than are needed: bits below the last one decide nothing.
             left @ ..=0 => magnitude << left.unsigned_abs(),
             right => round_half_even(magnitude, right.unsigned_abs(), more),
         };
@@ -84,22 +86,23 @@ impl Finite {
     };
 
     fn plus(self, other: Self) -> LongDouble {
-        // Significands of the same length have the order of the exponents; a shorter one has the least exponent.
+        // Significands of the same length have the order of the exponents; a shorter one has the
+        // least exponent.
         let (a, b) = if (self.exponent, self.significand) >= (other.exponent, other.significand) {
             (self, other)
         } else {
             (other, self)
         };
-        // Two bits of room above for the sum. Where the smaller number reaches further down than the magnitudes, it is
-        // shorter than the other by so much that it decides no more than the direction of rounding: its last bit there
-        // stands for all below.
-        const ROOM: u32 = 62;
+        // Two spare bits above for the sum. Where the smaller number reaches further down than the
+        // magnitudes, it is shorter than the other by so much that it only decides the direction of
+        // rounding: its last bit there stands for all below.
+        const SPARE: u32 = 62;
         let distance = (a.exponent - b.exponent).unsigned_abs();
         let (larger, smaller) = (
-            u128::from(a.significand) << ROOM,
-            u128::from(b.significand) << ROOM,
+            u128::from(a.significand) << SPARE,
+            u128::from(b.significand) << SPARE,
         );
-        let below = distance > ROOM
+        let below = distance > SPARE
             && (distance >= 128 && smaller != 0
                 || distance < 128 && smaller & ((1 << distance) - 1) != 0);
         let smaller = smaller.checked_shr(distance).unwrap_or(0) | u128::from(below);
@@ -111,7 +114,7 @@ impl Finite {
         LongDouble::rounded(
             a.is_negative && magnitude != 0,
             magnitude,
-            a.exponent - ROOM as i32,
+            a.exponent - SPARE as i32,
             false,
         )
     }
@@ -123,7 +126,8 @@ impl Finite {
                 .times_power_of_two(self.exponent.unsigned_abs())
                 .to_decimal()
         } else {
-            // Less than 2^121, so that what is shifted further is nearer to 0 than to the last decimal.
+            // Less than 2^121, so that what is shifted further is nearer to 0 than to the last
+            // decimal.
             const SCALE: u128 = 10u128.pow(DECIMALS);
             let scaled = u128::from(self.significand) * SCALE;
             let scaled = round_half_even(scaled, self.exponent.unsigned_abs(), false);

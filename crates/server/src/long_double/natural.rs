@@ -74,8 +74,8 @@ impl Natural {
         self
     }
 
-    /// Its highest 128 binary digits, or all that it has, how many lower ones are left out, and whether one of those
-    /// is 1.
+    /// Its highest 128 binary digits, or all that it has, how many lower ones are left out, and
+    /// whether one of those is 1.
     pub fn highest(&self) -> (u128, u32, bool) {
         let left_out = self.bits().saturating_sub(128);
         let (whole, within) = (left_out as usize / 64, left_out % 64);
@@ -89,8 +89,8 @@ impl Natural {
         (highest, left_out, below)
     }
 
-    /// How often `divisor`, which is not 0, times 2^-`bits` goes into this number, which is less than twice the divisor;
-    /// and whether something is left. At most 127 bits.
+    /// How often `divisor`, which is not 0, times 2^-`bits` goes into this number, which is less
+    /// than twice the divisor; and whether something is left. At most 127 bits.
     pub fn divide(mut self, divisor: &Self, bits: u32) -> (u128, bool) {
         let mut quotient = 0;
         for _ in 0..=bits {

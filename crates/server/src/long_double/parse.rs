@@ -6,14 +6,15 @@ use super::{Finite, LongDouble};
 /// Redis reads at most so many bytes as a number.
 const LONGEST: usize = 5 * 1024 - 1;
 
-/// Beyond this a decimal exponent makes any number of at most [`LONGEST`] digits too large, or too small.
+/// Beyond this a decimal exponent makes any number of at most [`LONGEST`] digits too large, or too
+/// small.
 const GREATEST_POWER: i64 = 20_000;
 
 /// Bits of a quotient behind the point: a significand's, and two more to round by.
 const QUOTIENT_BITS: u32 = 66;
 
-/// The number that `text` spells, as a whole. Numbers that are too large, or so small that they would be zero, are none,
-/// and so is NaN.
+/// The number that `text` spells, as a whole. Numbers that are too large, or so small that they
+/// would be zero, are none, and so is NaN.
 pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
     if text.len() > LONGEST {
         return None;
@@ -33,14 +34,15 @@ pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
     (number != LongDouble::Infinite).then_some(number)
 }
 
-/// Digits around a point, without leading zeros, and what they are to be multiplied by: a power of the base, or of two.
+/// Digits around a point, without leading zeros, and what they are to be multiplied by: a power of
+/// the base, or of two.
 struct Spelt {
     digits: Vec<u8>,
     power: i64,
 }
 
-/// Splits `text` into digits of base `radix` and an exponent after `marker`. A digit behind the point lowers the
-/// exponent by `per_digit`.
+/// Splits `text` into digits of base `radix` and an exponent after `marker`. A digit behind the
+/// point lowers the exponent by `per_digit`.
 fn spelt(text: &[u8], radix: u32, marker: u8, per_digit: i64) -> Option<Spelt> {
     let end = text
         .iter()

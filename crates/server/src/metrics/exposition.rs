@@ -1,5 +1,5 @@
-//! Prometheus' text format, version 0.0.4: families of samples, each with its help and its type in front.
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>
+//! Prometheus' text format, version 0.0.4: families of samples, each with its help and its type in
+//! front. <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>
 
 use std::fmt::{Display, Write as _};
 
@@ -57,7 +57,8 @@ impl Family<'_> {
         self.sample("", labels, value);
     }
 
-    /// One of its distributions: how many were at most so many seconds, all of them, and their sum in seconds.
+    /// One of its distributions: how many were at most so many seconds, all of them, and their sum
+    /// in seconds.
     pub fn spread(
         &mut self,
         label: (&str, &str),

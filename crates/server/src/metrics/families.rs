@@ -1,4 +1,5 @@
-//! What is told. Each number is the one that `INFO` has, in the units that Prometheus asks for: seconds and bytes.
+//! The exported metrics. Each number is the one that `INFO` has, in the units that Prometheus asks
+//! for: seconds and bytes.
 
 use mneme_sys::{TimeOf, cpu_time, resident_memory};
 
@@ -9,7 +10,8 @@ use crate::statistics::{Statistics, executable};
 use crate::version;
 use mneme_log::Stats;
 
-/// The least and the greatest bound of a distribution: 2^10 ns, a microsecond, and 2^34 ns, seventeen seconds.
+/// The least and the greatest bound of a distribution: 2^10 ns, a microsecond, and 2^34 ns,
+/// seventeen seconds.
 const BOUNDS: (u32, u32) = (10, 34);
 
 /// All of it.
@@ -18,8 +20,8 @@ pub(super) fn page(server: &Shared) -> String {
     process(&mut page, server);
     clients(&mut page, server);
     commands(&mut page, server);
-    // This thread serves no clients, so it may wait for the system to count the pages; not more often than once a second,
-    // however often it is asked.
+    // This thread serves no clients, so it may wait for the system to count the pages; not more
+    // often than once a second, however often it is asked.
     server
         .pages
         .refresh(&server.store, 1_000_000_000, || server.now_ns());
@@ -253,17 +255,17 @@ fn memory(page: &mut Exposition, stats: &Stats) {
 }
 
 fn keys(page: &mut Exposition, server: &Shared) {
-    let forgotten = server.forgotten();
+    let dropped = server.dropped();
     page.counter(
         "mneme_expired_keys_total",
         "Keys removed because their time had come.",
     )
-    .is(forgotten.expired);
+    .is(dropped.expired);
     page.counter(
         "mneme_evicted_keys_total",
-        "Keys forgotten because the store was full.",
+        "Keys dropped because the store was full.",
     )
-    .is(forgotten.evicted);
+    .is(dropped.evicted);
     let found: Vec<_> = (0..server.settings.count(Key::Databases))
         .filter_map(|index| {
             // One that is damaged has no count; `mneme check` says what is wrong.
@@ -304,17 +306,14 @@ fn segment(page: &mut Exposition, server: &Shared) {
         "Of these, the ones that are stopped and may hold others up.",
     )
     .is(others.filter(|process| process.is_stopped()).count());
-    let heard = server.heard_of_locals();
-    let mut effects = page.counter(
-        "mneme_local_effects_total",
-        "Changes that the server heard of from attached programs.",
-    );
+    let feed = server.feed_stats();
+    let mut effects = page.counter("mneme_local_effects_total", "Changes by attached programs.");
     for (what, count) in [
-        ("stored", heard.stored),
-        ("removed", heard.removed),
-        ("expired", heard.expired),
-        ("evicted", heard.evicted),
-        ("database", heard.databases),
+        ("stored", feed.stored),
+        ("removed", feed.removed),
+        ("expired", feed.expired),
+        ("evicted", feed.evicted),
+        ("database", feed.databases),
     ] {
         effects.add(&[("what", what)], count);
     }
@@ -322,7 +321,7 @@ fn segment(page: &mut Exposition, server: &Shared) {
         "mneme_local_effects_lost_total",
         "How often the server may have missed some of these.",
     )
-    .is(heard.lost);
+    .is(feed.lost);
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

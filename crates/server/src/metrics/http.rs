@@ -1,5 +1,6 @@
-//! As much of HTTP/1.1 as a scraper needs: one `GET` or `HEAD` a connection, answered and closed. **Whoever asks costs a
-//! bounded amount of memory and time**: a request's head is at most [`HEAD`] bytes, and all is over after [`PATIENCE`].
+//! As much of HTTP/1.1 as a scraper needs: one `GET` or `HEAD` a connection, answered and closed.
+//! **A request costs a bounded amount of memory and time**: its head is at most [`HEAD`] bytes, and
+//! the connection is closed after [`TIMEOUT`].
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -13,12 +14,13 @@ use super::exposition::CONTENT_TYPE;
 pub(super) const HEAD: usize = 8 << 10;
 
 /// How long a connection may last.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Headers of a request.
 const HEADERS: usize = 64;
 
-/// Bytes that are read and dropped once the answer is sent: a socket that is closed with some unread takes the answer back.
+/// Bytes that are read and dropped once the answer is sent: a socket that is closed with some
+/// unread takes the answer back.
 const DROPPED: usize = 64 << 10;
 
 /// One connection.
@@ -71,12 +73,12 @@ impl Visit {
     fn step(&mut self, page: &impl Fn() -> String) -> io::Result<Option<After>> {
         match &mut self.state {
             State::Asking(head) => {
-                let mut room = [0; 1024];
-                let read = self.stream.read(&mut room)?;
+                let mut chunk = [0; 1024];
+                let read = self.stream.read(&mut chunk)?;
                 if read == 0 {
                     return Ok(Some(After::Over));
                 }
-                head.extend_from_slice(&room[..read]);
+                head.extend_from_slice(&chunk[..read]);
                 if let Some(answer) = answer(head, page) {
                     self.state = State::Answering(answer, 0);
                 }
@@ -92,8 +94,8 @@ impl Visit {
                 self.state = State::Leaving(0);
             }
             State::Leaving(dropped) => {
-                let mut room = [0; 4096];
-                let read = self.stream.read(&mut room)?;
+                let mut chunk = [0; 4096];
+                let read = self.stream.read(&mut chunk)?;
                 *dropped += read;
                 if read == 0 || *dropped > DROPPED {
                     return Ok(Some(After::Over));

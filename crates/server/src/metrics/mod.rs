@@ -1,8 +1,10 @@
-//! Metrics for Prometheus, by HTTP on an address of their own ([`metrics-listen`](crate::settings::Key::Metrics)), served by
-//! one thread that does nothing else: **no scraper, however slow or hostile, costs a client anything but that thread's time**.
+//! Metrics for Prometheus, by HTTP on an address of their own
+//! ([`metrics-listen`](crate::settings::Key::Metrics)), served by one thread that does nothing
+//! else: **no scraper, however slow or hostile, costs a client anything but that thread's time**.
 //!
-//! The thread reads what the I/O threads count for themselves, and what the store counts. The locks that commands take too (to
-//! count an error reply, for instance) it holds for the copy of a few numbers.
+//! The thread reads what the I/O threads count for themselves, and what the store counts. The locks
+//! that commands take too (to count an error reply, for instance) it holds for the copy of a few
+//! numbers.
 
 mod exposition;
 mod families;
@@ -19,13 +21,14 @@ use slab::Slab;
 use crate::event_loop::warn_of_failure;
 use crate::listen::Listener;
 use crate::shared::Shared;
-use http::{After, PATIENCE, Visit};
+use http::{After, TIMEOUT, Visit};
 
-/// Connections at once. One more takes the place of the one that has lasted longest, so that those who never ask for
-/// anything do not keep a scraper out.
+/// Connections at once. One more replaces the oldest, so that idle connections cannot lock a
+/// scraper out.
 const MOST: usize = 64;
 
-/// Descriptors: the connections and one that takes the place of another, the listener, the event queue, what ends its wait.
+/// Descriptors: the connections and one that takes the place of another, the listener, the event
+/// queue, what ends its wait.
 pub(crate) const DESCRIPTORS: usize = MOST + 4;
 
 /// Events that one wait takes.
@@ -37,7 +40,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// A listening socket that nobody serves yet.
+/// A listening socket that no thread serves yet.
 pub(crate) struct Endpoint {
     poll: Poll,
     listener: TcpListener,
@@ -66,7 +69,7 @@ impl Endpoint {
         self.address
     }
 
-    /// Ends the wait of who serves it.
+    /// Wakes the thread that serves it.
     pub fn waker(&self) -> io::Result<Waker> {
         Waker::new(self.poll.registry(), WAKER)
     }
@@ -77,8 +80,8 @@ impl Endpoint {
         let mut visits: Slab<Visit> = Slab::new();
         let mut retry = false;
         while !server.stopping() {
-            let patience = patience(&visits, server.now_ns(), retry);
-            match self.poll.poll(&mut events, patience) {
+            let poll_timeout = poll_timeout(&visits, server.now_ns(), retry);
+            match self.poll.poll(&mut events, poll_timeout) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 polled => polled?,
             }
@@ -124,7 +127,7 @@ impl Endpoint {
                 tracing::warn!(%error, "cannot wait for a scraper's request; closing its connection");
                 continue;
             }
-            let deadline_ns = server.now_ns() + PATIENCE.as_nanos() as u64;
+            let deadline_ns = server.now_ns() + TIMEOUT.as_nanos() as u64;
             visits.insert(Visit::new(stream, deadline_ns));
             go_on(visits, key, server);
         }
@@ -140,10 +143,10 @@ fn go_on(visits: &mut Slab<Visit>, key: usize, server: &Shared) {
 }
 
 /// How long to wait for events at most.
-fn patience(visits: &Slab<Visit>, now_ns: u64, retry: bool) -> Option<Duration> {
+fn poll_timeout(visits: &Slab<Visit>, now_ns: u64, retry: bool) -> Option<Duration> {
     let next = visits.iter().map(|(_, visit)| visit.deadline_ns).min();
     let left = next.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(now_ns)));
-    // A clock that tests set by hand would have it turn without a rest.
+    // With a clock that tests set by hand the thread would spin.
     let left = left.map(|left| left.max(Duration::from_millis(1)));
     [left, retry.then_some(RETRY)].into_iter().flatten().min()
 }

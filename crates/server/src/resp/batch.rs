@@ -16,14 +16,16 @@ struct End {
     byte: u32,
 }
 
-/// Complete commands, in the order sent. Reused from read to read, so that parsing allocates nothing once warm.
+/// Complete commands, in the order sent. Reused from read to read, so that parsing allocates
+/// nothing once warm.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(super) spans: Vec<Span>,
     ends: Vec<End>,
 }
 
-/// Spans that an idle batch keeps room for; one command of a million arguments should not be remembered for ever.
+/// Spans that an idle batch keeps memory for: the memory of one command with a million arguments is
+/// released again.
 const KEPT_SPANS: usize = 1 << 16;
 
 impl Batch {
@@ -103,8 +105,8 @@ impl<'a> Arguments<'a> {
         self.spans.is_empty()
     }
 
-    /// Argument `index`; empty if there is none. A command's arity is checked before it runs, so commands
-    /// ask only for what is there.
+    /// Argument `index`; empty if there is none. A command's arity is checked before it runs, so
+    /// commands ask only for what is there.
     #[inline]
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans

@@ -1,12 +1,12 @@
 //! Inline commands: a line of words as typed into `telnet`, quoted as Redis quotes.
 //!
-//! Words are unescaped where they stand (an unescaped word is never longer than its source), so that they are
-//! spans of the input like any other argument.
+//! Words are unescaped where they stand (an unescaped word is never longer than its source), so
+//! that they are spans of the input like any other argument.
 
 use super::batch::Span;
 
-/// Appends the words of `line[from..to]` to `words`, unescaping them in place. `None`: a quote is not closed, or
-/// something other than a space follows a closing quote.
+/// Appends the words of `line[from..to]` to `words`, unescaping them in place. `None`: a quote is
+/// not closed, or something other than a space follows a closing quote.
 pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Span>) -> Option<()> {
     let mut read = from;
     loop {
@@ -35,7 +35,8 @@ pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Spa
     }
 }
 
-/// Unescapes from behind an opening `"`; returns where the word goes on, which is a space or the end.
+/// Unescapes from behind an opening `"`; returns where the word goes on, which is a space or the
+/// end.
 fn double_quoted(line: &mut [u8], mut read: usize, to: usize, write: &mut usize) -> Option<usize> {
     while read < to {
         let (byte, taken) = match &line[read..to] {

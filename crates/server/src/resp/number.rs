@@ -1,4 +1,5 @@
-//! Integers as Redis reads them: an optional minus sign and digits, no leading zero, no plus, no space.
+//! Integers as Redis reads them: an optional minus sign and digits, no leading zero, no plus, no
+//! space.
 
 /// The signed 64-bit integer that `text` spells exactly, or `None`.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {

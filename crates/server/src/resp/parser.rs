@@ -1,9 +1,10 @@
-//! An incremental parser of requests: however the bytes are cut into reads, the same commands come out, and
-//! every input ends in commands, in a wait for more bytes, or in one of Redis' own error texts.
+//! An incremental parser of requests: however the bytes are cut into reads, the same commands come
+//! out, and every input ends in commands, in a wait for more bytes, or in one of Redis' own error
+//! texts.
 //!
-//! A command that is not complete keeps what has been understood of it, so a request is looked at once, however
-//! many reads it takes. Nothing is reserved on a client's word: a length that has merely been announced costs
-//! nothing until its bytes arrive.
+//! A command that is not complete keeps what has been understood of it, so a request is looked at
+//! once, however many reads it takes. Nothing is reserved on a client's word: a length that has
+//! merely been announced costs nothing until its bytes arrive.
 
 use super::batch::{Batch, Span};
 use super::{inline, number};
@@ -29,7 +30,8 @@ impl Default for Limits {
     }
 }
 
-/// A client that has not authenticated may send no more than this: arguments a command, bytes an argument.
+/// A client that has not authenticated may send no more than this: arguments a command, bytes an
+/// argument.
 const STRANGER: Limits = Limits {
     arguments: 10,
     bulk: 16 << 10,
@@ -39,12 +41,12 @@ const STRANGER: Limits = Limits {
 /// Commands in one batch at most; a longer pipeline comes as several batches.
 const BATCH: usize = 1024;
 
-/// More arguments than this of an unfinished command change hands with their memory: who sends millions of them in many
-/// reads has them copied once, not at each.
+/// The spans of an unfinished command with more arguments than this are moved with their memory: a
+/// client that sends millions of them in many reads has them copied once, not at each read.
 const MOVED: usize = 1024;
 
-/// Why a request cannot be understood. The text is Redis', to be sent behind `-ERR `; the connection is then
-/// closed, because where the next command begins is anybody's guess.
+/// Why a request cannot be understood. The text is Redis', to be sent behind `-ERR `; the
+/// connection is then closed, because where the next command begins is anybody's guess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The number of arguments is not a number, or too large.
@@ -132,8 +134,8 @@ impl Parser {
         }
     }
 
-    /// Whether the client has authenticated or need not. One that has not gets Redis' narrower limits, and its
-    /// commands one by one, because each may change that.
+    /// Whether the client has authenticated or need not. One that has not gets Redis' narrower
+    /// limits, and its commands one by one, because each may change that.
     pub fn set_trusted(&mut self, trusted: bool) {
         self.trusted = trusted;
     }
@@ -151,7 +153,8 @@ impl Parser {
         self.held.capacity() * size_of::<Span>()
     }
 
-    /// How many more bytes the unfinished command is known to need; a hint for the size of the next read.
+    /// How many more bytes the unfinished command is known to need; a hint for the size of the next
+    /// read.
     pub fn wanted(&self, available: usize) -> usize {
         match self.bulk {
             Some(len) => (self.resume + len as usize + 2).saturating_sub(available),
@@ -162,9 +165,9 @@ impl Parser {
     /// Fills `batch` with the complete commands at the front of `input`.
     ///
     /// The next call must show the input from [`Parsed::consumed`] on, longer if it can be (or call
-    /// [`rewind`](Self::rewind) first). Inline commands are unescaped in place, and each is a batch of its own:
-    /// a caller that leaves commands of a batch unexecuted may show them again, since only multi-bulk ones,
-    /// which stay as they were, can be left.
+    /// [`rewind`](Self::rewind) first). Inline commands are unescaped in place, and each is a batch
+    /// of its own: a caller that leaves commands of a batch unexecuted may show them again, since
+    /// only multi-bulk ones, which stay as they were, can be left.
     pub fn parse(&mut self, input: &mut [u8], batch: &mut Batch) -> Parsed {
         batch.clear();
         if self.held.len() > MOVED {
@@ -275,7 +278,8 @@ impl Parser {
         }
     }
 
-    /// The number behind a `*`, and where the line after it begins. Redis takes a negative one for zero.
+    /// The number behind a `*`, and where the line after it begins. Redis takes a negative one for
+    /// zero.
     fn multibulk_count(
         &self,
         input: &[u8],
@@ -328,7 +332,8 @@ impl Parser {
         }
     }
 
-    /// Splits the inline command at `at` into the batch's spans; returns where the next line begins.
+    /// Splits the inline command at `at` into the batch's spans; returns where the next line
+    /// begins.
     fn inline(
         &self,
         input: &mut [u8],
@@ -349,7 +354,7 @@ impl Parser {
     }
 }
 
-/// A line without its end is waited for, but not for ever.
+/// A line without its end is awaited, up to a limit.
 fn too_long<T>(
     input: &[u8],
     at: usize,
@@ -363,8 +368,9 @@ fn too_long<T>(
     }
 }
 
-/// The integer on the line at `at` (`None` if it is something else) and where the next line begins; `None` while
-/// the end of the line is missing. As Redis does, it takes `\r` and whatever byte follows for the end.
+/// The integer on the line at `at` (`None` if it is something else) and where the next line begins;
+/// `None` while the end of the line is missing. As Redis does, it takes `\r` and whatever byte
+/// follows for the end.
 #[inline(always)]
 fn line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
     let digit = |byte: u8| i64::from(byte - b'0');

@@ -20,7 +20,8 @@ impl Protocol {
     }
 }
 
-/// Writes replies at the end of a buffer. An aggregate is its header followed by as many replies as it announces.
+/// Writes replies at the end of a buffer. An aggregate is its header followed by as many replies as
+/// it announces.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
@@ -38,14 +39,14 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Appends no more values once the buffer is longer than `most`, so that one command cannot fill the
-    /// memory. The reply is not complete then: the connection of a buffer that is longer than `most` must
-    /// be closed.
+    /// Appends no more values once the buffer is longer than `most`, so that one command cannot
+    /// fill the memory. The reply is not complete then: the connection of a buffer that is longer
+    /// than `most` must be closed.
     pub fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
     }
 
-    /// The same place, for a while.
+    /// A reply at the end of this one's buffer.
     pub fn reborrow(&mut self) -> Reply<'_> {
         Reply {
             out: self.out,
@@ -87,7 +88,8 @@ impl<'a> Reply<'a> {
         self.end();
     }
 
-    /// An error: its code (`ERR`, `WRONGTYPE`, ...), a space, and words. Line breaks in it become spaces.
+    /// An error: its code (`ERR`, `WRONGTYPE`, ...), a space, and words. Line breaks in it become
+    /// spaces.
     pub fn error(&mut self, error: &[u8]) {
         self.out.push(b'-');
         let start = self.out.len();
@@ -167,8 +169,8 @@ impl<'a> Reply<'a> {
         self.header(b'*', len as i64);
     }
 
-    /// An array whose length is known once its elements are written: `write` writes them and returns their
-    /// number.
+    /// An array whose length is known once its elements are written: `write` writes them and
+    /// returns their number.
     pub fn counted_array<E>(
         &mut self,
         write: impl FnOnce(&mut Reply<'_>) -> Result<usize, E>,
@@ -182,7 +184,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// `pairs` keys and values follow, in turn.
+    /// `pairs` keys and values follow, alternating.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', 2 * pairs as i64),

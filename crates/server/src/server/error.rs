@@ -11,7 +11,7 @@ use mneme_shared::ServeError as SegmentError;
 /// Why a server did not start. Nothing of it is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Somebody listens there already.
+    /// Another process listens there already.
     #[error("{address} is in use by another server; stop it, or choose another port")]
     AddressInUse {
         /// Where.

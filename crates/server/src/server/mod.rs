@@ -1,4 +1,5 @@
-//! A server's configuration as a program gives it, [how it is started](start), and [what runs then](running).
+//! A server's configuration as a program gives it, [how it is started](start), and [what runs
+//! then](running).
 
 mod error;
 mod running;
@@ -45,8 +46,8 @@ impl Server {
         }
     }
 
-    /// All settings at once, in place of those made before. What only the `mneme` command heeds (the segment's name and
-    /// registry, `private`) is without effect.
+    /// All settings at once, in place of those made before. What only the `mneme` command heeds
+    /// (the segment's name and registry, `private`) is without effect.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -83,27 +84,28 @@ impl Server {
         self.with(Key::UnixSocket, Value::text(path))
     }
 
-    /// I/O threads. Each serves its own connections and executes their commands; one a core is right, and what 0 stands
-    /// for.
+    /// I/O threads. Each serves its own connections and executes their commands; one a core is
+    /// right, and what 0 stands for.
     pub fn threads(self, threads: usize) -> Self {
         self.with(Key::Threads, number(threads))
     }
 
-    /// Bytes of memory for the data and everything about it; 0 is half of what the machine, or the control group, has.
-    /// Without effect if [`store`](Self::store) or
-    /// [`segment`](Self::segment) is given.
+    /// Bytes of memory for the data and everything about it; 0 is half of what the machine, or the
+    /// control group, has. Without effect if [`store`](Self::store) or [`segment`](Self::segment)
+    /// is given.
     pub fn memory(self, bytes: u64) -> Self {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.with(Key::MaxMemory, Value::number(bytes))
     }
 
-    /// How records are updated. Without effect if [`store`](Self::store) or [`segment`](Self::segment) is given.
+    /// How records are updated. Without effect if [`store`](Self::store) or
+    /// [`segment`](Self::segment) is given.
     pub fn update_policy(self, policy: UpdatePolicy) -> Self {
         let number = i64::from(policy == UpdatePolicy::InPlace);
         self.with(Key::UpdatePolicy, Value::number(number))
     }
 
-    /// Which records are forgotten when the store is full, whatever it was told before.
+    /// The eviction policy, whatever the store had before.
     pub fn eviction(self, evict: Evict) -> Self {
         self.with(Key::MaxMemoryPolicy, Value::number(eviction::number(evict)))
     }
@@ -113,13 +115,14 @@ impl Server {
         self.with(Key::Databases, number(databases))
     }
 
-    /// Connections beyond which further ones are refused. The start raises the process' limit on open files for them; they
-    /// are fewer where it cannot be raised so far.
+    /// Connections beyond which further ones are refused. The start raises the process' limit on
+    /// open files for them; they are fewer where it cannot be raised so far.
     pub fn max_clients(self, clients: usize) -> Self {
         self.with(Key::MaxClients, number(clients))
     }
 
-    /// Seconds after which a client that sends and reads nothing is cut off; 0, the default, is never.
+    /// Seconds after which a client that sends and reads nothing is cut off; 0, the default, is
+    /// never.
     pub fn idle_timeout(self, seconds: u64) -> Self {
         self.with(
             Key::Timeout,
@@ -132,26 +135,29 @@ impl Server {
         self.with(Key::Password, Value::text(password.into()))
     }
 
-    /// Whether connections from other machines are refused while there is no password. They are by default.
+    /// Whether connections from other machines are refused while there is no password. They are by
+    /// default.
     pub fn protected_mode(self, on: bool) -> Self {
         self.with(Key::ProtectedMode, Value::number(on.into()))
     }
 
-    /// Bytes of unsent replies beyond which a client is not listened to until it has read (64 MiB), and beyond which
-    /// it is cut off (1 GiB).
+    /// Bytes of unsent replies beyond which a client is not listened to until it has read (64 MiB),
+    /// and beyond which it is cut off (1 GiB).
     pub fn output_bounds(self, pause: usize, limit: usize) -> Self {
         self.with(Key::OutputPause, number(pause))
             .with(Key::OutputLimit, number(limit))
     }
 
-    /// The store to serve, which the embedding program may use beside the clients. Otherwise a private one is opened.
+    /// The store to serve, which the embedding program may use beside the clients. Otherwise a
+    /// private one is opened.
     pub fn store(mut self, store: Arc<LogStore>) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// The segment to serve, made as `opening` says if there is none: it outlives the server, and local programs attach
-    /// it beside the clients. Without effect if [`store`](Self::store) is given.
+    /// The segment to serve, made as `opening` says if there is none: it outlives the server, and
+    /// local programs attach it beside the clients. Without effect if [`store`](Self::store) is
+    /// given.
     pub fn segment(
         mut self,
         registry: Registry,
@@ -166,13 +172,15 @@ impl Server {
         self
     }
 
-    /// Sockets that listen already, taken over from another server: used instead of those that would be opened.
+    /// Sockets that listen already, taken over from another server: used instead of those that
+    /// would be opened.
     pub fn listeners(mut self, listeners: Listeners) -> Self {
         self.listeners = Some(Arc::new(listeners));
         self
     }
 
-    /// Where to serve metrics for Prometheus; port 0 lets the system choose (see [`Running::metrics`]). Nowhere by default.
+    /// Where to serve metrics for Prometheus; port 0 lets the system choose (see
+    /// [`Running::metrics`]). Nowhere by default.
     pub fn metrics(self, address: SocketAddr) -> Self {
         self.with(Key::Metrics, Value::text(address.to_string()))
     }

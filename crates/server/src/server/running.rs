@@ -30,7 +30,7 @@ pub struct Memory {
     pub pages: PageReport,
 }
 
-/// Why a server ended before it was told to.
+/// Why a server ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A thread's event queue failed.
@@ -41,15 +41,15 @@ pub enum ServeError {
     Panicked,
 }
 
-/// Stops its server; can be sent to another thread, such as one that waits for signals. It keeps nothing of the server
-/// alive.
+/// Stops its server; can be sent to another thread, such as one that waits for signals. It keeps
+/// nothing of the server alive.
 #[derive(Clone)]
 pub struct Stopper(Weak<Shared>);
 
 /// How a server ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// It was told to.
+    /// It was stopped.
     Stopped,
     /// It [retired](Stopper::retire): these sockets go on listening for its successor.
     Retired(Listeners),
@@ -98,7 +98,7 @@ impl Running {
     pub(super) fn spawn_helpers(&mut self) -> Result<(), StartError> {
         if self.shared.store.segment().is_some() {
             self.spawn("mneme-effects", |shared| {
-                shared.keep_listening();
+                shared.read_change_feed();
                 Ok(())
             })?;
         }
@@ -176,19 +176,19 @@ impl Running {
         }
     }
 
-    /// Tells it to stop: to accept and read no more, to send the replies it owes, and to close its connections.
-    /// Returns at once; [`join`](Self::join) waits for the end.
+    /// Tells it to stop: to accept and read no more, to send the replies it owes, and to close its
+    /// connections. Returns at once; [`join`](Self::join) waits for the end.
     pub fn shutdown(&self) {
         self.shared.stop();
     }
 
-    /// Something that can tell it to stop from another thread.
+    /// A handle that can stop it from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::downgrade(&self.shared))
     }
 
-    /// Waits until it has stopped: told to by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's `SHUTDOWN`. Its
-    /// store is closed then, unless the embedding program has it too.
+    /// Waits until it has stopped: by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's
+    /// `SHUTDOWN`. Its store is closed then, unless the embedding program has it too.
     pub fn join(mut self) -> Result<Ended, ServeError> {
         self.wait()?;
         let retired = self.shared.retired();
@@ -221,14 +221,15 @@ impl Stopper {
         }
     }
 
-    /// The same, but the listening sockets go on listening for a successor: [`Running::join`] returns them.
+    /// Stops the server, but its listening sockets go on listening for a successor:
+    /// [`Running::join`] returns them.
     pub fn retire(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.retire();
         }
     }
 
-    /// The listening sockets once more; none of a server that has ended.
+    /// Other handles of the listening sockets; none of a server that has ended.
     pub(crate) fn listeners(&self) -> io::Result<Listeners> {
         match self.0.upgrade() {
             Some(shared) => shared.listeners(),
@@ -237,8 +238,9 @@ impl Stopper {
     }
 }
 
-/// Ends the server when the thread that holds it ends, however it ends: clients of a thread that is gone would wait
-/// for ever. A thread that ends before the server was told to has failed, and the start with it.
+/// Stops the server when the thread that holds this value ends, however it ends: clients of a
+/// thread that is gone would wait forever. A thread that ends before the server was stopped has
+/// failed, and so has the start.
 struct EndAll(Arc<Shared>);
 
 impl Drop for EndAll {

@@ -1,4 +1,5 @@
-//! Starting a server: sockets first, so that a port that is taken costs nothing; then the store; then the threads.
+//! Starting a server: sockets first, so that a port that is taken costs nothing; then the store;
+//! then the threads.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,7 +25,8 @@ use mneme_log::{DATABASES, LogStore};
 type Bound = (Vec<Listener>, Vec<SocketAddr>);
 
 impl Server {
-    /// Opens the store, listens, and serves until told to stop. When it returns, clients can connect.
+    /// Opens the store, listens, and serves until it is stopped. When it returns, clients can
+    /// connect.
     pub fn start(self) -> Result<Running, StartError> {
         let Self {
             settings,
@@ -64,13 +66,13 @@ impl Server {
         let shared = Arc::new(Shared::new(
             store, settings, wakers, addresses, run_id, clock, listeners,
         ));
-        // Before a client can ask for it. Nobody else sets it.
+        // Before a client can ask for it. No other code sets it.
         if let Some(endpoint) = &metrics {
             let waker = endpoint.waker().map_err(refused("an event"))?;
             let _ = shared.metrics.set((endpoint.address(), waker));
         }
-        // What local programs do is heard from before the first client's request on.
-        shared.listen_to_locals();
+        // The change feed is read from before the first client's request on.
+        shared.drain_change_feed();
         // If one of its threads does not start, dropping it stops those that have.
         let mut running = Running::new(Arc::clone(&shared), unix_socket, origin);
         for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {
@@ -132,7 +134,8 @@ fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartErr
     Ok((shared, addresses))
 }
 
-/// Has a setting say what the predecessor's sockets come to, for this run, and the log what is without effect for it.
+/// Has a setting say what the predecessor's sockets come to, for this run, and the log what is
+/// without effect for it.
 fn replace(settings: &Settings, key: Key, inherited: &str) -> Result<(), StartError> {
     let asked = settings.show(key);
     // Port 0 asks for any.
@@ -181,7 +184,8 @@ fn back(
     Ok((store, origin))
 }
 
-/// Raises the limit on open files for as many clients as are wanted, and lowers their number where it stays too low.
+/// Raises the limit on open files for as many clients as are wanted, and lowers their number where
+/// it stays too low.
 fn allow_clients(settings: &Settings, threads: usize) {
     let wanted = settings.count(Key::MaxClients);
     let possible = descriptors::clients(wanted, threads, settings.metrics().is_some());
@@ -215,7 +219,8 @@ fn open(settings: &Settings) -> Result<LogStore, StartError> {
 fn listen(settings: &Settings) -> Result<Bound, StartError> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
-    // If the system chooses the port, it chooses it for the first address, and the others take the same.
+    // If the system chooses the port, it chooses it for the first address, and the others take the
+    // same.
     let mut port = settings.number(Key::Port) as u16;
     let backlog = settings.number(Key::Backlog) as i32;
     for Address { ip, is_optional } in settings.addresses() {

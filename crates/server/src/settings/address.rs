@@ -39,8 +39,8 @@ pub(super) fn addresses(word: &str) -> Option<Vec<Address>> {
     })
 }
 
-/// The addresses that a value of [`Kind::Addresses`] stands for, each once; one that is named with and without a `-` must
-/// be available.
+/// The addresses that a value of [`Kind::Addresses`] stands for, each once; one that is named with
+/// and without a `-` must be available.
 pub(super) fn all_addresses(text: &str) -> Vec<Address> {
     let mut all: Vec<Address> = Vec::new();
     for address in words(text).filter_map(addresses).flatten() {

@@ -1,4 +1,5 @@
-//! The configuration as a TOML file: read at the start, written anew by `CONFIG REWRITE` with its comments kept.
+//! The configuration as a TOML file: read at the start, written anew by `CONFIG REWRITE` with its
+//! comments kept.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -72,7 +73,8 @@ fn shown(setting: &Setting, item: &Item) -> String {
 }
 
 impl Settings {
-    /// Takes what the file at `path` says, except where the environment or a flag says otherwise, and remembers the file.
+    /// Takes what the file at `path` says, except where the environment or a flag says otherwise,
+    /// and remembers the file.
     ///
     /// # Errors
     /// The file cannot be read, or something in it makes no sense.
@@ -101,9 +103,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Makes the file that was read say what is set now. Its comments, and the order and looks of what does not change, are
-    /// kept, the ends of its lines too; what it did not name is added where it is not the default; what is so for this run
-    /// alone ([`Source::Sockets`]) is not written. The old file is replaced at one instant.
+    /// Makes the file that was read say what is set now. Its comments, and the order and looks of
+    /// what does not change, are kept, the ends of its lines too; what it did not name is added
+    /// where it is not the default; what is so for this run alone ([`Source::Sockets`]) is not
+    /// written. The old file is replaced at one instant.
     ///
     /// # Errors
     /// It cannot be read or written, or is no longer TOML; it is then as it was.
@@ -160,7 +163,8 @@ impl Settings {
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // A link stays one: what it leads to is replaced.
     let target = std::fs::canonicalize(path)?;
-    // Nobody else's: created here, and readable by its owner alone until it is as the old one was.
+    // Private: created here, and readable by its owner alone until it has the permissions of the
+    // old one.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // SYNC: pairs with nothing: no two calls get the same number.
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +181,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         std::fs::rename(&fresh, &target)
     };
     write().inspect_err(|_| {
-        // What was not written whole is of no use; if it cannot be removed, it is in nobody's way.
+        // A partly written file is of no use. If it cannot be removed, it does no harm.
         let _ = std::fs::remove_file(&fresh);
     })
 }
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_file_keeps_its_words_and_says_what_is_set() {
+    fn a_rewritten_file_keeps_its_text_and_has_the_new_values() {
         let words =
             "# Ours.\nport = 7000 # as agreed\n\nMaxClients = \"50\"\nprotected-mode = false\n";
         let file = Temporary::new("rewrite", words);
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sockets_say_is_not_written() {
+    fn values_from_sockets_are_not_written() {
         let words = "port = 0\nbind = \"\"\n";
         let file = Temporary::new("sockets", words);
         let mut settings = Settings::default();

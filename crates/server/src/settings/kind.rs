@@ -1,4 +1,5 @@
-//! What settings take, and what they refuse. The words of a refusal are Redis', where Redis has such a setting.
+//! What settings take, and what they refuse. The words of a refusal are Redis', where Redis has
+//! such a setting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub enum Kind {
         /// The least but for 0.
         least: i64,
     },
-    /// As `Size`, 0 for none, or a percentage of `maxmemory` as in `5%`, which is held as a negative number.
+    /// As `Size`, 0 for none, or a percentage of `maxmemory` as in `5%`, which is held as a
+    /// negative number.
     SizeOrPercent,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -40,10 +42,11 @@ pub enum Kind {
     Secret,
     /// What a file permits, octal, as `chmod` takes it; 0 leaves it to the process' umask.
     Permissions,
-    /// IP addresses, `localhost` or `*`, separated by spaces or commas, each with a `-` in front where it need not be
-    /// available.
+    /// IP addresses, `localhost` or `*`, separated by spaces or commas, each with a `-` in front
+    /// where it need not be available.
     Addresses,
-    /// One address and port, as in `127.0.0.1:9121`, `[::1]:9121` or `localhost:9121`; nothing if empty.
+    /// One address and port, as in `127.0.0.1:9121`, `[::1]:9121` or `localhost:9121`; nothing if
+    /// empty.
     Endpoint,
     /// Redis' `class hard soft seconds`, of the class `normal`.
     OutputLimit,

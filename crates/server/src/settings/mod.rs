@@ -1,9 +1,10 @@
-//! The configuration: **every setting is defined once, in this table**, and all else follows from it: the flags of
-//! `mneme serve`, the variables of its environment, the keys of its file, `CONFIG GET`, `SET` and `REWRITE`, and
-//! `docs/configuration.md`. Names are Redis' where Redis has the setting.
+//! The configuration: **every setting is defined once, in this table**, and all else follows from
+//! it: the flags of `mneme serve`, the variables of its environment, the keys of its file, `CONFIG
+//! GET`, `SET` and `REWRITE`, and `docs/configuration.md`. Names are Redis' where Redis has the
+//! setting.
 //!
-//! A value is refused in the same words wherever it comes from ([`Refused`]). Numbers that change while the server runs
-//! are read without a lock ([`Settings`]).
+//! A value is refused in the same words wherever it comes from ([`Refused`]). Numbers that change
+//! while the server runs are read without a lock ([`Settings`]).
 
 mod address;
 mod error;
@@ -29,13 +30,13 @@ pub(crate) const MOST_THREADS: usize = 512;
 pub struct Setting {
     /// Which.
     pub key: Key,
-    /// Its name, for all who set or ask for it.
+    /// Its name as a flag, in the environment, in the file and for `CONFIG`.
     pub name: &'static str,
     /// Another name, which does wherever the name does.
     pub alias: Option<&'static str>,
     /// What it takes.
     pub kind: Kind,
-    /// What it is unless somebody says otherwise.
+    /// Its value unless it is set.
     pub default: &'static str,
     /// Whether `CONFIG SET` may change it.
     pub changes: Changes,
@@ -87,7 +88,8 @@ impl Setting {
         self.kind.to_string()
     }
 
-    /// A refusal in words, with the range where it does not name it: `CONFIG SET` has Redis' words alone.
+    /// A refusal in words, with the range where it does not name it: `CONFIG SET` has Redis' words
+    /// alone.
     pub fn refusal(&self, reason: &Refused) -> String {
         match reason {
             Refused::NotANumber | Refused::NotASize | Refused::NotASizeOrPercent => {
@@ -132,45 +134,52 @@ const SECONDS: Kind = Kind::Number {
 settings! {
     /// Redis' log of commands. Mneme has none.
     AppendOnly: "appendonly", Kind::Word(&["no"]), "no", Live;
-    /// Addresses to listen on: IP addresses, `localhost`, or `*` for all. One with a `-` in front is left out where this
-    /// machine does not have it. None if empty: then there is no TCP, and the port is 0.
+    /// Addresses to listen on: IP addresses, `localhost`, or `*` for all. One with a `-` in front
+    /// is left out where this machine does not have it. None if empty: then there is no TCP, and
+    /// the port is 0.
     Bind: "bind", Kind::Addresses, "127.0.0.1", AtStart;
-    /// Bytes of unsent replies beyond which a client is cut off: class, hard limit, and two numbers for soft limits, which
-    /// Mneme does not have. 0 is no limit.
+    /// Bytes of unsent replies beyond which a client is disconnected: class, hard limit, and two
+    /// numbers for soft limits, which Mneme does not have. 0 is no limit.
     OutputLimit: "client-output-buffer-limit", Kind::OutputLimit, "normal 1073741824 0 0", Live;
-    /// Bytes of unsent replies beyond which a client is not listened to until it has read; for clients that connect later.
+    /// Bytes of unsent replies beyond which no more commands of a client are read until it has read
+    /// replies; for clients that connect later.
     OutputPause: "client-output-buffer-pause", Kind::Size { least: 64 << 10, most: i64::MAX }, "67108864", Live;
-    /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a client is cut off.
+    /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a
+    /// client is disconnected.
     QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
     /// Databases that clients may SELECT.
     Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
-    /// Who may use DEBUG, which is for tests: nobody, everybody, or connections from this machine.
+    /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.
     EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
     /// I/O threads, each of which serves its own connections; 0 is one for each CPU.
     Threads: "io-threads" or "threads", Kind::Number { least: 0, most: MOST_THREADS as i64 }, "0", AtStart;
-    /// Milliseconds from which on an event counts as slow and LATENCY remembers it; 0 is never.
+    /// Milliseconds from which on an event counts as slow and is kept for LATENCY; 0 is never.
     LatencyThreshold: "latency-monitor-threshold", Kind::Number { least: 0, most: i64::MAX }, "0", Live;
-    /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO latencystats.
+    /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO
+    /// latencystats.
     LatencyTracking: "latency-tracking", Kind::Flag, "yes", Live;
-    /// Connections beyond which further ones are refused. Lowered at the start, and not to be set higher, where the limit on
-    /// open files cannot be raised so far.
+    /// Connections beyond which further ones are refused. If the limit on open files cannot be
+    /// raised so far, the number is lowered at the start, and cannot be set higher.
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
-    /// Memory for the data and everything about it. 0 is half of what the machine, or the control group, has; at run time,
-    /// what there is. A store grows while it is used, as far as it was made for; it never shrinks.
+    /// Memory for the data, its index and all else of the store. 0 is half of what the machine, or
+    /// the control group, has; at run time 0 changes nothing. A store can grow, at most to what it
+    /// was made for; it never shrinks.
     MaxMemory: "maxmemory" or "memory", Kind::Capacity { least: MIN_CAPACITY as i64 }, "0", Live;
-    /// Memory that all clients may take together, for incomplete commands, transactions that wait for EXEC, watched keys
-    /// and unsent replies. Beyond it the clients that take most are disconnected, but for those that have asked for
-    /// CLIENT NO-EVICT; a single reply that exceeds it ends its connection.
+    /// Memory that all clients may take together, for incomplete commands, transactions that wait
+    /// for EXEC, watched keys and unsent replies. Beyond it the clients that take most are
+    /// disconnected, but for those that have asked for CLIENT NO-EVICT; a single reply that exceeds
+    /// it ends its connection.
     MaxMemoryClients: "maxmemory-clients", Kind::SizeOrPercent, "100%", Live;
-    /// Which records are forgotten when the memory is full.
+    /// Which records are evicted when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
-    /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a port, as in 127.0.0.1:9121.
-    /// Not at all if empty. They tell what is done how often, no keys and no values, and ask for no password.
+    /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a
+    /// port, as in 127.0.0.1:9121. Not at all if empty. They contain counts, but no keys and no
+    /// values, and need no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
-    /// The TCP port; 0 lets the system choose a free one, which CONFIG GET tells and CONFIG REWRITE does not write. No TCP at
-    /// all is an empty `bind`.
+    /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
+    /// does not write. No TCP at all is an empty `bind`.
     Port: "port", Kind::Number { least: 0, most: 65_535 }, "6379", AtStart;
-    /// Serve memory of this process alone, which ends with it and which no other can attach.
+    /// Whether to serve private memory, which ends with the process and cannot be attached.
     Private: "private", Kind::Flag, "no", AtStart;
     /// Whether to refuse other machines while there is no password.
     ProtectedMode: "protected-mode", Kind::Flag, "yes", Live;
@@ -178,13 +187,14 @@ settings! {
     BulkLength: "proto-max-bulk-len", Kind::Size { least: 1 << 20, most: MAX_VALUE as i64 }, "536870912", Live;
     /// The registry's directory. If empty `$MNEME_DIR`, else /dev/shm/mneme-UID-registry.
     Registry: "registry", Kind::Text, "", AtStart;
-    /// The password that clients must give; none if empty. Better set in the environment or a file: others can see a
-    /// process' arguments.
+    /// The password that clients must give; none if empty. Set it in the environment or in a
+    /// file rather than by a flag: other users can see a process' arguments.
     Password: "requirepass", Kind::Secret, "", Live;
     /// Redis' snapshots. Mneme has none.
     Save: "save", Kind::Word(&[""]), "", Live;
-    /// The segment to serve: it keeps the records when the server ends, and local programs attach it. Made if there is none.
-    /// Its name has 1 to 200 bytes, no slashes, and does not begin with a dot.
+    /// The segment to serve: it keeps the records when the server ends, and local programs attach
+    /// it. It is created if it does not exist. Its name has 1 to 200 bytes, no slashes, and does
+    /// not begin with a dot.
     Segment: "segment", Kind::Text, "default", AtStart;
     /// Microseconds from which on a command is kept in the SLOWLOG; -1 is never.
     SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;
@@ -192,18 +202,18 @@ settings! {
     SlowlogLength: "slowlog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
     /// Connections that the system keeps waiting until they are accepted.
     Backlog: "tcp-backlog", Kind::Number { least: 0, most: i32::MAX as i64 }, "511", AtStart;
-    /// Seconds of silence after which TCP asks whether the peer is alive; 0 is never. Linux counts to 32767: more is
-    /// as many. For clients that connect later.
+    /// Seconds of silence after which TCP probes whether the peer is alive; 0 is never. Linux takes
+    /// 32767 at most. For clients that connect later.
     Keepalive: "tcp-keepalive", SECONDS, "300", Live;
-    /// Seconds after which a client that sends and reads nothing is cut off; 0 is never.
+    /// Seconds after which a client that sends and reads nothing is disconnected; 0 is never.
     Timeout: "timeout", SECONDS, "0", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;
-    /// Who may connect to the unix socket, as `chmod` takes it: 700 is this user alone, 770 the group too. 0 leaves it to
-    /// the process' umask.
+    /// Permissions of the unix socket, as `chmod` takes them: 700 is this user alone, 770 the group
+    /// too. 0 leaves them to the process' umask.
     UnixSocketPermissions: "unixsocketperm", Kind::Permissions, "0", AtStart;
-    /// How records are updated; fixed when a segment is made. `in-place` suits a store that is nearly full of values that
-    /// often change.
+    /// How records are updated; fixed when a segment is made. `in-place` suits a store that is
+    /// nearly full of values that often change.
     UpdatePolicy: "update-policy", Kind::Word(&["append", "in-place"]), "append", AtStart;
 }
 

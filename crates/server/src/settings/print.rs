@@ -1,4 +1,5 @@
-//! The configuration as text for people: a file with comments (`mneme serve --print-config`), and `docs/configuration.md`.
+//! The configuration as text for people: a file with comments (`mneme serve --print-config`), and
+//! `docs/configuration.md`.
 
 use std::fmt::Write as _;
 
@@ -6,8 +7,8 @@ use super::file::comment;
 use super::{Changes, Key, Kind, SETTINGS, Setting, Settings};
 
 impl Settings {
-    /// All settings as a file that would set them, each with what it means. `note` says more of a value, if there is
-    /// more to say. Passwords are not shown.
+    /// All settings as a file that would set them, each with what it means. `note` says more of a
+    /// value, if there is more to say. Passwords are not shown.
     pub fn print(&self, note: impl Fn(Key) -> Option<String>) -> String {
         let mut text = String::new();
         for setting in SETTINGS {
@@ -35,25 +36,40 @@ fn when(setting: &Setting) -> &'static str {
     }
 }
 
+/// The beginning of `docs/configuration.md`.
+#[cfg(test)]
+const HEAD: &str = "# Configuration
+
+This page is generated from the server's own table (`crates/server/src/settings`); a test keeps the
+two equal.
+
+Every setting has one name, which is Redis' where Redis has it. A few have an alias (in brackets
+below), which can be used wherever the name can. A setting can be set in four ways; the first of
+these that sets it counts:
+
+1. a flag, `mneme serve --NAME VALUE`;
+2. the environment, `MNEME_NAME=VALUE`, with `_` for `-`;
+3. the file that `mneme serve --config FILE` (or `MNEME_CONFIG`) names: TOML, `name = value`;
+4. the default.
+
+`mneme serve --print-config` prints the effective configuration as such a file. `CONFIG GET` shows
+it. `CONFIG SET` changes the settings marked \"at any time\", all of one command or none of them.
+`CONFIG REWRITE` writes the current values to the file and keeps its comments and its permissions;
+it also writes what came from flags and the environment, the password among them. A refused value
+is reported with its name and its range.
+
+`maxmemory` is the memory of the whole store, not only of the values in it. `CONFIG SET maxmemory`
+makes the store grow, at most to what it was made for: a segment to four times its first size, or to
+the machine's memory, and so does memory of the server's own (`--private`). A store does not shrink:
+less than its present size is refused, and 0 changes nothing. `maxmemory-policy` belongs to the
+store, and stays with a segment when the server ends: a server that is started without one keeps it.
+
+";
+
 /// `docs/configuration.md`.
 #[cfg(test)]
 pub(super) fn documentation() -> String {
-    let mut text = String::from(
-        "# Configuration\n\nWritten from the server's own table (`crates/server/src/settings`); a test keeps the two \
-         equal.\n\nEvery setting has one name, Redis' where Redis has it, a few have a second one (in brackets below) that does wherever the first does, and all have four ways to be set. The first of these \
-         that says something counts:\n\n1. a flag, `mneme serve --NAME VALUE`;\n2. the environment, \
-         `MNEME_NAME=VALUE`, with `_` for `-`;\n3. the file that `mneme serve --config FILE` (or `MNEME_CONFIG`) \
-         names: TOML, `name = value`;\n4. the default.\n\n`mneme serve --print-config` prints what is effective, as such \
-         a file. `CONFIG GET` shows it, `CONFIG SET` changes what changes at any time, several settings at once or \
-         none of them, and `CONFIG REWRITE` makes the file say what is set, its comments kept. A value that is refused is \
-         refused with its name and its range.\n\n`maxmemory` is the memory of the whole store, not of the values in it. \
-         `CONFIG SET maxmemory` makes it grow, as far as it was made for: a segment to four times what it was made \
-         with, or the machine's memory; memory of the server's own (`--private`) the same. A store does not shrink: less than it has is refused, and \
-         0 leaves it as it is. `maxmemory-policy` is the store's, and stays with a segment when the server ends: a \
-         server that is started without naming one takes what it finds.\n\n\
-         `CONFIG REWRITE` writes what came from flags and the environment too, the password among them; the file keeps \
-         its permissions.\n\n",
-    );
+    let mut text = HEAD.to_owned();
     text.push_str("| name | takes | default | changes | means |\n|---|---|---|---|---|\n");
     for setting in SETTINGS {
         let doc = setting.doc.lines().map(str::trim).collect::<Vec<_>>();

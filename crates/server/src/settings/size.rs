@@ -11,8 +11,8 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// Reads bytes in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024; so do those that people
-/// write as `KiB`.
+/// Reads bytes in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024;
+/// so do those that people write as `KiB`.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,5 +1,6 @@
-//! The settings' values: **numbers are read without a lock**, by any thread at any time; a text takes a lock that is held
-//! for the copy of a pointer, and no text is read on the way of a command.
+//! The settings' values: **numbers are read without a lock**, by any thread at any time; a text
+//! takes a lock that is held for the copy of a pointer, and no text is read on the way of a
+//! command.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,11 +20,11 @@ pub struct Settings {
     pub(super) file: Option<PathBuf>,
 }
 
-/// Who has said what a setting is: what comes later in this list wins.
+/// Where a setting's value comes from: what comes later in this list wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Source {
-    /// Nobody.
+    /// It was not set.
     Default,
     /// The configuration file.
     File,
@@ -31,8 +32,9 @@ pub enum Source {
     Environment,
     /// A flag, the embedding program, or `CONFIG SET`.
     Said,
-    /// The sockets that are listened on: the server before has left them, or the system has chosen their port, or there are
-    /// none. So it is for this run alone: `CONFIG REWRITE` does not write it.
+    /// The sockets that are listened on: the server before has left them, or the system has chosen
+    /// their port, or there are none. So it is for this run alone: `CONFIG REWRITE` does not write
+    /// it.
     Sockets,
 }
 
@@ -100,7 +102,8 @@ impl Settings {
     pub(crate) fn put(&self, key: Key, value: Value) {
         let held = &self.held[key as usize];
         *held.text.write().unwrap_or_else(PoisonError::into_inner) = value.text;
-        // SYNC: pairs with nothing; a setting stands for itself, and takes effect a moment earlier or later.
+        // SYNC: pairs with nothing; a setting stands for itself, and takes effect a moment earlier
+        // or later.
         held.number.store(value.number, Ordering::Relaxed);
         held.source.store(Source::Said as u8, Ordering::Relaxed);
     }
@@ -116,7 +119,7 @@ impl Settings {
         self.file.as_deref()
     }
 
-    /// Whether somebody has said what it is to be.
+    /// Whether it was set explicitly.
     pub fn is_given(&self, key: Key) -> bool {
         // SYNC: as in `put`.
         self.held[key as usize].source.load(Ordering::Relaxed) != Source::Default as u8

@@ -1,4 +1,5 @@
-//! How often something took how long: counts in cells that are at most an eighth as wide as the times in them.
+//! How often something took how long: counts in cells that are at most an eighth as wide as the
+//! times in them.
 
 use crate::counters::Count;
 
@@ -21,7 +22,8 @@ impl Default for Distribution {
     }
 }
 
-/// The cell of a time: of numbers below 8 each has its own, above that the three bits behind the first count.
+/// The cell of a time: of numbers below 8 each has its own, above that the three bits behind the
+/// first count.
 fn cell(nanoseconds: u64) -> usize {
     if nanoseconds < PER_DOUBLING as u64 {
         return nanoseconds as usize;
@@ -91,8 +93,8 @@ impl Counts {
         })
     }
 
-    /// For each power of two of 1.024 microseconds by which something was done: whole microseconds, and how much was done
-    /// by then.
+    /// For each power of two of 1.024 microseconds by which something was done: whole microseconds,
+    /// and how much was done by then.
     pub fn doublings(&self) -> Vec<(u64, u64)> {
         let all = self.calls();
         let mut rows = Vec::new();

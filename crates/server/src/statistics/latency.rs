@@ -1,4 +1,5 @@
-//! Events that took longer than `latency-monitor-threshold`, by their kind: the worst of each second, the last 160 of these.
+//! Events that took longer than `latency-monitor-threshold`, by their kind: the worst of each
+//! second, the last 160 of these.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

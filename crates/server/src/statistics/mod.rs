@@ -1,5 +1,5 @@
-//! What the threads have done, command by command: **counted by each thread for itself**, without a cache line that two
-//! threads write, and added up when somebody asks.
+//! Statistics by command: **counted by each thread for itself**, without a cache line that two
+//! threads write, and summed on request.
 
 mod distribution;
 mod finished;
@@ -22,11 +22,13 @@ pub(crate) use slowlog::Slowlog;
 use crate::commands::{Command, TABLE};
 use crate::counters::Count;
 
-/// What one thread has done. `CONFIG RESETSTAT` sets all of it to zero; a count of that very moment may be lost.
+/// What one thread has done. `CONFIG RESETSTAT` sets all of it to zero; a count of that very moment
+/// may be lost.
 pub(crate) struct Statistics {
     /// By the command's place in the table.
     commands: Box<[Commands]>,
-    /// Error replies by their first word. They are few, and nobody else takes the lock but to read.
+    /// Error replies by their first word. They are few, and other threads take the lock only to
+    /// read.
     errors: Mutex<BTreeMap<String, u64>>,
 }
 

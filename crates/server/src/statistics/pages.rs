@@ -1,5 +1,6 @@
-//! What the system says of the pages behind the store, and when it said so. **Nobody who serves clients waits for it**: the
-//! system counts page by page, for milliseconds in a large store, so the report is made by others and kept.
+//! The system's report on the pages behind the store, and its age. **No thread that serves clients
+//! waits for it**: the system counts page by page, for milliseconds in a large store, so a
+//! background thread makes the report and keeps it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +38,8 @@ impl Pages {
         self.kept().took_ns
     }
 
-    /// Makes a new one, unless the last is younger than `young_ns`. Not for a thread that serves clients.
+    /// Makes a new one, unless the last is younger than `young_ns`. Not for a thread that serves
+    /// clients.
     pub fn refresh(&self, store: &LogStore, young_ns: u64, now_ns: impl Fn() -> u64) {
         if self.last(now_ns()).1 < young_ns {
             return;

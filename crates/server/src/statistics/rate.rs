@@ -1,8 +1,7 @@
-//! How much was done in a second lately: **the mean over the last 1.6 seconds, whoever asks and how often**, as
-//! in Redis.
+//! Rates a second: **the mean over the last 1.6 seconds, however often it is read**, as in Redis.
 //!
-//! A sample is taken every 100 ms by the first I/O thread that comes by, and when somebody asks. Nobody has to
-//! wake up for it: while no thread comes by nothing is done, and the next sample says so.
+//! The first I/O thread that finds one due takes a sample every 100 ms, and so does a reader. No
+//! thread wakes up for it: while none runs nothing is done, and the next sample accounts for that.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +28,8 @@ struct Samples {
     /// When the last one was taken, and what had been done by then.
     at_ns: u64,
     totals: Totals,
-    /// The newest is the last; together they cover the window and no more than one sample beyond it.
+    /// The newest is the last; together they cover the window and no more than one sample beyond
+    /// it.
     latest: VecDeque<Sample>,
 }
 
@@ -55,7 +55,8 @@ impl Rate {
     /// Takes a sample if one is due. `totals` is called then: what has been done since the start.
     #[inline]
     pub fn sample(&self, now_ns: u64, totals: impl FnOnce() -> Totals) {
-        // SYNC: pairs with nothing: two threads that find it due take their samples one after the other.
+        // SYNC: pairs with nothing: two threads that find it due take their samples one after the
+        // other.
         if now_ns >= self.due_ns.load(Ordering::Relaxed) {
             let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
             if samples.take(now_ns, totals()) {
@@ -139,7 +140,7 @@ mod tests {
             rate.sample(at_ns, commands(10_000));
         }
         assert_eq!(rate.now(at_ns, commands(10_000)).commands, 500);
-        // Nobody came by for long.
+        // No thread ran for long.
         at_ns += 5 * WINDOW_NS;
         assert_eq!(rate.now(at_ns, commands(10_000)).commands, 0);
     }

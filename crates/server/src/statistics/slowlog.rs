@@ -40,7 +40,8 @@ impl Slowlog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a command, in place of the oldest if there are `most` already. Its number does not matter.
+    /// Enters a command, in place of the oldest if there are `most` already. Its number does not
+    /// matter.
     pub fn enter(&self, mut slow: Slow, most: usize) {
         let mut entries = self.entries();
         slow.id = entries.next;
@@ -65,7 +66,8 @@ impl Slowlog {
     }
 }
 
-/// What the log keeps of a command: secrets are not kept. `together` is how many commands took that time together.
+/// What the log keeps of a command: secrets are not kept. `together` is how many commands took that
+/// time together.
 pub(crate) fn shortened(args: Arguments<'_>, together: u64) -> Vec<Vec<u8>> {
     let kept = if args.len() > ARGUMENTS {
         ARGUMENTS - 1

@@ -38,7 +38,7 @@ pub fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A place in a value, often near one of its ends; seldom none at all.
+/// A position in a value, often near one of its ends, seldom outside of it.
 pub fn position() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => (-40..40i64).prop_map(|n| n.to_string().into_bytes()),
@@ -68,7 +68,7 @@ pub fn of_keys(names: &'static [&'static str]) -> impl Strategy<Value = Command>
     (name(names), vec(key(), 1..80)).prop_map(|(name, keys)| [vec![name], keys].concat())
 }
 
-/// A name of `names`, then keys and values in turn.
+/// A name of `names`, then keys and values, alternating.
 pub fn of_pairs(names: &'static [&'static str]) -> impl Strategy<Value = Command> {
     (name(names), vec((key(), value()), 1..5)).prop_map(|(name, pairs)| {
         let pairs = pairs.into_iter().flat_map(|(key, value)| [key, value]);

@@ -26,7 +26,8 @@ pub fn command() -> impl Strategy<Value = Command> {
 
 fn expire() -> impl Strategy<Value = Command> {
     let time = prop_oneof![
-        // Seldom the same twice: which of two equal times is later depends on the milliseconds between the commands.
+        // Seldom the same twice: which of two equal times is later depends on the milliseconds
+        // between the commands.
         4 => (1_001..900_000i64).prop_map(|time| time * 1_000 + 7),
         2 => (99_000_000..99_999_999i64).prop_map(|time| time * 1_000 + 3),
         1 => -2..1i64,
@@ -44,7 +45,8 @@ fn expire() -> impl Strategy<Value = Command> {
         options,
     )
         .prop_map(|(mut name, key, time, options)| {
-            // A time from now may be later than the same one before, or not: that depends on the milliseconds between.
+            // A time from now may be later than the same one before, or not: that depends on the
+            // milliseconds between.
             if options.contains('T') && !name.ends_with(b"AT") {
                 name.extend(b"AT");
             }

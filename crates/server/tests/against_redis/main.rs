@@ -1,4 +1,4 @@
-//! The same commands to Mneme and to a real Redis 7.0: the same replies.
+//! Sends equal commands to Mneme and to a real Redis 7.0, and expects equal replies.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -117,8 +117,9 @@ fn random_commands_have_the_same_replies() {
                 .map(|word| String::from_utf8_lossy(&word[..word.len().min(100)]))
                 .collect::<Vec<_>>();
             if command[0].eq_ignore_ascii_case(b"EXEC") && ours != theirs && ours == Reply::Null {
-                // A watched key that has not changed shares its counter with one that has, or its database was empty
-                // and has been flushed: a transaction may be refused without cause, but seldom.
+                // A watched key that has not changed shares its counter with one that has, or its
+                // database was empty and has been flushed: a transaction may be refused without
+                // cause, but seldom.
                 prop_assert!(matches!(theirs, Reply::Array(_)), "{:?}", theirs);
                 refused_without_cause.set(refused_without_cause.get() + 1);
                 break;
@@ -133,7 +134,8 @@ fn random_commands_have_the_same_replies() {
     assert!(refused_without_cause.get() < 10);
 }
 
-/// A reply in which the order of sets and maps does not matter, and the fields named in `left_out` are missing.
+/// A reply in which the order of sets and maps does not matter, and the fields named in `left_out`
+/// are missing.
 fn ordered(reply: Reply, left_out: &[&str]) -> Reply {
     let sorted = |mut items: Vec<Reply>| {
         items.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));

@@ -49,7 +49,7 @@ const REFUSED: &[&str] = &[
     "LATENCY GRAPH \\xff",
     "SLOWLOG \\xff",
     "SLOWLOG GET 1 2 3",
-    // Nothing has changed for who watches it.
+    // Nothing has changed for a watching client.
     "SET k v",
     "WATCH k",
     "RENAME k k",
@@ -104,7 +104,7 @@ fn what_is_refused_is_refused_in_the_same_bytes() {
 }
 
 #[test]
-fn who_ends_its_own_connection_within_a_transaction_is_told_no_more() {
+fn a_client_that_kills_itself_in_a_transaction_gets_no_more_replies() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(debugged());
     let [ours, theirs] = [address, redis.address].map(|address| {
@@ -117,8 +117,8 @@ fn who_ends_its_own_connection_within_a_transaction_is_told_no_more() {
         for line in ["MULTI", "SET a 1", &kill, "SET b 2", "EXEC", "SET c 3"] {
             client.send(&encode(&words(line)));
         }
-        let told = client.rest().escape_ascii().to_string();
-        (told, Client::connect(address).line("MGET a b c"))
+        let answer = client.rest().escape_ascii().to_string();
+        (answer, Client::connect(address).line("MGET a b c"))
     });
     assert_eq!(ours, theirs);
 }

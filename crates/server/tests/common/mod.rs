@@ -58,14 +58,14 @@ pub struct Client {
 }
 
 /// Nothing in these tests should take as long; it turns a hang into a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         Self {
             stream: BufReader::new(stream),
         }
@@ -177,7 +177,7 @@ pub fn server() -> Server {
     Server::builder().port(0).threads(2).memory(64 << 20)
 }
 
-/// The same for tests that need `DEBUG`.
+/// A server for tests that need `DEBUG`.
 pub fn debugged() -> Server {
     server().set(Key::EnableDebug, "yes").unwrap()
 }
@@ -208,7 +208,8 @@ impl Redis {
             );
             return None;
         }
-        // A port that was free a moment ago may be taken now; then Redis ends, and another is tried.
+        // A port that was free a moment ago may be taken now; then Redis ends, and another is
+        // tried.
         for _ in 0..20 {
             let port = std::net::TcpListener::bind("127.0.0.1:0")
                 .unwrap()
@@ -232,7 +233,7 @@ impl Redis {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
-                .expect("it has just told its version");
+                .expect("it has just printed its version");
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             while process.try_wait().unwrap().is_none() {
                 if TcpStream::connect(address).is_ok() {

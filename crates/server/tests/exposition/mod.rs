@@ -1,5 +1,5 @@
-//! A strict reader of Prometheus' text format 0.0.4: it takes nothing that the format does not allow, and some that it does
-//! not either, such as families whose samples stand apart.
+//! A strict reader of Prometheus' text format 0.0.4: it takes nothing that the format does not
+//! allow, and some that it does not either, such as families whose samples stand apart.
 
 use std::collections::BTreeMap;
 

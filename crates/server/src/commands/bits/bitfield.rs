@@ -1,4 +1,5 @@
-//! `BITFIELD`, `BITFIELD_RO key [GET | SET | INCRBY | OVERFLOW ...] ...`: integers of any width within a value.
+//! `BITFIELD`, `BITFIELD_RO key [GET | SET | INCRBY | OVERFLOW ...] ...`: integers of any width
+//! within a value.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -158,8 +159,8 @@ impl Operation {
         bytes_of(&(self.offset..self.offset + self.field.width() as usize))
     }
 
-    /// Carries it out on `part`, the value's bytes from `first` on, which are enough if this is a write: the answer, or
-    /// `None` if nothing has been done.
+    /// Carries it out on `part`, the value's bytes from `first` on, which are enough if this is a
+    /// write: the answer, or `None` if nothing has been done.
     fn carry_out(&self, part: &mut Cow<'_, [u8]>, first: usize) -> Option<i64> {
         let offset = self.offset - first * 8;
         let old = self.field.read(part, offset);
@@ -178,8 +179,9 @@ impl Operation {
     }
 }
 
-/// Operations whose places lie within so many bytes look at what lies between them, too. It is copied where the value may be
-/// patched, in less time than the next change of such a value takes once something has read all of it.
+/// Operations whose offsets lie within this many bytes also read what lies between them. That part
+/// is copied if the value may be patched, which takes less time than the next change of such a
+/// value does once a reader has seen all of it.
 const NEAR: usize = 1 << 20;
 
 fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
@@ -210,7 +212,7 @@ fn look(call: &mut Call<'_>, operations: &[Operation], piece: Range<usize>) -> O
     )
 }
 
-/// The same anywhere: in the value where it lies.
+/// For offsets that lie anywhere: reads the value where it lies.
 fn look_far(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     call.keyspace.read(key, |value| {
@@ -247,7 +249,8 @@ fn change(
     Ok(())
 }
 
-/// The same anywhere: there is one patch at a time, so the value is stored anew.
+/// For offsets that lie anywhere: only one patch is possible at a time, so the value is stored
+/// anew.
 fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let position = reply.position();
@@ -255,7 +258,8 @@ fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outc
         let old = old.map_or(&[][..], |old| old.value);
         let mut value = Cow::Borrowed(old);
         if old.len() < end {
-            // Memory for a long tail of zeros is taken when it is read: after the store has found that it has room.
+            // Memory for a long tail of zeros is taken when it is read: after the store has found
+            // that it has free space.
             let mut longer = vec![0; end];
             longer[..old.len()].copy_from_slice(old);
             value = longer.into();

@@ -80,7 +80,8 @@ fn operation(call: &Call<'_>) -> Result<Operation, Failure> {
 }
 
 impl Operation {
-    /// Makes of `result` what it comes to with `value`. The shorter of the two has zeros behind its end.
+    /// Makes of `result` what it comes to with `value`. The shorter of the two has zeros behind its
+    /// end.
     fn combine(self, result: &mut Vec<u8>, value: &[u8]) {
         if result.len() < value.len() {
             result.resize(value.len(), 0);

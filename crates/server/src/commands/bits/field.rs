@@ -10,7 +10,7 @@ pub(super) struct Field {
 /// What happens to a value that its field cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overflow {
-    /// The bits that have no room are cut off.
+    /// Bits that do not fit are cut off.
     Wrap,
     /// The nearest value that it can hold takes its place.
     Saturate,
@@ -70,8 +70,8 @@ impl Field {
     /// The integer to be stored for one that a client has sent; `None`: none.
     pub fn fit(self, integer: i64, overflow: Overflow) -> Option<i64> {
         let mut value = i128::from(integer);
-        // As Redis has it, a negative integer is too great for an unsigned field, not too small; and so is one for a
-        // signed field that is further from its greatest than 64 bits can say.
+        // As Redis has it, a negative integer is too great for an unsigned field, not too small;
+        // and so is one for a signed field that is further from its greatest than 64 bits can say.
         let is_far =
             self.is_signed && self.width < 64 && self.greatest() - value > i128::from(i64::MAX);
         if integer < 0 && !self.is_signed || is_far {

@@ -1,4 +1,4 @@
-//! Offsets of bits, as commands are told them.
+//! Bit offsets as commands receive them.
 
 use crate::commands::prelude::*;
 use crate::resp::parse_i64;

@@ -72,7 +72,8 @@ pub(super) fn find(value: &[u8], range: Range<usize>, bit: bool) -> Option<usize
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let flip = if bit { 0 } else { u64::MAX };
-    // What is looked for are ones now; those before the range are taken away, those behind it are not in it.
+    // What is looked for are ones now; those before the range are taken away, those behind it are
+    // not in it.
     let mut before = u64::MAX >> (range.start % 8);
     let (index, word) = words
         .iter()

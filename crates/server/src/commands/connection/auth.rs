@@ -1,4 +1,4 @@
-//! `AUTH [username] password`: who the client is.
+//! `AUTH [username] password`: authenticates the client.
 
 use crate::commands::prelude::*;
 use crate::settings::Key;

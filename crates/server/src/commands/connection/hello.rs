@@ -1,4 +1,5 @@
-//! `HELLO [protover [AUTH username password] [SETNAME clientname]]`: who speaks which protocol.
+//! `HELLO [protover [AUTH username password] [SETNAME clientname]]`: selects the protocol, and
+//! describes the server.
 
 use crate::commands::prelude::*;
 use crate::resp::{Protocol, parse_i64};

@@ -1,4 +1,5 @@
-//! `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT key time [NX | XX | GT | LT]`: set when a key expires.
+//! `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT key time [NX | XX | GT | LT]`: set when a key
+//! expires.
 
 use crate::commands::expiration::Notation;
 use crate::commands::prelude::*;

@@ -1,7 +1,7 @@
 //! `KEYS pattern`: every key that matches.
 //!
-//! As in Redis it walks the whole database in one go, and has the server to itself meanwhile: no client is served, whichever
-//! thread serves it. `SCAN` is for programs.
+//! As in Redis it walks the whole database in one go, and has the server to itself meanwhile: no
+//! client is served, whichever thread serves it. `SCAN` is for programs.
 
 use crate::commands::prelude::*;
 use crate::glob;
@@ -9,7 +9,7 @@ use mneme_log::Cursor;
 
 pub(super) static KEYS: Command = Command {
     name: "keys",
-    summary: "Returns all keys that match a pattern; nobody else is served meanwhile",
+    summary: "Returns all keys that match a pattern; no other client is served meanwhile",
     since: "1.0.0",
     group: Group::Generic,
     complexity: "O(N) where N is the number of keys in the database",

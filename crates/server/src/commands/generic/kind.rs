@@ -4,7 +4,7 @@ use crate::commands::prelude::*;
 
 pub(super) static TYPE: Command = Command {
     name: "type",
-    summary: "Says what kind of value a key holds",
+    summary: "Returns the type of the value of a key",
     since: "1.0.0",
     arity: 2,
     flags: &[Flag::Readonly, Flag::Fast],

@@ -1,8 +1,9 @@
 //! `OBJECT`: how a value is kept.
 //!
-//! Every value is kept the same way, as the bytes of one record; nothing is shared. `ENCODING` answers for Redis'
-//! clients, which tell numbers and short strings by it: what Redis would make of the value if it were stored now.
-//! When a record was last used, or how often it is, the store learns from samples, too coarse to tell of a single key.
+//! Every value is kept the same way, as the bytes of one record; nothing is shared. `ENCODING`
+//! answers what Redis would make of the value if it were stored now, because Redis' clients
+//! distinguish numbers and short strings by it. The store samples when records were last used and
+//! how often; the samples are too coarse to report for a single key.
 
 use crate::commands::help;
 use crate::commands::prelude::*;
@@ -33,7 +34,7 @@ const PLAIN: Command = Command {
 
 static ENCODING: Command = Command {
     name: "object|encoding",
-    summary: "Says how Redis would keep the value: int, embstr or raw",
+    summary: "Returns how Redis would keep the value: int, embstr or raw",
     run: |call| {
         let encoding = call
             .keyspace
@@ -67,7 +68,7 @@ static IDLETIME: Command = Command {
 
 static REFCOUNT: Command = Command {
     name: "object|refcount",
-    summary: "Says how many keys share the value: always 1",
+    summary: "Returns how many keys share the value: always 1",
     run: |call| {
         match call.keyspace.contains(call.args.at(2))? {
             true => call.reply.integer(1),

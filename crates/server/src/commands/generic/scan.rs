@@ -39,8 +39,8 @@ const STEPS: usize = 64;
 /// Keys that one step of the store is asked for.
 const STEP: usize = 1024;
 
-/// Keys that one call looks at, and bytes of the keys that it returns, whatever its `COUNT`: beyond either
-/// it ends with the step at hand.
+/// Keys that one call looks at, and bytes of the keys that it returns, whatever its `COUNT`: beyond
+/// either it ends with the step at hand.
 const MOST_KEYS: usize = 100_000;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -67,8 +67,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let mut cursor = Cursor::from_u64(cursor);
     let count = usize::try_from(count).map_or(MOST_KEYS, |count| count.min(MOST_KEYS));
     let (mut keys, mut seen, mut bytes, mut empty) = (Vec::new(), 0, 0, 0);
-    // A step of the store may bring nothing where the database is sparse; the client's round trip costs more than a
-    // few steps.
+    // A step of the store may bring nothing where the database is sparse; the client's round trip
+    // costs more than a few steps.
     while empty < STEPS {
         let before = seen;
         cursor = database.scan_keys(cursor, (count - seen).min(STEP), |key| {
@@ -97,8 +97,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A cursor as Redis takes it from clients, with the liberties of C's `strtoul`: a sign, leading zeros, and nothing
-/// for the beginning.
+/// A cursor as Redis takes it from clients, with the liberties of C's `strtoul`: a sign, leading
+/// zeros, and nothing for the beginning.
 fn cursor(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = match text {
         [] => return Some(0),

@@ -1,4 +1,4 @@
-//! `TOUCH key [key ...]`: reads the keys, so that they count as used, and tells how many are there.
+//! `TOUCH key [key ...]`: reads the keys, so that they count as used, and returns how many exist.
 
 use crate::commands::prelude::*;
 
@@ -19,7 +19,7 @@ pub(super) static TOUCH: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    // Reading, not asking whether it is there, is what the store counts as use. None of it is read: that would keep a
-    // long value from being changed where it lies.
+    // Reading, not asking whether it is there, is what the store counts as use. None of it is read:
+    // that would keep a long value from being changed where it lies.
     call.count_keys(|keyspace, key| keyspace.read_part(key, |_| 0..0, |part| part.is_some()))
 }

@@ -1,4 +1,5 @@
-//! `RENAME`, `RENAMENX`, `COPY`, `MOVE`: a record under another key or in another database, with its expiry.
+//! `RENAME`, `RENAMENX`, `COPY`, `MOVE`: a record under another key or in another database, with
+//! its expiry.
 
 use crate::commands::prelude::*;
 use crate::keyspace::Keyspace;
@@ -91,7 +92,7 @@ fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {
     let (key, new_key) = (call.args.at(1), call.args.at(2));
     let database = call.keyspace.number();
     let moved = if key == new_key {
-        // Nothing changes, and nobody who watches the key is told of a change.
+        // Nothing changes, so watching clients are not notified.
         call.keyspace.expiry(key)?.map(|_| replace)
     } else {
         call.keyspace.atomically(|keyspace| {
@@ -146,8 +147,8 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Stores what is under `key` also under `to`, a database and a key there, if that is free or is to be replaced;
-/// whether it was. `None`: there is nothing under `key`.
+/// Stores what is under `key` also under `to`, a database and a key there, if that is free or is to
+/// be replaced; whether it was. `None`: there is nothing under `key`.
 fn transfer(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],

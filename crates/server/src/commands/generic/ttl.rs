@@ -1,4 +1,5 @@
-//! `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: say when a key expires; -1: never, -2: there is no such key.
+//! `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: say when a key expires; -1: never, -2: there is
+//! no such key.
 
 use crate::commands::prelude::*;
 use mneme_log::Expiry;
@@ -46,7 +47,8 @@ const ALL: Command = Command {
     ..Command::BLANK
 };
 
-/// Replies with what `say` makes of the expiry and the present time, both in milliseconds since 1970.
+/// Replies with what `say` makes of the expiry and the present time, both in milliseconds since
+/// 1970.
 fn time(call: &mut Call<'_>, say: fn(u64, u64) -> u64) -> Outcome {
     call.reply
         .integer(match call.keyspace.expiry(call.args.at(1))? {

@@ -1,4 +1,4 @@
-//! `COMMAND`: what the server knows of its commands. Clients complete, check and route by it.
+//! `COMMAND`: describes the server's commands. Clients use it for completion, checks and routing.
 
 use crate::commands::lookup::TABLE;
 use crate::commands::prelude::*;

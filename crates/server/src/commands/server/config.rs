@@ -40,9 +40,9 @@ static GET: Command = Command {
 
 static RESETSTAT: Command = Command {
     name: "config|resetstat",
-    summary: "Begins the statistics of INFO anew",
+    summary: "Resets the statistics of INFO",
     arity: 2,
-    // Nobody counts meanwhile.
+    // No thread counts meanwhile.
     reach: Reach::Exclusive,
     run: resetstat,
     ..PLAIN
@@ -84,7 +84,8 @@ static HELP: Command = Command {
 };
 
 fn get(call: &mut Call<'_>) -> Outcome {
-    // As Redis: a name stands there as it was asked for, and once. A pattern is of settings, not of their other names.
+    // As Redis: a name stands there as it was asked for, and once. A pattern is of settings, not of
+    // their other names.
     let mut found: Vec<(&[u8], &Setting)> = Vec::new();
     for pattern in call.args.from(2).iter() {
         let is_pattern = pattern.iter().any(|byte| b"*?[".contains(byte));

@@ -31,7 +31,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if call.is(1, "SLEEP") && len == 3 {
         sleep(call)
     } else if call.is(1, "SET-ACTIVE-EXPIRE") && len == 3 {
-        // What has expired is gone to everybody at once. When its memory is freed is the store's affair.
+        // An expired key is gone for all clients at once. The store decides when its memory is
+        // freed.
         call.integer(2)?;
         call.reply.ok();
         Ok(())

@@ -1,4 +1,5 @@
-//! `LATENCY`: events that took longer than `latency-monitor-threshold`, and how the time of commands spreads.
+//! `LATENCY`: events that took longer than `latency-monitor-threshold`, and how the time of
+//! commands spreads.
 
 use std::fmt::Write as _;
 
@@ -38,7 +39,7 @@ const PLAIN: Command = Command {
 
 static DOCTOR: Command = Command {
     name: "latency|doctor",
-    summary: "Says in words what took long, and what to do about it",
+    summary: "Describes what took long, and what to do about it",
     run: doctor,
     ..PLAIN
 };
@@ -126,8 +127,8 @@ fn latest(call: &mut Call<'_>) -> Outcome {
 fn reset(call: &mut Call<'_>) -> Outcome {
     let events = call.args.from(2);
     let is_named = |event: &[u8]| events.is_empty() || events.iter().any(|name| name == event);
-    let forgotten = call.server.latency.forget(is_named);
-    call.reply.integer(forgotten as i64);
+    let dropped = call.server.latency.forget(is_named);
+    call.reply.integer(dropped as i64);
     Ok(())
 }
 

@@ -34,7 +34,7 @@ const PLAIN: Command = Command {
 
 static DOCTOR: Command = Command {
     name: "memory|doctor",
-    summary: "Says in words how the memory is used, and what to do about it",
+    summary: "Describes how the memory is used, and what to do about it",
     run: doctor,
     ..PLAIN
 };
@@ -52,7 +52,7 @@ static MALLOC_STATS: Command = Command {
 
 static PURGE: Command = Command {
     name: "memory|purge",
-    summary: "Has the store compacted, and freed what that wins: by a thread of its own, after the reply",
+    summary: "Compacts the store and frees what that wins, on a thread of its own, after the reply",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     run: |call| {
@@ -72,7 +72,7 @@ static STATS: Command = Command {
 
 static USAGE: Command = Command {
     name: "memory|usage",
-    summary: "Returns the bytes that a key takes: its record, with the room that its value has to grow, and its share of the index",
+    summary: "Returns the bytes that a key takes: its record, with the slack that its value has to grow, and its share of the index",
     arity: -3,
     flags: &[Flag::Readonly],
     tips: &[],
@@ -220,7 +220,7 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
     );
     // Reserved frames are for compaction, and what is stale comes back by it.
     let kept = stats.reserve_bytes + stats.unbacked_bytes;
-    let room = (stats.free_bytes + stats.stale_bytes).saturating_sub(kept);
+    let available = (stats.free_bytes + stats.stale_bytes).saturating_sub(kept);
     if stats.unbacked_bytes > 0 {
         let _ = writeln!(
             text,
@@ -229,11 +229,11 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
         );
     }
     let forgets = call.server.store.eviction() != Evict::None;
-    if percent(stats.live_bytes) >= 90 || percent(room) < 10 && !forgets {
+    if percent(stats.live_bytes) >= 90 || percent(available) < 10 && !forgets {
         text.push_str(match forgets {
-            true => "It is nearly full: writes cost more, and records are forgotten. CONFIG SET maxmemory makes it larger.\n",
+            true => "It is nearly full: writes cost more, and records are dropped. CONFIG SET maxmemory makes it larger.\n",
             false => {
-                "It is nearly full: writes cost more, and are refused without room. CONFIG SET maxmemory makes it larger, \
+                "It is nearly full: writes cost more, and are refused without free memory. CONFIG SET maxmemory makes it larger, \
                  CONFIG SET maxmemory-policy lets it forget.\n"
             }
         });

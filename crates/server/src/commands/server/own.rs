@@ -28,7 +28,7 @@ const PLAIN: Command = Command {
 
 static CHECK: Command = Command {
     name: "mneme|check",
-    summary: "Has the whole store checked in the background, and replies with the check's number",
+    summary: "Checks the whole store in the background, and replies with the check's number",
     complexity: "O(1); the check reads every record's header and key",
     run: |call| {
         let number = call.server.background.check();

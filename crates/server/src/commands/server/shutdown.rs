@@ -1,4 +1,5 @@
-//! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes what it has begun and ends.
+//! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes what it has begun and
+//! ends.
 
 use crate::commands::prelude::*;
 

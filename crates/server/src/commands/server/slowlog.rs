@@ -1,7 +1,7 @@
 //! `SLOWLOG`: the commands that took longer than `slowlog-log-slower-than`.
 //!
-//! Neighbouring GETs, and SETs, of a pipeline are executed as one, and share their time: such an entry is the first of
-//! them, and its last argument says how many more there were.
+//! Neighbouring GETs, and SETs, of a pipeline are executed as one, and share their time: such an
+//! entry is the first of them, and its last argument says how many more there were.
 
 use crate::commands::help;
 use crate::commands::prelude::*;

@@ -1,7 +1,8 @@
-//! `SWAPDB index1 index2`: two databases change places, at one instant for everybody.
+//! `SWAPDB index1 index2`: exchanges two databases, at one instant for all clients.
 //!
-//! Whoever keeps a value of the store, a local program, is in its way. It waits for him in attempts, which keep none but
-//! its own thread's clients waiting, and between which these are served too.
+//! A local program that keeps a value of the store delays the exchange. The command waits for it in
+//! short attempts, which delay only the clients of its own thread; they are served between
+//! attempts.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use crate::commands::prelude::*;
 use crate::resp::parse_i64;
 use mneme_log::Decision;
 
-/// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the sum.
+/// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the
+/// sum.
 pub(super) fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
     let mut sum = Err(Failure::NotAnInteger);
     call.keyspace.update(call.args.at(1), |old| {

@@ -1,4 +1,5 @@
-//! `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]`: the longest common subsequence of two values.
+//! `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]`: the longest common subsequence of
+//! two values.
 
 use super::subsequence::{Match, Subsequence};
 use crate::commands::prelude::*;
@@ -42,8 +43,8 @@ struct Options {
 fn run(call: &mut Call<'_>) -> Outcome {
     let options = options(call)?;
     let (first, second) = (call.args.at(1), call.args.at(2));
-    // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is refused all the same;
-    // it takes a word for each byte of the first value at least.
+    // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is
+    // refused all the same; it takes a word for each byte of the first value at least.
     let most = call.server.settings.count(Key::BulkLength) as u128;
     let most_own = call.server.client_memory_limit().unwrap_or(usize::MAX);
     let (a, b) = call.keyspace.atomically(|keyspace| {

@@ -60,13 +60,14 @@ const BOTH: Command = Command {
     ..Command::BLANK
 };
 
-/// The arguments, which are keys and values in turn.
+/// The arguments: a key and its value, alternating.
 fn pairs<'a>(call: &Call<'a>, name: &'static str) -> Result<Arguments<'a>, Failure> {
     let pairs = call.args.from(1);
     if !pairs.len().is_multiple_of(2) {
         return Err(Failure::WrongArity(name));
     }
-    // Within a transaction nothing is taken back: what cannot be stored is refused before anything is.
+    // Within a transaction nothing is taken back: what cannot be stored is refused before anything
+    // is.
     match pairs.iter().step_by(2).find(|key| key.len() > MAX_KEY) {
         Some(key) => Err(Failure::KeyTooLong(key.len())),
         None => Ok(pairs),

@@ -1,4 +1,5 @@
-//! `SETRANGE key offset value`: overwrites a part of a value, with zeros in between where it is shorter.
+//! `SETRANGE key offset value`: overwrites a part of a value, with zeros in between where it is
+//! shorter.
 
 use crate::commands::prelude::*;
 use crate::settings::Key;

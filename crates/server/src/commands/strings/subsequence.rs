@@ -1,9 +1,11 @@
-//! The longest common subsequence of two byte strings: of those that are equally long, the one that Redis finds.
+//! The longest common subsequence of two byte strings: of those that are equally long, the one that
+//! Redis finds.
 //!
-//! The classic table of lengths is kept as bits, 64 cells a word: a row says where the length grows from one column to
-//! the next, and a row follows from the one above by a few operations on whole words. Hyyrö, "Bit-parallel
-//! LCS-length computation revisited" (2004). The way back through the table needs no more than these bits: where two
-//! bytes differ it goes up if the length grows there, for then it has come from above, and to the left otherwise.
+//! The classic table of lengths is kept as bits, 64 cells a word: a row says where the length grows
+//! from one column to the next, and a row follows from the one above by a few operations on whole
+//! words. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004). The way back through the
+//! table needs no more than these bits: where two bytes differ it goes up if the length grows
+//! there, for then it has come from above, and to the left otherwise.
 
 /// What two strings have in common.
 pub(super) struct Subsequence<'a> {
@@ -11,8 +13,8 @@ pub(super) struct Subsequence<'a> {
     b: &'a [u8],
     /// Words in a row.
     width: usize,
-    /// A row for each byte of `a`. Bit `j` is 0 where the subsequence of `a` up to that byte and of `b` up to and with
-    /// byte `j` is longer than without that.
+    /// A row for each byte of `a`. Bit `j` is 0 where the subsequence of `a` up to that byte and of
+    /// `b` up to and with byte `j` is longer than without that.
     rows: Vec<u64>,
     len: usize,
 }
@@ -33,8 +35,8 @@ impl<'a> Subsequence<'a> {
             .saturating_mul(size_of::<u64>())
     }
 
-    /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step, and a word, for each
-    /// byte of `a`.
+    /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step,
+    /// and a word, for each byte of `a`.
     pub fn find(a: &'a [u8], b: &'a [u8]) -> Self {
         let width = b.len().div_ceil(64);
         let mut rows = Vec::with_capacity(a.len() * width);

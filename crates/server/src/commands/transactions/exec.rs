@@ -1,10 +1,12 @@
-//! `EXEC`: carries out what has been said since `MULTI`, at one instant for everybody, or nothing of it.
+//! `EXEC`: executes the commands queued since `MULTI`, at one instant for all observers, or none of
+//! them.
 //!
-//! Commands on keys run within a transaction of the store, which may take several attempts; those who look on, and
-//! local programs among them, see all of it or nothing, after a kill too. A transaction that also reads or changes
-//! whole databases (`SCAN`, `FLUSHDB`, ...), or the server (`CONFIG SET`, ...), has the server to itself instead, and is
-//! carried out once: other clients see all of it or nothing, local programs and whoever comes after a kill may see a
-//! part, and a program's change between the look at what is watched and the first command goes unnoticed.
+//! Commands on keys run within a transaction of the store, which may take several attempts.
+//! Observers, local programs included, see all of it or nothing, also after a kill. A transaction
+//! that also reads or changes whole databases (`SCAN`, `FLUSHDB`, ...) or the server (`CONFIG SET`,
+//! ...) runs once, in an exclusive section: other clients see all of it or nothing, but local
+//! programs, and processes that attach after a kill, may see a part. A local program's change
+//! between the check of the watched keys and the first command goes unnoticed.
 
 use crate::commands::prelude::*;
 use crate::counters::Counters;
@@ -106,8 +108,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Carries out the commands one after the other. One that fails by its own fault has that for its reply, and the next
-/// one goes on.
+/// Carries out the commands one after the other. One that fails by its own fault has that for its
+/// reply, and the next one goes on.
 fn carry_out(
     call: &mut Call<'_>,
     queue: &Queue,
@@ -144,7 +146,7 @@ fn carry_out(
             }
             Ok(()) => None,
         };
-        // As in Redis, who has ended its own connection is told no more.
+        // As in Redis, a client that has ended its own connection gets no further replies.
         if call.client.replies.is_silent() || was_closing {
             call.reply.truncate(position);
         }

@@ -1,4 +1,4 @@
-//! Transactions: commands that are carried out together or not at all.
+//! Transactions: commands that are executed together or not at all.
 
 mod discard;
 mod exec;

@@ -5,7 +5,7 @@ use crate::queue::Queue;
 
 pub(super) static MULTI: Command = Command {
     name: "multi",
-    summary: "Begins a transaction: what follows waits for EXEC",
+    summary: "Begins a transaction: the commands that follow are queued until EXEC",
     since: "1.2.0",
     group: Group::Transactions,
     arity: 1,

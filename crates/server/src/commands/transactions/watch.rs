@@ -1,7 +1,9 @@
-//! `WATCH key [key ...]`: lets the next transaction take place only if nobody changes these keys before.
+//! `WATCH key [key ...]`: the next transaction takes place only if these keys have not changed
+//! before.
 //!
-//! Changes by local programs that have attached the segment count too, and so do expiry, eviction and flushes. Two
-//! keys may share a counter, so that a transaction fails now and then without cause; never the other way round.
+//! Changes by local programs that have attached the segment count too, and so do expiry, eviction
+//! and flushes. Two keys may share a counter, so that a transaction fails now and then without
+//! cause; never the other way round.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Kinds of clients, as `CLIENT LIST` and `CLIENT KILL` tell them apart.
+//! Kinds of clients, as `CLIENT LIST` and `CLIENT KILL` distinguish them.
 
 use crate::commands::prelude::*;
 

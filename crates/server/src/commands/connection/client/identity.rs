@@ -1,4 +1,4 @@
-//! `CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`: who the client is, as far as it says.
+//! `CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`: the client's number, name and library.
 
 use super::PLAIN;
 use crate::commands::prelude::*;
@@ -33,7 +33,7 @@ pub(super) static SETNAME: Command = Command {
 
 pub(super) static SETINFO: Command = Command {
     name: "client|setinfo",
-    summary: "Says which library the client uses",
+    summary: "Sets the name and version of the client's library",
     since: "7.2.0",
     arity: 4,
     arguments: &[Argument::one_of(

@@ -1,7 +1,7 @@
 //! `CLIENT KILL`: ends connections.
 //!
-//! Each connection is closed by the thread that serves it. That no command of a killed client is carried out once the
-//! reply has been sent is because this one has the server to itself.
+//! Each connection is closed by the thread that serves it. No command of a killed client is
+//! executed after the reply has been sent, because this command runs in an exclusive section.
 
 use super::ADMIN;
 use super::filter::{self, Kind as ClientKind};
@@ -62,14 +62,14 @@ pub(super) static KILL: Command = Command {
     ..ADMIN
 };
 
-/// Whom to kill: who fits all that is given.
+/// Which clients to kill: those that match all that is given.
 #[derive(Default)]
 struct Filter<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
     kind: Option<ClientKind>,
-    spares_oneself: bool,
+    spares_self: bool,
 }
 
 impl Filter<'_> {
@@ -97,11 +97,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
     };
     let mut killed = 0;
     for entry in call.server.clients.list() {
-        let is_oneself = entry.id == call.client.entry.id;
-        if !filter.fits(&entry) || is_oneself && filter.spares_oneself {
+        let is_self = entry.id == call.client.entry.id;
+        if !filter.fits(&entry) || is_self && filter.spares_self {
             continue;
         }
-        if is_oneself {
+        if is_self {
             // It gets its reply first.
             call.client.closing = true;
         } else {
@@ -119,7 +119,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 
 fn parse<'a>(call: &Call<'a>) -> Result<Filter<'a>, Failure> {
     let mut filter = Filter {
-        spares_oneself: true,
+        spares_self: true,
         ..Filter::default()
     };
     for option in (2..call.args.len()).step_by(2) {
@@ -140,12 +140,12 @@ fn parse<'a>(call: &Call<'a>) -> Result<Filter<'a>, Failure> {
         } else if call.is(option, "LADDR") {
             filter.local = Some(value);
         } else if call.is(option, "USER") {
-            // There is one, and everybody is.
+            // There is one user, and every client is it.
             if value != b"default" {
                 return Err(Failure::quoting("ERR No such user '", value, "'"));
             }
         } else if call.is(option, "SKIPME") {
-            filter.spares_oneself = match (call.is(option + 1, "YES"), call.is(option + 1, "NO")) {
+            filter.spares_self = match (call.is(option + 1, "YES"), call.is(option + 1, "NO")) {
                 (true, _) => true,
                 (_, true) => false,
                 _ => return Err(Failure::Syntax),

@@ -1,4 +1,4 @@
-//! `CLIENT LIST` and `INFO`: who is connected, a line each.
+//! `CLIENT LIST` and `INFO`: one line for each connected client.
 
 use std::fmt::Write as _;
 
@@ -51,7 +51,7 @@ pub(super) static LIST: Command = Command {
 
 fn info(call: &mut Call<'_>) -> Outcome {
     let now_ms = call.server.now_ms();
-    show_oneself(call);
+    publish_self(call);
     call.reply
         .verbatim(&format!("{}\n", call.client.entry.line(now_ms)));
     Ok(())
@@ -60,7 +60,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
 fn list(call: &mut Call<'_>) -> Outcome {
     let wanted = wanted(call)?;
     let now_ms = call.server.now_ms();
-    show_oneself(call);
+    publish_self(call);
     let mut lines = String::new();
     let clients = &call.server.clients;
     let chosen = match &wanted {
@@ -71,7 +71,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
     let most = call.server.settings.output_limit();
     for entry in chosen {
         if lines.len() > most {
-            // Whoever asks for so much is cut off.
+            // A client that asks for so much is disconnected.
             break;
         }
         // Writing to a `String` does not fail.
@@ -82,7 +82,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
 }
 
 /// The others see what a client was when it was last answered; of itself it sees what it is.
-fn show_oneself(call: &mut Call<'_>) {
+fn publish_self(call: &mut Call<'_>) {
     call.client.arguments = call.args.iter().map(<[u8]>::len).sum();
     call.client.publish();
     // Nothing is left of them once the command is done.

@@ -1,4 +1,4 @@
-//! `CLIENT`: who is connected, under which name, and what may be done about it.
+//! `CLIENT`: lists, names, pauses and disconnects clients.
 
 mod filter;
 mod identity;

@@ -1,4 +1,5 @@
-//! `CLIENT PAUSE` and `UNPAUSE`: has commands wait, all or those that may change data. See [`crate::pause`].
+//! `CLIENT PAUSE` and `UNPAUSE`: has commands wait, all or those that may change data. See
+//! [`crate::pause`].
 //!
 //! As in Redis 7.0, a pause of all commands holds `CLIENT UNPAUSE` too, and ends by time.
 
@@ -9,7 +10,7 @@ use crate::resp::parse_i64;
 
 pub(super) static PAUSE: Command = Command {
     name: "client|pause",
-    summary: "Has the commands of all clients wait for some time",
+    summary: "Makes the commands of all clients wait for some time",
     since: "2.9.50",
     arity: -3,
     arguments: &[

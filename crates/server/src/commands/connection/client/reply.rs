@@ -6,7 +6,7 @@ use crate::commands::prelude::*;
 
 pub(super) static REPLY: Command = Command {
     name: "client|reply",
-    summary: "Says which replies are wanted: all, none, or all but the next",
+    summary: "Selects the replies to be sent: all, none, or all but the next",
     since: "3.2.0",
     arity: 3,
     arguments: &[Argument::one_of(
@@ -23,7 +23,7 @@ pub(super) static REPLY: Command = Command {
 
 pub(super) static NO_EVICT: Command = Command {
     name: "client|no-evict",
-    summary: "Asks to be spared where clients together take too much memory",
+    summary: "Exempts the connection from client eviction, or no longer",
     since: "7.0.0",
     arity: 3,
     arguments: &[Argument::one_of(
@@ -49,7 +49,7 @@ fn reply(call: &mut Call<'_>) -> Outcome {
 }
 
 fn no_evict(call: &mut Call<'_>) -> Outcome {
-    call.client.is_precious = match (call.is(2, "ON"), call.is(2, "OFF")) {
+    call.client.no_evict_on = match (call.is(2, "ON"), call.is(2, "OFF")) {
         (true, _) => true,
         (_, true) => false,
         _ => return Err(Failure::Syntax),

@@ -1,12 +1,12 @@
-//! `CLIENT TRACKINGINFO` and `GETREDIR`: which keys the client is told about when they change. None: that is not
-//! supported.
+//! `CLIENT TRACKINGINFO` and `GETREDIR`: the keys whose changes are reported to the client. There
+//! are none: tracking is not supported.
 
 use super::PLAIN;
 use crate::commands::prelude::*;
 
 pub(super) static TRACKINGINFO: Command = Command {
     name: "client|trackinginfo",
-    summary: "Says how the client's cached keys are tracked: not at all",
+    summary: "Returns how the client's cached keys are tracked: not at all",
     since: "6.2.0",
     arity: 2,
     run: |call| {
@@ -25,7 +25,7 @@ pub(super) static TRACKINGINFO: Command = Command {
 
 pub(super) static GETREDIR: Command = Command {
     name: "client|getredir",
-    summary: "Says which client is told instead: none",
+    summary: "Returns the client that is notified instead: none",
     since: "6.0.0",
     arity: 2,
     run: |call| {

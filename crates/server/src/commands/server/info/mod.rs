@@ -1,4 +1,5 @@
-//! `INFO [section ...]`: the server about itself. Every field is true; one that would not be is left out.
+//! `INFO [section ...]`: the server about itself. Every field is true; one that would not be is
+//! left out.
 
 mod sections;
 
@@ -25,7 +26,8 @@ pub(super) static INFO: Command = Command {
     ..Command::BLANK
 };
 
-/// A section's name, whether it is shown to who names none, and what writes it.
+/// A section's name, whether it is shown to a client that names none, and the function that writes
+/// it.
 type Section = (&'static str, bool, fn(&Shared, &mut Fields) -> Outcome);
 
 const SECTIONS: &[Section] = &[

@@ -10,7 +10,8 @@ use crate::shared::Shared;
 use crate::statistics::{Statistics, executable};
 use crate::version;
 
-/// Counts of what this server does not do, so that it has done none of it: what watches Redis asks for them.
+/// Counts of what this server does not do, so that it has done none of it: what watches Redis asks
+/// for them.
 fn add_zeros(fields: &mut Fields, names: &[&str]) {
     for name in names {
         fields.add(name, 0);
@@ -83,8 +84,8 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("used_memory_dataset", stats.live_bytes);
     fields.add("used_memory_dataset_perc", format_args!("{percentage:.2}%"));
     fields.add("maxmemory_policy", server.shown(Key::MaxMemoryPolicy));
-    // Of a segment that was attached, this process has mapped only what it has used since: what is in use is in memory all
-    // the same.
+    // Of a segment that was attached, this process has mapped only what it has used since: what is
+    // in use is in memory all the same.
     let mapped = stats.pages.resident_bytes as u64;
     let held = resident.saturating_sub(mapped) + mapped.max(used);
     let ratio = held as f64 / used.max(1) as f64;
@@ -126,7 +127,7 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// Where the records are, and who has them beside the server.
+/// The segment of the records, and the other processes that have it attached.
 pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     let processes = server.store.processes();
     let others = processes.iter().filter(|process| !process.is_asker);
@@ -138,14 +139,14 @@ pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     );
     fields.add("mneme_maintains", u8::from(server.store.maintains()));
     if server.store.segment().is_some() {
-        let heard = server.heard_of_locals();
+        let feed = server.feed_stats();
         for (name, count) in [
-            ("mneme_local_stored", heard.stored),
-            ("mneme_local_removed", heard.removed),
-            ("mneme_local_expired", heard.expired),
-            ("mneme_local_evicted", heard.evicted),
-            ("mneme_local_database_changes", heard.databases),
-            ("mneme_local_effects_lost", heard.lost),
+            ("mneme_local_stored", feed.stored),
+            ("mneme_local_removed", feed.removed),
+            ("mneme_local_expired", feed.expired),
+            ("mneme_local_evicted", feed.evicted),
+            ("mneme_local_database_changes", feed.databases),
+            ("mneme_local_effects_lost", feed.lost),
         ] {
             fields.add(name, count);
         }
@@ -153,7 +154,8 @@ pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// Nothing is written to disk, so that nothing of it has failed, or takes time. What would be read as "saved" is left out.
+/// Nothing is written to disk, so that nothing of it has failed, or takes time. What would be read
+/// as "saved" is left out.
 pub(super) fn persistence(_: &Shared, fields: &mut Fields) -> Outcome {
     add_zeros(
         fields,
@@ -189,9 +191,9 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("instantaneous_input_kbps", kibibytes(rates.input));
     fields.add("instantaneous_output_kbps", kibibytes(rates.output));
     fields.add("rejected_connections", totals.rejected);
-    let forgotten = server.forgotten();
-    fields.add("expired_keys", forgotten.expired);
-    fields.add("evicted_keys", forgotten.evicted);
+    let dropped = server.dropped();
+    fields.add("expired_keys", dropped.expired);
+    fields.add("evicted_keys", dropped.evicted);
     fields.add("evicted_clients", server.evictions.count());
     fields.add("keyspace_hits", totals.hits);
     fields.add("keyspace_misses", totals.misses);
@@ -236,7 +238,8 @@ pub(super) fn replication(_: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// The processor time of the process, of its children, and of the thread that has started it and serves nobody.
+/// The processor time of the process, of its children, and of its main thread, which serves no
+/// clients.
 pub(super) fn cpu(_: &Shared, fields: &mut Fields) -> Outcome {
     for (of, suffix) in [
         (TimeOf::Process, ""),
@@ -323,7 +326,7 @@ pub(super) fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// Who is told how the process fares.
+/// The supervisor that receives the process' state.
 fn supervisor() -> &'static str {
     match std::env::var_os("NOTIFY_SOCKET") {
         Some(_) => "systemd",

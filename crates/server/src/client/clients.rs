@@ -1,9 +1,11 @@
-//! All clients of a server, and the memory that they take together: **bounded by `maxmemory-clients`; beyond it the clients that take
-//! most are disconnected, the largest first**, but for those that have asked for `CLIENT NO-EVICT`.
+//! All clients of a server, and the memory that they take together: **bounded by
+//! `maxmemory-clients`; beyond it the clients that take most are disconnected, the largest first**,
+//! but for those that have asked for `CLIENT NO-EVICT`.
 //!
-//! Each connection adds what it takes to its thread's sum when a turn ends: buffers, the queue of a
-//! transaction, watched keys. A turn in which a connection has grown compares the sums with the limit. So
-//! the limit is exceeded for a moment only, by what each thread's connection takes in one turn.
+//! Each connection adds its memory to its thread's sum at the end of a turn: buffers, the queue of
+//! a transaction, watched keys. A turn in which a connection has grown compares the sums with the
+//! limit. The limit is thus exceeded only briefly, by what one connection of each thread takes in
+//! one turn.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,14 +48,15 @@ impl Clients {
         self.entries().remove(&id);
     }
 
-    /// Takes a client out for good: from here on it is not listed. If the caller is in an exclusive section, none of
-    /// its commands is executed any more. Its own thread has still to close the connection.
+    /// Removes a client from the list for good. If the caller is in an exclusive section, none of
+    /// the client's commands is executed afterwards. Its own thread has still to close the
+    /// connection.
     pub fn kill(&self, entry: &Entry) {
         entry.kill();
         self.leave(entry.id);
     }
 
-    /// Everybody, in the order they came.
+    /// All clients, in the order of their arrival.
     pub fn list(&self) -> Vec<Arc<Entry>> {
         self.entries().values().map(Arc::clone).collect()
     }
@@ -149,7 +152,7 @@ impl Shared {
             if total <= limit {
                 return true;
             }
-            if entry.state().is_precious {
+            if entry.state().no_evict_on {
                 continue;
             }
             total -= bytes;
