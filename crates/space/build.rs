@@ -1,5 +1,5 @@
-//! Tells the crate which compiler builds it: what the compiler lays out at its own will is stored in segments, and another
-//! compiler may lay it out otherwise.
+//! Tells the crate which compiler builds it: what the compiler lays out at its own will is stored
+//! in segments, and another compiler may lay it out otherwise.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-/* Counts visits in the store `visits`, beside whoever else does: a page's name adds one, nothing lists them all. */
+/* Counts visits in the store `visits`, beside other programs: a page's name adds one, nothing lists them all. */
 #include <mneme.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,11 +10,11 @@
  * longer treatment). C11 or later, C++11 or later, Linux, 64 bits. docs/c-api.md is the guide.
  *
  * A STORE holds records, bytes under keys, in a segment of its own: what `mneme serve` serves, or one that a program
- * made. Who attaches it reads and writes the same records as the server and its clients, without a socket. Its part of
+ * made. An attached program reads and writes the same records as the server and its clients, without a socket. Its part of
  * this header is the last one; docs/guides/local-clients.md is its guide.
  *
  * FAILURE. Functions that return an int return 0, or -1 on failure; those that return an id or a pointer return NULL on
- * failure. mneme_code() and mneme_error() tell why, for the calling thread. Nothing here ends the process, and no
+ * failure. mneme_code() and mneme_error() say why, for the calling thread. Nothing here ends the process, and no
  * argument but a wrong pointer can: an id or handle that is stale, of another kind or made up is MNEME_EHANDLE. Each
  * function's comment names the codes peculiar to it; MNEME_EINVAL, _EHANDLE, _EPERM, _EIO, _EDAMAGED, _EFORKED,
  * _EREGISTRY and _EINTERNAL can come from any.
@@ -40,12 +40,12 @@ extern "C" {
 /* ---- Types ------------------------------------------------------------------------------------------------------ */
 
 /* A space, a segment, and an attached space, as this process knows them. Values to compare and to pass back; they
- * point to nothing. NULL is none. The same space or segment has the same id however often it is found. */
+ * point to nothing. NULL is none. However often a space or segment is found, its id is one. */
 typedef struct mneme_vas *vasid_t;
 typedef struct mneme_segment *segid_t;
 typedef struct mneme_attached *vhandle_t;
 
-/* An attached store, and one of its databases. The same kind of value. */
+/* An attached store, or one of its databases. */
 typedef struct mneme_store *mneme_store_t;
 
 /* The dissertation's names. */
@@ -100,8 +100,8 @@ typedef vhandle_t vh_t;
 #define MNEME_EPERM 9       /* permissions forbid it */
 #define MNEME_EREADONLY 10  /* the segment was entered, or the store attached, for reading only */
 #define MNEME_EBUSY 11      /* in use: by a living process, or by a thread of this one */
-#define MNEME_ESTALLED 12   /* who holds a lock lives and does not leave, or died and what he left is not in order
-                             * yet: the text names him. Try again */
+#define MNEME_ESTALLED 12   /* the holder of a lock lives and does not leave, or died and what it left is not in
+                             * order yet: the text names it. Try again */
 #define MNEME_EPOISONED 13  /* somebody died while changing it: SEG_REBUILD, _RESTORE or _ACCEPT. A store: the machine
                              * went down while it was open on a disk */
 #define MNEME_EOUTSIDE 14   /* the thread is not inside of the segment */
@@ -115,7 +115,7 @@ typedef vhandle_t vh_t;
 #define MNEME_EBACKING 22   /* this machine does not have that kind of memory */
 #define MNEME_EIO 23        /* the operating system failed otherwise */
 #define MNEME_EINTERNAL 24  /* a defect of this library */
-#define MNEME_EROOM 25      /* the buffer is too small for the value; its length was told */
+#define MNEME_EROOM 25      /* the buffer is too small for the value; its length was stored */
 
 /* The paper's short names, unless MNEME_NO_SHORT_NAMES is defined. */
 #ifndef MNEME_NO_SHORT_NAMES
@@ -168,14 +168,14 @@ int mneme_patience(uint32_t milliseconds);
 /* The space of that name. MNEME_ENOTFOUND, _ENAME. */
 vasid_t vas_find(const char *name);
 
-/* Makes a space without segments. Who may read it may attach it, who may write it may change which segments it has.
+/* Makes a space without segments. A user who may read it may attach it; one who may write it may change which segments it has.
  * MNEME_EEXIST, _ENAME, _ENOMEM. */
 vasid_t vas_create(const char *name, unsigned perms);
 
 /* Makes a space with the same segments and permissions: `name~1`, or the next number that is free. */
 vasid_t vas_clone(vasid_t vid);
 
-/* The same, under a name of your choice. MNEME_EEXIST, _ENAME. */
+/* A clone under a name of your choice. MNEME_EEXIST, _ENAME. */
 vasid_t vas_clone_as(vasid_t vid, const char *name);
 
 /* Removes a space; its segments stay, its id is stale. MNEME_EBUSY while a living process has it attached. */
@@ -185,7 +185,7 @@ int vas_delete(vasid_t vid);
  * changes of the space are followed by each vas_switch(). MNEME_EPERM, _ENOTFOUND or _ESTALE (a member is gone). */
 vhandle_t vas_attach(vasid_t vid);
 
-/* The same, with what the space gives (MNEME_READ|MNEME_WRITE), or for reading only (MNEME_READ). */
+/* Attaches with what the space gives (MNEME_READ|MNEME_WRITE), or for reading only (MNEME_READ). */
 vhandle_t vas_attach_as(vasid_t vid, int access);
 
 /* Gives up a handle. Other threads that are inside stay so until they leave. MNEME_EINSIDE if the calling thread is. */
@@ -198,7 +198,7 @@ int vas_detach(vhandle_t vh);
  * handle is none (MNEME_EHANDLE), which changes nothing. */
 int vas_switch(vhandle_t vh);
 
-/* The same, to read only (MNEME_READ): beside other readers, whatever the space gives. */
+/* Enters to read only (MNEME_READ): beside other readers, whatever the space gives. */
 int vas_switch_as(vhandle_t vh, int access);
 
 /* Where the calling thread is: a handle, or PRIMARY. */
@@ -211,7 +211,7 @@ int vas_access(vasid_t vid, segid_t sid, int access);
  * or -1. The name is valid during the call; `each` may call anything here, and must not throw. */
 int vas_list(int (*each)(const char *name, void *data), void *data);
 
-/* The same for the segments of a space, with what may be done with each. */
+/* Calls `each` with every segment of a space, and what may be done with it. */
 int vas_members(vasid_t vid, int (*each)(const char *name, int access, void *data), void *data);
 
 /* What a space is at a moment. */
@@ -235,7 +235,7 @@ int vas_control(int command, vasid_t vid, uintptr_t argument);
  * in one space then. MNEME_EEXIST, _ENAME, _ENOMEM. */
 segid_t seg_alloc(const char *name, const void *base, size_t bytes, unsigned perms);
 
-/* The same in SEG_SHARED, SEG_HUGE, SEG_FILE or SEG_DAX; `directory` for the last two, else NULL. MNEME_EBACKING. */
+/* Makes a segment in SEG_SHARED, SEG_HUGE, SEG_FILE or SEG_DAX; `directory` for the last two, else NULL. MNEME_EBACKING. */
 segid_t seg_alloc_in(const char *name, const void *base, size_t bytes, unsigned perms, int backing,
                      const char *directory);
 
@@ -247,7 +247,7 @@ segid_t seg_find(const char *name);
  * inside of it to write. */
 segid_t seg_clone(segid_t sid);
 
-/* The same, under a name of your choice. MNEME_EEXIST, _ENAME. */
+/* A clone under a name of your choice. MNEME_EEXIST, _ENAME. */
 segid_t seg_clone_as(segid_t sid, const char *name);
 
 /* Removes a segment and what it holds; its id is stale. MNEME_EBUSY while a living process has it attached. */
@@ -300,7 +300,7 @@ int vas_free(void *block);
 /* Bytes that a block really has; 0 if it is none, or not here. */
 size_t vas_usable_size(const void *block);
 
-/* The same in the segment named. `align` is a power of two up to 2 MiB. */
+/* Blocks of the segment named. `align` is a power of two up to 2 MiB. */
 void *seg_malloc(segid_t sid, size_t bytes);
 void *seg_calloc(segid_t sid, size_t count, size_t bytes);
 void *seg_aligned_alloc(segid_t sid, size_t align, size_t bytes);
@@ -324,7 +324,7 @@ int seg_set_root(segid_t sid, void *block);
  * The programs' functions run on copies and with nothing held: they may take their time and call anything here. They must
  * not throw; after longjmp the memory of the call is lost, no more.
  *
- * Who is killed leaves the store whole: each call took place or did not. Who forks must not use the store in the child,
+ * A process that is killed leaves the store whole: each call took place or did not. A forked child must not use the store,
  * which may give back what mneme_get_alloc() gave, and exec. */
 
 /* A flag beside MNEME_READ and MNEME_WRITE: this process does not maintain the store. Otherwise one of those that attached
@@ -354,7 +354,7 @@ int seg_set_root(segid_t sid, void *block);
  * it), _EPOISONED. */
 mneme_store_t mneme_attach(const char *name, int flags);
 
-/* The same in the registry of this directory; NULL is that of mneme_registry(). */
+/* Attaches in the registry of this directory; NULL is that of mneme_registry(). */
 mneme_store_t mneme_attach_in(const char *directory, const char *name, int flags);
 
 /* What a new store shall be. Everything 0 is what is usual. */
@@ -375,7 +375,7 @@ typedef struct mneme_options {
  * _ENOMEM, _EBACKING. seg_delete() removes it. */
 mneme_store_t mneme_create(const char *name, const mneme_options_t *options);
 
-/* The same, or mneme_attach() for writing if there is one, as it is. */
+/* Makes one, or attaches the one that is there for writing, as it is. */
 mneme_store_t mneme_open(const char *name, const mneme_options_t *options);
 
 /* The handle of another database of an attached store, 0 to 63: the same one each time. MNEME_EINVAL. */
@@ -384,7 +384,7 @@ mneme_store_t mneme_database(mneme_store_t store, unsigned number);
 /* Gives up a store by any handle of it: all are stale then. Calls of other threads that are under way end as usual. */
 int mneme_detach(mneme_store_t store);
 
-/* Copies the value to the buffer and tells its length. If it is longer than the buffer: MNEME_EROOM, the length is told,
+/* Copies the value to the buffer and stores its length. If it is longer than the buffer: MNEME_EROOM, the length is stored,
  * and nothing copied. Buffer NULL and room 0: the length alone. */
 int mneme_get(mneme_store_t store, const void *key, size_t key_length, void *buffer, size_t room, size_t *length);
 
@@ -415,7 +415,7 @@ int mneme_contains(mneme_store_t store, const void *key, size_t key_length);
 /* Stores the value in place of an older one and its expiry; 0 or -1. MNEME_ENOMEM: the store is full. */
 int mneme_put(mneme_store_t store, const void *key, size_t key_length, const void *value, size_t length);
 
-/* The same until then; what has expired already makes the key absent. */
+/* Stores a value until then; what has expired already makes the key absent. */
 int mneme_put_until(mneme_store_t store, const void *key, size_t key_length, const void *value, size_t length,
                     uint64_t expires);
 

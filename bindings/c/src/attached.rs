@@ -14,7 +14,7 @@ pub(crate) struct Attached {
     pub(crate) attachment: Attachment,
     /// The space that it is of; none of a thread's own segments in its primary space.
     pub(crate) space: Option<Uuid>,
-    /// Its handle was given up; who is inside still is there without one.
+    /// Its handle was given up; threads that are inside stay there without one.
     closed: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Attached {
 
     /// The handle is one no more.
     pub(crate) fn close(&self) {
-        // Relaxed: a thread that is told of it in any other way sees it.
+        // Relaxed: a thread that learns of it in any other way sees it.
         self.closed.store(true, Relaxed);
     }
 
@@ -51,7 +51,8 @@ impl Attached {
         self.closed.load(Relaxed)
     }
 
-    /// Attaches a segment for this handle alone: for writing, if its permissions and this process' let it.
+    /// Attaches a segment for this handle alone: for writing, if its permissions and this process'
+    /// let it.
     pub(crate) fn add(&self, segment: &Segment) -> Result<(), Failure> {
         let usual = usual_access(segment)?;
         match self.attachment.add(segment, usual) {

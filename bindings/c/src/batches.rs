@@ -1,11 +1,11 @@
-//! Several records a call. **The program's functions run with nothing held**, on copies: they may take their time, and
-//! nobody waits for them.
+//! Several records a call. **The program's functions run with nothing held**, on copies: they may
+//! take their time, and nobody waits for them.
 
 use std::ffi::{c_int, c_void};
 
 use mneme_log::{BatchError, Cursor};
 
-use crate::border::{done, items, slice, tell};
+use crate::border::{done, items, slice, write_to};
 use crate::code::Failure;
 use crate::process::StoreId;
 use crate::records::{append, no_memory};
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn mneme_get_many(
     })
 }
 
-/// What took place of a batch that failed is told before the failure is.
+/// Reports how much of a batch that failed took place, before the failure.
 ///
 /// # Safety
 /// NULL, or a place for a number.
@@ -129,7 +129,7 @@ unsafe fn batch<T>(
 ) -> Result<T, Failure> {
     let told = result.as_ref().map_or_else(|failed| failed.done, |_| count);
     // SAFETY: the caller's promise.
-    unsafe { tell(done, told) };
+    unsafe { write_to(done, told) };
     Ok(result?)
 }
 
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn mneme_put_many(
 ) -> c_int {
     done(|| {
         // SAFETY: the caller's promise.
-        unsafe { tell(stored, 0) };
+        unsafe { write_to(stored, 0) };
         let store = opened(store)?;
         // SAFETY: the caller's promise.
         let pairs = unsafe { items(pairs, count, "array of pairs") }?;
@@ -176,13 +176,13 @@ pub unsafe extern "C" fn mneme_remove_many(
 ) -> c_int {
     done(|| {
         // SAFETY: the caller's promise.
-        unsafe { tell(tried, 0) };
+        unsafe { write_to(tried, 0) };
         let store = opened(store)?;
         // SAFETY: the caller's promise.
         let keys = unsafe { keys(all, count) }?;
         let there = store.database()?.remove_many(&keys);
         // SAFETY: the caller's promise.
-        unsafe { tell(removed, batch(there, count, tried)?) };
+        unsafe { write_to(removed, batch(there, count, tried)?) };
         Ok(())
     })
 }

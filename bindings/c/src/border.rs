@@ -1,4 +1,5 @@
-//! The border itself: what comes in is checked, what goes out is an answer or a failure told, and panics stay inside.
+//! The boundary to C: arguments are checked, results are an answer or a recorded failure, and
+//! panics stay inside.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,7 @@ use mneme_sys::Access;
 use crate::code::{Code, Failure};
 use crate::process;
 
-/// The answer of `f`; or, with the reason told, what stands for failure.
+/// The answer of `f`; or, with the reason recorded, the value that stands for failure.
 pub(crate) fn answer<T>(failed: T, f: impl FnOnce() -> Result<T, Failure>) -> T {
     // What a panic leaves is in a table or a section, both of which know how to be left.
     let done = catch_unwind(AssertUnwindSafe(|| {
@@ -26,7 +27,7 @@ pub(crate) fn answer<T>(failed: T, f: impl FnOnce() -> Result<T, Failure>) -> T 
             Failure::new(Code::Internal, format!("a defect of mneme: {text}"))
         }
     };
-    failure.tell();
+    failure.record();
     failed
 }
 
@@ -110,7 +111,7 @@ pub(crate) unsafe fn items<'a, T>(
 ///
 /// # Safety
 /// NULL, or a place for it.
-pub(crate) unsafe fn tell<T>(to: *mut T, what: T) {
+pub(crate) unsafe fn write_to<T>(to: *mut T, what: T) {
     if !to.is_null() {
         // SAFETY: the caller's promise.
         unsafe { to.write(what) };
@@ -142,7 +143,8 @@ pub(crate) fn flags(access: Access) -> c_int {
 
 /// A file's mode, from permissions as the papers write them: `READ|WRITE`, `0660`, and `660`.
 ///
-/// No mode that is accepted, written in octal, is a number that is accepted as decimal digits: those are above 0777.
+/// No mode that is accepted, written in octal, is a number that is accepted as decimal digits:
+/// those are above 0777.
 pub(crate) fn mode(perms: c_uint) -> Result<u32, Failure> {
     // Nobody writes without reading, the owner reads, and nothing is executed.
     let makes_sense = |mode: u32| {
@@ -187,7 +189,8 @@ mod tests {
         ] {
             assert_eq!(mode(perms).unwrap(), expected, "{perms}");
         }
-        // 440 and 400 as decimal numbers are odd modes in octal; so are rights to execute, and writing without reading.
+        // 440 and 400 as decimal numbers are odd modes in octal; so are rights to execute, and
+        // writing without reading.
         for wrong in [
             0,
             2,

@@ -74,14 +74,14 @@ impl Failure {
     }
 
     /// Makes it the calling thread's last failure.
-    pub(crate) fn tell(self) {
+    pub(crate) fn record(self) {
         // A text with a NUL in it ends there.
         let text = CString::new(self.text).unwrap_or_else(|cut| {
             let (at, mut bytes) = (cut.nul_position(), cut.into_vec());
             bytes.truncate(at);
             CString::new(bytes).unwrap_or_default()
         });
-        // In a thread's last destructors nobody can be told.
+        // In a thread's last destructors there is nothing to record it in.
         let _ = LAST.try_with(|last| *last.borrow_mut() = (self.code, text));
     }
 }

@@ -1,5 +1,5 @@
-//! The code of every error of the crates below. Each match is exhaustive: a new kind of error gets its code here or does
-//! not compile.
+//! The code of every error of the crates below. Each match is exhaustive: a new kind of error gets
+//! its code here or does not compile.
 
 use std::io::{self, ErrorKind};
 

@@ -1,15 +1,15 @@
 //! Where the calling thread is.
 //!
-//! **A thread is inside of one attachment at most, and holds its locks exactly as long as it is said to be there**: until it
-//! switches elsewhere, detaches, or ends. A thread that ends inside has left in the middle, and what it could change is
-//! poisoned.
+//! **A thread is inside of one attachment at most, and holds its locks exactly as long as it is
+//! said to be there**: until it switches elsewhere, detaches, or ends. A thread that ends inside
+//! has left in the middle, and what it could change is poisoned.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use mneme_space::{Inside, Segment, Uuid};
+use mneme_space::{SectionGuard, Segment, Uuid};
 use mneme_sys::Access;
 
 use crate::attached::Attached;
@@ -22,7 +22,7 @@ pub(crate) struct Current {
     handle: usize,
     access: Access,
     /// Dropped before what it is inside of.
-    inside: Option<Inside<'static>>,
+    inside: Option<SectionGuard<'static>>,
     of: Option<Arc<Attached>>,
     /// The segments attached to this thread's primary space.
     primary: Option<Arc<Attached>>,
@@ -57,8 +57,8 @@ thread_local! {
             ended: false,
         }))
     };
-    /// First used when the thread is inside for the first time. Destructors run in the opposite order, so that its own
-    /// finds what the crates below keep for the thread still there.
+    /// First used when the thread is inside for the first time. Destructors run in the opposite
+    /// order, so that its own finds what the crates below keep for the thread still there.
     static ENDING: Ending = const { Ending };
 }
 
@@ -125,8 +125,8 @@ impl Current {
         access: Access,
     ) -> Result<(), Failure> {
         self.leave();
-        // SAFETY: `of` is kept with it and given up after it, here and in `Ending`; else it stays for ever, with its
-        // thread.
+        // SAFETY: `of` is kept with it and given up after it, here and in `Ending`; else it stays
+        // for ever, with its thread.
         let inside = unsafe { of.attachment.switch_in(access) }?;
         ENDING.with(|_| ());
         let mut writable = inside.segments().filter(|segment| segment.writable);
@@ -138,14 +138,16 @@ impl Current {
         };
         drop(writable);
         // SAFETY: what it borrows lies in an `Arc`, does not move, and is given up later.
-        self.inside = Some(unsafe { std::mem::transmute::<Inside<'_>, Inside<'static>>(inside) });
+        self.inside =
+            Some(unsafe { std::mem::transmute::<SectionGuard<'_>, SectionGuard<'static>>(inside) });
         self.of = Some(of);
         self.handle = handle;
         self.access = access;
         Ok(())
     }
 
-    /// Leaves where it is, for the primary space and the segments that this thread has attached there.
+    /// Leaves where it is, for the primary space and the segments that this thread has attached
+    /// there.
     pub(crate) fn switch_to_primary(&mut self) -> Result<(), Failure> {
         self.leave();
         match self.primary.clone() {
@@ -216,7 +218,7 @@ impl Current {
 
     /// What it is inside of.
     #[inline]
-    pub(crate) fn inside(&self) -> Result<&Inside<'static>, Failure> {
+    pub(crate) fn inside(&self) -> Result<&SectionGuard<'static>, Failure> {
         self.inside.as_ref().ok_or_else(outside)
     }
 

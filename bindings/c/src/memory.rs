@@ -67,7 +67,8 @@ fn take_of(sid: SegId, f: impl FnOnce(UntypedHeap) -> Result<NonNull<u8>, Failur
     })
 }
 
-/// Calls `f` with the heap of a segment that the thread is inside of, and whether it may be changed.
+/// Calls `f` with the heap of a segment that the thread is inside of, and whether it may be
+/// changed.
 fn of_segment<R>(
     sid: SegId,
     f: impl FnOnce(UntypedHeap, bool) -> Result<R, Failure>,

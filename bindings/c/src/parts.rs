@@ -5,7 +5,7 @@ use std::ptr;
 
 use mneme_log::Patch;
 
-use crate::border::{answer, slice, tell};
+use crate::border::{answer, slice, write_to};
 use crate::process::StoreId;
 use crate::store::opened;
 use crate::vas::null;
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn mneme_read_part(
         let found = store.database()?.read_part(key, part, |part| {
             let part = part?;
             if !part.bytes.is_empty() {
-                // SAFETY: there is so much room, the caller says, and it is his.
+                // SAFETY: the caller promises so many bytes, and nobody else uses them.
                 unsafe {
                     ptr::copy_nonoverlapping(part.bytes.as_ptr(), buffer.cast(), part.bytes.len());
                 }
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn mneme_read_part(
         })?;
         let Some(whole) = found else { return Ok(0) };
         // SAFETY: the caller's promise.
-        unsafe { tell(length, whole) };
+        unsafe { write_to(length, whole) };
         Ok(1)
     })
 }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn mneme_write_part(
             },
         )?;
         // SAFETY: the caller's promise.
-        unsafe { tell(length, after) };
+        unsafe { write_to(length, after) };
         Ok(0)
     })
 }

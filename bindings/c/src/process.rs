@@ -51,8 +51,8 @@ static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
 static PATIENCE_MS: AtomicU64 = AtomicU64::new(1000);
 static GENERATION: OnceLock<u32> = OnceLock::new();
 
-/// Refuses everything in a child of the process that came first: tables and locks are its parent's, perhaps half
-/// changed.
+/// Refuses everything in a child of the process that came first: tables and locks are its parent's,
+/// perhaps half changed.
 pub(crate) fn check_not_forked() -> Result<(), Failure> {
     let first = GENERATION.get_or_init(|| {
         fork::watch();

@@ -1,4 +1,5 @@
-//! One record at a time. **A value that is read is copied to where the caller says, or to memory that is his.**
+//! One record at a time. **A value that is read is copied to where the caller says, or to memory
+//! that is the program's.**
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_int, c_void};
@@ -6,7 +7,7 @@ use std::ptr;
 
 use mneme_log::{Expiry, MAX_VALUE};
 
-use crate::border::{answer, done, slice, tell};
+use crate::border::{answer, done, slice, write_to};
 use crate::code::{Code, Failure};
 use crate::process::StoreId;
 use crate::store::opened;
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn mneme_get(
             return Ok(0);
         };
         // SAFETY: the caller's promise.
-        unsafe { tell(length, value.len()) };
+        unsafe { write_to(length, value.len()) };
         if buffer.is_null() {
             return Ok(1);
         }
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn mneme_get(
             let text = format!("the value has {} bytes, the buffer {room}", value.len());
             return Err(Failure::new(Code::Room, text));
         }
-        // SAFETY: there is so much room, the caller says, and it is his.
+        // SAFETY: the caller promises so many bytes, and nobody else uses them.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
         Ok(1)
     })
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn mneme_get_alloc(
         }
         let Some(found) = store.database()?.get(key)? else {
             // SAFETY: the caller's promise.
-            unsafe { tell(value, ptr::null_mut()) };
+            unsafe { write_to(value, ptr::null_mut()) };
             return Ok(0);
         };
         let layout = block(found.len()).ok_or_else(|| no_memory(found.len()))?;
@@ -124,15 +125,15 @@ pub unsafe extern "C" fn mneme_get_alloc(
         if block.is_null() {
             return Err(no_memory(found.len()));
         }
-        // SAFETY: the block has room for the length, aligned; behind it for the value, and for a NUL behind that. The
-        // places are the caller's promise.
+        // SAFETY: the block has room for the length, aligned; behind it for the value, and for a
+        // NUL behind that. The places are the caller's promise.
         unsafe {
             block.cast::<usize>().write(found.len());
             let bytes = block.add(PREFIX);
             ptr::copy_nonoverlapping(found.as_ptr(), bytes, found.len());
             bytes.add(found.len()).write(0);
             value.write(bytes.cast());
-            tell(length, found.len());
+            write_to(length, found.len());
         }
         Ok(1)
     })

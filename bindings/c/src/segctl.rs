@@ -36,7 +36,8 @@ const SYNC: c_int = 8;
 /// See the header.
 ///
 /// # Safety
-/// For `SEG_STAT`, the argument must be NULL or lead to a `seg_stat_t`; `SEG_ACCEPT` makes a promise.
+/// For `SEG_STAT`, the argument must be NULL or lead to a `seg_stat_t`; `SEG_ACCEPT` makes a
+/// promise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_control(sid: SegId, command: c_int, argument: usize) -> c_int {
     done(|| {
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn seg_control(sid: SegId, command: c_int, argument: usize
             GROW => {
                 segment.grow(argument)?;
             }
-            // SAFETY: whoever gives the command vouches for what the segment holds.
+            // SAFETY: the program that gives the command vouches for what the segment holds.
             ACCEPT => unsafe { attach(&segment, Access::ReadWrite)?.accept(name) }?,
             REBUILD => attach(&segment, Access::ReadWrite)?.rebuild(name)?,
             CHECK => {

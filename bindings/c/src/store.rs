@@ -1,6 +1,7 @@
 //! Stores that this process has attached: the header's `mneme_attach` and what gives one.
 //!
-//! **A handle is a store and one of its databases.** All handles of one attaching share it, and go with it.
+//! **A handle is a store and one of its databases.** All handles of one attaching share it, and go
+//! with it.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;

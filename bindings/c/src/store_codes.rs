@@ -1,4 +1,5 @@
-//! The code of every error of stores, as [`crate::codes`] has them for segments. Each match is exhaustive.
+//! The code of every error of stores, as [`crate::codes`] has them for segments. Each match is
+//! exhaustive.
 
 use mneme_log::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 use mneme_shared::{AttachError, CreateError};

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::border::{answer, done, tell};
+use crate::border::{answer, done, write_to};
 use crate::code::{Code, Failure};
 use crate::options::{evict, evict_number, policy_number};
 use crate::process::StoreId;
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn mneme_check(store: StoreId, records: *mut u64) -> c_int
     done(|| {
         let report = opened(store)?.store().check()?;
         // SAFETY: the caller's promise.
-        unsafe { tell(records, report.records) };
+        unsafe { write_to(records, report.records) };
         let Some(first) = report.problems.first() else {
             return Ok(());
         };

@@ -1,7 +1,8 @@
 //! What C programs hold of spaces, segments and attachments: numbers dressed as pointers.
 //!
-//! **A number that was never given out, or whose thing is gone, or that belongs to another kind, is found out**: it has the
-//! kind, a place in a table, and how often that place has been used. Nothing is ever reached by following it.
+//! **A number that was never given out, or whose thing is gone, or that belongs to another kind, is
+//! found out**: it has the kind, a place in a table, and how often that place has been used.
+//! Nothing is ever reached by following it.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -25,7 +26,8 @@ struct Place<T> {
 }
 
 impl<T: Clone> Table<T> {
-    /// An empty one. The kind is not 0, so that no number is below 256: the header has a meaning for those.
+    /// An empty one. The kind is not 0, so that no number is below 256: the header has a meaning
+    /// for those.
     pub(crate) const fn new(kind: u8, noun: &'static str) -> Self {
         Self {
             kind,

@@ -1,8 +1,8 @@
 //! `mneme_update`: read, decide, change, as one step.
 //!
-//! **The program's function runs with nothing held**: it is given a copy of what is there, and what it decides takes
-//! place if the same is still there, value and expiry; else it is asked again. It may take its time, call anything
-//! and be killed, and nobody waits for it.
+//! **The program's function runs with nothing held**: it is given a copy of what is there, and what
+//! it decides takes place if the same is still there, value and expiry; else it is asked again. It
+//! may take its time, call anything and be killed, and nobody waits for it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -101,8 +101,8 @@ fn change(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes; a function of that kind, for which `data` is right, and whose values are where it says until it is
-/// called again or this returns.
+/// The key's bytes; a function of that kind, for which `data` is right, and whose values are where
+/// it says until it is called again or this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_update(
     store: StoreId,

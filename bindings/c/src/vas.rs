@@ -27,7 +27,7 @@ pub struct VasStat {
 /// A function of the program that is called with each name.
 pub type Each = Option<unsafe extern "C" fn(name: *const c_char, data: *mut c_void) -> c_int>;
 
-/// One that is told an access too.
+/// One that gets an access too.
 pub type EachMember =
     Option<unsafe extern "C" fn(name: *const c_char, access: c_int, data: *mut c_void) -> c_int>;
 

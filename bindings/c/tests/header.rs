@@ -1,5 +1,6 @@
-//! The header says what the library has: every function with the same types, every structure with the same layout, every
-//! code with the same number. The C compiler is the judge, for a second declaration that differs is an error.
+//! The header says what the library has: every function with the same types, every structure with
+//! the same layout, every code with the same number. The C compiler is the judge, for a second
+//! declaration that differs is an error.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

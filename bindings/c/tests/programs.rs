@@ -1,4 +1,5 @@
-//! Programs in C and C++, real ones: compiled without a warning, linked in both ways, run as processes of their own.
+//! Programs in C and C++, real ones: compiled without a warning, linked in both ways, run as
+//! processes of their own.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -49,9 +50,10 @@ fn what_is_passed_in_the_wrong_place_is_an_error() {
     misuse.says(&[]);
 }
 
-/// However a program ends in the middle of a change, the next one is told, and can begin anew or go on.
+/// However a program ends in the middle of a change, the next one gets an error, and can begin anew
+/// or go on.
 #[test]
-fn whoever_ends_inside_is_noticed() {
+fn a_program_that_ends_inside_poisons_what_it_could_change() {
     let Some(cc) = compiler("") else { return };
     let scene = Scene::new();
     let program = scene.build(&cc, &home().join("tests/c/deaths.c"), Link::Shared);
@@ -90,7 +92,7 @@ fn threads_and_processes_take_turns() {
         assert!(process.wait().unwrap().success());
     }
     assert_eq!(program.says(&["look"]), "12000\n");
-    // Who holds a lock keeps others waiting as long as they want, no longer.
+    // The holder of a lock keeps others waiting until their timeout, no longer.
     program.says(&["wait"]);
 }
 

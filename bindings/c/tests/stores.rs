@@ -39,7 +39,8 @@ fn the_example_of_the_guide_runs() {
     assert_eq!(visits.says(&[]), "home: 2\n");
 }
 
-/// The blocks in C of the guide to local clients: declarations first, then what happens, in one program.
+/// The blocks in C of the guide to local clients: declarations first, then what happens, in one
+/// program.
 #[test]
 fn the_guides_blocks_are_a_program() {
     let Some(cc) = compiler("") else { return };
@@ -131,7 +132,7 @@ fn a_c_program_and_the_clients_of_a_server_have_the_same_records() {
     next.asked("GET greeting\r\n", "$6\r\nfrom C\r\n");
 }
 
-/// What a killed program was told is stored, is; and nobody is held up by what it was about to do.
+/// What a killed program was acknowledged is stored, and what it was about to do holds up no other.
 #[test]
 fn killed_programs_lose_nothing_that_was_acknowledged() {
     let scene = Scene::new();

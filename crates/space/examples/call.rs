@@ -1,6 +1,7 @@
 //! What a call into a space costs: a resident in another process, requests of 8 bytes and of 4 KiB.
 //!
-//! `cargo run --release -p mneme-space --example call`; `taskset -c 0` before the program for one CPU.
+//! `cargo run --release -p mneme-space --example call`; `taskset -c 0` before the program for one
+//! CPU.
 #![allow(clippy::unwrap_used, reason = "a failure is to be seen")]
 
 use std::process::Command;

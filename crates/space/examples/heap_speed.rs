@@ -1,9 +1,11 @@
-//! What a segment's heap costs beside other allocators: `cargo run --release -p mneme-space --example heap_speed`.
+//! What a segment's heap costs beside other allocators:
+//! `cargo run --release -p mneme-space --example heap_speed`.
 //!
-//! The system's allocator, and two that could be placed in a segment: `rlsf` (TLSF) and `dlmalloc`, which the paper
-//! used. All do the same in turn, in a rotated order, on memory that was touched before; each figure is the median over
-//! the rounds, in ns for an allocation with its release (of a vector: for a push), and the others' as a median of their
-//! ratios to ours in the same round. Above 1 they are slower.
+//! The system's allocator, and two that could be placed in a segment: `rlsf` (TLSF) and `dlmalloc`,
+//! which the paper used. All do the same in turn, in a rotated order, on memory that was touched
+//! before; each figure is the median over the rounds, in ns for an allocation with its release (of
+//! a vector: for a push), and the others' as a median of their ratios to ours in the same round.
+//! Above 1 they are slower.
 //!
 //! Arguments: rounds, and the one row to run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -115,7 +117,7 @@ impl Memory for dlmalloc::Dlmalloc {
     }
 }
 
-/// The same numbers for all, in each round.
+/// Equal numbers for all, in each round.
 struct Random(u64);
 
 impl Random {
@@ -245,7 +247,8 @@ fn run(memory: &mut impl Memory, pattern: usize) -> f64 {
     }
 }
 
-/// How much of [`FILLED`] bytes can be asked for before there is no room, after half of what fits was replaced once.
+/// How much of [`FILLED`] bytes can be asked for before there is no room, after half of what fits
+/// was replaced once.
 fn fill(
     mut get: impl FnMut(Layout) -> Option<NonNull<u8>>,
     mut give: impl FnMut(NonNull<u8>, Layout),

@@ -1,4 +1,5 @@
-//! Several processes count words into one map. `docs/guides/sharing-data.md` explains it line by line.
+//! Several processes count words into one map. `docs/guides/sharing-data.md` explains it line by
+//! line.
 //!
 //! ```sh
 //! cargo run -p mneme-space --example words -- count README.md
@@ -8,7 +9,7 @@
 use std::error::Error;
 
 use mneme_space::{
-    Access, Attachment, EnterError, Here, Registry, RootError, Schema, SegMap, SegString,
+    Access, Attachment, EnterError, Registry, RootError, Schema, Section, SegMap, SegString,
 };
 
 /// The segment's name.
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Whoever comes first makes the segment.
+/// The first process makes the segment.
 fn attach(access: Access) -> Result<Attachment, Box<dyn Error>> {
     let registry = Registry::open_default()?;
     let words = registry.segment(WORDS).max_size(4 << 30).open_or_create()?;
@@ -52,7 +53,7 @@ fn count(text: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn add<'t>(here: &mut Here<'_>, words: impl Iterator<Item = &'t str>) -> Result<(), RootError> {
+fn add<'t>(here: &mut Section<'_>, words: impl Iterator<Item = &'t str>) -> Result<(), RootError> {
     let heap = here.heap(WORDS)?;
     let counts = here.root_or_create::<Counts>(WORDS, SegMap::new_in)?;
     for word in words {

@@ -1,17 +1,19 @@
-//! Attachments: segments as this process visits them, and the sections in which a thread works on them.
+//! Attachments: segments as this process visits them, and the sections in which a thread works on
+//! them.
 //!
-//! **While a section may change a segment, nobody else is in a section of it, in any process; and what a
-//! section may have left half changed is never shown to the next one as whole.** A section takes the lock
-//! of each of its segments, in the order of their identities: alone where the segment is attached for
-//! writing, beside other readers where it is not (SpaceJMP §3.1). Before anything can be changed, the
-//! segment's header says that it is being changed; it says that it is whole again after the section has
-//! returned. Whoever finds it being changed when he has the lock knows that its changer died, whether
-//! alone, with the control file or with the machine; then, as after a panic, the segment is *poisoned*,
-//! for nobody can know whether its heap and what lies in it are whole.
+//! **While a section may change a segment, nobody else is in a section of it, in any process; and
+//! what a section may have left half changed is never shown to the next one as whole.** A section
+//! takes the lock of each of its segments, in the order of their identities: alone where the
+//! segment is attached for writing, beside other readers where it is not (SpaceJMP §3.1). Before
+//! anything can be changed, the segment's header says that it is being changed; it says that it is
+//! whole again after the section has returned. A process that has the lock and finds it being
+//! changed knows that the changer died, whether alone, with the control file or with the machine;
+//! then, as after a panic, the segment is *poisoned*, for nobody can know whether its heap and what
+//! lies in it are whole.
 
-mod inside;
+mod attached_segment;
 mod members;
-mod place;
+mod section_guard;
 
 use std::fmt;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -23,15 +25,15 @@ use mneme_sync::SlotError;
 use mneme_sys::{Access, Region};
 
 use crate::heap;
-use crate::here::{self, Here};
 use crate::map::{Map, ProcessMap, Visit, is_visited};
-use crate::present::{self, Present};
+use crate::process_mapping::{self, ProcessMapping};
+use crate::section::{self, Section};
 use crate::segment::{control, durable};
 use crate::{AttachError, EnterError, MapError, Segment, Space};
-pub use inside::{Entered, Inside};
+use attached_segment::Place;
+pub(crate) use attached_segment::{Changing, beside};
 use members::{Members, Version};
-use place::Place;
-pub(crate) use place::{Changing, beside};
+pub use section_guard::{Entered, SectionGuard};
 
 /// How long a section waits for a holder of a lock that lives and does not leave.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
@@ -39,13 +41,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Segments as this process visits them: mapped while it lives, and participants of each.
 ///
 /// `Send + Sync`: any thread may enter. What is mapped is shared with other attachments of the
-/// process. Two attachments may have segments that claim the same addresses, a clone and its original for instance: then
-/// the threads of the process can be inside of one of them at a time, and entering the other moves the mappings, 4 us
-/// for 1 GiB (50 us where other threads run, which the kernel interrupts).
+/// process. Two attachments may have segments that claim the same addresses, a clone and its
+/// original for instance: then the threads of the process can be inside of one of them at a time,
+/// and entering the other moves the mappings, 4 us for 1 GiB (50 us where other threads run, which
+/// the kernel interrupts).
 ///
-/// In a forked child every call is refused, and nothing of the parent's is given back: not even by leaving the section in
-/// which it was born, whose references lead to nothing there. The child must be started anew (`exec`) to attach; see
-/// [`MapError::Forked`].
+/// In a forked child every call is refused, and nothing of the parent's is given back: not even by
+/// leaving the section in which it was born, whose references lead to nothing there. The child must
+/// be started anew (`exec`) to attach; see [`MapError::Forked`].
 pub struct Attachment {
     map: &'static ProcessMap,
     space: Option<Followed>,
@@ -98,12 +101,13 @@ impl fmt::Debug for Attachment {
 }
 
 impl Attachment {
-    /// Attaches segments, each with what this process may do with it: maps each, unless the process has
-    /// it mapped, and touches nothing of their data.
+    /// Attaches segments, each with what this process may do with it: maps each, unless the process
+    /// has it mapped, and touches nothing of their data.
     ///
     /// # Errors
-    /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], for sections are for contents with
-    /// addresses; [`AttachError::Map`], of contents that another crate lays out with [`MapError::Contents`].
+    /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], for sections
+    /// are for contents with addresses; [`AttachError::Map`], of contents that another crate lays
+    /// out with [`MapError::Contents`].
     pub fn new<'a>(
         segments: impl IntoIterator<Item = (&'a Segment, Access)>,
     ) -> Result<Self, AttachError> {
@@ -137,15 +141,16 @@ impl Attachment {
         })
     }
 
-    /// The same, waiting at most `patience` instead of a second: for each lock, and for other threads to leave a segment
-    /// that has the addresses of one to enter.
+    /// This attachment, waiting at most `patience` instead of a second: for each lock, and for
+    /// other threads to leave a segment that has the addresses of one to enter.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Attaches one more segment, for this attachment alone, beside those of its space if it has one. Sections that are running go on without it.
+    /// Attaches one more segment, for this attachment alone, beside those of its space if it has
+    /// one. Sections that are running go on without it.
     ///
     /// # Errors
     /// As [`new`](Self::new); the attachment is as before then.
@@ -156,7 +161,8 @@ impl Attachment {
         })
     }
 
-    /// Takes off a segment that was attached by itself. Sections that are running keep it until they end.
+    /// Takes off a segment that was attached by itself. Sections that are running keep it until
+    /// they end.
     ///
     /// # Errors
     /// [`AttachError::NotAttached`].
@@ -183,15 +189,16 @@ impl Attachment {
             .collect())
     }
 
-    /// Runs `f` in a section: alone with what is attached for writing, beside other readers with the
-    /// rest. The locks are given back when it returns or panics.
+    /// Runs `f` in a section: alone with what is attached for writing, beside other readers with
+    /// the rest. The locks are given back when it returns or panics.
     ///
     /// # Errors
-    /// [`EnterError::Nested`] if the calling thread is in a section already; [`EnterError::Stalled`]
-    /// names who holds a lock, lives and does not leave; [`EnterError::Poisoned`]; [`EnterError::Map`] if other threads
-    /// of the process do not leave what has the addresses;
-    /// [`EnterError::Region`] if a segment's data file was truncated. `f` did not run then.
-    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, EnterError> {
+    /// [`EnterError::Nested`] if the calling thread is in a section already;
+    /// [`EnterError::Stalled`] names the process that holds a lock, lives and does not leave;
+    /// [`EnterError::Poisoned`]; [`EnterError::Map`] if other threads of the process do not leave
+    /// what has the addresses; [`EnterError::Region`] if a segment's data file was truncated. `f`
+    /// did not run then.
+    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, EnterError> {
         self.section(|members| &members.write, f)
     }
 
@@ -199,16 +206,17 @@ impl Attachment {
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
-    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, EnterError> {
+    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, EnterError> {
         self.section(|members| &members.read, f)
     }
 
     fn section<R>(
         &self,
-        present: impl FnOnce(&Members) -> &[Present],
-        f: impl for<'s> FnOnce(&mut Here<'s>) -> R,
+        present: impl FnOnce(&Members) -> &[ProcessMapping],
+        f: impl for<'s> FnOnce(&mut Section<'s>) -> R,
     ) -> Result<R, EnterError> {
-        // What it captured is dropped last, if a section is refused: its destructors may enter others.
+        // What it captured is dropped last, if a section is refused: its destructors may enter
+        // others.
         let mut f = Some(f);
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.patience)?;
@@ -216,7 +224,7 @@ impl Attachment {
         let result = self.with_locks(&members.places, present, &mut || {
             let f = f.take().ok_or(EnterError::Nested)?;
             // SAFETY: each is mapped over the length noted, and locked as it says, by this call.
-            unsafe { here::section(present, f) }.ok_or(EnterError::Nested)
+            unsafe { section::enter(present, f) }.ok_or(EnterError::Nested)
         });
         drop(visit);
         self.sweep_if_needed();
@@ -234,7 +242,7 @@ impl Attachment {
     /// Begins a visit to the members, and keeps them as they are.
     #[inline]
     fn visit(&self) -> Result<(Visit<'_>, &Members), EnterError> {
-        if present::inside() {
+        if process_mapping::inside() {
             return Err(EnterError::Nested);
         }
         if self.map.is_forked() {
@@ -247,11 +255,13 @@ impl Attachment {
             // SAFETY: the address of a field; nothing is read.
             let set = unsafe { &raw const (*members).set };
             let visit = Visit::begin(set)?;
-            // SYNC: after the fence of the visit's beginning. Who replaced them meanwhile sees the visit, or is seen.
+            // SYNC: after the fence of the visit's beginning. A thread that replaced them meanwhile
+            // sees the visit, or is seen.
             if self.members.load(Acquire) != members {
                 continue;
             }
-            // SAFETY: they were not replaced before the visit began, so that whoever frees them waits for its end.
+            // SAFETY: they were not replaced before the visit began, so that freeing them waits for
+            // its end.
             let members = unsafe { &*members };
             // Once a visit: a word that is damaged would always say so.
             if followed || members.are_of_now() {
@@ -275,11 +285,13 @@ impl Attachment {
         Ok(())
     }
 
-    /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first.
+    /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first. A closure
+    /// keeps the locks on the stack; a [`SectionGuard`] for each section made `enter` slower by a
+    /// seventh and `read` by a third.
     fn with_locks<R>(
         &self,
         places: &[Place],
-        rest: &[Present],
+        rest: &[ProcessMapping],
         f: &mut impl FnMut() -> Result<R, EnterError>,
     ) -> Result<R, EnterError> {
         let (Some((place, places)), Some((present, rest))) =
@@ -290,9 +302,9 @@ impl Attachment {
         // A participant of each; the slot is the thread's.
         let slot = control::slot(place.placed.participants())?;
         if present.exclusive {
-            // As `Place::alone`, which is slower by a sixth, for what it returns goes through memory.
+            // As `Place::alone`, which is slower by a sixth: what it returns goes through memory.
             let alone = place.gate.sole_within(&slot, self.patience)?;
-            // The news is in the segment's header too, where it outlives the control file.
+            // `OwnerDied` is in the segment's header too, where it outlives the control file.
             let died = alone.owner_died();
             let alone = alone.into_inner();
             let changing = place.begin(&alone, died)?;
@@ -310,12 +322,14 @@ impl Attachment {
         }
     }
 
-    /// Writes what is attached for writing through to its medium, where it has one that outlives the machine, and waits
-    /// for it: what sections have changed until now is there. Nobody changes these segments meanwhile; readers go on. A
-    /// segment that was changed since is poisoned if the machine goes down.
+    /// Writes what is attached for writing through to its medium, where it has one that outlives
+    /// the machine, and waits for it: what sections have changed until now is there. Nobody changes
+    /// these segments meanwhile; readers go on. A segment that was changed since is poisoned if the
+    /// machine goes down.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`EnterError::Region`] if a medium failed, and what is on it is unknown.
+    /// As [`read`](Self::read); [`EnterError::Region`] if a medium failed, and what is on it is
+    /// unknown.
     pub fn sync(&self) -> Result<(), EnterError> {
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.patience)?;
@@ -335,8 +349,8 @@ impl Attachment {
     /// [`EnterError::NotAttached`]: it is not attached for writing. As [`enter`](Self::enter).
     ///
     /// # Safety
-    /// Its heap, and all that its root leads to, must be whole: whoever died or panicked may have left a
-    /// vector between its length and its elements.
+    /// Its heap, and all that its root leads to, must be whole: a process that died or panicked may
+    /// have left a vector between its length and its elements.
     pub unsafe fn accept(&self, segment: &str) -> Result<(), EnterError> {
         self.recover(segment, |_| Ok(()))
     }
@@ -447,7 +461,8 @@ fn gather(
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // A forked child has its parent's map, perhaps locked, and no mapping of its own to give up.
+        // A forked child has its parent's map, perhaps locked, and no mapping of its own to give
+        // up.
         if self.map.is_forked() {
             return;
         }

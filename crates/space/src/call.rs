@@ -1,9 +1,9 @@
 //! Calls into a space: a registered function run in a process that lives there.
 //!
-//! A caller has neither the space's segments mapped nor its locks; only bytes go there and come back. That
-//! isolates the two from each other, by the hardware and for each thread; and a program can use spaces whose
-//! addresses conflict, each by its resident. It is the message passing that SpaceJMP is compared with (§5.2), and
-//! costs two changes of process where both share a CPU.
+//! A caller has neither the space's segments mapped nor its locks; only bytes go there and come
+//! back. That isolates the two from each other, by the hardware and for each thread; and a program
+//! can use spaces whose addresses conflict, each by its resident. It is the message passing that
+//! SpaceJMP is compared with (§5.2), and costs two changes of process where both share a CPU.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -29,16 +29,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **A caller never waits longer than his patience, whatever becomes of the resident; and no request keeps its slot
-//! longer than its caller lives.** Who has which part of a slot is said by locks whose holders' deaths the kernel
-//! tells (`turn` has the states). A call runs at most once: if the resident dies in it, it may have run or not.
-//! A panic of the function poisons what it was changing, and the resident goes on.
+//! **A caller never waits longer than its timeout, whatever becomes of the resident; and no request
+//! keeps its slot longer than its caller lives.** Locks say which process has which part of a slot;
+//! their holders' deaths the kernel tells (`request_state` has the states). A call runs at most
+//! once: if the resident dies in it, it may have run or not. A panic of the function poisons what
+//! it was changing, and the resident goes on.
 
 mod caller;
 mod error;
 mod mailbox;
+mod request_state;
 mod resident;
-mod turn;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,13 +50,13 @@ pub use caller::{Caller, Calls};
 pub use error::CallError;
 pub use resident::Residence;
 
-use crate::{Here, Space};
+use crate::{Section, Space};
 
 /// Bytes that a request or a reply may have.
 pub const MAX_MESSAGE: usize = mailbox::MESSAGE;
 
 /// What a function looks like: the space's segments, the request, and where the reply goes.
-type Function = Box<dyn for<'s> Fn(&mut Here<'s>, &[u8], &mut Vec<u8>) + Send + Sync>;
+type Function = Box<dyn for<'s> Fn(&mut Section<'s>, &[u8], &mut Vec<u8>) + Send + Sync>;
 
 struct Entry {
     /// It may change what the space's members allow; else it reads beside others.
@@ -80,11 +81,12 @@ impl Functions {
         Self::default()
     }
 
-    /// Adds one that runs in a section which may change the segments; it takes the place of another of that name.
+    /// Adds one that runs in a section which may change the segments; it takes the place of another
+    /// of that name.
     #[must_use]
     pub fn with<F>(self, name: &str, function: F) -> Self
     where
-        F: for<'s> Fn(&mut Here<'s>, &[u8], &mut Vec<u8>) + Send + Sync + 'static,
+        F: for<'s> Fn(&mut Section<'s>, &[u8], &mut Vec<u8>) + Send + Sync + 'static,
     {
         self.add(name, true, Box::new(function))
     }
@@ -93,7 +95,7 @@ impl Functions {
     #[must_use]
     pub fn reading<F>(self, name: &str, function: F) -> Self
     where
-        F: for<'s> Fn(&mut Here<'s>, &[u8], &mut Vec<u8>) + Send + Sync + 'static,
+        F: for<'s> Fn(&mut Section<'s>, &[u8], &mut Vec<u8>) + Send + Sync + 'static,
     {
         self.add(name, false, Box::new(function))
     }
@@ -112,8 +114,8 @@ fn number(name: &str) -> u64 {
 }
 
 impl Space {
-    /// Lives in the space: attaches it, and makes its mailbox if there is none. Nothing is served before
-    /// [`Residence::serve`].
+    /// Lives in the space: attaches it, and makes its mailbox if there is none. Nothing is served
+    /// before [`Residence::serve`].
     ///
     /// # Errors
     /// [`CallError::Attach`]; the mailbox cannot be made or opened.
@@ -129,8 +131,8 @@ impl Space {
         Calls::open(self)
     }
 
-    /// Runs a function in a process that lives in the space, and returns its reply. Opens the mailbox each time,
-    /// some 30 us: for many calls there is [`calls`](Self::calls).
+    /// Runs a function in a process that lives in the space, and returns its reply. Opens the
+    /// mailbox each time, some 30 us: for many calls there is [`calls`](Self::calls).
     ///
     /// # Errors
     /// As [`Caller::call`].

@@ -1,4 +1,4 @@
-//! What the dead left, told in words, and removed.
+//! What dead processes left, reported in words, and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -39,8 +39,8 @@ impl fmt::Display for Finding {
 }
 
 impl Registry {
-    /// Looks at everything in the registry and says what is wrong; changes nothing, but takes part in
-    /// each segment for a moment.
+    /// Looks at everything in the registry and says what is wrong; changes nothing, but takes part
+    /// in each segment for a moment.
     ///
     /// # Errors
     /// The registry cannot be locked or read.
@@ -49,10 +49,10 @@ impl Registry {
     }
 
     /// Removes what the dead left: what was never named, what has lost its name, data that nothing
-    /// names, and memory's segments whose memory is gone. Makes a control file anew that is damaged or
-    /// gone and that nobody uses; since somebody may have died changing the segment, which only that
-    /// file knew, the segment is poisoned then. That of a segment which another crate lays out is not made anew: it held
-    /// what nobody else knows. Returns all that was found, what it left
+    /// names, and memory's segments whose memory is gone. Makes a control file anew that is damaged
+    /// or gone and that nobody uses; since somebody may have died changing the segment, which only
+    /// that file knew, the segment is poisoned then. That of a segment which another crate lays out
+    /// is not made anew: it held what nobody else knows. Returns all that was found, what it left
     /// alone included.
     ///
     /// # Errors
@@ -141,8 +141,8 @@ impl Walk<'_> {
         Ok(walk.found)
     }
 
-    /// Notes something that `of` is the matter with; says whether to do something about it now. What belongs to
-    /// another user is left to him, whatever it says.
+    /// Notes something that `of` is the matter with; says whether to do something about it now.
+    /// What belongs to another user is left to that user, whatever it says.
     fn finds_of(&mut self, of: &Path, path: &Path, what: String, cleaning: &'static str) -> bool {
         let owner = std::fs::symlink_metadata(of).map(|found| found.uid());
         match owner {
@@ -211,7 +211,7 @@ impl Walk<'_> {
                 Ok(Some(held)) => Some(held),
                 Ok(None) => continue,
                 Err(_) if !lock.exists() => None,
-                // Another user's, or nothing that can be locked: whoever holds it may live.
+                // Another user's, or nothing that can be locked: its holder may live.
                 Err(other) => {
                     self.finds(&lock, in_words(&other), None);
                     continue;
@@ -279,7 +279,8 @@ impl Walk<'_> {
                 Err(OpenError::DataGone { path })
                     if is_memory(&directory) && leads_to(&directory, &path) =>
                 {
-                    // In this boot it may be where this process does not see it: another mount of the same directory.
+                    // In this boot it may be where this process does not see it: another mount of
+                    // the same directory.
                     let boot = Meta::read(&directory).ok().and_then(|meta| meta.boot);
                     let is_gone = boot.is_some_and(|boot| boot != Uuid::of_this_boot())
                         && !in_use(&directory.join("control")).unwrap_or(true);

@@ -289,8 +289,8 @@ pub enum ImportError {
     },
 }
 
-/// Why a segment that another crate lays out could not be made; `E` is that crate's error. Nothing of the segment exists
-/// then.
+/// Why a segment that another crate lays out could not be made; `E` is that crate's error. Nothing
+/// of the segment exists then.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateWithError<E> {
     /// The segment could not be made.
@@ -371,8 +371,8 @@ pub enum MapError {
     /// The registry's window of addresses is not free in this process.
     #[error("the window of fixed addresses cannot be reserved")]
     Window(#[from] WindowError),
-    /// Another segment lies at these addresses and is mapped there for good, not just attached: a clone, its original,
-    /// or one of another registry.
+    /// Another segment lies at these addresses and is mapped there for good, not just attached: a
+    /// clone, its original, or one of another registry.
     #[error("the segment belongs at {base:#x}, where segment {by} is mapped in this process")]
     Occupied {
         /// The segment's address.
@@ -412,8 +412,9 @@ pub enum MapError {
         #[source]
         source: LivenessError,
     },
-    /// Others take part in the segment's data by another control file, whose lock knows nothing of this one's: of a copy of
-    /// the segment's directory, or one that was deleted. Remove the copy, or wait until they leave.
+    /// Others take part in the segment's data by another control file, whose lock knows nothing of
+    /// this one's: of a copy of the segment's directory, or one that was deleted. Remove the copy,
+    /// or wait until they leave.
     #[error(
         "{} is in use by way of another control file: of a copy of the segment's directory, or one that was deleted",
         path.display()
@@ -422,8 +423,9 @@ pub enum MapError {
         /// The data file.
         path: PathBuf,
     },
-    /// Others take part in data that were there before under this name, which were replaced by these. What they have is
-    /// the segment. It is gone once they leave; the replacement can be had then.
+    /// Others take part in data that were there before under this name, which were replaced by
+    /// these. What they have is the segment. It is gone once they leave; the replacement can be had
+    /// then.
     #[error(
         "{} has taken the place of data that others have still: end them, or put their file back",
         path.display()
@@ -440,7 +442,8 @@ pub enum MapError {
         /// What it holds, in words.
         kind: String,
     },
-    /// The segment holds something else than what was asked for, or the same in another format or layout.
+    /// The segment holds something else than what was asked for, or the same in another format or
+    /// layout.
     #[error(
         "segment {name:?} holds {}, and {wanted} was asked for",
         holds.as_ref().map_or_else(|| "a heap or plain bytes".to_owned(), ToString::to_string)
@@ -453,8 +456,8 @@ pub enum MapError {
         /// What was asked for.
         wanted: Box<ContentsInfo>,
     },
-    /// The machine went down while somebody had the segment open for writing: the kernel had written some of what he
-    /// changed to the medium, and perhaps not all.
+    /// The machine went down while a process had the segment open for writing: the kernel had
+    /// written some of what it changed to the medium, and perhaps not all.
     #[error(
         "the machine went down while {} was in use: what is on the medium may be a mixture of old and new, and nothing \
          tells; remove the segment, and make it anew",
@@ -464,7 +467,8 @@ pub enum MapError {
         /// The data file.
         path: PathBuf,
     },
-    /// Another process that is opening the segment, or writing it through before it leaves, does not get on.
+    /// Another process that is opening the segment, or writing it through before it leaves, does
+    /// not get on.
     #[error(
         "another process was opening or leaving {} for {waited:?}: is it stopped, or the medium slow?",
         path.display()
@@ -512,7 +516,7 @@ pub enum CloneError {
     /// The original could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Somebody is changing the original and does not leave, or his lock cannot be asked.
+    /// A process is changing the original and does not leave, or its lock cannot be tried.
     #[error("the segment could not be had while nobody changes it")]
     Enter(#[from] EnterError),
     /// This process has no slot in the original's control region.
@@ -646,7 +650,8 @@ pub enum AttachError {
         /// It.
         name: String,
     },
-    /// Two of them claim the same addresses: a clone and its original, for instance. They can be attached apart.
+    /// Two of them claim the same addresses: a clone and its original, for instance. They can be
+    /// attached apart.
     #[error("segments {one:?} and {other:?} claim the same addresses")]
     Overlap {
         /// One of them.
@@ -677,10 +682,11 @@ pub enum EnterError {
     /// The calling thread is in a section already: it would wait for itself.
     #[error("the calling thread is in a section already")]
     Nested,
-    /// Who holds a segment's lock lives and does not leave.
+    /// The holder of a segment's lock lives and does not leave.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// Somebody died, or panicked, while changing the segment: accept it, rebuild it, or take a clone.
+    /// Somebody died, or panicked, while changing the segment: accept it, rebuild it, or take a
+    /// clone.
     #[error("segment {segment:?} is poisoned: somebody died or panicked while changing it")]
     Poisoned {
         /// It.
@@ -692,8 +698,8 @@ pub enum EnterError {
     /// A segment's data file was truncated.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// A segment could not be brought to its address; [`MapError::Busy`] if another has it that a thread of this process
-    /// is in.
+    /// A segment could not be brought to its address; [`MapError::Busy`] if another has it that a
+    /// thread of this process is in.
     #[error(transparent)]
     Map(#[from] MapError),
     /// The space has changed, and could not be attached as it is now.

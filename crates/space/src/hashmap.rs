@@ -1,15 +1,18 @@
 //! Hash maps that lie in a segment.
 //!
-//! **Whatever happens to a [`SegMap`], each address in it is one of its own segment.** It is a `hashbrown` table, which
-//! an empty segment could not hold: made without room, or emptied in some ways, such a table points to constants of the
-//! program's own, where another process has other bytes. So a `SegMap` is made with room, and has none of the operations
-//! that lead back: `new` and `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
-//! `clone_from`, and entries, which hand out the bare table. `take` and `replace` of a whole map put another `SegMap` in its
-//! place. What is left are growing, rehashing and clearing: they change to a table of no less than four buckets or keep the one
-//! they have, also when a hash function or a destructor panics or the segment is full.
+//! **Whatever happens to a [`SegMap`], each address in it is one of its own segment.** It is a
+//! `hashbrown` table, which an empty segment could not hold: made without room, or emptied in some
+//! ways, such a table points to constants of the program's own, where another process has other
+//! bytes. So a `SegMap` is made with room, and has none of the operations that lead back: `new` and
+//! `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
+//! `clone_from`, and entries, which hand out the bare table. `take` and `replace` of a whole map
+//! put another `SegMap` in its place. What is left are growing, rehashing and clearing: they change
+//! to a table of no less than four buckets or keep the one they have, also when a hash function or
+//! a destructor panics or the segment is full.
 //!
-//! The table's format is private to `hashbrown`: its version is fixed in this workspace's `Cargo.toml`, and
-//! [`Stored::describe`] tells of it together with the width of a group of buckets, which depends on the processor.
+//! The table's format is private to `hashbrown`: its version is fixed in this workspace's
+//! `Cargo.toml`, and [`Stored::describe`] tells of it together with the width of a group of
+//! buckets, which depends on the processor.
 
 mod keys;
 
@@ -26,17 +29,19 @@ use crate::heap::{Heap, HeapError};
 use crate::stored::{Shape, Stored};
 use keys::HashKeys;
 
-/// The version whose private fields are stored: `hashbrown` in this workspace's `Cargo.toml`, exactly.
+/// The version whose private fields are stored: `hashbrown` in this workspace's `Cargo.toml`,
+/// exactly.
 const HASHBROWN: &str = "hashbrown 0.17.1";
 
 /// A hash map in a segment.
 ///
-/// Hashes are SipHash 1-3 under two keys that are drawn for each map and stored in it, so that they are equal in all
-/// processes and on all processors, and nobody outside can choose keys that collide. `Hash` of the key type must not
-/// depend on the process either. A lookup costs a hash and mostly one or two cache misses.
+/// Hashes are SipHash 1-3 under two keys that are drawn for each map and stored in it, so that they
+/// are equal in all processes and on all processors, and nobody outside can choose keys that
+/// collide. `Hash` of the key type must not depend on the process either. A lookup costs a hash and
+/// mostly one or two cache misses.
 ///
-/// **A full segment** is an error of the methods named `try_`. The others abort the process then, as those of
-/// [`SegVec`](crate::SegVec) do, and leave the segment poisoned.
+/// **A full segment** is an error of the methods named `try_`. The others abort the process then,
+/// as those of [`SegVec`](crate::SegVec) do, and leave the segment poisoned.
 ///
 /// A map gives memory back when it is dropped: to shrink one, move its entries into a new one.
 ///
@@ -70,8 +75,9 @@ pub struct SegMap<'s, K, V> {
     table: HashMap<K, V, HashKeys, Heap<'s>>,
 }
 
-// SAFETY: the table's address lies in its heap's segment, as argued at the module's head; all else in it are numbers, the
-// keys of the hash, the heap, and stored entries. Its format is told by version, compiler and group.
+// SAFETY: the table's address lies in its heap's segment, as argued at the module's head; all else
+// in it are numbers, the keys of the hash, the heap, and stored entries. Its format is told by
+// version, compiler and group.
 unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Map");
@@ -88,7 +94,8 @@ unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
 impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
     /// An empty map with some room.
     ///
-    /// Aborts the process if the segment is full or not entered for writing: see [`try_new_in`](Self::try_new_in).
+    /// Aborts the process if the segment is full or not entered for writing: see
+    /// [`try_new_in`](Self::try_new_in).
     #[must_use]
     pub fn new_in(heap: Heap<'s>) -> Self {
         Self::with_capacity_in(1, heap)
@@ -97,7 +104,8 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
     /// An empty map with some room.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread; [`HeapError::Outside`].
+    /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread;
+    /// [`HeapError::Outside`].
     pub fn try_new_in(heap: Heap<'s>) -> Result<Self, HeapError> {
         Self::try_with_capacity_in(1, heap)
     }
@@ -133,7 +141,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.try_reserve(additional).map_err(refused)
     }
 
-    /// The same; aborts the process if the segment is full.
+    /// As the `try_` method above, but aborts the process if the segment is full.
     pub fn reserve(&mut self, additional: usize) {
         self.table.reserve(additional);
     }
@@ -141,11 +149,12 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
     /// Puts an entry in; the value that the key had. An equal key that is there remains.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]; key and value are dropped then, and nothing else has changed. Who wants to keep them
-    /// asks [`try_reserve`](Self::try_reserve) first.
+    /// [`HeapError::Refused`]; key and value are dropped then, and nothing else has changed. A
+    /// caller that wants to keep them asks [`try_reserve`](Self::try_reserve) first.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, HeapError> {
         if self.is_tight() {
-            // A key that is there needs no room, but `insert` of a full table takes some before it looks.
+            // A key that is there needs no room, but `insert` of a full table takes some before it
+            // looks.
             if let Some(there) = self.table.get_mut(&key) {
                 return Ok(Some(mem::replace(there, value)));
             }
@@ -154,7 +163,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Ok(self.table.insert(key, value))
     }
 
-    /// The same; aborts the process if the segment is full.
+    /// As the `try_` method above, but aborts the process if the segment is full.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.table.insert(key, value)
     }
@@ -174,7 +183,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Ok(self.table.entry(key).or_insert_with(value))
     }
 
-    /// The same; aborts the process if the segment is full.
+    /// As the `try_` method above, but aborts the process if the segment is full.
     pub fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         self.table.entry(key).or_insert_with(value)
     }
@@ -328,7 +337,8 @@ impl<K: Eq + Hash, V: PartialEq> PartialEq for SegMap<'_, K, V> {
 
 impl<K: Eq + Hash, V: Eq> Eq for SegMap<'_, K, V> {}
 
-/// The value of a key. Panics if there is none, which poisons a segment that was entered to be changed.
+/// The value of a key. Panics if there is none, which poisons a segment that was entered to be
+/// changed.
 impl<K: Eq + Hash + Borrow<Q>, Q: Hash + Eq + ?Sized, V> Index<&Q> for SegMap<'_, K, V> {
     type Output = V;
 

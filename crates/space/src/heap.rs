@@ -1,13 +1,15 @@
-//! A heap whose whole state lies in its segment: any process that enters the segment allocates from it, and whatever one
-//! process allocated, another may give back.
+//! A heap whose whole state lies in its segment: any process that enters the segment allocates from
+//! it, and whatever one process allocated, another may give back.
 //!
-//! [`Heap`] is an [`Allocator`](allocator_api2::alloc::Allocator), so that vectors, boxes and maps live in a segment.
-//! Blocks up to 32 KiB come from slabs of a size class (`slabs`, `classes`), others are runs of pages of 16 KiB
-//! (`pages`). What lies where is drawn at `layout`; `raw` turns it into addresses, all checked; `check` verifies
-//! everything. After SpaceJMP (§4.1), which placed an `mspace` of Doug Lea's allocator in each segment.
+//! [`Heap`] is an [`Allocator`](allocator_api2::alloc::Allocator), so that vectors, boxes and maps
+//! live in a segment. Blocks up to 32 KiB come from slabs of a size class (`slabs`, `classes`),
+//! others are runs of pages of 16 KiB (`pages`). What lies where is drawn at `layout`; `raw` turns
+//! it into addresses, all checked; `check` verifies everything. After SpaceJMP (§4.1), which placed
+//! an `mspace` of Doug Lea's allocator in each segment.
 //!
-//! **Damage.** Nothing that the segment holds makes the heap panic or touch a byte outside of the segment. An operation
-//! that meets what cannot be does nothing but count it: an allocation fails, a block given back is lost.
+//! **Damage.** Nothing that the segment holds makes the heap panic or touch a byte outside of the
+//! segment. An operation that meets what cannot be does nothing but count it: an allocation fails,
+//! a block given back is lost.
 
 mod check;
 mod classes;
@@ -35,7 +37,7 @@ pub use error::HeapError;
 pub use stats::HeapStats;
 pub use untyped::UntypedHeap;
 
-use crate::present::{self, Present};
+use crate::process_mapping::{self, ProcessMapping};
 use layout::{FORMAT, Kind, MAGIC, MOST_PAGES, PAGE, PAGE_SHIFT, State};
 use pages::{Extend, Runs};
 use raw::{Damaged, Raw, add, sub};
@@ -45,10 +47,11 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// The heap of a segment, for the section with brand `'s`.
 ///
-/// One word, `Copy`, `Send` and `Sync`; it may lie in its segment, as the allocator of a collection there. **It works
-/// only in the thread that entered the segment, exclusively, and only until that thread leaves**: elsewhere allocation
-/// is [`AllocError`], and a block given back is lost (and counted: [`Heap::lost`]). So it cannot be misused by sending
-/// it away, and threads of a `std::thread::scope` may share what it holds for reading.
+/// One word, `Copy`, `Send` and `Sync`; it may lie in its segment, as the allocator of a collection
+/// there. **It works only in the thread that entered the segment, exclusively, and only until that
+/// thread leaves**: elsewhere allocation is [`AllocError`], and a block given back is lost (and
+/// counted: [`Heap::lost`]). So it cannot be misused by sending it away, and threads of a
+/// `std::thread::scope` may share what it holds for reading.
 ///
 /// Memory comes from the segment, which grows when needed, up to its maximum.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +73,7 @@ impl fmt::Debug for Heap<'_> {
     }
 }
 
-impl Extend for Present {
+impl Extend for ProcessMapping {
     fn extend(&self, wanted: usize) -> Option<usize> {
         let len = self.ground.extend(wanted).ok()?;
         self.set_len(len);
@@ -78,11 +81,12 @@ impl Extend for Present {
     }
 }
 
-impl Present {
+impl ProcessMapping {
     /// A view of its heap.
     #[inline]
     fn raw(&self) -> Option<Raw> {
-        // SAFETY: whoever holds a `Present` by a mark is inside of the segment, which is mapped over its length then.
+        // SAFETY: a `ProcessMapping` is found through the thread's current section alone, and a
+        // segment is mapped over its length while a thread is in a section of it.
         unsafe { Raw::new(self.base, self.len()) }
     }
 
@@ -134,15 +138,16 @@ pub(crate) struct RootRecord {
     pub(crate) size: u64,
 }
 
-/// Makes an empty heap in a segment of `len` mapped bytes at `base`, which may grow to `max`; of a heap that was there
-/// nothing remains, its root neither. `zero`: all bytes behind the first 4096 are zero, as in a new file, which spares
-/// clearing some memory later.
+/// Makes an empty heap in a segment of `len` mapped bytes at `base`, which may grow to `max`; of a
+/// heap that was there nothing remains, its root neither. `zero`: all bytes behind the first 4096
+/// are zero, as in a new file, which spares clearing some memory later.
 ///
 /// # Errors
 /// [`HeapError::Size`], [`HeapError::Seed`].
 ///
 /// # Safety
-/// The bytes must be mapped for reading and writing, `base` be a multiple of 2 MiB, and nobody else use the segment.
+/// The bytes must be mapped for reading and writing, `base` be a multiple of 2 MiB, and nobody else
+/// use the segment.
 pub(crate) unsafe fn format(
     base: NonNull<u8>,
     len: usize,
@@ -161,8 +166,8 @@ pub(crate) unsafe fn format(
     }
 }
 
-/// Bytes that a segment of `len` mapped bytes at `base` should have before a section that may change
-/// it begins, so that the section need not take memory; `None` if it has enough.
+/// Bytes that a segment of `len` mapped bytes at `base` should have before a section that may
+/// change it begins, so that the section need not take memory; `None` if it has enough.
 ///
 /// # Safety
 /// The bytes must be mapped for reading, and `base` be a multiple of 2 MiB.
@@ -193,7 +198,7 @@ impl<'s> Heap<'s> {
     /// Calls `f` with the heap's runs, if the calling thread entered the segment exclusively.
     #[inline]
     fn with<R>(self, f: impl FnOnce(&Runs<'_>) -> Result<R, Damaged>) -> Option<R> {
-        present::with(self.base, |present| {
+        process_mapping::with(self.base, |present| {
             if !present.exclusive {
                 return None;
             }
@@ -209,39 +214,42 @@ impl<'s> Heap<'s> {
     /// # Errors
     /// [`HeapError::Outside`] if the calling thread has not entered the segment.
     pub fn stats(self) -> Result<HeapStats, HeapError> {
-        present::with(self.base, |present| {
+        process_mapping::with(self.base, |present| {
             present.has_heap()?;
             present.raw().map(stats::stats).ok_or(HeapError::Outside)
         })
         .ok_or(HeapError::Outside)?
     }
 
-    /// Walks all pages, bitmaps and lists and reports every contradiction. Reads no block; safe on damaged bytes.
+    /// Walks all pages, bitmaps and lists and reports every contradiction. Reads no block; safe on
+    /// damaged bytes.
     ///
     /// # Errors
-    /// [`HeapError::Outside`] if the calling thread has not entered the segment, [`HeapError::NoHeap`].
+    /// [`HeapError::Outside`] if the calling thread has not entered the segment,
+    /// [`HeapError::NoHeap`].
     pub fn check(self) -> Result<HeapReport, HeapError> {
-        present::with(self.base, |present| {
+        process_mapping::with(self.base, |present| {
             present.has_heap()?;
             present.raw().map(check::check).ok_or(HeapError::Outside)
         })
         .ok_or(HeapError::Outside)?
     }
 
-    /// The seed that hashes of this heap's maps begin with: random, made with the heap, the same in all processes.
+    /// The seed that hashes of this heap's maps begin with: random, made with the heap, the same in
+    /// all processes.
     ///
     /// # Errors
     /// As [`stats`](Self::stats).
     pub fn seed(self) -> Result<u64, HeapError> {
-        present::with(self.base, |present| {
+        process_mapping::with(self.base, |present| {
             present.raw().map(|raw| raw.header().seed.load(Relaxed))
         })
         .flatten()
         .ok_or(HeapError::Outside)
     }
 
-    /// How many blocks this process has given back where it could not: outside of an exclusive section, or to a
-    /// damaged heap. They stay allocated.
+    /// How many blocks this process has given back where it could not: outside of an exclusive
+    /// section, or to a damaged heap. They stay allocated.
     #[must_use]
     pub fn lost() -> u64 {
         LOST.load(Relaxed)
@@ -403,10 +411,11 @@ fn give(runs: &Runs<'_>, at: NonNull<u8>) -> Result<(), Damaged> {
     runs.give(page, state.pages)
 }
 
-// SAFETY: blocks are disjoint, lie in the segment and stay there until they are given back, whatever becomes of a
-// `Heap`, whose copies are all equal. A block's memory remains valid as long as the segment is mapped; that nobody has
-// one when it no longer is, is the brand's part: no value with `'s` leaves the section. Sizes and alignments are met by
-// `classes::of` and `take_aligned`; `deallocate`, `grow` and `shrink` find a block by its address.
+// SAFETY: blocks are disjoint, lie in the segment and stay there until they are given back,
+// whatever becomes of a `Heap`, whose copies are all equal. A block's memory remains valid as long
+// as the segment is mapped; that nobody has one when it no longer is, is the brand's part: no value
+// with `'s` leaves the section. Sizes and alignments are met by `classes::of` and `take_aligned`;
+// `deallocate`, `grow` and `shrink` find a block by its address.
 unsafe impl Allocator for Heap<'_> {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -479,7 +488,8 @@ impl Heap<'_> {
     /// Moves `bytes` bytes of a block into a new one and gives the old one back.
     ///
     /// # Safety
-    /// `ptr` must be a block of this heap with layout `old`, and `bytes` no more than either's size.
+    /// `ptr` must be a block of this heap with layout `old`, and `bytes` no more than either's
+    /// size.
     #[cold]
     unsafe fn relocate(
         self,
@@ -489,7 +499,8 @@ impl Heap<'_> {
         bytes: usize,
     ) -> Result<NonNull<[u8]>, AllocError> {
         let block = self.allocate(new)?;
-        // SAFETY: two blocks, both at least `bytes` long, by the caller's promise and by the allocation.
+        // SAFETY: two blocks, both at least `bytes` long, by the caller's promise and by the
+        // allocation.
         unsafe { block.cast::<u8>().copy_from_nonoverlapping(ptr, bytes) };
         // SAFETY: the caller's promise.
         unsafe { self.deallocate(ptr, old) };

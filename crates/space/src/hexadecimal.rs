@@ -51,7 +51,7 @@ pub(crate) mod address {
         usize::try_from(super::parse(text)?).ok()
     }
 
-    /// The same where there may be none.
+    /// An address where there may be none.
     pub(crate) mod option {
         use serde::{Deserialize, Deserializer, Serializer, de};
 

@@ -1,8 +1,9 @@
 //! Named segments: ranges of memory that outlive every process, with a fixed place in the address
-//! space, so that pointers between their parts stay true for whoever visits; and spaces, sets of them.
+//! space, so that pointers between their parts stay true in every process; and spaces, sets of
+//! them.
 //!
-//! The design is SpaceJMP's (El Hajj et al., ASPLOS 2016; §3 to §5), on a stock kernel: names live in
-//! the file system, fixed addresses in a window that each process reserves once.
+//! The design is SpaceJMP's (El Hajj et al., ASPLOS 2016; §3 to §5), on a stock kernel: names live
+//! in the file system, fixed addresses in a window that each process reserves once.
 //!
 //! # Use
 //!
@@ -27,7 +28,7 @@
 //! })??;
 //! drop(attached);
 //!
-//! // Later, in another process, by whoever may: the same map, at the same address, as it was left.
+//! // Later, in another process with the permission: the same map, at the same address.
 //! let found = Segment::open(&registry, "visits")?;
 //! let attached = Attachment::new([(&found, Access::ReadOnly)])?;
 //! let of_ada = attached.read(|here| Ok::<_, mneme_space::RootError>(
@@ -40,28 +41,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`; who may die when, and what the others see:
-//! `docs/failures.md`.
+//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`; who may die when, and
+//! what the others see: `docs/failures.md`.
 //!
 //! # Names
 //!
-//! A [`Registry`] is a directory; each segment is a directory in it, with a description (`meta`, JSON),
-//! a `control` file for locks and participants, and a link to its `data`. `ls`, `du`, `chmod`, quotas
-//! and backups work on them. A segment appears under its name whole or not at all. What a process that
-//! died half-way leaves is told by [`Registry::check`] and removed by [`Registry::clean`], or by the
-//! next one that creates something; nothing exists that no file names.
+//! A [`Registry`] is a directory; each segment is a directory in it, with a description (`meta`,
+//! JSON), a `control` file for locks and participants, and a link to its `data`. `ls`, `du`,
+//! `chmod`, quotas and backups work on them. A segment appears under its name whole or not at all.
+//! What a process that died half-way leaves is told by [`Registry::check`] and removed by
+//! [`Registry::clean`], or by the next one that creates something; nothing exists that no file
+//! names.
 //!
 //! # Addresses
 //!
 //! A segment lies at the same address in every process, unless it is
-//! [floating](SegmentBuilder::floating). The registry gives each slots of 1 GiB that no other has; a
-//! [clone](Segment::clone_as) has its original's, for it holds the same pointers, and in one process
-//! the two are there in turns. What is mapped is mapped once, however many parts of a program
-//! use it, and grows in place.
+//! [floating](SegmentBuilder::floating). The registry gives each slots of 1 GiB that no other has;
+//! a [clone](Segment::clone_as) has its original's, for it holds the same pointers, and in one
+//! process the two are there in turns. What is mapped is mapped once, however many parts of a
+//! program use it, and grows in place.
 //!
 //! # Spaces
 //!
-//! A [`Space`] is a named set of segments, each with what whoever attaches it may do with it. No two of
+//! A [`Space`] is a named set of segments, each with the access that an attachment gets. No two of
 //! them overlap, so that all can be mapped at once.
 //!
 //! ```
@@ -88,18 +90,19 @@
 //!
 //! # Calls
 //!
-//! A program that must not have a space's segments mapped, or has others at their addresses, can have a
-//! process that lives there [run functions](Space::call) for it: a request and a reply of bytes, some 4 us.
+//! A program that must not have a space's segments mapped, or has others at their addresses, can
+//! have a process that lives there [run functions](Space::call) for it: a request and a reply of
+//! bytes, some 4 us.
 //!
 //! # Permissions
 //!
-//! Those of a file. Who may only read maps the data read-only; the locks he takes too are in `control`,
-//! which is writable for all who may read the data.
+//! Those of a file. A user who may only read maps the data read-only; readers' locks are in
+//! `control`, which is writable for all who may read the data.
 //!
 //! # Memory
 //!
-//! [`Backing`] says what keeps the bytes. Memory, or space on the medium, is taken when a segment is
-//! made and when it grows: a lack of it is an error there and never a signal later.
+//! [`Backing`] says what keeps the bytes. Memory, or space on the medium, is taken when a segment
+//! is made and when it grows: a lack of it is an error there and never a signal later.
 //!
 //! # Processes
 //!
@@ -113,23 +116,23 @@ mod contents;
 mod error;
 mod hashmap;
 mod heap;
-mod here;
 mod hexadecimal;
 mod local;
 mod making;
 mod map;
 mod name;
-mod present;
+mod process_mapping;
 mod ptr;
 mod registry;
 mod root;
+mod section;
 mod segment;
 mod space;
 mod stored;
 mod string;
 mod uuid;
 
-pub use attach::{Attachment, Entered, Inside};
+pub use attach::{Attachment, Entered, SectionGuard};
 pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use clean::Finding;
 pub use contents::{Contents, ContentsInfo};
@@ -140,13 +143,13 @@ pub use error::{
 };
 pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};
-pub use here::Here;
 pub use local::{LocalError, LocalSegment};
 pub use map::Mapping;
 pub use name::Name;
 pub use ptr::{Ptr, PtrError};
 pub use registry::{Registry, RegistryOptions};
 pub use root::RootError;
+pub use section::Section;
 pub use segment::note::{NoteError, NoteHold};
 pub use segment::{
     Backing, Condition, Importable, Parts, Presence, Segment, SegmentBuilder, SegmentInfo,

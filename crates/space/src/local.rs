@@ -1,7 +1,8 @@
-//! A segment of this process alone: without a name, a file or a lock that others see, gone when it is dropped.
+//! A segment of this process alone: without a name, a file or a lock that others see, gone when it
+//! is dropped.
 //!
-//! **What can be done with its contents is what can be done with any segment's**, so that types for segments are tried
-//! out and tested here, under Miri too.
+//! **What can be done with its contents is what can be done with any segment's**, so that types for
+//! segments are tried out and tested here, under Miri too.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
@@ -11,8 +12,8 @@ use mneme_sys::{PagePolicy, Region, RegionError};
 
 use crate::Uuid;
 use crate::heap::{self, HeapError};
-use crate::here::{self, Here};
-use crate::present::{self, Ground, Present};
+use crate::process_mapping::{self, Grow, ProcessMapping};
+use crate::section::{self, Section};
 
 /// Why a [`LocalSegment`] could not be made or entered.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub enum LocalError {
 
 struct Growing(Arc<Region>);
 
-impl Ground for Growing {
+impl Grow for Growing {
     fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
         self.0.grow(wanted).map_err(|error| HeapError::Growth {
             wanted,
@@ -63,8 +64,8 @@ impl Ground for Growing {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What belongs to the segment stays there: the first of these leaves its section, the second is another section's, the
-/// third would point out of the segment, the fourth is in another thread.
+/// What belongs to the segment stays there: the first of these leaves its section, the second is
+/// another section's, the third would point out of the segment, the fourth is in another thread.
 /// ```compile_fail
 /// # use mneme_space::{LocalSegment, SegVec};
 /// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
@@ -89,8 +90,8 @@ impl Ground for Growing {
 /// segment.enter(|here| std::thread::scope(|scope| { scope.spawn(|| here.alloc(1_u8)); }));
 /// ```
 pub struct LocalSegment {
-    write: Present,
-    read: Present,
+    write: ProcessMapping,
+    read: ProcessMapping,
     region: Arc<Region>,
     lock: RwLock<()>,
 }
@@ -109,9 +110,10 @@ impl LocalSegment {
     pub fn new(name: &str, max: usize) -> Result<Self, LocalError> {
         let region = Arc::new(Region::private(1, max, PagePolicy::Small)?);
         let base = NonNull::new(region.base()).ok_or(RegionError::Size { len: 0, max })?;
-        // SAFETY: a region of our own, aligned to 2 MiB, which nobody uses yet; it lives as long as `self`.
+        // SAFETY: a region of our own, aligned to 2 MiB, which nobody uses yet; it lives as long as
+        // `self`.
         unsafe { heap::format(base, region.len(), region.max(), true) }?;
-        let present = |exclusive| Present {
+        let present = |exclusive| ProcessMapping {
             name: name.into(),
             // It has no name that others could look up: an identity of its own is not needed.
             uuid: Uuid::from_bytes([0; 16]),
@@ -132,13 +134,13 @@ impl LocalSegment {
     ///
     /// # Errors
     /// [`LocalError::Nested`], [`LocalError::Poisoned`].
-    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, LocalError> {
-        if present::inside() {
+    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, LocalError> {
+        if process_mapping::inside() {
             return Err(LocalError::Nested);
         }
         let _held = self.lock.write().map_err(|_| LocalError::Poisoned)?;
         // SAFETY: the region lives and is mapped; the lock is held for writing.
-        let result = unsafe { here::section(std::slice::from_ref(&self.write), f) };
+        let result = unsafe { section::enter(std::slice::from_ref(&self.write), f) };
         result.ok_or(LocalError::Nested)
     }
 
@@ -146,8 +148,8 @@ impl LocalSegment {
     ///
     /// # Errors
     /// [`LocalError::Nested`], [`LocalError::Poisoned`].
-    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Here<'s>) -> R) -> Result<R, LocalError> {
-        if present::inside() {
+    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, LocalError> {
+        if process_mapping::inside() {
             return Err(LocalError::Nested);
         }
         let _held = self
@@ -156,7 +158,7 @@ impl LocalSegment {
             .map_err(|_: PoisonError<_>| LocalError::Poisoned)?;
         self.read.set_len(self.region.len());
         // SAFETY: as in `enter`; the lock is held for reading, and nothing is changed.
-        let result = unsafe { here::section(std::slice::from_ref(&self.read), f) };
+        let result = unsafe { section::enter(std::slice::from_ref(&self.read), f) };
         result.ok_or(LocalError::Nested)
     }
 }

@@ -34,8 +34,8 @@ pub(crate) enum Published {
 }
 
 impl Making {
-    /// Begins to build what shall be called `to`; `None` if that is there. Also returns the registry's
-    /// lock, under which the description is to be written.
+    /// Begins to build what shall be called `to`; `None` if that is there. Also returns the
+    /// registry's lock, under which the description is to be written.
     pub(crate) fn claim(
         registry: &Registry,
         uuid: Uuid,
@@ -108,8 +108,8 @@ impl Drop for Making {
     }
 }
 
-/// Takes the name from a segment or a space; returns where it is taken apart, `None` if it is not there.
-/// `aside` is not its own identity: a backup that was copied back may have that too.
+/// Takes the name from a segment or a space; returns where it is taken apart, `None` if it is not
+/// there. `aside` is not its own identity: a backup that was copied back may have that too.
 pub(crate) fn unname(
     registry: &Registry,
     directory: &Path,
@@ -129,12 +129,12 @@ pub(crate) fn unname(
     Ok(Some(dying))
 }
 
-/// Removes a segment's or a space's directory: the data it names, its files, itself. Whoever does
-/// the same at once does no harm.
+/// Removes a segment's or a space's directory: the data it names, its files, itself. Another
+/// process that does so at the same time does no harm.
 ///
-/// In a registry of several users this may be what another has put there. Nothing is removed but what lies in the
-/// directory itself, which no link is, and data that belong to the directory's owner and that nothing else names; of a
-/// registry that was copied, no data.
+/// In a registry of several users this may be what another has put there. Nothing is removed but
+/// what lies in the directory itself, which no link is, and data that belong to the directory's
+/// owner and that nothing else names; of a registry that was copied, no data.
 pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), FileError> {
     let held = match HeldDirectory::open(directory) {
         Ok(held) => held,

@@ -1,11 +1,12 @@
 //! Where segments lie in a process, and who sees them there.
 //!
-//! **A thread that visits a set of segments finds each of them at its address until its visit ends.** Most segments have
-//! addresses of their own, and entering changes no mapping. Two that claim the same ones, a clone and its original or
-//! the windows of a table that is larger than the address space, are there in turns: [`Map`] is how. The one
-//! implementation moves page tables within a process ([`ProcessMap`]); maps of the hardware's, by a kernel module or in
-//! a guest whose page tables are ours, would give every thread its own view and keep the same promises, which
-//! `conformance` checks.
+//! **A thread that visits a set of segments finds each of them at its address until its visit
+//! ends.** Most segments have addresses of their own, and entering changes no mapping. Two that
+//! claim the same ones, a clone and its original or the windows of a table that is larger than the
+//! address space, are there in turns: [`Map`] is how. The one implementation moves page tables
+//! within a process ([`ProcessMap`]); maps of the hardware's, by a kernel module or in a guest
+//! whose page tables are ours, would give every thread its own view and keep the same promises,
+//! which `conformance` checks.
 //!
 //! After SpaceJMP's switching of address spaces (§3.2, §4.1).
 
@@ -31,20 +32,20 @@ use crate::{MapError, Segment};
 
 /// How segments come to lie where their pointers say.
 pub(crate) trait Map {
-    /// Takes a segment in, with the access wanted; what is in already is shared. Where another has its addresses, it
-    /// waits aside.
+    /// Takes a segment in, with the access wanted; what is in already is shared. Where another has
+    /// its addresses, it waits aside.
     ///
     /// # Errors
     /// The data or the control file cannot be opened or mapped.
     fn admit(&self, segment: &Segment, access: Access) -> Result<Arc<Placed>, MapError>;
 
-    /// Shows the visited set to the calling thread: when this returns, and until the visit ends, each of its segments
-    /// lies at its address.
+    /// Shows the visited set to the calling thread: when this returns, and until the visit ends,
+    /// each of its segments lies at its address.
     ///
     /// # Errors
-    /// [`MapError::Busy`] if other threads of the process are in a section of what lies there for longer than
-    /// `patience`; [`MapError::Occupied`] if what lies there is mapped for good. Of several members some may have been
-    /// moved then; the visit has none of them.
+    /// [`MapError::Busy`] if other threads of the process are in a section of what lies there for
+    /// longer than `patience`; [`MapError::Occupied`] if what lies there is mapped for good. Of
+    /// several members some may have been moved then; the visit has none of them.
     fn show(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError>;
 }
 

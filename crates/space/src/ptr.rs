@@ -1,8 +1,9 @@
-//! Pointers of a segment: copied freely, followed only with the [`Here`] of their own brand.
+//! Pointers of a segment: copied freely, followed only with the [`Section`] of their own brand.
 //!
-//! This is the paper's rule that a pointer is dereferenced in its own address space alone (§3.3), kept by the compiler:
-//! a pointer without `Here` leads nowhere, and no other section, nor another segment of the same one, has a `Here` of its
-//! brand. What figure 5 calls `vcast` is [`Ptr::vcast`].
+//! This is the paper's rule that a pointer is dereferenced in its own address space alone (§3.3),
+//! kept by the compiler: a pointer without `Section` leads nowhere, and no other section, nor
+//! another segment of the same one, has a `Section` of its brand. What figure 5 calls `vcast` is
+//! [`Ptr::vcast`].
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -12,13 +13,14 @@ use std::{fmt, hash};
 use allocator_api2::alloc::Allocator;
 
 use crate::heap::{Heap, HeapError};
-use crate::here::{Brand, Here};
+use crate::section::{Brand, Section};
 use crate::stored::{Shape, Stored};
 
 /// Why a pointer was not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PtrError {
-    /// It does not point into its segment, or not as its type has to lie: the segment is damaged, or a cast was wrong.
+    /// It does not point into its segment, or not as its type has to lie: the segment is damaged,
+    /// or a cast was wrong.
     #[error("the pointer {at:#x} leads out of its segment, or is not aligned")]
     Outside {
         /// The address.
@@ -29,16 +31,16 @@ pub enum PtrError {
     ReadOnly,
 }
 
-/// A pointer to a `T` in the segment of the brand `'s`. One word; copies are equal, all of them stay true as long as the
-/// segment lives, unless [`free`](Self::free) is called.
+/// A pointer to a `T` in the segment of the brand `'s`. One word; copies are equal, all of them
+/// stay true as long as the segment lives, unless [`free`](Self::free) is called.
 ///
 /// A list, with as many pointers to a node as one likes:
 /// ```
-/// use mneme_space::{HeapError, Here, Ptr, Stored};
+/// use mneme_space::{HeapError, Section, Ptr, Stored};
 /// #[derive(Stored)]
 /// struct Node<'s> { number: u64, next: Option<Ptr<'s, Node<'s>>> }
 ///
-/// # fn example<'s>(here: &mut Here<'s>) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn example<'s>(here: &mut Section<'s>) -> Result<(), Box<dyn std::error::Error>> {
 /// let heap = here.heap("numbers")?;
 /// let second = heap.place(Node { number: 2, next: None })?;
 /// let first = heap.place(Node { number: 1, next: Some(second) })?;
@@ -85,7 +87,8 @@ impl<T> fmt::Debug for Ptr<'_, T> {
     }
 }
 
-// SAFETY: an address; it is followed with `&Here`, for reading, or with `&mut Here`, by the thread that entered.
+// SAFETY: an address; it is followed with `&Section`, for reading, or with `&mut Section`, by the
+// thread that entered.
 unsafe impl<T: Send + Sync> Send for Ptr<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Ptr<'_, T> {}
@@ -99,14 +102,16 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for Ptr<'s, T> {
 }
 
 impl<'s> Heap<'s> {
-    /// Puts a value into the segment. It stays there until [`Ptr::free`] or until the heap is rebuilt; nothing drops it.
+    /// Puts a value into the segment. It stays there until [`Ptr::free`] or until the heap is
+    /// rebuilt; nothing drops it.
     ///
     /// # Errors
     /// [`HeapError::Refused`]: the segment is full, or not entered exclusively by this thread.
     pub fn place<T: Stored<'s>>(self, value: T) -> Result<Ptr<'s, T>, HeapError> {
         let layout = Layout::new::<T>();
         let room = if layout.size() == 0 {
-            // An address in the segment for what has no bytes, so that following it needs no exception.
+            // An address in the segment for what has no bytes, so that following it needs no
+            // exception.
             Layout::from_size_align(1, layout.align()).unwrap_or(layout)
         } else {
             layout
@@ -122,7 +127,7 @@ impl<'s> Heap<'s> {
     }
 }
 
-impl<'s> Here<'s> {
+impl<'s> Section<'s> {
     /// [`Heap::place`] in the brand's segment.
     ///
     /// # Errors
@@ -160,10 +165,11 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
     /// # Errors
     /// [`PtrError::Outside`], in a damaged segment or after a wrong cast.
     #[inline]
-    pub fn get<'a>(&self, here: &'a Here<'s>) -> Result<&'a T, PtrError> {
+    pub fn get<'a>(&self, here: &'a Section<'s>) -> Result<&'a T, PtrError> {
         let at = here.reach(self.at, false)?;
-        // SAFETY: a pointer of the brand's segment to a `T` that nobody frees (or who does vouches that this copy is not
-        // used), within what is mapped; `&mut` to it is had by `&mut Here` alone.
+        // SAFETY: a pointer of the brand's segment to a `T` that nobody frees (or who does vouches
+        // that this copy is not used), within what is mapped; `&mut` to it is had by `&mut Section`
+        // alone.
         Ok(unsafe { at.as_ref() })
     }
 
@@ -172,10 +178,11 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
     /// # Errors
     /// [`PtrError::ReadOnly`], and as [`get`](Self::get).
     #[inline]
-    pub fn get_mut<'a>(&self, here: &'a mut Here<'s>) -> Result<&'a mut T, PtrError> {
+    pub fn get_mut<'a>(&self, here: &'a mut Section<'s>) -> Result<&'a mut T, PtrError> {
         let mut at = here.reach(self.at, true)?;
-        // SAFETY: as in `get`; held exclusively, and all other ways to it need this `Here`, which is borrowed: roots,
-        // other pointers. No block of a root's own is ever pointed to, since pointers come from `place` alone.
+        // SAFETY: as in `get`; held exclusively, and all other ways to it need this `Section`,
+        // which is borrowed: roots, other pointers. No block of a root's own is ever pointed to,
+        // since pointers come from `place` alone.
         Ok(unsafe { at.as_mut() })
     }
 
@@ -185,8 +192,9 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
     /// As [`get_mut`](Self::get_mut).
     ///
     /// # Safety
-    /// No copy of this pointer may be followed or freed any more, one that lies in the segment included.
-    pub unsafe fn free(self, here: &mut Here<'s>) -> Result<(), PtrError> {
+    /// No copy of this pointer may be followed or freed any more, one that lies in the segment
+    /// included.
+    pub unsafe fn free(self, here: &mut Section<'s>) -> Result<(), PtrError> {
         let at = here.reach(self.at, true)?;
         let heap = here.home().map(|home| Heap::new(home.base));
         // SAFETY: a live value, as in `get_mut`, never to be seen again by the caller's promise.
@@ -202,15 +210,19 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
         Ok(())
     }
 
-    /// The same address as a pointer of another brand: the paper's `vcast`, for a pointer that is known by other means to
-    /// be one of the segment that `there` speaks of. `U` is `T` under the other brand. The range is checked.
+    /// This address as a pointer of another brand: the paper's `vcast`, for a pointer that is known
+    /// by other means to be one of the segment that `there` speaks of. `U` is `T` under the other
+    /// brand. The range is checked.
     ///
     /// # Errors
     /// [`PtrError::Outside`] if it lies outside of that segment.
     ///
     /// # Safety
     /// At this address in that segment there must be a live `U` that [`Heap::place`] put there.
-    pub unsafe fn vcast<'t, U: Stored<'t>>(self, there: &Here<'t>) -> Result<Ptr<'t, U>, PtrError> {
+    pub unsafe fn vcast<'t, U: Stored<'t>>(
+        self,
+        there: &Section<'t>,
+    ) -> Result<Ptr<'t, U>, PtrError> {
         Ok(Ptr {
             at: there.reach(self.at.cast(), false)?,
             brand: PhantomData,

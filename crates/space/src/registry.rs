@@ -6,17 +6,18 @@
 //! <root>/lock              locked while addresses are chosen and leftovers are cleaned
 //! <root>/segments/<name>/  meta (JSON), control (participants and locks), data (a link)
 //! <root>/spaces/<name>/    meta (JSON), control, lock, calls
-//! <root>/making/<uuid>/    something being built, and <uuid>.lock, held by whoever builds it
+//! <root>/making/<uuid>/    something being built, and <uuid>.lock, held by the process that builds it
 //! <root>/dying/<uuid>/     something being removed
 //! ```
-//! **A name appears whole or not at all**: a directory is built in `making` and renamed last, with a
-//! rename that replaces nothing; removal renames it to `dying` first. Things move from `making` to
-//! `segments` (or `spaces`) to `dying` only, so that who looks there in this order misses nothing. A process that
-//! dies half-way leaves a directory that the next one to create something, or
-//! [`Registry::clean`], removes; a description names the data file before that is made, so that no
-//! data are left behind.
+//! **A name appears whole or not at all**: a directory is built in `making` and renamed last, with
+//! a rename that replaces nothing; removal renames it to `dying` first. Things move from `making`
+//! to `segments` (or `spaces`) to `dying` only, so that who looks there in this order misses
+//! nothing. A process that dies half-way leaves a directory that the next one to create something,
+//! or [`Registry::clean`], removes; a description names the data file before that is made, so that
+//! no data are left behind.
 //!
-//! SpaceJMP keeps its names in the kernel (§4); here `ls`, `chmod`, quotas and backups work on them.
+//! SpaceJMP keeps its names in the kernel (§4); here `ls`, `chmod`, quotas and backups work on
+//! them.
 
 pub(crate) mod files;
 pub(crate) mod json;
@@ -43,16 +44,16 @@ pub(crate) const GIB: usize = 1 << 30;
 /// The version of the registry's format.
 const FORMAT: u32 = 1;
 
-/// Where a registry's fixed addresses lie, and where the files of memory go: chosen when the registry
-/// is made, and kept in its file `registry`.
+/// Where a registry's fixed addresses lie, and where the files of memory go: chosen when the
+/// registry is made, and kept in its file `registry`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryOptions {
     /// The first address of the window, a multiple of 1 GiB.
     pub window_base: usize,
     /// Slots of 1 GiB in the window: 1 to 65,536.
     pub window_slots: usize,
-    /// A directory on tmpfs for the data of [`Backing::Shared`](crate::Backing::Shared); without one
-    /// a directory of the creating user below `/dev/shm`.
+    /// A directory on tmpfs for the data of [`Backing::Shared`](crate::Backing::Shared); without
+    /// one a directory of the creating user below `/dev/shm`.
     pub shared_directory: Option<PathBuf>,
 }
 
@@ -138,12 +139,12 @@ struct Inner {
 
 impl Registry {
     /// The directory of the user's registry, whether it exists or not: `$MNEME_DIR`, else
-    /// `/dev/shm/mneme-<uid>-registry`, beside the memory that its names lead to. It is the same in a
-    /// login session, in a service and after a logout.
+    /// `/dev/shm/mneme-<uid>-registry`, beside the memory that its names lead to. It is the same in
+    /// a login session, in a service and after a logout.
     ///
-    /// Earlier builds kept it in `mneme` in `$XDG_RUNTIME_DIR` or `/run/user/<uid>`, which the system
-    /// empties when the user's last session ends. A registry that is there is used until then, unless
-    /// there is one beside the memory.
+    /// Earlier builds kept it in `mneme` in `$XDG_RUNTIME_DIR` or `/run/user/<uid>`, which the
+    /// system empties when the user's last session ends. A registry that is there is used until
+    /// then, unless there is one beside the memory.
     #[must_use]
     pub fn default_root() -> PathBuf {
         let of_user = beside_memory();
@@ -154,8 +155,8 @@ impl Registry {
         }
     }
 
-    /// Opens the user's registry, in the [default](Self::default_root) directory. Makes it if there is
-    /// none.
+    /// Opens the user's registry, in the [default](Self::default_root) directory. Makes it if there
+    /// is none.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`RegistryError::NotOurs`].
@@ -250,7 +251,8 @@ impl Registry {
         self.0.root.join("segments").join(name)
     }
 
-    /// Whether this is the registry that was made under its identity, and not a copy: what is known of that.
+    /// Whether this is the registry that was made under its identity, and not a copy: what is known
+    /// of that.
     pub(crate) fn is_at_home(&self) -> bool {
         self.0.description.place.is_none_or(|made| {
             Place::of(&self.0.root.join("lock")).is_ok_and(|now| made.can_be(&now))

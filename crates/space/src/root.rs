@@ -1,7 +1,8 @@
 //! A segment's root: the one value from which all others in it are reached.
 //!
-//! **A root is seen only as the type as which it was created**: its place is kept in the heap's header together with its
-//! schema's [`Shape`](crate::Shape), and whoever asks for another gets an error that names both hashes.
+//! **A root is seen only as the type as which it was created**: its place is kept in the heap's
+//! header together with its schema's [`Shape`](crate::Shape), and a program that asks for another
+//! gets an error that names both hashes.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -9,8 +10,8 @@ use std::ptr::NonNull;
 use allocator_api2::alloc::Allocator;
 
 use crate::heap::{Heap, HeapError, RootRecord};
-use crate::here::Here;
-use crate::present::Present;
+use crate::process_mapping::ProcessMapping;
+use crate::section::Section;
 use crate::stored::{Schema, shape_of};
 
 /// Why a root could not be had, made or removed.
@@ -31,7 +32,8 @@ pub enum RootError {
         /// The segment.
         segment: Box<str>,
     },
-    /// The root was created as another type, by another version of the program, or by another compiler.
+    /// The root was created as another type, by another version of the program, or by another
+    /// compiler.
     #[error(
         "the root of segment {segment:?} has layout {found:#018x}, this program's type has {expected:#018x}: it was created as another type or by another build"
     )]
@@ -65,15 +67,17 @@ pub enum RootError {
     },
 }
 
-impl<'s> Here<'s> {
+impl<'s> Section<'s> {
     /// The root of a segment, to read. The first time in each thread, the type's shape is taken.
     ///
     /// # Errors
-    /// [`RootError::Missing`], [`RootError::Layout`], [`RootError::Damaged`], and as [`heap`](Self::heap).
+    /// [`RootError::Missing`], [`RootError::Layout`], [`RootError::Damaged`], and as
+    /// [`heap`](Self::heap).
     pub fn root<S: Schema>(&self, segment: &str) -> Result<&S::Root<'s>, RootError> {
         let root = place::<S>(self.settle(segment)?)?;
-        // SAFETY: a live value of this type by the record's hash, in the segment, which is entered; `&mut` to it is had
-        // by `&mut Here` alone, and other processes are kept out by the lock.
+        // SAFETY: a live value of this type by the record's hash, in the segment, which is entered;
+        // `&mut` to it is had by `&mut Section` alone, and other processes are kept out by the
+        // lock.
         Ok(unsafe { root.as_ref() })
     }
 
@@ -84,16 +88,16 @@ impl<'s> Here<'s> {
     pub fn root_mut<S: Schema>(&mut self, segment: &str) -> Result<&mut S::Root<'s>, RootError> {
         let present = writable(self.settle(segment)?)?;
         let mut root = place::<S>(present)?;
-        // SAFETY: as in `root`; the lock is held exclusively, and no other reference is had while this `Here`, the only
-        // one that speaks of the segment, is borrowed.
+        // SAFETY: as in `root`; the lock is held exclusively, and no other reference is had while
+        // this `Section`, the only one that speaks of the segment, is borrowed.
         Ok(unsafe { root.as_mut() })
     }
 
     /// Makes the root of a segment that has none.
     ///
     /// # Errors
-    /// [`RootError::Exists`], [`RootError::ReadOnly`], [`HeapError::Refused`] if the segment is full, and as
-    /// [`heap`](Self::heap). What `f` made is dropped then.
+    /// [`RootError::Exists`], [`RootError::ReadOnly`], [`HeapError::Refused`] if the segment is
+    /// full, and as [`heap`](Self::heap). What `f` made is dropped then.
     pub fn create_root<S: Schema>(
         &mut self,
         segment: &str,
@@ -165,7 +169,7 @@ fn layout<T>() -> Layout {
     Layout::from_size_align(1, layout.align()).unwrap_or(Layout::new::<u8>())
 }
 
-fn writable(present: &Present) -> Result<&Present, RootError> {
+fn writable(present: &ProcessMapping) -> Result<&ProcessMapping, RootError> {
     if present.exclusive {
         return Ok(present);
     }
@@ -175,7 +179,7 @@ fn writable(present: &Present) -> Result<&Present, RootError> {
 }
 
 /// Where the root lies, if it is one of this schema.
-fn place<'s, S: Schema>(present: &Present) -> Result<NonNull<S::Root<'s>>, RootError> {
+fn place<'s, S: Schema>(present: &ProcessMapping) -> Result<NonNull<S::Root<'s>>, RootError> {
     present.has_heap()?;
     let segment = || present.name.clone();
     let record = present.root_record().unwrap_or_default();

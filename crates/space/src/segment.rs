@@ -70,18 +70,19 @@ pub struct SegmentInfo {
     pub cloned_from: Option<Uuid>,
     /// What its bytes are, if another crate lays them out.
     pub contents: Option<ContentsInfo>,
-    /// Whether somebody died, or panicked, while changing what it holds, and somebody else has noticed; or the machine
-    /// went down before changes were [written through](crate::Attachment::sync). Of contents that another crate lays out:
-    /// whether the machine went down while they were in use.
+    /// Whether somebody died, or panicked, while changing what it holds, and somebody else has
+    /// noticed; or the machine went down before changes were [written
+    /// through](crate::Attachment::sync). Of contents that another crate lays out: whether the
+    /// machine went down while they were in use.
     pub poisoned: bool,
 }
 
 impl SegmentInfo {
-    /// Whether users who may only read the segment could break the sections of those who may write it.
-    /// Readers take locks too, so that the file with the locks is writable for all who may read the
-    /// data; whoever writes nonsense there can let two sections change the segment at once. That can
-    /// happen where a mode like 0644 or 0640 gives somebody reading alone. Of contents that another
-    /// crate lays out, that crate says what its readers could do.
+    /// Whether users who may only read the segment could break the sections of those who may write
+    /// it. Readers take locks too, so that the file with the locks is writable for all who may read
+    /// the data; nonsense that a reader writes there can let two sections change the segment at
+    /// once. That can happen where a mode like 0644 or 0640 gives somebody reading alone. Of
+    /// contents that another crate lays out, that crate says what its readers could do.
     #[must_use]
     pub fn readers_could_break_writers(&self) -> bool {
         let (readers, writers) = (self.mode & 0o444, self.mode & 0o222);
@@ -90,8 +91,8 @@ impl SegmentInfo {
 }
 
 impl Segment {
-    /// Opens the segment of that name. Its description and its data's header are checked; nothing is
-    /// mapped. Some 6 us.
+    /// Opens the segment of that name. Its description and its data's header are checked; nothing
+    /// is mapped. Some 6 us.
     ///
     /// # Errors
     /// [`OpenError::NotFound`]; one variant for each part that may be missing or damaged.
@@ -101,8 +102,9 @@ impl Segment {
         Ok(segment)
     }
 
-    /// A handle to the segment of that name by its description alone, whether or not its data can be had: for those who
-    /// say what is known of one that cannot be opened. What asks for the data fails then.
+    /// A handle to the segment of that name by its description alone, whether or not its data can
+    /// be had: for those who say what is known of one that cannot be opened. What asks for the data
+    /// fails then.
     ///
     /// # Errors
     /// [`OpenError::NotFound`]; the description is missing or damaged.
@@ -198,7 +200,7 @@ impl Segment {
         Ok(self.examine()?.0)
     }
 
-    /// The same, with the header that it was read from.
+    /// What it is at this moment, with the header that says so.
     fn examine(&self) -> Result<(SegmentInfo, RegionHeader), OpenError> {
         let meta = self.meta();
         let header = data::examine(meta)?;
@@ -220,9 +222,9 @@ impl Segment {
         Ok((info, header))
     }
 
-    /// Changes who may read and write it, as `chmod` does. A process that has it mapped keeps what it
-    /// has until it maps the segment anew. Give reading alone to users whom you trust as you trust the
-    /// segment's writers: see [`SegmentInfo::readers_could_break_writers`].
+    /// Changes who may read and write it, as `chmod` does. A process that has it mapped keeps what
+    /// it has until it maps the segment anew. Give reading alone to users whom you trust as you
+    /// trust the segment's writers: see [`SegmentInfo::readers_could_break_writers`].
     ///
     /// # Errors
     /// The files belong to another user. A death half-way leaves some of the permissions as they
@@ -232,11 +234,11 @@ impl Segment {
     }
 
     /// Makes it at least `bytes` long, up to its greatest size; its memory or space is taken now.
-    /// Whoever has it mapped follows when he needs to. Returns its size.
+    /// Processes that have it mapped follow when they need to. Returns its size.
     ///
     /// # Errors
-    /// [`GrowError::Region`] beyond the greatest size, or if the memory or space is not there; [`MapError::Contents`] if
-    /// it grows by other means.
+    /// [`GrowError::Region`] beyond the greatest size, or if the memory or space is not there;
+    /// [`MapError::Contents`] if it grows by other means.
     pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
         self.without_contents()?;
         let meta = self.meta();

@@ -1,4 +1,4 @@
-//! Spaces: named sets of segments, each with what whoever attaches the space may do with it.
+//! Spaces: named sets of segments, each with the access that attachments get.
 //!
 //! ```text
 //! spaces/<name>/meta      JSON: identity, version, the members
@@ -6,13 +6,15 @@
 //! spaces/<name>/lock      locked while the members are being changed
 //! spaces/<name>/calls     the mailbox of those who live there (`call`), if ever anybody did
 //! ```
-//! **A space has, at every instant, the members of one version**: a change writes a description with the
-//! next version aside and renames it over the old one, under a lock that the kernel drops for the dead.
-//! Then it raises the version word, by which those who are attached notice ([`version`]). A member is named
-//! by its name *and* its identity: what was made anew under its name is not taken for it. Segments know
-//! nothing of spaces; one that is removed leaves a stale member.
+//! **A space has, at every instant, the members of one version**: a change writes a description
+//! with the next version aside and renames it over the old one, under a lock that the kernel drops
+//! for the dead. Then it raises the version word, by which those who are attached notice
+//! ([`version`]). A member is named by its name *and* its identity: what was made anew under its
+//! name is not taken for it. Segments know nothing of spaces; one that is removed leaves a stale
+//! member.
 //!
-//! SpaceJMP's virtual address spaces (§3.1, §4.2): `vas_create`, `vas_find`, `vas_clone`, `seg_attach`.
+//! SpaceJMP's virtual address spaces (§3.1, §4.2): `vas_create`, `vas_find`, `vas_clone`,
+//! `seg_attach`.
 
 mod builder;
 mod change;
@@ -65,7 +67,7 @@ struct Inner {
 pub struct SpaceInfo {
     /// Counts the changes of members and permissions, from 1.
     pub version: u64,
-    /// Who may see and attach it (read), and who may change its members (write).
+    /// Which users may see and attach it (read), and change its members (write).
     pub mode: u32,
     /// The space that it was cloned from.
     pub cloned_from: Option<Uuid>,
@@ -80,7 +82,7 @@ pub struct MemberInfo {
     pub name: Name,
     /// The segment's identity.
     pub uuid: Uuid,
-    /// What whoever attaches the space may do with it.
+    /// What attachments of the space may do with it.
     pub access: Access,
 }
 
@@ -200,8 +202,8 @@ impl Space {
         opened.map_err(SpaceOpenError::Control)
     }
 
-    /// The members and the version they are of, each found and known to be the segment that was added.
-    /// They are the space's until `word` is *greater* than the version.
+    /// The members and the version they are of, each found and known to be the segment that was
+    /// added. They are the space's until `word` is *greater* than the version.
     pub(crate) fn read_members(
         &self,
         word: &VersionWord,
@@ -213,8 +215,8 @@ impl Space {
         word.raise(meta.version);
         let members = meta.members.iter().map(|entry| self.member(entry));
         let members = members.collect::<Result<_, _>>()?;
-        // A greater word that is possible comes with a description from a backup; what is impossible is
-        // damage, and makes those who watch it ask each time.
+        // A greater word that is possible comes with a description from a backup; what is
+        // impossible is damage, and makes those who watch it ask each time.
         let version = match seen {
             ..=LAST_VERSION => seen.max(meta.version),
             _ => meta.version,
@@ -241,8 +243,9 @@ impl Space {
         })
     }
 
-    /// Attaches the space: its segments, each with the access that the space gives it. The attachment follows what the
-    /// space becomes: each section has the members that the space had when it began.
+    /// Attaches the space: its segments, each with the access that the space gives it. The
+    /// attachment follows what the space becomes: each section has the members that the space had
+    /// when it began.
     ///
     /// # Errors
     /// [`AttachError::Space`] if the space or a member cannot be opened; as [`Attachment::new`].

@@ -1,9 +1,10 @@
 //! What may lie in a segment, and how two programs notice that they mean different things by it.
 //!
-//! **A stored value means the same in every process that may see it**: it points into its own segment or nowhere, has no
-//! code in it, and changes only through `&mut`. [`Stored`] says that of a type; `#[derive(Stored)]` says it of a
-//! structure whose fields are all stored. A segment's root is kept with a hash of its type's [`Shape`]: names, sizes,
-//! offsets, representation, all the way down; who asks for another gets an error that names both.
+//! **A stored value means the same in every process that may see it**: it points into its own
+//! segment or nowhere, has no code in it, and changes only through `&mut`. [`Stored`] says that of
+//! a type; `#[derive(Stored)]` says it of a structure whose fields are all stored. A segment's root
+//! is kept with a hash of its type's [`Shape`]: names, sizes, offsets, representation, all the way
+//! down; who asks for another gets an error that names both.
 
 mod impls;
 mod shape;
@@ -14,10 +15,11 @@ pub(crate) use shape::shape_of;
 
 /// Types whose values may lie in a segment, in sections with brand `'s`.
 ///
-/// Implemented for integers, floats, `bool`, `char`, arrays, tuples, `Option`, `Result`, [`Ptr`](crate::Ptr),
-/// [`Heap`](crate::Heap), [`SegVec`](crate::SegVec), [`SegBox`](crate::SegBox), [`SegString`](crate::SegString) and
-/// [`SegMap`](crate::SegMap). Not for references, function pointers, `dyn`, `Cell` and atomics, and the collections of
-/// `std`, whose memory is the process' own.
+/// Implemented for integers, floats, `bool`, `char`, arrays, tuples, `Option`, `Result`,
+/// [`Ptr`](crate::Ptr), [`Heap`](crate::Heap), [`SegVec`](crate::SegVec),
+/// [`SegBox`](crate::SegBox), [`SegString`](crate::SegString) and [`SegMap`](crate::SegMap). Not
+/// for references, function pointers, `dyn`, `Cell` and atomics, and the collections of `std`,
+/// whose memory is the process' own.
 ///
 /// ```
 /// use mneme_space::{SegBox, SegVec, Stored};
@@ -30,7 +32,8 @@ pub(crate) use shape::shape_of;
 /// }
 /// ```
 ///
-/// A type that is generic over its allocator can lie on the process' own heap, too; it says which parameter that is:
+/// A type that is generic over its allocator can lie on the process' own heap, too; it says which
+/// parameter that is:
 /// ```
 /// use allocator_api2::{alloc::Allocator, boxed::Box, vec::Vec};
 /// use mneme_space::{Heap, Stored};
@@ -69,11 +72,15 @@ pub(crate) use shape::shape_of;
 ///
 /// # Safety
 /// Of a value of the type, also one that another process wrote with the same [`Shape`]:
-/// * it holds no address but such as lie in its own segment (by [`Heap`](crate::Heap), [`Ptr`](crate::Ptr) and what is
-///   made of them), nothing that means something in one process only (descriptors, thread ids, indices into statics);
-/// * nothing in it changes through a shared reference: it may be mapped read-only, and be read by many at once;
-/// * it contains the brand at most as `'s`, so that it cannot leave its section by way of another lifetime;
-/// * [`describe`](Self::describe) tells of everything that its bytes' meaning depends on, in the same order always.
+/// * it holds no address but such as lie in its own segment (by [`Heap`](crate::Heap),
+///   [`Ptr`](crate::Ptr) and what is made of them), nothing that means something in one process
+///   only (descriptors, thread ids, indices into statics);
+/// * nothing in it changes through a shared reference: it may be mapped read-only, and be read by
+///   many at once;
+/// * it contains the brand at most as `'s`, so that it cannot leave its section by way of another
+///   lifetime;
+/// * [`describe`](Self::describe) tells of everything that its bytes' meaning depends on, in the
+///   same order always.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a segment",
     label = "not `Stored`",

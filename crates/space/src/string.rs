@@ -13,14 +13,15 @@ use crate::stored::{Shape, Stored};
 
 /// A string in a segment: UTF-8, three words and a block.
 ///
-/// It reads as a `str`, compares and hashes as one, so that a map with such keys is asked with a `&str`.
+/// It reads as a `str`, compares and hashes as one, so that a map with such keys is asked with a
+/// `&str`.
 ///
-/// **A full segment** is an error of the methods named `try_`, and of `write!`. The others abort the process then, as
-/// those of [`SegVec`] do, and leave the segment poisoned.
+/// **A full segment** is an error of the methods named `try_`, and of `write!`. The others abort
+/// the process then, as those of [`SegVec`] do, and leave the segment poisoned.
 ///
 /// ```
-/// use mneme_space::{HeapError, Here, SegString};
-/// # fn example(here: &mut Here<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use mneme_space::{HeapError, Section, SegString};
+/// # fn example(here: &mut Section<'_>) -> Result<(), Box<dyn std::error::Error>> {
 /// use std::fmt::Write;
 /// let mut name = SegString::try_from_str_in("chr", here.heap("genome")?)?;
 /// write!(name, "{}", 21)?;
@@ -124,7 +125,7 @@ impl<'s> SegString<'s> {
         room.map_err(|_| HeapError::Refused)
     }
 
-    /// The same; aborts the process if the segment is full.
+    /// As the `try_` method above, but aborts the process if the segment is full.
     pub fn reserve(&mut self, additional: usize) {
         self.bytes.reserve(additional);
     }
@@ -139,7 +140,7 @@ impl<'s> SegString<'s> {
         Ok(())
     }
 
-    /// The same; aborts the process if the segment is full.
+    /// As the `try_` method above, but aborts the process if the segment is full.
     pub fn push_str(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
     }
@@ -152,7 +153,7 @@ impl<'s> SegString<'s> {
         self.try_push_str(character.encode_utf8(&mut [0; 4]))
     }
 
-    /// The same; aborts the process if the segment is full.
+    /// As the `try_` method above, but aborts the process if the segment is full.
     pub fn push(&mut self, character: char) {
         self.push_str(character.encode_utf8(&mut [0; 4]));
     }

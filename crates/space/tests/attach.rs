@@ -1,5 +1,5 @@
-//! Typed contents between real processes: nothing is lost, nobody sees what another is changing, and who
-//! dies or panics while changing leaves a poisoned segment that can be recovered.
+//! Typed contents between real processes: nothing is lost, nobody sees what another is changing,
+//! and who dies or panics while changing leaves a poisoned segment that can be recovered.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -154,22 +154,23 @@ fn who_dies_changing_poisons_and_who_dies_reading_does_not() {
     assert_eq!(read(&reader), (0, 0));
 }
 
-/// Else a segment would let nobody in after a thousand deaths, and writers would look at each of the dead.
+/// Else a segment would let nobody in after a thousand deaths, and writers would look at each of
+/// the dead.
 #[test]
 fn what_the_dead_have_taken_is_given_back() {
     let scene = Scene::new();
     let segment = scene.create("s");
-    // By whoever maps the segment next,
+    // By the process that maps the segment next,
     Visitor::start(&scene, "stand").kill();
     Visitor::start(&scene, "stand").kill();
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     assert_eq!(attended(&segment).0, 1);
     found(&at);
-    // by who meets him,
+    // by one that meets the dead one,
     Visitor::start(&scene, "read").kill();
     add(&at, 1).unwrap();
     assert_eq!(attended(&segment), (1, 1));
-    // and by who is told of him.
+    // and by one that gets `OwnerDied`.
     Visitor::start(&scene, "write").kill();
     assert!(at.read(|_| ()).is_err());
     assert_eq!(attended(&segment), (1, 1));
@@ -240,13 +241,13 @@ fn who_is_stopped_while_he_waits_is_in_the_way_only_if_he_is_next() {
         visitor.signal("-STOP");
         visitor
     };
-    // Behind a writer he has nothing yet.
+    // Behind a writer it has nothing yet.
     let visitor = at.enter(|_| waits()).unwrap();
     add(&short, 1).unwrap();
     assert_eq!(read(&short).0, 1);
     visitor.signal("-CONT");
     visitor.end();
-    // Behind a reader he is the next to be let in, so that nobody is before him: he is named.
+    // Behind a reader it is the next to be let in, so that it is named.
     let visitor = at.read(|_| {
         let visitor = waits();
         let refused = std::thread::scope(|scope| {
@@ -279,7 +280,7 @@ fn a_panic_while_changing_poisons_and_one_while_reading_does_not() {
     found(&at);
     let panics = |write: bool| {
         let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let thrown = |_: &mut mneme_space::Here<'_>| std::panic::resume_unwind(Box::new(()));
+            let thrown = |_: &mut mneme_space::Section<'_>| std::panic::resume_unwind(Box::new(()));
             if write {
                 at.enter(thrown)
             } else {
@@ -297,8 +298,8 @@ fn a_panic_while_changing_poisons_and_one_while_reading_does_not() {
     assert_eq!(read(&at), (1, 1));
 }
 
-/// A destructor may enter a section while its thread unwinds. What it is refused does not poison what it was
-/// not.
+/// A destructor may enter a section while its thread unwinds. What it is refused does not poison
+/// what it was not.
 #[test]
 fn a_section_that_is_refused_while_a_thread_unwinds_poisons_nothing() {
     struct Enters<'a>(&'a Attachment);
@@ -361,7 +362,7 @@ fn what_makes_no_sense_is_refused() {
         matches!(refused, EnterError::NotAttached { .. }),
         "{refused}"
     );
-    // Who may only read gets nothing to change.
+    // A process that may only read gets nothing to change.
     let reader = Attachment::new([(&a, Access::ReadOnly)]).unwrap();
     reader
         .enter(|here| {

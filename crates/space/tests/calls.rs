@@ -1,5 +1,5 @@
-//! Calls into a space: replies, refusals, and the deaths of either side at every step. Nobody waits longer
-//! than his patience, and every slot comes back.
+//! Calls into a space: replies, refusals, and the deaths of either side at every step. Nobody waits
+//! longer than its timeout, and every slot comes back.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -223,7 +223,7 @@ const ROLE: &str = "MNEME_SPACE_CALL_ROLE";
 const ROOT: &str = "MNEME_SPACE_CALL_ROOT";
 const DEATH: &str = "MNEME_SPACE_CALL_DEATH";
 
-/// A process that lives in the space, or calls into it, and dies where it is told.
+/// A process that lives in the space, or calls into it, and dies at the point named.
 fn process(scene: &Scene, role: &str, death: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -4,7 +4,7 @@
 
 use allocator_api2::alloc::{Allocator, Layout};
 use mneme_space::{
-    Heap, HeapError, Here, LocalError, LocalSegment, Ptr, PtrError, RootError, Schema, SegBox,
+    Heap, HeapError, LocalError, LocalSegment, Ptr, PtrError, RootError, Schema, Section, SegBox,
     SegVec, Shape, Stored,
 };
 
@@ -118,7 +118,7 @@ fn contents_last_from_section_to_section() -> Fallible {
     Ok(())
 }
 
-fn sum<'s>(here: &Here<'s>, list: Option<Ptr<'s, Node<'s>>>) -> u64 {
+fn sum<'s>(here: &Section<'s>, list: Option<Ptr<'s, Node<'s>>>) -> u64 {
     let (mut at, mut sum) = (list, 0);
     while let Some(node) = at {
         let node = node.get(here).unwrap();
@@ -128,7 +128,8 @@ fn sum<'s>(here: &Here<'s>, list: Option<Ptr<'s, Node<'s>>>) -> u64 {
     sum
 }
 
-/// A type that is generic over its allocator has the shape of its parts, and lies in a segment as any other does.
+/// A type that is generic over its allocator has the shape of its parts, and lies in a segment as
+/// any other does.
 #[test]
 fn what_is_generic_over_its_allocator_lies_in_a_segment() -> Fallible {
     #[derive(Stored)]
@@ -247,7 +248,8 @@ fn a_root_is_refused_to_all_but_its_own_type() -> Fallible {
     Ok(())
 }
 
-/// Types of one name are different types, also if one of them was told of before: two numbers are not taken for a box.
+/// Types of one name are different types, also if one of them was described before: two numbers are
+/// not taken for a box.
 #[test]
 fn types_of_one_name_are_told_apart() {
     #[derive(Stored)]
@@ -286,7 +288,8 @@ macro_rules! shapes {
     };
 }
 
-/// How fields lie in an enum, and which number means which variant, is in its shape, as values and not as words.
+/// How fields lie in an enum, and which number means which variant, is in its shape, as values and
+/// not as words.
 #[test]
 fn representations_and_discriminants_are_told() {
     const NAMED: isize = 7;
@@ -317,7 +320,8 @@ fn representations_and_discriminants_are_told() {
     assert_eq!(same, [same[0]; 3]);
 }
 
-/// The shape of what the language lays out is the same by every compiler: data on disk depend on this number.
+/// The shape of what the language lays out is the same by every compiler: data on disk depend on
+/// this number.
 #[test]
 fn shapes_that_no_compiler_chooses_stay() {
     #[derive(Stored)]
@@ -353,7 +357,8 @@ fn constant_parameters_are_told() {
     assert_ne!(Shape::of::<Root<2, true>>(), Shape::of::<Root<2, false>>());
 }
 
-/// What is not there, and what is there already, is said; a nested section is refused, a panic remembered.
+/// What is not there, and what is there already, is said; a nested section is refused, a panic
+/// remembered.
 #[test]
 fn what_cannot_be_is_said() -> Fallible {
     let segment = LocalSegment::new("a", 2 << 20)?;

@@ -47,7 +47,7 @@ fn refusal(scene: &Scene) -> OpenError {
     Segment::open(&scene.registry, "s").unwrap_err()
 }
 
-/// The damage is told, cleaning loses nothing that has a name, and removal ends it.
+/// The damage is reported, cleaning loses nothing that has a name, and removal ends it.
 fn told_and_removable(scene: &Scene, words: &str) {
     let found = scene.findings();
     assert!(

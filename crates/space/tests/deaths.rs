@@ -248,11 +248,11 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
         assert_eq!(mapping.len() % FRAME, 0, "{context}");
         assert!(mapping.len() >= size, "{context}");
         let fresh = matches!(operation, Operation::Create | Operation::CreateOnDisk);
-        // What was to be restored is either told, or as it was, or as it should be.
-        let told = segment.condition().unwrap() == Condition::Poisoned;
+        // What was to be restored is either poisoned, or as it was, or as it should be.
+        let poisoned = segment.condition().unwrap() == Condition::Poisoned;
         let untouched =
             operation == Operation::Restore && region(&mapping).load_u64(4096).unwrap() == 8;
-        if !(fresh || told || untouched) {
+        if !(fresh || poisoned || untouched) {
             assert_eq!(
                 region(&mapping).load_u64(4096).unwrap(),
                 7,
@@ -387,7 +387,7 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
         }
     }
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
-    // Others' subjects: tests `handover` and `attach`, `calls`, `durable`, `laid_out`.
+    // Others' subjects: tests `lock_takeover` and `attach`, `calls`, `durable`, `laid_out`.
     let elsewhere = [
         "space.call.",
         "space.serve.",

@@ -1,5 +1,5 @@
-//! What a section's closure has captured may do anything when it is dropped, whenever that is: enter others, change the
-//! attachment, run while the thread unwinds.
+//! What a section's closure has captured may do anything when it is dropped, whenever that is:
+//! enter others, change the attachment, run while the thread unwinds.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -34,7 +34,8 @@ fn is_poisoned(at: &Attachment) -> bool {
     matches!(at.enter(|_| ()), Err(EnterError::Poisoned { .. }))
 }
 
-/// Two segments, in the order in which they are locked: where the second is refused, the first is locked already.
+/// Two segments, in the order in which they are locked: where the second is refused, the first is
+/// locked already.
 fn ordered(scene: &Scene) -> [Segment; 2] {
     let mut two = [scene.create("one"), scene.create("two")];
     two.sort_by_key(Segment::uuid);
@@ -82,7 +83,8 @@ fn a_closure_that_ran_drops_what_it_captured_inside() {
     at.enter(|_| ()).unwrap();
 }
 
-/// A section that begins while the thread unwinds is like any other: only a panic of its own poisons.
+/// A section that begins while the thread unwinds is like any other: only a panic of its own
+/// poisons.
 #[test]
 fn unwinding_elsewhere_poisons_nothing() {
     let scene = Scene::new();

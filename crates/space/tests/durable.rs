@@ -1,5 +1,5 @@
-//! Segments on a medium that outlives the machine: what was written through is whole after it went down, and what was not
-//! is not taken for whole.
+//! Segments on a medium that outlives the machine: what was written through is whole after it went
+//! down, and what was not is not taken for whole.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -187,8 +187,8 @@ mod deaths {
 
     const STORED: &str = "space.sync.stored";
 
-    /// A death between the note's store and its sync: nothing was changed, and the next process does
-    /// not take the note in memory for one on the medium.
+    /// A death between the note's store and its sync: nothing was changed, and the next process
+    /// does not take the note in memory for one on the medium.
     #[test]
     fn a_note_that_its_writer_did_not_sync_is_written_again() {
         let scene = Scene::new();
@@ -202,7 +202,8 @@ mod deaths {
         assert_eq!(noted(), unsynced(&data));
     }
 
-    /// A death after all is written, and before that is noted: whole for this boot, and not for the next.
+    /// A death after all is written, and before that is noted: whole for this boot, and not for the
+    /// next.
     #[test]
     fn who_dies_before_he_has_noted_it_has_written_nothing_through() {
         let scene = Scene::new();

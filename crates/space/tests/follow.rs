@@ -1,4 +1,5 @@
-//! An attachment of a space follows it: each section has the members that the space had when it began.
+//! An attachment of a space follows it: each section has the members that the space had when it
+//! began.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -168,7 +169,7 @@ fn many_enter_while_the_space_changes() {
                         let names: Vec<_> = here.segments().map(|it| it.0.to_owned()).collect();
                         assert!(names.len() <= 2, "{names:?}");
                         for other in names.iter().filter(|name| *name != "a") {
-                            // A `Here` speaks of one segment: `beside` makes another.
+                            // A `Section` speaks of one segment: `beside` makes another.
                             here.beside(other, |_, there| {
                                 assert_eq!(*there.root::<Number>(other).unwrap(), 2);
                             })

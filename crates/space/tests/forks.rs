@@ -1,4 +1,4 @@
-//! A forked child is not its parent: whatever it calls, it is told so, and nothing that its parent
+//! A forked child is not its parent: whatever it calls is refused, and nothing that its parent
 //! holds is given back, changed or kept by it.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -37,8 +37,8 @@ struct Child(i32);
 impl Child {
     /// Forks: `None` in the child.
     fn fork() -> Option<Child> {
-        // SAFETY: glibc's allocator may be used after `fork`, and no child here takes a lock that another
-        // thread may have held.
+        // SAFETY: glibc's allocator may be used after `fork`, and no child here takes a lock that
+        // another thread may have held.
         let pid = unsafe { fork() };
         assert!(pid >= 0);
         (pid != 0).then_some(Child(pid))
@@ -108,8 +108,8 @@ fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping)
     assert!(is_forked(unsafe { at.accept("s") }));
     assert!(is_forked(at.segments()));
     let changed = [at.add(segment, Access::ReadOnly), at.remove(segment)];
-    let told = |e: &AttachError| matches!(e, AttachError::Map(MapError::Forked));
-    assert!(changed.iter().all(|c| c.as_ref().is_err_and(told)));
+    let is_refusal = |e: &AttachError| matches!(e, AttachError::Map(MapError::Forked));
+    assert!(changed.iter().all(|c| c.as_ref().is_err_and(is_refusal)));
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let refused = Attachment::new([(segment, access)]).unwrap_err();
         assert!(matches!(refused, AttachError::Map(MapError::Forked)));
@@ -124,8 +124,8 @@ fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping)
         assert_eq!(participants(mapping).slot().unwrap_err(), SlotError::Forked);
         assert_eq!(attended(mapping), (0, 0));
     }
-    // What needs nothing of its parent's works: names, descriptions, copies; and it sees that others
-    // are there.
+    // What needs nothing of its parent's works: names, descriptions, copies; and it sees that
+    // others are there.
     assert_eq!(segment.info().unwrap().size, FRAME);
     segment.clone_as("copy").unwrap().remove().unwrap();
     let registry = segment.registry();
@@ -333,8 +333,8 @@ fn a_child_of_one_who_had_nothing_mapped_attaches_for_itself_and_any_other_is_st
     assert_eq!(add(&at).unwrap(), 4);
 }
 
-/// The memory is withheld from a child; and what it drops of its parent's gives nothing back, nor says that the parent
-/// has left.
+/// The memory is withheld from a child; and what it drops of its parent's gives nothing back, nor
+/// says that the parent has left.
 #[test]
 fn a_child_has_no_part_in_what_another_crate_laid_out() {
     let scene = Scene::new();

@@ -1,4 +1,5 @@
-//! Growth ahead of need: a segment with little memory left takes more before a section may change it.
+//! Growth ahead of need: a segment with little memory left takes more before a section may change
+//! it.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,5 @@
-//! Names come back: the data of a segment outlive the directory of their registry, and are imported.
+//! Names come back: the data of a segment outlive the directory of their registry, and are
+//! imported.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -44,7 +45,8 @@ fn numbers(segment: &Segment) -> Vec<u64> {
         .unwrap()
 }
 
-/// The registry as it is after its directory was emptied and it was made anew, with other addresses.
+/// The registry as it is after its directory was emptied and it was made anew, with other
+/// addresses.
 fn anew(scene: &Scene) -> Registry {
     std::fs::remove_dir_all(scene.root.join("registry")).unwrap();
     let options = RegistryOptions {

@@ -1,5 +1,5 @@
-//! A storm of `kill -9` over processes that enter two segments: nobody is stuck behind the dead, and
-//! who comes next is told exactly then when somebody died changing.
+//! A storm of `kill -9` over processes that enter two segments: nobody is stuck behind the dead,
+//! and the next owner gets `Poisoned` if and only if a process died changing.
 //!
 //! 150 deaths inside of sections; with `MNEME_LADDER_SECS` as many as that time has, or
 //! `MNEME_LADDER_KILLS`; from `MNEME_LADDER_SEED`.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::visitor::{self, Visitor, here};
 use common::{Scene, region};
-use mneme_space::{Attachment, EnterError, Here, Mapping, Registry, Schema, Segment};
+use mneme_space::{Attachment, EnterError, Mapping, Registry, Schema, Section, Segment};
 use mneme_sys::Access;
 
 /// Equal whenever nobody is changing them and nobody died doing so.
@@ -133,7 +133,7 @@ fn pause(micros: u64) {
 }
 
 /// Runs `f` with each segment of the set.
-fn each(here: &mut Here<'_>, set: u64, mut f: impl FnMut(usize, &mut Here<'_>)) {
+fn each(here: &mut Section<'_>, set: u64, mut f: impl FnMut(usize, &mut Section<'_>)) {
     match set {
         3 => {
             here.heap(NAMES[0]).unwrap();
@@ -145,7 +145,7 @@ fn each(here: &mut Here<'_>, set: u64, mut f: impl FnMut(usize, &mut Here<'_>)) 
 }
 
 /// Adds one, unless somebody is about to mend an addition that was broken off.
-fn add_one(here: &mut Here<'_>, diary: &Diary, segment: usize, micros: u64) -> bool {
+fn add_one(here: &mut Section<'_>, diary: &Diary, segment: usize, micros: u64) -> bool {
     let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
     if *a != *b {
         let mending = diary.mending(segment).load(Acquire) != 0;
@@ -179,7 +179,7 @@ fn role() {
             if reads {
                 for name in NAMES {
                     let mut pair = (0, 0);
-                    let mut look = |here: &Here<'_>| pair = *here.root::<Pair>(name).unwrap();
+                    let mut look = |here: &Section<'_>| pair = *here.root::<Pair>(name).unwrap();
                     if name == NAMES[0] {
                         look(here);
                     } else {
@@ -215,8 +215,8 @@ fn role() {
     }
 }
 
-/// What the next owner of that segment is told: whether somebody died changing it.
-fn told(at: &Attachment, diary: &Diary, segment: usize, stalls: &mut u64) -> bool {
+/// Whether the next owner of that segment gets `Poisoned`.
+fn found_poisoned(at: &Attachment, diary: &Diary, segment: usize, stalls: &mut u64) -> bool {
     let began = Instant::now();
     loop {
         match at.enter(|here| add_one(here, diary, segment, 0)) {
@@ -247,7 +247,7 @@ fn median_and_max(mut times: Vec<Duration>) -> String {
 }
 
 #[test]
-fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_off() {
+fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
     let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
     let most =
         setting("MNEME_LADDER_KILLS").unwrap_or(if limit.is_some() { u64::MAX } else { 150 });
@@ -286,7 +286,7 @@ fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_of
         assert!(ended.is_none(), "a process ended by itself: {ended:?}");
         let killed = Instant::now();
         victim.child.kill().unwrap();
-        // Every other time the next owner waits already when he dies.
+        // Every other time the next owner waits already when the victim dies.
         let waits = kills % 2 == 0;
         let mut died = killed;
         if !waits {
@@ -295,7 +295,7 @@ fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_of
         }
         let mut first = [false; 2];
         for segment in 0..2 {
-            first[segment] = told(ones[segment], &diary, segment, &mut stalls);
+            first[segment] = found_poisoned(ones[segment], &diary, segment, &mut stalls);
             own[segment] += u64::from(!first[segment]);
         }
         let waited = died.elapsed();
@@ -304,17 +304,20 @@ fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_of
         let (phase, set) = diary.read(fresh);
         let changing = |segment: usize| set & READS == 0 && set & 1 << segment != 0;
         for segment in 0..2 {
-            // What was asked while he was still dying says nothing.
-            let is_told = first[segment] || told(ones[segment], &diary, segment, &mut stalls);
-            own[segment] += u64::from(!is_told && !first[segment]);
+            // What was asked while it was still dying says nothing.
+            let is_poisoned =
+                first[segment] || found_poisoned(ones[segment], &diary, segment, &mut stalls);
+            own[segment] += u64::from(!is_poisoned && !first[segment]);
             let context = format!("kill {kills}, segment {segment}: {phase:?} {set}");
             match phase {
-                Phase::Inside if changing(segment) => assert!(is_told, "{context}: not told"),
+                Phase::Inside if changing(segment) => {
+                    assert!(is_poisoned, "{context}: not poisoned")
+                }
                 // Between these notes and the lock's own word there are instructions.
                 Phase::Entering | Phase::Leaving if changing(segment) => {}
-                _ => assert!(!is_told, "{context}: told of nothing"),
+                _ => assert!(!is_poisoned, "{context}: poisoned without a death"),
             }
-            if is_told {
+            if is_poisoned {
                 diary.mending(segment).store(1, Release);
                 // SAFETY: nobody touches the heap in a section; the root is mended below.
                 unsafe { ones[segment].accept(NAMES[segment]) }.unwrap();
@@ -353,10 +356,10 @@ fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_of
     println!("  where they were: {deaths:?}");
     println!("  one inside, to the answers of both segments:");
     println!("  from the signal, {}", median_and_max(after_kill));
-    println!("  from his death, {}", median_and_max(after_death));
+    println!("  from its death, {}", median_and_max(after_death));
     for segment in 0..2 {
         // The last three died, too.
-        if told(ones[segment], &diary, segment, &mut stalls) {
+        if found_poisoned(ones[segment], &diary, segment, &mut stalls) {
             // SAFETY: as above.
             unsafe { ones[segment].accept(NAMES[segment]) }.unwrap();
         } else {
@@ -372,7 +375,7 @@ fn whoever_comes_after_the_dead_is_let_in_or_told_of_a_change_that_was_broken_of
             "  {}: {counted} additions, {acknowledged} acknowledged by visitors, {} by the parent",
             NAMES[segment], own[segment]
         );
-        // Who died between his addition and its acknowledgement.
+        // The victim died between its addition and the acknowledgement.
         assert!(
             unacknowledged.is_some_and(|n| n <= kills + 3),
             "{unacknowledged:?}"

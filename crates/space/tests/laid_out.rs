@@ -1,5 +1,6 @@
-//! Segments whose contents another crate lays out: they are named, opened, counted and removed as others are, nobody
-//! takes them for something else, and what was left half written by a machine that went down is told.
+//! Segments whose contents another crate lays out: they are named, opened, counted and removed as
+//! others are, nobody takes them for something else, and what was left half written by a machine
+//! that went down is reported.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -277,7 +278,7 @@ fn a_control_file_that_is_damaged_or_gone_is_told_and_never_made_anew() {
     let segment = toy(&scene);
     let control = control(&segment);
     let kept = fs::read(&control).unwrap();
-    let told = |what: &str| {
+    let reported = |what: &str| {
         let found = scene.registry.clean().unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((&found[0].path, found[0].cleaning), (&control, None));
@@ -288,7 +289,7 @@ fn a_control_file_that_is_damaged_or_gone_is_told_and_never_made_anew() {
         assert_eq!(scene.registry.check().unwrap(), found);
     };
     fs::remove_file(&control).unwrap();
-    told("missing");
+    reported("missing");
     assert!(!control.exists());
     for (damaged, what) in [
         (&kept[..100], "shorter than its header"),
@@ -296,7 +297,7 @@ fn a_control_file_that_is_damaged_or_gone_is_told_and_never_made_anew() {
         (&[7; 4096], "does not begin as a control file"),
     ] {
         fs::write(&control, damaged).unwrap();
-        told(what);
+        reported(what);
         assert_eq!(fs::read(&control).unwrap(), damaged);
     }
     // What the segment holds is not called poisoned: nobody has touched it.
@@ -534,11 +535,11 @@ mod durable {
         let mut visitor = Visitor::start(&scene, "writes");
         assert_ne!(unsynced(&data), 0);
         visitor.kill();
-        // In this boot the kernel has all that he wrote.
+        // In this boot the kernel has all that it wrote.
         assert_ne!(unsynced(&data), 0);
         Toy::open(&segment, Access::ReadOnly).unwrap();
         Toy::open(&segment, Access::ReadWrite).unwrap();
-        assert_eq!(unsynced(&data), 0, "whoever leaves last writes all through");
+        assert_eq!(unsynced(&data), 0, "the last writer writes all through");
 
         let mut visitor = Visitor::start(&scene, "writes");
         visitor.kill();
@@ -629,8 +630,8 @@ mod durable {
             drop(Toy::open(&segment, Access::ReadWrite).unwrap());
         }
 
-        /// Wherever one dies who comes or goes: nobody is kept out in this boot, and the note is there unless all is
-        /// written.
+        /// Wherever one dies who comes or goes: nobody is kept out in this boot, and the note is
+        /// there unless all is written.
         #[test]
         fn who_dies_coming_or_going_keeps_nobody_out() {
             for (point, is_noted) in [

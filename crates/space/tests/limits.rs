@@ -19,8 +19,8 @@ use mneme_space::{
 };
 use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
 
-/// A tmpfs of a few MiB, or the pool of huge pages, over the directory, until dropped; `None` where it may not be
-/// mounted.
+/// A tmpfs of a few MiB, or the pool of huge pages, over the directory, until dropped; `None` where
+/// it may not be mounted.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
@@ -278,8 +278,8 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     assert_eq!(changed.info().unwrap().mode, 0o600);
 }
 
-/// A registry for a group: its directory has the group and the bit that hands it on, and so has all that is made there,
-/// the data too, though they lie in a directory of their maker's.
+/// A registry for a group: its directory has the group and the bit that hands it on, and so has all
+/// that is made there, the data too, though they lie in a directory of their maker's.
 #[test]
 fn segments_of_a_groups_registry_are_the_groups() {
     if mneme_sys::files::user() != 0 {
@@ -364,7 +364,7 @@ fn nobody() {
         SpaceChangeError::File(e) => denied(&e, "spaces/changed/control"),
         other => panic!("{other}"),
     }
-    // Who may not write the control file may look and cannot take part.
+    // A user who may not write the control file may look and cannot take part.
     let onlooker = Space::open(&registry, "onlooker").unwrap();
     drop(onlooker.attach().unwrap());
     // The registry itself belongs to somebody else.

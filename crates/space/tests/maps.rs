@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use allocator_api2::alloc::{Allocator, Layout};
 use mneme_space::{
-    HeapError, Here, LocalSegment, Schema, SegMap, SegString, SegVec, Shape, Stored,
+    HeapError, LocalSegment, Schema, Section, SegMap, SegString, SegVec, Shape, Stored,
 };
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn name(key: u16) -> String {
 
 type Model = HashMap<String, Vec<u32>>;
 
-fn apply(here: &mut Here<'_>, ops: &[Op], model: &mut Model) -> Fallible {
+fn apply(here: &mut Section<'_>, ops: &[Op], model: &mut Model) -> Fallible {
     let heap = here.heap("s")?;
     let words = here.root_mut::<Words>("s")?;
     for op in ops {
@@ -99,7 +99,7 @@ fn apply(here: &mut Here<'_>, ops: &[Op], model: &mut Model) -> Fallible {
     Ok(())
 }
 
-fn compare(here: &mut Here<'_>, model: &Model) -> Fallible {
+fn compare(here: &mut Section<'_>, model: &Model) -> Fallible {
     let words = here.root::<Words>("s")?;
     assert_eq!(words.len(), model.len());
     for (word, list) in words {
@@ -125,17 +125,17 @@ fn compare(here: &mut Here<'_>, model: &Model) -> Fallible {
 
 /// Somewhere to lie, which can be closed and opened.
 trait Place {
-    fn change(&self, f: impl FnOnce(&mut Here<'_>) -> Fallible);
-    fn look(&self, f: impl FnOnce(&mut Here<'_>) -> Fallible);
+    fn change(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible);
+    fn look(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible);
     fn reopen(&mut self);
 }
 
 impl Place for LocalSegment {
-    fn change(&self, f: impl FnOnce(&mut Here<'_>) -> Fallible) {
+    fn change(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible) {
         self.enter(|here| f(here)).unwrap().unwrap();
     }
 
-    fn look(&self, f: impl FnOnce(&mut Here<'_>) -> Fallible) {
+    fn look(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible) {
         self.read(|here| f(here)).unwrap().unwrap();
     }
 
@@ -189,7 +189,7 @@ mod attached {
     }
 
     impl Place for Attached {
-        fn change(&self, f: impl FnOnce(&mut Here<'_>) -> Fallible) {
+        fn change(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible) {
             self.at
                 .as_ref()
                 .unwrap()
@@ -198,7 +198,7 @@ mod attached {
                 .unwrap();
         }
 
-        fn look(&self, f: impl FnOnce(&mut Here<'_>) -> Fallible) {
+        fn look(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible) {
             self.at
                 .as_ref()
                 .unwrap()
@@ -280,7 +280,8 @@ fn addresses_inside<K, V>(map: &SegMap<'_, K, V>, base: usize, len: usize) -> us
         .count()
 }
 
-/// An empty table of `hashbrown` points to constants of the program. That of a segment never does, whatever is done to it.
+/// An empty table of `hashbrown` points to constants of the program. That of a segment never does,
+/// whatever is done to it.
 #[test]
 fn a_map_points_to_its_own_segment_only() -> Fallible {
     const LEN: usize = 2 << 20;

@@ -1,4 +1,5 @@
-//! What others put into a registry that they share, or what lies there by mistake, costs nobody his files or his time.
+//! What others put into a registry that they share, or what lies there by mistake, costs no user
+//! files or time.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -44,7 +45,8 @@ fn links_lead_nobody_astray_who_cleans() {
         fs::write(mine.join(name), [7; 8192]).unwrap();
     }
     let dying = scene.registry.root().join("dying");
-    // A control file that is a link, one that is another name of a file, and a directory that is a link.
+    // A control file that is a link, one that is another name of a file, and a directory that is a
+    // link.
     for planted in ["link", "name"] {
         fs::create_dir(dying.join(planted)).unwrap();
     }

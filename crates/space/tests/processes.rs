@@ -51,7 +51,7 @@ fn several_processes_make_segments_of_the_same_names_at_once_and_each_is_made_on
     let mut bases = Vec::new();
     for round in 0..20 {
         let made = scene.open(&format!("made {round}"));
-        // Who was told that he made it did; nobody else was.
+        // The one whose call returned success made it; no other call did.
         let won = scene.registry.root().join(format!("won {}", made.uuid()));
         assert_eq!(std::fs::read_to_string(won).unwrap(), made.name().as_str());
         if made.info().unwrap().cloned_from.is_none() {
@@ -150,7 +150,7 @@ fn a_clone_waits_for_a_writer_and_not_for_readers_and_is_refused_where_a_writer_
     );
     writer.kill();
     for _ in 0..2 {
-        // The news are not used up by being told.
+        // Reporting the death does not clear it.
         let refused = segment.clone_as("t").unwrap_err();
         assert!(matches!(refused, CloneError::Poisoned { .. }), "{refused}");
     }
@@ -182,8 +182,8 @@ fn a_forked_child_is_told_that_it_must_be_started_anew() {
             .ok_or_else(|| std::io::Error::from_raw_os_error(1))
     };
     let mut command = Command::new("true");
-    // SAFETY: only this thread uses what the closure uses, and glibc's allocator may be called after
-    // `fork`.
+    // SAFETY: only this thread uses what the closure uses, and glibc's allocator may be called
+    // after `fork`.
     let status = unsafe { command.pre_exec(in_child) }.status();
     assert!(
         status
@@ -199,7 +199,8 @@ fn a_forked_child_is_told_that_it_must_be_started_anew() {
     assert_eq!(region(&shared).load_u64(4096).unwrap(), 1);
 }
 
-/// However a segment's control file is lost or doubled, who is inside is alone, and keeps his data.
+/// However a segment's control file is lost or doubled, the process inside is alone, and keeps its
+/// data.
 #[test]
 fn nobody_gets_in_beside_another_by_another_control_file() {
     let scene = Scene::new();
@@ -232,7 +233,7 @@ fn nobody_gets_in_beside_another_by_another_control_file() {
     );
     scene.registry.clean().unwrap();
     assert!(attach("s").is_err());
-    assert!(!segment.info().unwrap().poisoned, "he is alive");
+    assert!(!segment.info().unwrap().poisoned, "it is alive");
     visitor.end();
     scene.registry.clean().unwrap();
     attach("s").unwrap();

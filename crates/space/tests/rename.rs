@@ -1,4 +1,4 @@
-//! A segment gets another name: whole, by whoever may, while nobody uses it.
+//! A segment gets another name: whole, by a user with the permission, while no process uses it.
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
 mod common;

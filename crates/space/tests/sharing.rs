@@ -1,6 +1,6 @@
-//! Several processes change a map of strings to lists and two linked lists in one segment, and are killed while they do.
-//! What was acknowledged is there afterwards, or the segment says that it is poisoned; then it is made anew, or accepted
-//! where nothing was changed, and the survivors go on.
+//! Several processes change a map of strings to lists and two linked lists in one segment, and are
+//! killed while they do. What was acknowledged is there afterwards, or the segment says that it is
+//! poisoned; then it is made anew, or accepted where nothing was changed, and the survivors go on.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::Scene;
 use mneme_space::{
-    Attachment, EnterError, HeapError, Here, Ptr, Registry, RootError, Schema, SegBox, SegMap,
+    Attachment, EnterError, HeapError, Ptr, Registry, RootError, Schema, Section, SegBox, SegMap,
     SegString, SegVec, Segment, Stored,
 };
 use mneme_sys::Access;
@@ -92,7 +92,7 @@ fn change(section: u64) -> Change {
 
 /// One section of a worker: its generation and number. Half-way, `between` is called.
 fn work<'s>(
-    here: &mut Here<'s>,
+    here: &mut Section<'s>,
     worker: u64,
     between: impl FnOnce(),
 ) -> Result<(u64, u64), RootError> {
@@ -162,7 +162,7 @@ fn acknowledgement(root: &Path, worker: u64) -> PathBuf {
 }
 
 /// Everything that is in the segment, against what must be.
-fn verify(here: &Here<'_>, root: &Path) {
+fn verify(here: &Section<'_>, root: &Path) {
     let ledger = here.root::<Shared>("s").unwrap();
     let mut words = HashMap::<String, Vec<u64>>::new();
     for (&worker, &done) in &ledger.done {
@@ -215,7 +215,7 @@ fn verify(here: &Here<'_>, root: &Path) {
 }
 
 /// Takes all of it apart; then the heap has given out nothing.
-fn dismantle(here: &mut Here<'_>) {
+fn dismantle(here: &mut Section<'_>) {
     let ledger = here.remove_root::<Shared>("s").unwrap();
     let mut at = ledger.queue.map(|(oldest, _)| oldest);
     drop(ledger);
@@ -358,6 +358,6 @@ fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
     .unwrap();
 }
 
-fn sections(here: &Here<'_>) -> u64 {
+fn sections(here: &Section<'_>) -> u64 {
     here.root::<Shared>("s").unwrap().done.values().sum()
 }

@@ -1,4 +1,5 @@
-//! Spaces: their life, what they refuse, who creates and changes them at once, and what damage does.
+//! Spaces: their life, what they refuse, who creates and changes them at once, and what damage
+//! does.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -243,7 +244,7 @@ fn a_name_leads_nowhere_but_to_a_space() {
     let _ = scene.registry.space("same").create().unwrap();
 }
 
-/// The damage is told; cleaning leaves what might be somebody's; removal ends it.
+/// The damage is reported; cleaning leaves what might be somebody's; removal ends it.
 fn told_and_removable(scene: &Scene, words: &str) {
     let found = scene.findings();
     assert!(

@@ -1,5 +1,6 @@
-//! Attachments whose segments claim the same addresses are visited in turns; an attachment's segments change while it is
-//! in use. Neither loses anything, nor shows one segment's content as another's.
+//! Attachments whose segments claim the same addresses are visited in turns; an attachment's
+//! segments change while it is in use. Neither loses anything, nor shows one segment's content as
+//! another's.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,7 +14,7 @@ use common::Scene;
 use mneme_space::{AttachError, Attachment, EnterError, MapError, Schema, SegVec, Segment};
 use mneme_sys::Access;
 
-/// Entries, each of them the mark of whoever may write here.
+/// Entries, each of them the mark of a writer.
 struct Marks;
 
 impl Schema for Marks {
@@ -117,7 +118,8 @@ fn many_threads_want_one_address_and_all_get_on() {
     }
 }
 
-/// Who waits for another's mapping to end looks again at what is there, for others went on meanwhile.
+/// A thread that waits for another's mapping to end looks again at what is there, for others went
+/// on meanwhile.
 #[test]
 fn rivals_are_attached_and_detached_at_once() {
     let scene = Scene::new();
@@ -158,7 +160,7 @@ fn who_is_inside_is_waited_for_and_not_moved() {
                 matches!(refused, EnterError::Map(MapError::Busy { by: who, .. }) if who == by),
                 "{refused}"
             );
-            // Who wants the same is let in beside.
+            // A thread that wants the same segment is let in beside.
             assert_eq!(count(&a, "a").unwrap(), 0);
         }
         leave.store(true, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! Every misuse of a pointer that SpaceJMP's rules (§3.3) and compiler analysis (§4.3, figure 5) are about is refused by
-//! the compiler; what they allow is not. The table in `docs/design/space.md` says which file shows what.
+//! Every misuse of a pointer that SpaceJMP's rules (§3.3) and compiler analysis (§4.3, figure 5)
+//! are about is refused by the compiler; what they allow is not. The table in
+//! `docs/design/space.md` says which file shows what.
 //!
-//! The compiler's words are compared too, for they are what a user sees. After a change of compiler:
-//! `TRYBUILD=overwrite cargo test -p mneme-space --test types`.
+//! The compiler's words are compared too, for they are what a user sees. After a change of
+//! compiler: `TRYBUILD=overwrite cargo test -p mneme-space --test types`.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 

@@ -247,7 +247,7 @@ static void batches(mneme_store_t store)
     uint64_t cursor = MNEME_SCAN_START;
     while (cursor != MNEME_SCAN_END) MUST(mneme_scan(store, &cursor, 100, record, &seen) == 0);
     MUST(seen.there == MANY);
-    /* Who stops in the middle loses nothing. */
+    /* A scan that stops in the middle loses nothing. */
     seen = (struct seen){.stop_after = 3};
     cursor = MNEME_SCAN_START;
     MUST(mneme_scan(store, &cursor, 100, record, &seen) == 0 && seen.there == 3 && cursor == MNEME_SCAN_START);

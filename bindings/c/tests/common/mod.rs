@@ -1,4 +1,5 @@
-//! C programs: compiled against the header and the library of this tree, run in a registry of their own.
+//! C programs: compiled against the header and the library of this tree, run in a registry of their
+//! own.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
@@ -37,8 +38,8 @@ pub fn compiler(plus: &str) -> Option<String> {
     None
 }
 
-/// The libraries and the `mneme` command of this tree, built now: cargo builds none for tests of what Rust cannot link. Both
-/// at once, for what they share is built once then.
+/// The libraries and the `mneme` command of this tree, built now: cargo builds none for tests of
+/// what Rust cannot link. Both at once, for what they share is built once then.
 fn built() -> &'static [PathBuf] {
     static BUILT: OnceLock<Vec<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -6,7 +6,7 @@ use super::switch::Bytes;
 use crate::error::BenchError;
 use crate::options::Reside;
 use crate::scratch::space;
-use mneme_space::{CallError, Functions, Here, Registry, Space};
+use mneme_space::{CallError, Functions, Registry, Section, Space};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub const UPDATE: &str = "update";
 pub const FIRST: &str = "first";
 
 fn functions() -> Functions {
-    let update = |here: &mut Here<'_>, request: &[u8], _reply: &mut Vec<u8>| {
+    let update = |here: &mut Section<'_>, request: &[u8], _reply: &mut Vec<u8>| {
         let name = only(here);
         let words = here.root_mut::<Words>(&name);
         // What is refused has no answer here: the measured words would be wrong, and are checked.
@@ -35,7 +35,7 @@ fn functions() -> Functions {
             apply_encoded(words, request);
         }
     };
-    let first = |here: &mut Here<'_>, request: &[u8], reply: &mut Vec<u8>| {
+    let first = |here: &mut Section<'_>, request: &[u8], reply: &mut Vec<u8>| {
         let name = only(here);
         let wanted = request
             .first_chunk()
@@ -48,7 +48,7 @@ fn functions() -> Functions {
 }
 
 /// The one segment of the space.
-fn only(here: &Here<'_>) -> String {
+fn only(here: &Section<'_>) -> String {
     here.segments()
         .next()
         .map(|(name, _)| name.to_owned())

@@ -9,10 +9,12 @@ use representation::Representation;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, GenericParam, Lifetime, Type, parse_quote, parse2};
 
-/// Lets values of the type lie in a segment. Each field must be `Stored`; at most one lifetime is allowed, the brand.
+/// Lets values of the type lie in a segment. Each field must be `Stored`; at most one lifetime is
+/// allowed, the brand.
 ///
-/// A type that is generic over its allocator says which parameter that is: `#[stored(allocator = A)]`. Then it is
-/// `Stored` where the allocator is the segment's `Heap`, and nowhere else.
+/// A type that is generic over its allocator says which parameter that is:
+/// `#[stored(allocator = A)]`. Then it is `Stored` where the allocator is the segment's `Heap`, and
+/// nowhere else.
 #[proc_macro_derive(Stored, attributes(stored))]
 pub fn stored(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
@@ -94,7 +96,8 @@ fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
     };
     let (impls, _, clauses) = generics.split_for_impl();
     Ok(quote! {
-        // SAFETY: all that it consists of is `Stored` under the same brand, as the shape's brand demands, and told of.
+        // SAFETY: all that it consists of is `Stored` under the same brand, as the shape's brand
+        // demands, and described.
         #[automatically_derived]
         unsafe impl #impls ::#space::Stored<#brand> for #ident #types #clauses {
             fn describe(shape: &mut ::#space::Shape<#brand>) {
@@ -190,7 +193,8 @@ impl Allocator {
     }
 }
 
-/// Tells how many fields there are and of each; of its offset too, where it has one that can be asked for.
+/// Tells how many fields there are and of each; of its offset too, where it has one that can be
+/// asked for.
 fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
     let count = fields.len() as u64;
     let mut body = quote!(shape.number(#count););
@@ -201,7 +205,8 @@ fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
         let offset =
             offsets.then(|| quote!(shape.number(::core::mem::offset_of!(Self, #member) as u64);));
         let of = &field.ty;
-        // Errors point to the field; names mean what they mean here, also if a macro was given the field.
+        // Errors point to the field; names mean what they mean here, also if a macro was given the
+        // field.
         let place = Span::call_site().located_at(of.span());
         body.extend(quote_spanned! {place=>
             shape.text(#name);
@@ -234,8 +239,9 @@ fn refuse(of: &Type) -> Result<(), Error> {
 }
 
 /// Refuses a type that a macro makes, wholly or in part. The derived code would ask for it a second
-/// time: with other tokens, where the allocator was put in for its parameter, and a procedural macro
-/// may answer differently each time. Then the type that is judged is not the type of the field.
+/// time: with other tokens, where the allocator was put in for its parameter, and a procedural
+/// macro may answer differently each time. Then the type that is judged is not the type of the
+/// field.
 fn refuse_macros(of: Tokens) -> Result<(), Error> {
     let tokens: Vec<TokenTree> = of.into_iter().collect();
     for window in tokens.windows(3) {

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 
 use mneme_sys::Access;
 
-use super::place::Place;
+use super::attached_segment::Place;
 use crate::heap::HeapError;
 use crate::map::{Map, Placed, ProcessMap, Set};
-use crate::present::{Ground, Present};
+use crate::process_mapping::{Grow, ProcessMapping};
 use crate::segment::control::SEGMENT_GATE;
 use crate::segment::{durable, grow_region};
 use crate::space::version::VersionWord;
@@ -22,10 +22,10 @@ pub(super) struct Members {
     pub(super) set: Set,
     /// In the order of the segments' identities, which is that of locking.
     pub(super) places: Vec<Place>,
-    /// The same for sections that may change what is attached for writing.
-    pub(super) write: Vec<Present>,
-    /// The same for sections that only read.
-    pub(super) read: Vec<Present>,
+    /// For sections that may change what is attached for writing.
+    pub(super) write: Vec<ProcessMapping>,
+    /// For sections that only read.
+    pub(super) read: Vec<ProcessMapping>,
 }
 
 /// A version of a space's members, and the word that says whether there is a later one.
@@ -37,7 +37,7 @@ pub(super) struct Version {
 /// Growth of a mapped segment, for its heap.
 pub(super) struct Growing(pub(super) Arc<Placed>);
 
-impl Ground for Growing {
+impl Grow for Growing {
     fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
         grow_region(self.0.region(), wanted).map_err(|error| HeapError::Growth {
             wanted,

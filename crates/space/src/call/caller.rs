@@ -8,7 +8,7 @@ use mneme_sync::{Guard, Slot};
 use mneme_sys::{Clock, SystemClock, futex};
 
 use super::mailbox::{Head, MESSAGE, Mailbox, SLOTS};
-use super::{CallError, number, turn};
+use super::{CallError, number, request_state};
 use crate::Space;
 use crate::segment::control;
 
@@ -87,28 +87,28 @@ impl Calls {
 
 /// Clears what the last caller left; `false` if a living resident is at it still.
 fn is_cleared(head: &Head, slot: &Slot<'_>) -> bool {
-    if turn::give_up(&head.state) == turn::ABANDONED {
-        // He has this from before he takes a request until after his answer.
+    if request_state::give_up(&head.state) == request_state::ABANDONED {
+        // The resident has this from before it takes a request until after its answer.
         let Some(dead) = head.resident.try_lock(slot) else {
             return false;
         };
         let dead = dead.into_inner();
-        turn::clear(&head.state);
+        request_state::clear(&head.state);
         dead.repaired();
     }
-    turn::clear(&head.state);
+    request_state::clear(&head.state);
     true
 }
 
 impl Caller<'_> {
-    /// Runs a function in a process that lives in the space, and returns its reply. Some microseconds, of which most
-    /// is waking.
+    /// Runs a function in a process that lives in the space, and returns its reply. Some
+    /// microseconds, of which most is waking.
     ///
     /// # Errors
-    /// [`CallError::NoResident`], [`Died`](CallError::Died), [`Stalled`](CallError::Stalled) after `patience`;
-    /// [`Unknown`](CallError::Unknown), [`Panicked`](CallError::Panicked), [`Refused`](CallError::Refused),
-    /// [`TooLong`](CallError::TooLong). After `Stalled` this slot serves again when the resident has answered;
-    /// until then it says `Busy`.
+    /// [`CallError::NoResident`], [`Died`](CallError::Died), [`Stalled`](CallError::Stalled) after
+    /// `patience`; [`Unknown`](CallError::Unknown), [`Panicked`](CallError::Panicked),
+    /// [`Refused`](CallError::Refused), [`TooLong`](CallError::TooLong). After `Stalled` this slot
+    /// serves again when the resident has answered; until then it says `Busy`.
     pub fn call(
         &mut self,
         function: &str,
@@ -120,7 +120,7 @@ impl Caller<'_> {
         Ok(reply)
     }
 
-    /// The same with a vector for the reply, whose room is used again.
+    /// A call with a vector for the reply, whose capacity is used again.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -134,7 +134,9 @@ impl Caller<'_> {
         if request.len() > MESSAGE {
             return Err(too_long(request.len()));
         }
-        if turn::look(&self.head.state) != turn::FREE && !is_cleared(self.head, &self.slot) {
+        if request_state::look(&self.head.state) != request_state::FREE
+            && !is_cleared(self.head, &self.slot)
+        {
             return Err(CallError::Busy { max: 1 });
         }
         if !self.mailbox.seems_served()? {
@@ -144,23 +146,23 @@ impl Caller<'_> {
         self.head.function.store(number(function), Relaxed);
         self.head.len.store(request.len() as u64, Relaxed);
         mneme_sys::fault!("space.call.written");
-        turn::ask(&self.head.state);
+        request_state::ask(&self.head.state);
         mneme_sys::fault!("space.call.asked");
         self.mailbox.bell()?.ring(false);
         let answer = self.wait(patience)?;
         mneme_sys::fault!("space.call.answered");
         let len = self.head.len.load(Relaxed);
-        if matches!(answer, turn::DONE | turn::REFUSED) {
+        if matches!(answer, request_state::DONE | request_state::REFUSED) {
             self.mailbox.read(self.index, len, reply)?;
         }
-        turn::clear(&self.head.state);
+        request_state::clear(&self.head.state);
         match answer {
-            turn::DONE => Ok(()),
-            turn::PANICKED => Err(CallError::Panicked),
-            turn::REFUSED => Err(CallError::Refused {
+            request_state::DONE => Ok(()),
+            request_state::PANICKED => Err(CallError::Panicked),
+            request_state::REFUSED => Err(CallError::Refused {
                 why: String::from_utf8_lossy(reply).into_owned(),
             }),
-            turn::TOO_LONG => Err(too_long(usize::try_from(len).unwrap_or(usize::MAX))),
+            request_state::TOO_LONG => Err(too_long(usize::try_from(len).unwrap_or(usize::MAX))),
             _ => Err(CallError::Unknown {
                 name: function.to_owned(),
             }),
@@ -170,9 +172,9 @@ impl Caller<'_> {
     /// Waits for an answer.
     fn wait(&self, patience: Duration) -> Result<u32, CallError> {
         let state = &self.head.state;
-        let pending = |seen| matches!(seen, turn::ASKED | turn::TAKEN);
+        let pending = |seen| matches!(seen, request_state::ASKED | request_state::TAKEN);
         for _ in 0..self.mailbox.spins {
-            let seen = turn::look(state);
+            let seen = request_state::look(state);
             if !pending(seen) {
                 return Ok(seen);
             }
@@ -181,7 +183,8 @@ impl Caller<'_> {
         let began = SystemClock.now_ns();
         let waited = || Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
         let mut slice = FIRST;
-        // SYNC: SeqCst with the resident's exchange and look: either he sees that this sleeps, or this sees his answer.
+        // SYNC: SeqCst with the resident's exchange and look: either the resident sees that this
+        // sleeps, or this sees its answer.
         self.head.waits.store(1, SeqCst);
         let answer = loop {
             let seen = state.load(SeqCst);
@@ -194,7 +197,7 @@ impl Caller<'_> {
             }
             let asleep_at = waited();
             futex::wait(state, seen, slice.min(left));
-            if turn::look(state) == seen && waited() - asleep_at >= slice.min(left) {
+            if request_state::look(state) == seen && waited() - asleep_at >= slice.min(left) {
                 // Nothing happened for a whole slice.
                 if let Some(ended) = self.judge(seen)? {
                     break ended;
@@ -209,24 +212,26 @@ impl Caller<'_> {
     /// Out of patience; unless the answer came just now.
     fn give_up(&self, waited: Duration) -> Result<u32, CallError> {
         let pid = self.head.pid.load(Relaxed);
-        match turn::give_up(&self.head.state) {
-            turn::FREE if !self.mailbox.is_served(&self.slot)? => Err(CallError::NoResident),
-            turn::FREE => Err(CallError::Stalled { pid: 0, waited }),
-            turn::ABANDONED => Err(CallError::Stalled { pid, waited }),
+        match request_state::give_up(&self.head.state) {
+            request_state::FREE if !self.mailbox.is_served(&self.slot)? => {
+                Err(CallError::NoResident)
+            }
+            request_state::FREE => Err(CallError::Stalled { pid: 0, waited }),
+            request_state::ABANDONED => Err(CallError::Stalled { pid, waited }),
             answered => Ok(answered),
         }
     }
 
-    /// Whether whoever should answer is dead; `None`: wait on.
+    /// Whether the process that should answer is dead; `None`: wait on.
     fn judge(&self, seen: u32) -> Result<Option<Result<u32, CallError>>, CallError> {
-        if seen == turn::ASKED {
-            // Who was woken may have died of it, or stand still.
+        if seen == request_state::ASKED {
+            // The resident that was woken may have died, or be stopped.
             self.mailbox.bell()?.ring(true);
             if self.mailbox.is_served(&self.slot)? {
                 return Ok(None);
             }
-            return Ok(match turn::give_up(&self.head.state) {
-                turn::FREE => Some(Err(CallError::NoResident)),
+            return Ok(match request_state::give_up(&self.head.state) {
+                request_state::FREE => Some(Err(CallError::NoResident)),
                 _ => None,
             });
         }
@@ -235,10 +240,10 @@ impl Caller<'_> {
             return Ok(None);
         };
         let dead = dead.into_inner();
-        // With the lock: nobody is at it. He may have answered before he died.
-        let ended = match turn::look(&self.head.state) {
-            turn::TAKEN => {
-                turn::clear(&self.head.state);
+        // With the lock: nobody is at it. It may have answered before it died.
+        let ended = match request_state::look(&self.head.state) {
+            request_state::TAKEN => {
+                request_state::clear(&self.head.state);
                 Err(CallError::Died { pid })
             }
             answered => Ok(answered),
@@ -250,9 +255,9 @@ impl Caller<'_> {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        // What a resident is at he clears himself.
-        if turn::give_up(&self.head.state) > turn::ABANDONED {
-            turn::clear(&self.head.state);
+        // A resident that runs a request clears it itself.
+        if request_state::give_up(&self.head.state) > request_state::ABANDONED {
+            request_state::clear(&self.head.state);
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum CallError {
     /// The resident lives and does not answer. The call may run still, unless nobody has begun it.
     #[error("process {pid} has not answered within {waited:?}")]
     Stalled {
-        /// Who runs the call; 0: nobody has begun it, and nobody will.
+        /// The process that runs the call; 0: none has begun it, and none will.
         pid: u32,
         /// How long was waited.
         waited: Duration,
@@ -42,7 +42,8 @@ pub enum CallError {
         /// Its error.
         why: String,
     },
-    /// A request or a reply is longer than a mailbox has room for. A function whose reply is too long has run.
+    /// A request or a reply is longer than a mailbox has room for. A function whose reply is too
+    /// long has run.
     #[error("a message has at most {max} bytes, this one has {len}")]
     TooLong {
         /// Its bytes.

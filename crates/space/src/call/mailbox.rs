@@ -6,7 +6,8 @@
 //!  4096  Head x SLOTS          128 B each: state and locks of a request
 //!  8192  message x SLOTS       64 KiB each
 //! ```
-//! Whoever may take part in the space may write to it: nothing in it is believed that is not checked, lengths above all.
+//! Every process that may take part in the space may write to it: nothing in it is believed that is
+//! not checked, lengths above all.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -47,7 +48,7 @@ const LEN: usize = MESSAGES as usize + SLOTS * MESSAGE;
 pub(super) struct Bell {
     /// Changes whenever there is work.
     rung: AtomicU32,
-    /// Who sleeps, and who died sleeping: never too few.
+    /// Threads that sleep, and that died sleeping: never too few.
     asleep: AtomicU32,
     _rest: [AtomicU32; 30],
     /// Each held by a thread that serves.
@@ -57,11 +58,11 @@ pub(super) struct Bell {
 /// A slot without its message.
 #[repr(C, align(128))]
 pub(super) struct Head {
-    /// See [`super::turn`].
+    /// See [`super::request_state`].
     pub(super) state: AtomicU32,
     /// The caller sleeps.
     pub(super) waits: AtomicU32,
-    /// Who runs the request, for the caller's error.
+    /// The process that runs the request, for the caller's error.
     pub(super) pid: AtomicU32,
     _pad: AtomicU32,
     pub(super) function: AtomicU64,
@@ -125,7 +126,7 @@ impl Mailbox {
         }))
     }
 
-    /// The same, and makes one if need be.
+    /// Opens the mailbox, and makes one if need be.
     pub(super) fn open_or_make(space: &Space) -> Result<Self, CallError> {
         let usable = |opened| match opened {
             Ok(Some(mailbox)) => Some(Ok(mailbox)),
@@ -155,7 +156,8 @@ impl Mailbox {
     /// Writes a message, which has been found short enough.
     pub(super) fn write(&self, slot: usize, bytes: &[u8]) -> Result<(), RegionError> {
         let to = self.region.bytes_at(at(slot), bytes.len().min(MESSAGE))?;
-        // SAFETY: as many bytes are mapped there; whoever writes there too breaks the protocol and gets torn bytes.
+        // SAFETY: as many bytes are mapped there; a process that writes there too breaks the
+        // protocol and gets torn bytes.
         unsafe { racy::store(&bytes[..bytes.len().min(MESSAGE)], to) };
         Ok(())
     }
@@ -198,7 +200,7 @@ fn at(slot: usize) -> u64 {
 impl Bell {
     /// There is work, for one who sleeps or, if it was not taken up, for all.
     pub(super) fn ring(&self, all: bool) {
-        // SYNC: SeqCst with `sleep`: either he sees the work, or this sees that he sleeps.
+        // SYNC: SeqCst with `sleep`: either the sleeper sees the work, or this sees that it sleeps.
         self.rung.fetch_add(1, SeqCst);
         if self.asleep.load(SeqCst) > 0 {
             futex::wake(&self.rung, if all { u32::MAX } else { 1 });

@@ -9,12 +9,12 @@ use mneme_sync::Slot;
 use mneme_sys::futex;
 
 use super::mailbox::{Head, MESSAGE, Mailbox, SEATS};
-use super::{CallError, Entry, Functions, turn};
+use super::{CallError, Entry, Functions, request_state};
 use crate::segment::control;
-use crate::{Attachment, EnterError, Here, Space};
+use crate::{Attachment, EnterError, Section, Space};
 
-/// How long a resident sleeps before it looks by itself: whether it shall stop, and whether somebody was woken and
-/// died of it.
+/// How long a resident sleeps before it looks by itself: whether it shall stop, and whether
+/// somebody was woken and died of it.
 const NAP: Duration = Duration::from_millis(100);
 
 /// A process that lives in a space. `Send + Sync`: several threads may serve.
@@ -50,7 +50,8 @@ impl Residence {
         &self.attachment
     }
 
-    /// Serves callers in this thread until `stop` is set, which it notices within a tenth of a second.
+    /// Serves callers in this thread until `stop` is set, which it notices within a tenth of a
+    /// second.
     ///
     /// # Errors
     /// [`CallError::Full`]; [`CallError::Slot`]. What fails in a call is told its caller.
@@ -78,7 +79,7 @@ impl Residence {
                 .skip(first)
                 .take(heads.len())
             {
-                if turn::look(&head.state) == turn::ASKED {
+                if request_state::look(&head.state) == request_state::ASKED {
                     served |= self.serve_one(index, head, &slot, &mut request, &mut reply)?;
                 }
             }
@@ -106,13 +107,13 @@ impl Residence {
         request: &mut Vec<u8>,
         reply: &mut Vec<u8>,
     ) -> Result<bool, CallError> {
-        // Of a dead resident too: what he had taken is not ASKED.
+        // Of a dead resident too: what it had taken is not ASKED.
         let Some(held) = head.resident.try_lock(slot) else {
             return Ok(false);
         };
         let held = held.into_inner();
         head.pid.store(std::process::id(), Relaxed);
-        if !turn::take(&head.state) {
+        if !request_state::take(&head.state) {
             return Ok(false);
         }
         held.repaired();
@@ -127,12 +128,12 @@ impl Residence {
                 self.mailbox.write(index, reply)?;
                 how
             }
-            _ => turn::TOO_LONG,
+            _ => request_state::TOO_LONG,
         };
         mneme_sys::fault!("space.serve.written");
-        let heard = turn::answer(&head.state, how);
+        let heard = request_state::answer(&head.state, how);
         mneme_sys::fault!("space.serve.answered");
-        // Before the caller is woken: he may ask again at once.
+        // Before the caller is woken: it may ask again at once.
         drop(held);
         if heard && head.waits.load(SeqCst) != 0 {
             futex::wake(&head.state, 1);
@@ -143,27 +144,27 @@ impl Residence {
     /// Runs a function in a section; says how it ended.
     fn run(&self, function: u64, request: &[u8], reply: &mut Vec<u8>) -> u32 {
         let Some(Entry { writes, function }) = self.functions.0.get(&function) else {
-            return turn::UNKNOWN;
+            return request_state::UNKNOWN;
         };
         // What it leaves half changed of the segments is poisoned; of the reply nothing is kept.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             if *writes {
                 self.attachment
-                    .enter(|here: &mut Here<'_>| function(here, request, reply))
+                    .enter(|here: &mut Section<'_>| function(here, request, reply))
             } else {
                 self.attachment
-                    .read(|here: &mut Here<'_>| function(here, request, reply))
+                    .read(|here: &mut Section<'_>| function(here, request, reply))
             }
         }));
         match ended {
-            Ok(Ok(())) => turn::DONE,
+            Ok(Ok(())) => request_state::DONE,
             Ok(Err(refused)) => {
                 refuse(&refused, reply);
-                turn::REFUSED
+                request_state::REFUSED
             }
             Err(_panic) => {
                 reply.clear();
-                turn::PANICKED
+                request_state::PANICKED
             }
         }
     }

@@ -1,9 +1,10 @@
 //! How keys are hashed, and how a table is laid out, in words that two programs can compare.
 //!
-//! SipHash 1-3, because what it computes is a standard's, whatever the processor and the version of a crate, and under
-//! secret keys nobody has found a way to make it collide at will. The quick hashes of the field promise less: `ahash`
-//! and `foldhash` may compute something else in each build, and so may the streaming hashers of `rapidhash`, whose
-//! stable functions take bytes alone; collisions are known that need no key.
+//! SipHash 1-3, because what it computes is a standard's, whatever the processor and the version of
+//! a crate, and under secret keys nobody has found a way to make it collide at will. The quick
+//! hashes of the field promise less: `ahash` and `foldhash` may compute something else in each
+//! build, and so may the streaming hashers of `rapidhash`, whose stable functions take bytes alone;
+//! collisions are known that need no key.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -28,8 +29,8 @@ pub(super) struct HashKeys {
 }
 
 impl HashKeys {
-    /// The heap's, and one for each map: entries that are put from one map into another in the order of their hashes
-    /// would otherwise pile up there.
+    /// The heap's, and one for each map: entries that are put from one map into another in the
+    /// order of their hashes would otherwise pile up there.
     pub(super) fn new(heap: Heap<'_>) -> Result<Self, HeapError> {
         Ok(Self {
             of_heap: heap.seed()?,
@@ -47,8 +48,9 @@ impl BuildHasher for HashKeys {
     }
 }
 
-/// The bytes that a table of four buckets of 64 bytes takes: buckets, a byte for each, and a group of such bytes. The
-/// group's width is the one thing in a table that differs between processors (16 with SSE2, 8 without).
+/// The bytes that a table of four buckets of 64 bytes takes: buckets, a byte for each, and a group
+/// of such bytes. The group's width is the one thing in a table that differs between processors (16
+/// with SSE2, 8 without).
 pub(super) fn smallest_table() -> usize {
     /// Gives nothing, and notes what was asked for.
     struct Asked(Cell<usize>);
@@ -72,10 +74,12 @@ pub(super) fn smallest_table() -> usize {
 mod tests {
     use super::*;
 
-    /// What was stored yesterday is found tomorrow: these numbers are for ever, or the name of the hash changes.
+    /// What was stored yesterday is found tomorrow: these numbers are for ever, or the name of the
+    /// hash changes.
     #[test]
     fn the_hash_is_the_standards() {
-        // The key of the reference implementation's vectors, and of the paper's example: the bytes 00 to 0f.
+        // The key of the reference implementation's vectors, and of the paper's example: the bytes
+        // 00 to 0f.
         let keys = HashKeys {
             of_heap: 0x0706_0504_0302_0100,
             of_map: 0x0f0e_0d0c_0b0a_0908,

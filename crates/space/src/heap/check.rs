@@ -1,5 +1,5 @@
-//! Walks a heap's pages, bitmaps and lists and says, in words, what contradicts what. Terminates, and stays within the
-//! segment, whatever the bytes are.
+//! Walks a heap's pages, bitmaps and lists and says, in words, what contradicts what. Terminates,
+//! and stays within the segment, whatever the bytes are.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +50,8 @@ pub enum HeapProblem {
         /// The page.
         page: u32,
     },
-    /// A run begins with what begins no run, or its length is impossible. What follows is not looked at.
+    /// A run begins with what begins no run, or its length is impossible. What follows is not
+    /// looked at.
     #[error("no run begins at page {page}, where one ought to: {what}")]
     Run {
         /// The page.
@@ -335,8 +336,8 @@ fn slab(raw: Raw, page: u32, class: u8, pages: u32, walk: &mut Walk) {
     counted.with_room += u64::from(map != 0);
 }
 
-/// Every list, each node checked to name its predecessor: so none is met twice, and the lengths add up only if all that
-/// ought to be there is.
+/// Every list, each node checked to name its predecessor: so none is met twice, and the lengths add
+/// up only if all that ought to be there is.
 fn walk_lists(raw: Raw, walk: &mut Walk) {
     let header = raw.header();
     let mut runs = 0;

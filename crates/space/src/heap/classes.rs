@@ -1,8 +1,9 @@
 //! Size classes: steps of 8 bytes to 64, then four to a doubling up to 32 KiB.
 //!
-//! A block of more than 64 bytes wastes a fifth at most, and on average a tenth. The blocks of a class lie in **slabs** of one, four or eight
-//! pages, few enough that a rarely used class costs little, many enough that the end of a slab wastes an eighth at most.
-//! Sizes that are powers of two from 256 on fill their slab without rest and are aligned to themselves (up to a page).
+//! A block of more than 64 bytes wastes a fifth at most, and on average a tenth. The blocks of a
+//! class lie in **slabs** of one, four or eight pages, few enough that a rarely used class costs
+//! little, many enough that the end of a slab wastes an eighth at most. Sizes that are powers of
+//! two from 256 on fill their slab without rest and are aligned to themselves (up to a page).
 
 use super::layout::PAGE;
 
@@ -194,7 +195,8 @@ mod tests {
         assert!(of(LARGEST + 1, 1).is_none() && of(1, PAGE * 2).is_none());
     }
 
-    /// Blocks lie within their slab, behind the bitmap, and are found again by their offset and by nothing else.
+    /// Blocks lie within their slab, behind the bitmap, and are found again by their offset and by
+    /// nothing else.
     #[test]
     #[cfg_attr(miri, ignore = "millions of steps of plain arithmetic")]
     fn blocks_lie_within_their_slab_and_are_found_by_their_offset() {

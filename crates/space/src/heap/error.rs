@@ -14,7 +14,7 @@ pub enum HeapError {
     },
     /// The section's brand already speaks of another segment.
     #[error(
-        "this part of the section works on segment {home:?}; to work on {asked:?} besides, use `Here::beside`"
+        "this part of the section works on segment {home:?}; to work on {asked:?} besides, use `Section::beside`"
     )]
     AnotherSegment {
         /// The segment that was worked on first.

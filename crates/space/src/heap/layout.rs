@@ -6,9 +6,10 @@
 //! 8192    directory                            4 B a leaf of the maximum: the leaf's first page
 //! F       page F, the next whole page: pages that are handed out, leaves among them
 //! ```
-//! The unit is a **page** of 16 KiB, numbered from the segment's start; 0 names none, since page 0 holds the headers. A
-//! **run** is a row of pages of one use. What is known of a page is its [`Entry`], 32 bytes in a **leaf** of 4096
-//! entries (eight pages, for 64 MiB), so that a small segment pays for few pages and growth moves nothing:
+//! The unit is a **page** of 16 KiB, numbered from the segment's start; 0 names none, since page 0
+//! holds the headers. A **run** is a row of pages of one use. What is known of a page is its
+//! [`Entry`], 32 bytes in a **leaf** of 4096 entries (eight pages, for 64 MiB), so that a small
+//! segment pays for few pages and growth moves nothing:
 //!
 //! ```text
 //! Entry   0  state   bits 0..8 kind, 8..16 size class, 32..64 pages of the run (for SlabRest: pages back to its first)
@@ -16,12 +17,13 @@
 //!        16  used    blocks handed out of a slab
 //!        24  map     slab of at most 64 blocks: a bit a free block; else a bit a word of its own bitmap that has one
 //! ```
-//! A run's first and last entry say what it is; those between say nothing, but in a slab, where every page is marked. A
-//! slab of more than 64 blocks begins with its bitmap, a bit a free block. **Nothing of the heap lies in a free or used
-//! block**: what a program writes beyond its block cannot mislead the heap into other runs, and `check` reads no block.
+//! A run's first and last entry say what it is; those between say nothing, but in a slab, where
+//! every page is marked. A slab of more than 64 blocks begins with its bitmap, a bit a free block.
+//! **Nothing of the heap lies in a free or used block**: what a program writes beyond its block
+//! cannot mislead the heap into other runs, and `check` reads no block.
 //!
-//! All integers are atomics in the machine's order, accessed relaxed: the segment's lock orders them, and being atomic
-//! they stay defined if a foreign process breaks it.
+//! All integers are atomics in the machine's order, accessed relaxed: the segment's lock orders
+//! them, and being atomic they stay defined if a foreign process breaks it.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,8 +40,8 @@ pub(super) const FORMAT: u64 = 1;
 
 /// Bits of an offset within a page.
 pub(super) const PAGE_SHIFT: u32 = 14;
-/// The unit of runs: 16 KiB. Smaller pages mean more entries, larger ones more waste in the last page of a run: at the
-/// smallest run, of 32 KiB and a byte, a third.
+/// The unit of runs: 16 KiB. Smaller pages mean more entries, larger ones more waste in the last
+/// page of a run: at the smallest run, of 32 KiB and a byte, a third.
 pub(super) const PAGE: usize = 1 << PAGE_SHIFT;
 /// Bits of an entry's index within its leaf.
 pub(super) const LEAF_SHIFT: u32 = 12;

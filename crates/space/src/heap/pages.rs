@@ -1,12 +1,15 @@
-//! Runs of pages: taken by good fit, given back merged with their free neighbours, extended in place.
+//! Runs of pages: taken by good fit, given back merged with their free neighbours, extended in
+//! place.
 //!
-//! Free runs hang in 128 bins by length: each length below 16 pages its own, then four to a doubling. A run is looked for
-//! among the first few of its own bin, then taken from the next bin that has one, all of whose runs are long enough
-//! (TLSF: Masmano, Ripoll, Crespo and Real, 2004). What is left over returns to its bin. When nothing fits, the segment
-//! grows: by what is missing behind a free run at its end, and a little more. Generous growth, by an eighth, happens
-//! before a section can change anything ([`growth_ahead`]): taking memory can kill the process.
+//! Free runs hang in 128 bins by length: each length below 16 pages its own, then four to a
+//! doubling. A run is looked for among the first few of its own bin, then taken from the next bin
+//! that has one, all of whose runs are long enough (TLSF: Masmano, Ripoll, Crespo and Real, 2004).
+//! What is left over returns to its bin. When nothing fits, the segment grows: by what is missing
+//! behind a free run at its end, and a little more. Generous growth, by an eighth, happens before a
+//! section can change anything ([`growth_ahead`]): taking memory can kill the process.
 //!
-//! Death: the segment's lock is held, and its holder's death poisons the segment; nothing is repaired here.
+//! Death: the segment's lock is held, and its holder's death poisons the segment; nothing is
+//! repaired here.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,8 +30,8 @@ const MOST_BEYOND_NEED: usize = 1024;
 /// Of its pages a heap has at least one in so many to spare after a growth ahead of need.
 const SPARE: u64 = 16;
 
-/// Bytes that a segment of `mapped` pages should have before a section begins; `None` if its heap has
-/// enough to spare, or none that this version knows.
+/// Bytes that a segment of `mapped` pages should have before a section begins; `None` if its heap
+/// has enough to spare, or none that this version knows.
 pub(super) fn growth_ahead(raw: Raw) -> Option<usize> {
     let header = raw.header();
     if header.magic.load(Relaxed) != MAGIC || header.format.load(Relaxed) != FORMAT {
@@ -105,7 +108,8 @@ pub(super) fn link_behind(
     Ok(())
 }
 
-/// Takes `page`, whose entry this is, out of its list; returns what the head is afterwards, if it was `page`.
+/// Takes `page`, whose entry this is, out of its list; returns what the head is afterwards, if it
+/// was `page`.
 pub(super) fn unlink(raw: Raw, page: u32, entry: &Entry) -> Result<Option<u32>, Damaged> {
     let (previous, next) = split(entry.links.load(Relaxed));
     if next != 0 {
@@ -152,8 +156,8 @@ impl<'a> Runs<'a> {
         self.raw.get()
     }
 
-    /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no room and none to be had.
-    /// The second value: all its bytes are zero.
+    /// A run of `pages` pages whose use is to be marked by the caller; `None`: there is no room and
+    /// none to be had. The second value: all its bytes are zero.
     pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
         loop {
             if let Some(first) = self.take_free(pages)? {
@@ -167,7 +171,8 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// As [`take`](Self::take), the run's address being a multiple of `align` pages, a power of two.
+    /// As [`take`](Self::take), the run's address being a multiple of `align` pages, a power of
+    /// two.
     pub(super) fn take_aligned(
         &self,
         pages: u32,
@@ -283,7 +288,8 @@ impl<'a> Runs<'a> {
         self.bin(first, pages)
     }
 
-    /// Makes the run at `first` as long as `pages`, if what follows is free or can be had by growth.
+    /// Makes the run at `first` as long as `pages`, if what follows is free or can be had by
+    /// growth.
     pub(super) fn extend(&self, first: u32, has: u32, pages: u32) -> Result<bool, Damaged> {
         for may_grow in [true, false] {
             let behind = first + has;
@@ -349,7 +355,8 @@ impl<'a> Runs<'a> {
         Ok(())
     }
 
-    /// Grows the segment so that a run of `pages` pages fits behind its end, a free run there counted in.
+    /// Grows the segment so that a run of `pages` pages fits behind its end, a free run there
+    /// counted in.
     #[cold]
     fn grow(&self, pages: u32) -> Result<bool, Damaged> {
         let has = self.raw().pages();
@@ -377,7 +384,8 @@ impl<'a> Runs<'a> {
             }
             if let Some(len) = self.ground.extend(wanted << PAGE_SHIFT) {
                 let mapped = (len >> PAGE_SHIFT).min(most);
-                // SAFETY: the ground says that the segment is mapped that far now; the rest as for `self.raw()`.
+                // SAFETY: the ground says that the segment is mapped that far now; the rest as for
+                // `self.raw()`.
                 let Some(raw) = (unsafe { Raw::new(self.raw().base(), mapped << PAGE_SHIFT) })
                 else {
                     continue;
@@ -469,7 +477,8 @@ fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
     })
 }
 
-/// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they hold zeros but for page 0.
+/// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they hold zeros but for
+/// page 0.
 ///
 /// Returns false if there is no room for its tables.
 pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Result<bool, Damaged> {
@@ -483,8 +492,8 @@ pub(super) fn format(raw: Raw, max_pages: usize, seed: u64, zero: bool) -> Resul
     let runs = Runs::new(raw, &Nowhere);
     // The headers' words and the directory, but not the region's header.
     let at = raw.block(0, HEAP_AT, front as usize * PAGE - HEAP_AT)?;
-    // SAFETY: mapped, as `block` found; the caller has the segment for itself, and of a heap that was here nothing is
-    // used any more.
+    // SAFETY: mapped, as `block` found; the caller has the segment for itself, and of a heap that
+    // was here nothing is used any more.
     unsafe { at.write_bytes(0, front as usize * PAGE - HEAP_AT) };
     if !zero {
         runs.clear(front, LEAF_PAGES)?;

@@ -1,5 +1,5 @@
-//! The heap's words in a mapped segment: every offset is checked against what is mapped before it becomes an address, so
-//! that **no content of the segment leads outside of it**.
+//! The heap's words in a mapped segment: every offset is checked against what is mapped before it
+//! becomes an address, so that **no content of the segment leads outside of it**.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,9 +28,9 @@ impl Raw {
     /// A view of `len` bytes at `base`, cut down to whole pages; `None` where that is not one.
     ///
     /// # Safety
-    /// The bytes must be mapped readable and writable (or only read from by what is called on the view) as long as the
-    /// view and its copies are used, at an address that is a multiple of 2 MiB, and whoever writes to the heap's own
-    /// words meanwhile does so by atomic accesses.
+    /// The bytes must be mapped readable and writable (or only read from by what is called on the
+    /// view) as long as the view and its copies are used, at an address that is a multiple of 2
+    /// MiB, and a process that writes to the heap's own words meanwhile does so by atomic accesses.
     #[inline]
     pub(super) unsafe fn new(base: NonNull<u8>, len: usize) -> Option<Self> {
         let len = len & !(PAGE - 1);
@@ -50,8 +50,8 @@ impl Raw {
 
     #[inline]
     pub(super) fn header<'a>(self) -> &'a HeapHeader {
-        // SAFETY: page 0 is mapped, it holds the header, aligned since the base is; atomics take any bits. The lifetime
-        // ends with the view's use, by the promise of `new`.
+        // SAFETY: page 0 is mapped, it holds the header, aligned since the base is; atomics take
+        // any bits. The lifetime ends with the view's use, by the promise of `new`.
         unsafe { self.base.add(HEAP_AT).cast().as_ref() }
     }
 
@@ -80,8 +80,8 @@ impl Raw {
             return Err(Damaged);
         }
         let at = DIRECTORY_AT + (page >> LEAF_SHIFT) * 4;
-        // SAFETY: mapped, since `page` is: the directory begins in the middle of page 0, and from there to the word of the
-        // last mapped page are 4 bytes for each 4096 pages. Aligned.
+        // SAFETY: mapped, since `page` is: the directory begins in the middle of page 0, and from
+        // there to the word of the last mapped page are 4 bytes for each 4096 pages. Aligned.
         let word: &AtomicU32 = unsafe { self.base.add(at).cast().as_ref() };
         let leaf = word.load(Relaxed) as usize;
         if leaf == 0 || leaf + LEAF_PAGES as usize > self.mapped() {
@@ -154,7 +154,8 @@ impl Raw {
     }
 }
 
-/// Adds to a counter that only the holder of the segment's lock changes; stays defined where one lies.
+/// Adds to a counter that only the holder of the segment's lock changes; stays defined where one
+/// lies.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);

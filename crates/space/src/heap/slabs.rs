@@ -1,10 +1,11 @@
 //! Small blocks: a bit each, in slabs of one size class, in constant time.
 //!
-//! A class knows its slabs with room as a list. A block comes from the first of them, and from the next when that is
-//! full; a full slab hangs in no list, and returns behind the first when a block of it is given back, so that nearly full
-//! slabs are filled up and others can run empty. An empty slab's pages go back, unless it is the class' only one with
-//! room. That a block is free is said by a set bit in the slab's entry or bitmap, apart from the blocks: giving back what
-//! is free already, or what never was a block, is noticed.
+//! A class knows its slabs with room as a list. A block comes from the first of them, and from the
+//! next when that is full; a full slab hangs in no list, and returns behind the first when a block
+//! of it is given back, so that nearly full slabs are filled up and others can run empty. An empty
+//! slab's pages go back, unless it is the class' only one with room. That a block is free is said
+//! by a set bit in the slab's entry or bitmap, apart from the blocks: giving back what is free
+//! already, or what never was a block, is noticed.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,7 +2,7 @@
 
 use super::layout::HEAP_AT;
 use super::*;
-use crate::present::Ground;
+use crate::process_mapping::Grow;
 use mneme_sys::{PagePolicy, Region};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 /// Grows a region of this process.
 struct Private(Arc<Region>);
 
-impl Ground for Private {
+impl Grow for Private {
     fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
         let full = |_| HeapError::Full {
             wanted,
@@ -26,7 +26,7 @@ impl Ground for Private {
 }
 
 struct Rig {
-    present: [Present; 1],
+    present: [ProcessMapping; 1],
     region: Arc<Region>,
 }
 
@@ -37,7 +37,7 @@ impl Rig {
         // SAFETY: a region of our own, not yet used.
         unsafe { format(base, region.len(), region.max(), true) }.unwrap();
         Self {
-            present: [Present {
+            present: [ProcessMapping {
                 name: "rig".into(),
                 uuid: crate::Uuid::from_bytes([0; 16]),
                 base,
@@ -52,7 +52,7 @@ impl Rig {
     /// Runs `f` with the heap, and checks it afterwards.
     fn with<R>(&self, f: impl FnOnce(Heap<'_>) -> R) -> R {
         // SAFETY: mapped, and this thread alone has it.
-        let _marked = unsafe { present::mark(&self.present) }.unwrap();
+        let _marked = unsafe { process_mapping::mark(&self.present) }.unwrap();
         let heap = Heap::new(self.present[0].base);
         let result = f(heap);
         assert_eq!(heap.check().unwrap().problems, []);
@@ -271,7 +271,8 @@ fn growth_inside_a_section_takes_little_beyond_the_need() {
     assert!((MIB..=18 * MIB).contains(&grown), "{grown}");
 }
 
-/// A second `free` of a large block is refused, also after the block was merged with its free neighbours.
+/// A second `free` of a large block is refused, also after the block was merged with its free
+/// neighbours.
 #[test]
 fn a_large_block_cannot_be_freed_twice() {
     let rig = Rig::new(8 * MIB, 8 * MIB);
@@ -329,7 +330,8 @@ fn what_is_given_back_merges_to_one_run() {
     });
 }
 
-/// A vector that doubles at the segment's end is never copied: it grows where it lies, past several leaves.
+/// A vector that doubles at the segment's end is never copied: it grows where it lies, past several
+/// leaves.
 #[test]
 #[cfg_attr(miri, ignore = "a quarter of a GiB")]
 fn the_last_block_grows_in_place_as_the_segment_does() {
@@ -357,7 +359,7 @@ fn the_last_block_grows_in_place_as_the_segment_does() {
 fn giving_back_twice_or_what_is_no_block_is_noticed() {
     let rig = Rig::new(2 * MIB, 2 * MIB);
     // SAFETY: mapped, and this thread alone has it.
-    let _marked = unsafe { present::mark(&rig.present) }.unwrap();
+    let _marked = unsafe { process_mapping::mark(&rig.present) }.unwrap();
     let heap = Heap::new(rig.present[0].base);
     let keep = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
     let small = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
@@ -421,7 +423,8 @@ fn a_segment_full_of_garbage_can_be_formatted_anew() {
     });
 }
 
-/// Any word of the heap's own pages overwritten: every call returns, nothing outside of the segment is touched.
+/// Any word of the heap's own pages overwritten: every call returns, nothing outside of the segment
+/// is touched.
 #[test]
 fn damaged_words_lead_to_errors_and_nowhere_else() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -436,7 +439,7 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
     for round in 0..rounds {
         let rig = Rig::new(2 * MIB, 4 * MIB);
         // SAFETY: mapped, and this thread alone has it.
-        let _marked = unsafe { present::mark(&rig.present) }.unwrap();
+        let _marked = unsafe { process_mapping::mark(&rig.present) }.unwrap();
         let heap = Heap::new(rig.present[0].base);
         let mut blocks = Vec::new();
         for _ in 0..60 {
@@ -457,7 +460,8 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
                 (9 * PAGE as u64, 16 * PAGE as u64),
             ][random() as usize % 4];
             let at = from + random() % len / 8 * 8;
-            // Not atomic, for some words are two to the heap, and Miri knows no atomics that overlap.
+            // Not atomic, for some words are two to the heap, and Miri knows no atomics that
+            // overlap.
             let word = rig.region.base().wrapping_add(at as usize).cast::<u64>();
             // SAFETY: in the region, which this thread alone has.
             let was = unsafe { word.read() };
@@ -485,7 +489,8 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
                 _ if blocks.is_empty() => {}
                 1 => {
                     let (block, layout) = blocks.swap_remove(random() as usize % blocks.len());
-                    // SAFETY: the heap may have handed it out twice by now; it looks at the address alone.
+                    // SAFETY: the heap may have handed it out twice by now; it looks at the address
+                    // alone.
                     unsafe { heap.deallocate(block, layout) };
                 }
                 _ => {

@@ -1,7 +1,9 @@
-//! A heap as programs see it that have no types to show: blocks of bytes, and a root that is the address of one.
+//! A heap as programs see it that have no types to show: blocks of bytes, and a root that is the
+//! address of one.
 //!
-//! **What was made without types is never taken for typed, nor the other way round**: such a root is kept with a layout
-//! hash of its own, which no schema has, and asking for the one kind where the other lies is an error.
+//! **What was made without types is never taken for typed, nor the other way round**: such a root
+//! is kept with a layout hash of its own, which no schema has, and asking for the one kind where
+//! the other lies is an error.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -12,16 +14,16 @@ use super::check::in_block;
 use super::{Heap, HeapError, PAGE, RootRecord, classes, slabs};
 use crate::RootError;
 use crate::heap::layout::Kind;
-use crate::present::{self, Present};
+use crate::process_mapping::{self, ProcessMapping};
 
 /// What stands for the layout of a root without a type.
 const UNTYPED: u64 = u64::from_le_bytes(*b"untyped\0");
 
 /// The heap of a segment that the calling thread is inside of, for blocks without types. Made by
-/// [`Inside::heap`](crate::Inside::heap).
+/// [`SectionGuard::heap`](crate::SectionGuard::heap).
 ///
-/// Like [`Heap`], it works in the thread that entered the segment and until that thread leaves; afterwards and elsewhere
-/// every call is refused.
+/// Like [`Heap`], it works in the thread that entered the segment and until that thread leaves;
+/// afterwards and elsewhere every call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UntypedHeap(Heap<'static>);
 
@@ -30,14 +32,15 @@ impl UntypedHeap {
         Self(Heap::new(base))
     }
 
-    /// A block of at least `layout.size()` bytes, of one if that is zero; [`usable`](Self::usable) says how many it has.
-    /// `None` if the segment is full, was entered for reading only, or is not entered.
+    /// A block of at least `layout.size()` bytes, of one if that is zero; [`usable`](Self::usable)
+    /// says how many it has. `None` if the segment is full, was entered for reading only, or is not
+    /// entered.
     #[must_use]
     pub fn allocate(self, layout: Layout) -> Option<NonNull<u8>> {
         Some(self.0.allocate(not_empty(layout)?).ok()?.cast())
     }
 
-    /// The same, filled with zeros.
+    /// A block filled with zeros, otherwise as [`allocate`](Self::allocate).
     #[must_use]
     pub fn allocate_zeroed(self, layout: Layout) -> Option<NonNull<u8>> {
         Some(self.0.allocate_zeroed(not_empty(layout)?).ok()?.cast())
@@ -79,8 +82,8 @@ impl UntypedHeap {
         true
     }
 
-    /// Makes a block longer or shorter, where it lies or elsewhere; it keeps its first bytes. `None`, and it is as it was,
-    /// if `block` is none or there is no memory.
+    /// Makes a block longer or shorter, where it lies or elsewhere; it keeps its first bytes.
+    /// `None`, and it is as it was, if `block` is none or there is no memory.
     ///
     /// # Safety
     /// Nobody uses the block by its old address afterwards, if there is a new one.
@@ -128,8 +131,8 @@ impl UntypedHeap {
     /// Makes a block the root, or none; the one that was is not given back.
     ///
     /// # Errors
-    /// [`RootError::Layout`] if there is a root with a type, [`RootError::ReadOnly`], [`RootError::NoBlock`], and as
-    /// [`Heap::stats`].
+    /// [`RootError::Layout`] if there is a root with a type, [`RootError::ReadOnly`],
+    /// [`RootError::NoBlock`], and as [`Heap::stats`].
     pub fn set_root(self, block: Option<NonNull<u8>>) -> Result<(), RootError> {
         self.record()?;
         let segment = || self.name();
@@ -178,8 +181,8 @@ impl UntypedHeap {
         name.unwrap_or_default()
     }
 
-    fn present<R>(self, f: impl FnOnce(&Present) -> R) -> Option<R> {
-        present::with(self.0.base, f)
+    fn present<R>(self, f: impl FnOnce(&ProcessMapping) -> R) -> Option<R> {
+        process_mapping::with(self.0.base, f)
     }
 }
 

@@ -74,11 +74,12 @@ const WORD: usize = (2 << 20) - 8;
 
 fn word(placed: &Placed) -> &AtomicU64 {
     let address = placed.addresses().start + WORD;
-    // SAFETY: the segment is visited, so that it lies there, and nobody writes this word but by atomics.
+    // SAFETY: the segment is visited, so that it lies there, and nobody writes this word but by
+    // atomics.
     unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
 }
 
-/// The same word of a segment that is mapped for good.
+/// That word of a segment that is mapped for good.
 fn second_word(mapping: &Mapping) -> u64 {
     // SAFETY: nobody is in a section of it.
     unsafe { mapping.region() }.load_u64(WORD as u64).unwrap()
@@ -101,7 +102,7 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
     let placed = [&a, &b, &c];
     sets.iter().for_each(&enlist);
 
-    // Each finds its own content at the one address, whoever was there before.
+    // Each finds its own content at the one address, whatever was there before.
     for round in 1..4 {
         for (number, set) in sets.iter().enumerate() {
             let own = 10 * number as u64;

@@ -14,8 +14,8 @@ use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
 use crate::{GrowError, MapError, Segment};
 
-/// A segment that this process has mapped: shared by all who use it here. It ends with the last of them, and gives the
-/// addresses back.
+/// A segment that this process has mapped: shared by all who use it here. It ends with the last of
+/// them, and gives the addresses back.
 ///
 /// Its region's memory may be used while a section is inside of it, or while it is kept.
 pub(crate) struct Placed {
@@ -121,8 +121,8 @@ impl Drop for Placed {
     }
 }
 
-/// A segment that lies at its address in this process for as long as this lives: for those who use its memory without
-/// sections. `Send + Sync`; a forked child may not touch the memory.
+/// A segment that lies at its address in this process for as long as this lives: for those who use
+/// its memory without sections. `Send + Sync`; a forked child may not touch the memory.
 pub struct Mapping(Arc<Placed>);
 
 impl std::fmt::Debug for Mapping {
@@ -160,7 +160,8 @@ impl Mapping {
         self.0.region.len()
     }
 
-    /// Whether stores are possible. Once they are, they stay so while anybody in the process has the segment mapped.
+    /// Whether stores are possible. Once they are, they stay so while anybody in the process has
+    /// the segment mapped.
     #[must_use]
     pub fn access(&self) -> Access {
         self.0.region.access()
@@ -177,8 +178,9 @@ impl Mapping {
     ///
     /// # Safety
     /// Gate 0 is the lock that sections take, and [`Participants::region`] leads to its words. Code
-    /// that changes these words, or takes the lock of a dead owner without repairing what that owner
-    /// was changing, lets a section of the segment run beside a writer: two `&mut` to one value.
+    /// that changes these words, or takes the lock of a dead owner without repairing what that
+    /// owner was changing, lets a section of the segment run beside a writer: two `&mut` to one
+    /// value.
     #[must_use]
     pub unsafe fn participants(&self) -> &Participants {
         &self.0.participants
@@ -187,17 +189,17 @@ impl Mapping {
     /// The mapped data, of which nothing is known: for those who lay it out themselves.
     ///
     /// # Safety
-    /// A segment with an address has a heap, whose contents have types. What is read or written of them without the
-    /// segment's lock, or against their types, is undefined behaviour for whoever is in a section. Of a
-    /// [floating](crate::SegmentBuilder::floating) one everything beyond the header is the caller's, and the bytes are to
-    /// be read and written by him alone.
+    /// A segment with an address has a heap, whose contents have types. What is read or written of
+    /// them without the segment's lock, or against their types, is undefined behaviour in sections.
+    /// Of a [floating](crate::SegmentBuilder::floating) one everything beyond the header is the
+    /// caller's, and the bytes are to be read and written by the caller alone.
     #[must_use]
     pub unsafe fn region(&self) -> &Region {
         &self.0.region
     }
 
-    /// Brings the bytes of `range` into memory now, and into this process' page tables: those who enter later meet no
-    /// faults. Costs as [`Region::prefault`].
+    /// Brings the bytes of `range` into memory now, and into this process' page tables: those who
+    /// enter later meet no faults. Costs as [`Region::prefault`].
     ///
     /// # Errors
     /// There is no memory for it; the range is not committed.
@@ -242,13 +244,15 @@ impl Segment {
     /// that is asked. Nothing of the data is touched: 15 us, whatever
     /// the size, and 0.3 us where it is mapped already.
     ///
-    /// This takes no lock: others may be changing what the segment holds. As long as the result lives, no other segment
-    /// can have the address in this process; those of an [`Attachment`](crate::Attachment) can.
+    /// This takes no lock: others may be changing what the segment holds. As long as the result
+    /// lives, no other segment can have the address in this process; those of an
+    /// [`Attachment`](crate::Attachment) can.
     ///
     /// # Errors
-    /// [`MapError::Occupied`] if another segment lies there in this process for good, [`MapError::Busy`] if threads are
-    /// in a section of it; [`MapError::Contents`] if another crate lays it out, which [`parts`](Segment::parts) are for;
-    /// the permissions of the data, or of `control`, forbid it; a part is damaged or gone.
+    /// [`MapError::Occupied`] if another segment lies there in this process for good,
+    /// [`MapError::Busy`] if threads are in a section of it; [`MapError::Contents`] if another
+    /// crate lays it out, which [`parts`](Segment::parts) are for; the permissions of the data, or
+    /// of `control`, forbid it; a part is damaged or gone.
     pub fn map(&self, access: Access) -> Result<Mapping, MapError> {
         let map = ProcessMap::get();
         let placed = map.admit(self, access)?;

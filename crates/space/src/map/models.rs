@@ -1,8 +1,9 @@
-//! Visits and moves under a model checker: [loom](https://docs.rs/loom) runs every schedule of two or three threads, and
-//! every value that C11 lets a load return, up to a bound on preemptions.
+//! Visits and moves under a model checker: [loom](https://docs.rs/loom) runs every schedule of two
+//! or three threads, and every value that C11 lets a load return, up to a bound on preemptions.
 //!
-//! The steps are those of `visitors` and `process`, with one segment that is moved and a set that is freed for cells that
-//! the checker watches. Each model has twins with one ordering or one step broken, which must fail.
+//! The steps are those of `visitors` and `process`, with one segment that is moved and a set that
+//! is freed for cells that the checker watches. Each model has twins with one ordering or one step
+//! broken, which must fail.
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -12,7 +13,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What a visitor's cell says: nobody; a set with the segment; the same, but it may be moved; another set.
+/// What a visitor's cell says: nobody; a set with the segment; the same, but it may be moved;
+/// another set.
 const OUTSIDE: u64 = 0;
 const INSIDE: u64 = 1;
 const WAITING: u64 = 2;
@@ -23,11 +25,11 @@ const ELSEWHERE: u64 = 3;
 struct Steps {
     /// The visitor passes a fence between saying and looking.
     visitor_fences: bool,
-    /// Who moves passes one between taking the segment's home away and looking who is inside.
+    /// The mover passes one between taking the segment's home away and looking for threads inside.
     mover_fences: bool,
-    /// He takes it away before he looks.
+    /// The mover takes it away before it looks.
     first_away: bool,
-    /// What a visitor says is ordered after what he did in the visit before.
+    /// What a visitor says is ordered after what the thread did in the visit before.
     says_in_order: bool,
 }
 
@@ -209,7 +211,8 @@ fn a_visit_said_out_of_order_hides_what_the_one_before_did() {
     }));
 }
 
-/// What an attachment consists of: found by visitors, replaced and freed by whoever changes it.
+/// What an attachment consists of: found by visitors, replaced and freed by the thread that changes
+/// it.
 struct Members {
     current: AtomicU64,
     cell: AtomicU64,

@@ -1,10 +1,11 @@
 //! [`ProcessMap`]: one table of what lies where, for all threads of the process.
 //!
-//! **A segment is mapped at most once, however many attachments use it; it is at its address whenever a thread is inside
-//! of it, and whenever it is mapped for good; else another may have the address.** The process reserves the whole
-//! window of a registry at the first mapping, and maps every segment that has an address inside it (SpaceJMP keeps
-//! segments in ranges disjoint from the process' own, §4.1). Two that overlap are moved by their page tables
-//! (`mneme_sys`, parking), which all threads see: hence [`MapError::Busy`] while one of them is inside.
+//! **A segment is mapped at most once, however many attachments use it; it is at its address
+//! whenever a thread is inside of it, and whenever it is mapped for good; else another may have the
+//! address.** The process reserves the whole window of a registry at the first mapping, and maps
+//! every segment that has an address inside it (SpaceJMP keeps segments in ranges disjoint from the
+//! process' own, §4.1). Two that overlap are moved by their page tables (`mneme_sys`, parking),
+//! which all threads see: hence [`MapError::Busy`] while one of them is inside.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -38,7 +39,7 @@ pub(crate) struct ProcessMap {
 struct Mapped {
     windows: Vec<Window>,
     segments: HashMap<Uuid, Entry>,
-    /// Who is at home, by his first address: no two overlap.
+    /// The segments that lie at their addresses, by the first one: no two overlap.
     home: BTreeMap<usize, Uuid>,
     /// The addresses of all sets that could be visited.
     sets: HashSet<usize>,
@@ -66,7 +67,8 @@ impl ProcessMap {
             {
                 return map;
             }
-            // The parent's is left alone: its lock may be held by a thread that does not exist here.
+            // The parent's is left alone: its lock may be held by a thread that does not exist
+            // here.
             let fresh = Box::into_raw(Box::new(Self {
                 generation,
                 inherited: !found.is_null(),
@@ -147,7 +149,7 @@ impl ProcessMap {
     fn bring_home(&self, visit: &mut Visit<'_>, patience: Duration) -> Result<(), MapError> {
         let began = SystemClock.now_ns();
         loop {
-            // Whoever wants the same addresses is not kept from them by one who has them not yet.
+            // A thread that does not have the addresses yet keeps no other from them.
             visit.wait();
             let mut others = Vec::new();
             let mut mapped = self.lock();
@@ -181,7 +183,7 @@ impl Map for ProcessMap {
         }
         let wanted = segment.base().map(|base| base..base + segment.max_size());
         let mut mapped = self.lock();
-        // Whoever waits looks at everything again: others went on meanwhile.
+        // After a wait everything is looked at again: other threads went on meanwhile.
         let home = loop {
             if let Some(entry) = mapped.segments.get(&segment.uuid()) {
                 if let Some(placed) = entry.placed.upgrade() {
@@ -267,15 +269,15 @@ impl Mapped {
         entry.is_none_or(|entry| entry.placed.strong_count() == 0)
     }
 
-    /// Who is at home in these addresses: of several, the last.
+    /// The segment that lies in these addresses: of several, the last.
     fn at_home(&self, addresses: &Range<usize>) -> Option<Uuid> {
         let (_, uuid) = self.home.range(..addresses.end).next_back()?;
         let end = self.segments.get(uuid)?.addresses.end;
         (end > addresses.start).then_some(*uuid)
     }
 
-    /// Brings all of these to their addresses, and whoever is there aside. `others` keeps him mapped until the table is
-    /// unlocked.
+    /// Brings all of these to their addresses, and parks what is there. `others` keeps that mapped
+    /// until the table is unlocked.
     fn bring_home(
         &mut self,
         wanted: &[Arc<Placed>],
@@ -316,12 +318,13 @@ impl Mapped {
         fence(Ordering::SeqCst);
         let parked = {
             let lives = |set: *const Set| self.sets.contains(&set.addr());
-            // SAFETY: a set is struck off the list before it is freed, under the lock that is held here.
+            // SAFETY: a set is struck off the list before it is freed, under the lock that is held
+            // here.
             if unsafe { visitors::is_inside(placed, lives) } {
                 Err(MapError::Busy { base, by })
             } else {
-                // SAFETY: nobody is inside of it, and who comes finds that it is not home and waits for the lock that is
-                // held here; nobody has it mapped for good.
+                // SAFETY: nobody is inside of it, and who comes finds that it is not home and waits
+                // for the lock that is held here; nobody has it mapped for good.
                 unsafe { placed.region().park() }.map_err(MapError::from)
             }
         };

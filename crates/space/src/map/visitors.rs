@@ -1,10 +1,11 @@
 //! Which thread of this process visits which set.
 //!
-//! **What a thread visits is neither moved nor freed.** Each thread has a cell of its own, on a cache line of its own,
-//! and says there what it visits, passes a full fence, and only then looks whether that is still what it was to be. Who
-//! wants to move a segment, or to free a set, first makes that look fail, passes a full fence, and then reads all cells:
-//! one of the two sees the other. Hazard pointers (Michael, TPDS 2004) work so; one a thread is enough, since sections
-//! do not nest.
+//! **What a thread visits is neither moved nor freed.** Each thread has a cell of its own, on a
+//! cache line of its own, and says there what it visits, passes a full fence, and only then looks
+//! whether that is still what it was to be. A thread that wants to move a segment, or to free a
+//! set, first makes that look fail, passes a full fence, and then reads all cells: one of the two
+//! sees the other. Hazard pointers (Michael, TPDS 2004) work so; one a thread is enough, since
+//! sections do not nest.
 
 use std::cell::Cell as Plain;
 use std::marker::PhantomData;
@@ -77,7 +78,8 @@ struct Own(Plain<Option<&'static Cell>>);
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(cell) = self.0.get()
-            // Written by this thread alone. A visit that a later destructor ends keeps its cell, for good.
+            // Written by this thread alone. A visit that a later destructor ends keeps its cell,
+            // for good.
             && cell.visits.load(Ordering::Relaxed).is_null()
         {
             // SYNC: pairs with the Acquire exchange in `claim`.
@@ -99,10 +101,12 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Begins a visit of the calling thread. The set may be gone already: that is to be looked at now, before it is used.
+    /// Begins a visit of the calling thread. The set may be gone already: that is to be looked at
+    /// now, before it is used.
     ///
     /// # Errors
-    /// [`EnterError::Nested`] if the thread is at a visit; [`SlotError::ThreadEnding`] in its last destructors.
+    /// [`EnterError::Nested`] if the thread is at a visit; [`SlotError::ThreadEnding`] in its last
+    /// destructors.
     #[inline]
     pub(crate) fn begin(set: *const Set) -> Result<Self, EnterError> {
         let cell = OWN.try_with(|own| match own.0.get() {
@@ -131,7 +135,8 @@ impl<'a> Visit<'a> {
 
     #[inline]
     fn say(&self, set: *const Set) {
-        // SYNC: pairs with the Acquire loads below, which may read this instead of the end of the visit before.
+        // SYNC: pairs with the Acquire loads below, which may read this instead of the end of the
+        // visit before.
         self.cell.visits.store(set.cast_mut(), Ordering::Release);
         // SYNC: pairs with the fences in `is_visited` and `is_inside`.
         fence(Ordering::SeqCst);
@@ -143,7 +148,7 @@ impl<'a> Visit<'a> {
     /// After the visit began it was looked whether the set was to be freed, and it was not.
     #[inline]
     pub(crate) unsafe fn set(&self) -> &'a Set {
-        // SAFETY: whoever frees it waits for the visit.
+        // SAFETY: freeing it waits for the visit.
         unsafe { &*self.set }
     }
 

@@ -39,7 +39,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T,
     })
 }
 
-/// The same of a description that can contradict itself: `contradiction` says what cannot be true about it.
+/// Reads a description that can contradict itself: `contradiction` says what cannot be true about
+/// it.
 pub(crate) fn read_sound<T: DeserializeOwned>(
     path: &Path,
     expected: u32,
@@ -87,7 +88,8 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|e| FileError::at("describe", path)(e.into()))?;
     text.push(b'\n');
-    // One writer at a time (a lock, or the maker alone); what a dead one left may be another user's.
+    // One writer at a time (a lock, or the maker alone); what a dead one left may be another
+    // user's.
     let aside = beside(path);
     gone(&aside, fs::remove_file(&aside))?;
     File::create_new(&aside)

@@ -19,16 +19,16 @@ pub enum Backing {
     #[default]
     Shared,
     /// Memory in pages of 2 MiB: the hugetlb pool where a hugetlbfs is mounted and can hold the
-    /// segment's first size, else a tmpfs mounted with `huge=`. Mappings of the pool cannot be moved, so that of two such
-    /// segments with the same addresses one process can have one.
+    /// segment's first size, else a tmpfs mounted with `huge=`. Mappings of the pool cannot be
+    /// moved, so that of two such segments with the same addresses one process can have one.
     Huge,
     /// A file in that directory, on any file system; durable where that is.
     File {
         /// An existing directory; its absolute path is kept.
         directory: PathBuf,
     },
-    /// A file on persistent memory, in a file system mounted with `dax`: stores are durable once the
-    /// CPU's caches are written back.
+    /// A file on persistent memory, in a file system mounted with `dax`: stores are durable once
+    /// the CPU's caches are written back.
     Dax {
         /// An existing directory; its absolute path is kept.
         directory: PathBuf,
@@ -41,7 +41,7 @@ impl Backing {
         matches!(self, Self::Shared | Self::Huge)
     }
 
-    /// The same with the absolute path.
+    /// This backing with an absolute path.
     pub(super) fn absolute(&self) -> Result<Self, CreateError> {
         let absolute = |directory: &Path| {
             fs::canonicalize(directory)
@@ -96,8 +96,8 @@ impl Backing {
 }
 
 impl Registry {
-    /// Bytes that segments of that backing may still take: what is free where their data would lie. Others may take it
-    /// meanwhile.
+    /// Bytes that segments of that backing may still take: what is free where their data would lie.
+    /// Others may take it meanwhile.
     ///
     /// # Errors
     /// As creating a segment there: [`CreateError::Backing`], [`CreateError::File`].

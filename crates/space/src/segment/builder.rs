@@ -67,8 +67,8 @@ impl Registry {
 }
 
 impl SegmentBuilder<'_> {
-    /// Bytes to begin with, rounded up to whole frames of 2 MiB. Their memory, or their space on the
-    /// medium, is taken at creation.
+    /// Bytes to begin with, rounded up to whole frames of 2 MiB. Their memory, or their space on
+    /// the medium, is taken at creation.
     pub fn size(mut self, bytes: usize) -> Self {
         self.size = bytes;
         self
@@ -81,8 +81,8 @@ impl SegmentBuilder<'_> {
         self
     }
 
-    /// Which users may read and write it, as for a file; 0600 unless said otherwise. Users who may read
-    /// it may take its locks, and break them: see
+    /// Which users may read and write it, as for a file; 0600 unless said otherwise. Users who may
+    /// read it may take its locks, and break them: see
     /// [`SegmentInfo::readers_could_break_writers`](crate::SegmentInfo::readers_could_break_writers).
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
@@ -114,11 +114,12 @@ impl SegmentBuilder<'_> {
         self
     }
 
-    /// Opens the segment of that name, whatever it is, or makes it as described if there is none. Of several at once, one
-    /// makes it and all have it.
+    /// Opens the segment of that name, whatever it is, or makes it as described if there is none.
+    /// Of several at once, one makes it and all have it.
     ///
     /// # Errors
-    /// As [`create`](Self::create), and [`CreateError::Open`] if there is one that cannot be opened.
+    /// As [`create`](Self::create), and [`CreateError::Open`] if there is one that cannot be
+    /// opened.
     pub fn open_or_create(self) -> Result<Segment, CreateError> {
         let (registry, name) = (self.registry, self.name.clone());
         match Segment::open(registry, &name) {
@@ -135,8 +136,8 @@ impl SegmentBuilder<'_> {
     /// GiB of tmpfs), and half a millisecond.
     ///
     /// # Errors
-    /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if its memory or space is
-    /// not there; one variant for each of the rest.
+    /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if its memory or space
+    /// is not there; one variant for each of the rest.
     pub fn create(self) -> Result<Segment, CreateError> {
         let (plan, size) = self.plan(None)?;
         let max_size = plan.max_size;
@@ -352,7 +353,8 @@ impl<'a> Plan<'a> {
 /// Makes an empty heap in a new segment. It works wherever it is mapped; what lies in it does not.
 fn make_heap(region: &Region) -> Result<(), CreateError> {
     let base = NonNull::new(region.base()).ok_or(HeapError::Damaged)?;
-    // SAFETY: mapped just now for writing, at a frame's boundary, from a file that nobody else knows.
+    // SAFETY: mapped just now for writing, at a frame's boundary, from a file that nobody else
+    // knows.
     unsafe { heap::format(base, region.len(), region.max(), true) }?;
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Clones: a second segment with the first one's content at one instant, at the same address.
 //!
-//! **A clone shares no memory and no blocks with its original.** Two cheaper ways are wrong. Private
-//! mappings of the original's file show its later changes in pages that nobody has written. A reflink
-//! shares the file's blocks until one of them is written: then the file system needs a new block, and
-//! on a full disk the store is a SIGBUS, in processes that use the original too.
+//! **A clone shares no memory and no blocks with its original.** Two cheaper ways are wrong.
+//! Private mappings of the original's file show its later changes in pages that nobody has written.
+//! A reflink shares the file's blocks until one of them is written: then the file system needs a
+//! new block, and on a full disk the store is a SIGBUS, in processes that use the original too.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -25,15 +25,17 @@ const COPIERS: usize = 8;
 impl Segment {
     /// Makes a segment `name` with this one's content, greatest size, permissions, backing and
     /// address, so that pointers inside stay true; in one process the two are there in turns, as
-    /// [`Attachment`](crate::Attachment) says, unless they float. It has an identity and participants of its own.
+    /// [`Attachment`](crate::Attachment) says, unless they float. It has an identity and
+    /// participants of its own.
     ///
     /// Nobody changes this segment meanwhile; readers go on. The clone's memory or space is taken
-    /// first, so that a lack of it is an error. Then the content is copied, by a thread a CPU: half a
-    /// second for a GiB of tmpfs in small pages, by two.
+    /// first, so that a lack of it is an error. Then the content is copied, by a thread a CPU: half
+    /// a second for a GiB of tmpfs in small pages, by two.
     ///
     /// # Errors
     /// [`CloneError::Enter`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
-    /// needs recovery; [`MapError::Contents`] if another crate lays it out, and knows how to copy it; as creation does.
+    /// needs recovery; [`MapError::Contents`] if another crate lays it out, and knows how to copy
+    /// it; as creation does.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         self.without_contents()?;
         let name = Name::new(name).map_err(CreateError::from)?;
@@ -66,8 +68,8 @@ impl Segment {
     }
 }
 
-/// Runs `f` while nobody changes the segment: as a reader beside other readers. That is enough, and a
-/// reader that dies, here of a copy, leaves nothing half changed and thus no news.
+/// Runs `f` while nobody changes the segment: as a reader beside other readers. That is enough, and
+/// a reader that dies, here of a copy, leaves nothing half changed.
 pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     segment: &Segment,
     control: &Participants,
@@ -89,8 +91,8 @@ pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     f()
 }
 
-/// Copies the committed bytes, by as many threads as there are CPUs, up to [`COPIERS`]; what is zero is not touched, for
-/// it is zero already.
+/// Copies the committed bytes, by as many threads as there are CPUs, up to [`COPIERS`]; what is
+/// zero is not touched, for it is zero already.
 fn copy(from: File, to: &Region, original: &Segment) -> Result<(), RegionError> {
     let (max, pages) = (original.max_size(), original.pages());
     let from = data::map_floating(from, Access::ReadOnly, max, pages)?;
@@ -129,9 +131,10 @@ fn copy_frame(from: &Region, to: &Region, frame: usize) -> Result<(), RegionErro
     let bytes = FRAME.min(from.len() - at);
     let source = from.bytes_at(at as u64, bytes)?;
     let target = to.bytes_at(at as u64, bytes)?;
-    // SAFETY: both ranges are committed, and the mappings are two. The target is of a file that nobody else has open, and
-    // each frame is one thread's. Of the source the segment's lock keeps all writers out who keep to its rules; the words
-    // of the header that do change (the committed size) are replaced by the caller.
+    // SAFETY: both ranges are committed, and the mappings are two. The target is of a file that
+    // nobody else has open, and each frame is one thread's. Of the source the segment's lock keeps
+    // all writers out who keep to its rules; the words of the header that do change (the committed
+    // size) are replaced by the caller.
     unsafe {
         let source = std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8);
         if source.iter().any(|word| *word != 0) {

@@ -53,7 +53,7 @@ pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapErr
     Ok(open_way(path, of)?.0)
 }
 
-/// The same, with what its data are told of it.
+/// Makes this process a participant, and returns the way by which it came, for the data.
 pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), MapError> {
     let control = map_control(path)?;
     let opened = Participants::open(control.region, of.to_bytes(), Arc::new(control.liveness));
@@ -88,14 +88,15 @@ pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
     })
 }
 
-/// Gives back what the dead have taken in a control region: there is room for so many, and whoever wants a lock alone looks
-/// at all. A segment's slots announce nothing, so that nothing is to be repaired.
+/// Gives back what dead processes have taken in a control region: slots are few, and a thread that
+/// wants a lock exclusively looks at all of them. A segment's slots announce nothing, so that
+/// nothing is to be repaired.
 pub(crate) fn reap(participants: &Participants) {
     // What cannot be given back now is left for the next.
     let _ = participants.reap(|_| Ok::<_, Infallible>(()));
 }
 
-/// The calling thread's slot; if the dead have all, they are made to give them back.
+/// The calling thread's slot; if dead processes have all, their slots are reaped first.
 #[inline]
 pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
     match participants.slot() {
@@ -107,13 +108,14 @@ pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
     }
 }
 
-/// Whether a living process takes part in a segment, by its control file or by another that its data had or have.
+/// Whether a living process takes part in a segment, by its control file or by another that its
+/// data had or have.
 pub(crate) fn segment_in_use(control: &Path, data: &Path) -> Result<bool, RegistryError> {
     Ok(in_use(control)? || presence::is_anybody_in(data)?)
 }
 
-/// Whether a living process takes part in what this control file governs. Only one that is not there governs nobody: of
-/// one that cannot be asked it is not known.
+/// Whether a living process takes part in what this control file governs. Only one that is not
+/// there governs nobody: of one that cannot be asked it is not known.
 pub(crate) fn in_use(control: &Path) -> Result<bool, RegistryError> {
     match OfdLiveness::open_plain(control, 0) {
         Ok(liveness) => Ok(liveness.any_alive(1..=MAX_PROCESSES)),

@@ -22,26 +22,27 @@ pub(crate) const LAYOUT_HASH: u64 = 0x6d6e_656d_7365_6731;
 pub(crate) mod word {
     /// Whether the segment is whole: one of [`state`].
     pub(crate) const POISON: usize = 0;
-    /// Of a segment on a medium that outlives the machine: in which boot it was changed since all of it was on the
-    /// medium, or 0. Another boot's word says that the machine went down with changes that nobody had written through.
-    /// [`LOST`] if a medium failed to take changes: no later success of another write makes up for
-    /// that. The one word that means the same where another crate lays the segment out.
+    /// Of a segment on a medium that outlives the machine: in which boot it was changed since all
+    /// of it was on the medium, or 0. Another boot's word says that the machine went down with
+    /// changes that nobody had written through. [`LOST`] if a medium failed to take changes: no
+    /// later success of another write makes up for that. The one word that means the same where
+    /// another crate lays the segment out.
     pub(crate) const UNSYNCED: usize = 1;
-    /// The boot for which `UNSYNCED` is known to be on the medium. The process that writes `UNSYNCED`
-    /// may die before the medium has it; then this word still says something else.
+    /// The boot for which `UNSYNCED` is known to be on the medium. The process that writes
+    /// `UNSYNCED` may die before the medium has it; then this word still says something else.
     pub(crate) const NOTED: usize = 2;
-    /// The address at which the pointers inside are true; 0 of a segment that floats, or that a build
-    /// made which did not note it. The description has it too, and may be lost.
+    /// The address at which the pointers inside are true; 0 of a segment that floats, or that a
+    /// build made which did not note it. The description has it too, and may be lost.
     pub(crate) const BASE: usize = 3;
 
     /// In [`UNSYNCED`], of no boot: changes were lost.
     pub(crate) const LOST: u64 = u64::MAX;
 
-    /// What that word says. `CHANGING` without a holder of the lock says that he died.
+    /// What that word says. `CHANGING` without a holder of the lock says that the holder died.
     pub(crate) mod state {
         /// Nobody is changing it, and nobody has left it half changed.
         pub(crate) const WHOLE: u64 = 0;
-        /// Who has the lock may be changing it.
+        /// The holder of the lock may be changing it.
         pub(crate) const CHANGING: u64 = 1;
         /// A panic ended a section that could change it.
         pub(crate) const PANICKED: u64 = 2;
@@ -55,7 +56,7 @@ pub(crate) fn examine(meta: &Meta) -> Result<RegionHeader, OpenError> {
     examine_file(&open(&meta.data, Access::ReadOnly)?, meta)
 }
 
-/// The same of the file that was opened already.
+/// Reads and checks the header of a file that was opened already.
 pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, OpenError> {
     let path = &meta.data;
     let found = file.metadata().map_err(FileError::at("examine", path))?;
@@ -86,8 +87,8 @@ pub(crate) fn examine_file(file: &File, meta: &Meta) -> Result<RegionHeader, Ope
     let (magic, format, layout) = meta.layout();
     found.validate(magic, format, layout).map_err(header)?;
     agree(&found, meta)?;
-    // A machine that went down may have written the header and not yet the length: the segment is poisoned then, and
-    // whoever recovers it makes it whole.
+    // A machine that went down may have written the header and not yet the length: the segment is
+    // poisoned then, and recovery makes it whole.
     if found.committed_len > len && durable::is_of_this_boot(found.client[word::UNSYNCED], meta) {
         return Err(OpenError::Truncated {
             path: path.clone(),
@@ -116,7 +117,8 @@ fn mismatch(path: &Path, why: &'static str) -> OpenError {
     }
 }
 
-/// Whether the header's words say that nobody left the segment half changed, neither a process nor a machine.
+/// Whether the header's words say that nobody left the segment half changed, neither a process nor
+/// a machine.
 pub(crate) fn is_whole(client: &[u64; 8], meta: &Meta) -> bool {
     client[word::POISON] == word::state::WHOLE
         && durable::is_of_this_boot(client[word::UNSYNCED], meta)

@@ -1,8 +1,10 @@
-//! Segments on a medium that outlives the machine, between two moments at which all of them was on it.
+//! Segments on a medium that outlives the machine, between two moments at which all of them was on
+//! it.
 //!
-//! **What was changed since it was last written through is not taken for whole after the machine went down**: the kernel
-//! writes a file's pages in any order, and a mixture of old and new ones looks like any other content. Before the first
-//! change the header says, on the medium, in which boot it happens; it says so no more when all is written.
+//! **What was changed since it was last written through is not taken for whole after the machine
+//! went down**: the kernel writes a file's pages in any order, and a mixture of old and new ones
+//! looks like any other content. Before the first change the header says, on the medium, in which
+//! boot it happens; it says so no more when all is written.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -28,13 +30,14 @@ pub(crate) fn is_durable(meta: &Meta) -> bool {
     !meta.backing.is_memory()
 }
 
-/// Whether the machine has not gone down since with changes that nobody had written through, by the header's word.
+/// Whether the machine has not gone down since with changes that nobody had written through, by the
+/// header's word.
 pub(crate) fn is_of_this_boot(unsynced: u64, meta: &Meta) -> bool {
     !is_durable(meta) || unsynced == 0 || unsynced == this_boot()
 }
 
-/// Gives a durable segment's file the length that its header says, which a machine that went down may have written before
-/// it. With its lock held, for it alone.
+/// Gives a durable segment's file the length that its header says, which a machine that went down
+/// may have written before it. With its lock held, for it alone.
 pub(crate) fn complete(region: &Region) -> Result<(), RegionError> {
     let committed = RegionHeader::committed(region)?;
     if committed > region.refresh()? as u64 {
@@ -90,7 +93,7 @@ fn poisoned_by_failure(
     synced: Result<(), RegionError>,
 ) -> Result<(), RegionError> {
     synced.inspect_err(|_| {
-        // SYNC: pairs with the Acquire loads of whoever has the segment's lock next.
+        // SYNC: pairs with the Acquire loads of the next holder of the segment's lock.
         words[word::POISON].store(word::state::DIED, Release);
     })
 }

@@ -1,9 +1,9 @@
-//! Giving a name to data that have lost theirs: after the directory of a registry was emptied, while
-//! the data of its segments stayed where memory or a disk has them.
+//! Giving a name to data that have lost theirs: after the directory of a registry was emptied,
+//! while the data of its segments stayed where memory or a disk has them.
 //!
 //! **All or nothing.** The data file gets a second name, which the new segment's description names,
-//! and loses its first one last. A process that dies in between leaves the file under its old name, or
-//! under both: nothing is lost, and what is left aside is cleaned as after a broken creation.
+//! and loses its first one last. A process that dies in between leaves the file under its old name,
+//! or under both: nothing is lost, and what is left aside is cleaned as after a broken creation.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -35,8 +35,8 @@ pub struct Importable {
 }
 
 impl Registry {
-    /// Data files of this user in shared memory that were made in other registries and that no process
-    /// has mapped. Whether one of these registries names them still cannot be known here.
+    /// Data files of this user in shared memory that were made in other registries and that no
+    /// process has mapped. Whether one of these registries names them still cannot be known here.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -65,16 +65,17 @@ impl Registry {
     }
 
     /// Makes a segment of that name out of a data file that no registry names any more: with the
-    /// identity, address, greatest size and permissions that it had, and whole or poisoned as it was.
-    /// `base` is needed where the file does not say at which address it lies: segments of older
-    /// builds do not.
+    /// identity, address, greatest size and permissions that it had, and whole or poisoned as it
+    /// was. `base` is needed where the file does not say at which address it lies: segments of
+    /// older builds do not.
     ///
-    /// The file stays in its directory and gets another name there. If another registry does name it,
-    /// that registry's segment has lost its data afterwards.
+    /// The file stays in its directory and gets another name there. If another registry does name
+    /// it, that registry's segment has lost its data afterwards.
     ///
     /// # Errors
     /// [`ImportError::Contents`]: another crate laid it out; [`ImportError::NoBase`],
-    /// [`ImportError::OtherBase`]; [`ImportError::InUse`]; [`ImportError::Named`], [`ImportError::Exists`]; [`ImportError::Data`] if it is damaged; as
+    /// [`ImportError::OtherBase`]; [`ImportError::InUse`]; [`ImportError::Named`],
+    /// [`ImportError::Exists`]; [`ImportError::Data`] if it is damaged; as
     /// [`SegmentBuilder::create`](crate::SegmentBuilder::create).
     pub fn import_segment(
         &self,

@@ -1,7 +1,8 @@
 //! A control file that is gone or damaged is made anew, while nobody uses it.
 //!
-//! With the old one went the news of whoever died while changing the segment. Therefore the segment is
-//! declared poisoned, before the new file lets anybody in: whoever knows better accepts it as it is.
+//! The old file alone may have known that a process died while changing the segment. Therefore the
+//! segment is declared poisoned before the new file lets any process in; a program that knows
+//! better accepts it as it is.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,8 +18,8 @@ use crate::registry::files::gone;
 use crate::{CreateError, FileError, MapError, OpenError, Uuid};
 use mneme_sys::files::set_mode;
 
-/// What is wrong with the control file of a segment or a space, if that is known: one that this process
-/// may not open is not judged.
+/// What is wrong with the control file of a segment or a space, if that is known: one that this
+/// process may not open is not judged.
 pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     let is_file = fs::symlink_metadata(control).is_ok_and(|found| found.is_file());
     if !is_file {
@@ -34,8 +35,8 @@ pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     }
 }
 
-/// Puts a new control file in the place of one that nobody uses, whole or not at all; `ready` sees it
-/// before anybody else does.
+/// Puts a new control file in the place of one that nobody uses, whole or not at all; `ready` sees
+/// it before anybody else does.
 pub(crate) fn replace_control(
     control: &Path,
     of: Uuid,
@@ -77,7 +78,7 @@ pub(crate) fn mend_control(control: &Path, meta: &Meta) -> Result<bool, CreateEr
     let region =
         data::map_floating(file, Access::ReadWrite, meta.max_size, meta.pages).map_err(refused)?;
     let words = RegionHeader::client(&region).map_err(refused)?;
-    // SYNC: pairs with the loads of whoever enters through the new control file, which comes later.
+    // SYNC: pairs with the loads of processes that enter through the new control file, later.
     words[data::word::POISON].store(
         data::word::state::DIED,
         std::sync::atomic::Ordering::Release,

@@ -122,8 +122,8 @@ fn uuid_in(name: &str) -> Option<Uuid> {
 }
 
 /// The data files that a directory names, by its description and by its link: one, unless either is
-/// damaged. Only ever files with a name as [`data_name`] gives, of the segment described where that can
-/// be read: a damaged description deletes nothing else.
+/// damaged. Only ever files with a name as [`data_name`] gives, of the segment described where that
+/// can be read: a damaged description deletes nothing else.
 pub(crate) fn data_files_of(directory: &Path) -> BTreeSet<PathBuf> {
     let described = Meta::read(directory).ok();
     let linked = std::fs::read_link(directory.join("data")).ok();

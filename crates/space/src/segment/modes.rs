@@ -1,9 +1,8 @@
 //! Permissions: those of the data file, and what follows from them for the files beside it.
 //!
-//! Whoever may read the data may write `control`, for even a reader has a place there; and may enter
-//! the directory and read the description. Nobody but the owner may change either. The group is that of the
-//! registry, wherever the data lie.
-//! Spaces have their own rules, in `space::modes`.
+//! A user who may read the data may write `control`, for even a reader has a slot there; and may
+//! enter the directory and read the description. Only the owner may change either. The group is
+//! that of the registry, wherever the data lie. Spaces have their own rules, in `space::modes`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,8 +29,9 @@ fn directory(mode: u32) -> u32 {
     0o700 | readers | readers >> 2
 }
 
-/// Gives new data to the group of their directory in the registry: data that lie elsewhere are their maker's group's, and
-/// the registry may be another's. Left alone where the maker may not give anything to that group.
+/// Gives new data to the group of their directory in the registry: data that lie elsewhere are
+/// their maker's group's, and the registry may be another's. Left alone where the maker may not
+/// give anything to that group.
 pub(crate) fn give_to_group(here: &Path, data: &Path) -> Result<(), FileError> {
     let group = |path: &Path| {
         let found = fs::metadata(path).map_err(FileError::at("examine", path))?;

@@ -1,5 +1,6 @@
-//! Notes in a segment's directory: what those who use it want to find again beside it, for instance how often it made a
-//! server fail. They go with the segment when it is renamed or removed, and do not come along when it is cloned.
+//! Notes in a segment's directory: what those who use it want to find again beside it, for instance
+//! how often it made a server fail. They go with the segment when it is renamed or removed, and do
+//! not come along when it is cloned.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -31,16 +32,18 @@ pub enum NoteError {
     Hold(#[from] RegistryError),
 }
 
-/// The right to a note, of one opening in all processes: the kernel takes it from the dead. Nobody is kept from reading
-/// or writing the note who does not ask.
+/// The right to a note, of one opening in all processes: the kernel takes it from the dead. Nobody
+/// is kept from reading or writing the note who does not ask.
 ///
-/// It is of the segment's directory, and goes with it when the segment is renamed. A forked child does not have it.
+/// It is of the segment's directory, and goes with it when the segment is renamed. A forked child
+/// does not have it.
 #[must_use = "dropping it lets others have the note at once"]
 pub struct NoteHold {
     _lock: Lock,
 }
 
-/// Why the file system refused something about a note at `path`: that of another user's segment says so.
+/// Why the file system refused something about a note at `path`: that of another user's segment
+/// says so.
 fn not_owned(path: &Path, refused: FileError) -> NoteError {
     let owner = path.parent().and_then(|of| fs::metadata(of).ok());
     match owner.map(|found| found.uid()) {
@@ -63,7 +66,8 @@ impl std::fmt::Debug for NoteHold {
 }
 
 impl Registry {
-    /// The note of that name in the directory of a segment, whole or damaged; `None` if there is none.
+    /// The note of that name in the directory of a segment, whole or damaged; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// It cannot be read, or is no text.
@@ -76,7 +80,8 @@ impl Registry {
         }
     }
 
-    /// Writes a note, whole or not at all; `None` removes it. Two who write it at once: one of the two is there afterwards.
+    /// Writes a note, whole or not at all; `None` removes it. Two who write it at once: one of the
+    /// two is there afterwards.
     ///
     /// # Errors
     /// There is no such segment, or it is another user's.
@@ -97,14 +102,15 @@ impl Registry {
         Ok(())
     }
 
-    /// Takes the note of that name for this opening alone; `None` if another has it, in whatever process. It never waits.
+    /// Takes the note of that name for this opening alone; `None` if another has it, in whatever
+    /// process. It never waits.
     ///
     /// # Errors
     /// There is no such segment, or it is another user's.
     pub fn hold_note(&self, segment: &str, note: &str) -> Result<Option<NoteHold>, NoteError> {
         let path = self.note_path(segment, note)?.with_extension("lock");
         let mut options = File::options();
-        // Who may write the file may hold it.
+        // A user who may write the file may hold it.
         let options = options.write(true).create(true).truncate(false).mode(0o600);
         let mut file = files::open_plain(&path, options)
             .map_err(|refused| not_owned(&path, FileError::at("create", &path)(refused)))?;

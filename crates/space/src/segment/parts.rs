@@ -1,10 +1,11 @@
 //! Segments whose bytes another crate lays out: a log store, for instance.
 //!
-//! **This crate names them, finds them, knows who has them open, and removes them; it never reads or writes their bytes**,
-//! but for one word of the header. Such a segment floats. Its data file begins with a [`RegionHeader`] of the other
-//! crate's, by a magic, format and layout of its own, and its control file is the other crate's too: participants are
-//! those of its own [`mneme_sync`] region. Both headers tell this crate what it needs to know. The description says what
-//! the segment holds, so that nobody takes it for something else.
+//! **This crate names them, finds them, knows who has them open, and removes them; it never reads
+//! or writes their bytes**, but for one word of the header. Such a segment floats. Its data file
+//! begins with a [`RegionHeader`] of the other crate's, by a magic, format and layout of its own,
+//! and its control file is the other crate's too: participants are those of its own [`mneme_sync`]
+//! region. Both headers tell this crate what it needs to know. The description says what the
+//! segment holds, so that nobody takes it for something else.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -25,18 +26,22 @@ use super::{Segment, SegmentBuilder, data, durable};
 use crate::registry::json;
 use crate::{Contents, ContentsInfo, CreateError, CreateWithError, FileError, MapError, Uuid};
 
-/// The two regions of a segment whose contents another crate lays out, and what says to others that it is in use.
+/// The two regions of a segment whose contents another crate lays out, and what says to others that
+/// it is in use.
 ///
-/// The regions are withheld from forked children. Who takes this apart keeps `presence` for longer than the regions.
+/// The regions are withheld from forked children. Code that takes this apart keeps `presence` for
+/// longer than the regions.
 pub struct Parts {
-    /// The segment's identity: the data's header has it, and the control region is of data of this identity.
+    /// The segment's identity: the data's header has it, and the control region is of data of this
+    /// identity.
     pub uuid: Uuid,
-    /// The data. Memory or space is not taken when the region grows, but when it is asked for; whoever hands out its
-    /// bytes does that. Mapped as it was asked for; if that is for reading only, it can never become writable.
+    /// The data. Memory or space is not taken when the region grows, but when it is asked for; the
+    /// crate that allocates its bytes does that. Mapped as it was asked for; if that is for reading
+    /// only, it can never become writable.
     pub data: Region,
     /// The control file, always writable, with all of its memory taken.
     pub control: Region,
-    /// Who lives, by locks on the control file.
+    /// Which processes live, by locks on the control file.
     pub liveness: Arc<dyn Liveness>,
     /// Keeps others from taking the segment for unused, and its data from being removed.
     pub presence: Presence,
@@ -53,18 +58,19 @@ impl std::fmt::Debug for Parts {
 }
 
 impl SegmentBuilder<'_> {
-    /// Makes a segment that another crate lays out, all or nothing: `lay_out` is given its parts, with data of the size
-    /// asked for and a control file of `control_bytes`, both zeros, before anybody else can know of it. It writes a
-    /// header with the identity given, the magic, format and layout of `contents`, and the region's greatest size. Word 1
-    /// of that header's [client words](RegionHeader::client) is this crate's, and 0. The parts may be kept for use.
+    /// Makes a segment that another crate lays out, all or nothing: `lay_out` is given its parts,
+    /// with data of the size asked for and a control file of `control_bytes`, both zeros, before
+    /// anybody else can know of it. It writes a header with the identity given, the magic, format
+    /// and layout of `contents`, and the region's greatest size. Word 1 of that header's [client
+    /// words](RegionHeader::client) is this crate's, and 0. The parts may be kept for use.
     ///
-    /// The segment floats. Its data take memory or space as `lay_out` and its successors reserve it, not now; the control
-    /// file takes its own at once.
+    /// The segment floats. Its data take memory or space as `lay_out` and its successors reserve
+    /// it, not now; the control file takes its own at once.
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`CreateWithError::LayOut`] if `lay_out` fails; [`CreateWithError::Header`] if it
-    /// wrote another header than it should have; [`CreateError::Base`] if an address was asked for. Nothing of the
-    /// segment exists then.
+    /// As [`create`](Self::create); [`CreateWithError::LayOut`] if `lay_out` fails;
+    /// [`CreateWithError::Header`] if it wrote another header than it should have;
+    /// [`CreateError::Base`] if an address was asked for. Nothing of the segment exists then.
     pub fn create_with<E>(
         self,
         contents: &Contents,
@@ -168,16 +174,18 @@ impl Segment {
         contents.map(|contents| contents.kind.as_str())
     }
 
-    /// Opens a segment that another crate has laid out: maps its data with that access and its control file for writing,
-    /// and says that this process has it in use. This crate takes no part in the control region: the caller does.
+    /// Opens a segment that another crate has laid out: maps its data with that access and its
+    /// control file for writing, and says that this process has it in use. This crate takes no part
+    /// in the control region: the caller does.
     ///
-    /// Of a backing that outlives the machine, the last who had it open for writing and leaves writes all through, which
-    /// dropping `presence` waits for; so does the next who opens it.
+    /// Of a backing that outlives the machine, the last who had it open for writing and leaves
+    /// writes all through, which dropping `presence` waits for; so does the next who opens it.
     ///
     /// # Errors
     /// [`MapError::OtherContents`] if it is not what is asked for, of that very format and layout;
-    /// [`MapError::NotClean`] if the machine went down while it was in use; [`MapError::NotWritable`];
-    /// [`MapError::OtherControl`], [`MapError::OtherData`]; a part is damaged or gone. Nothing is touched then.
+    /// [`MapError::NotClean`] if the machine went down while it was in use;
+    /// [`MapError::NotWritable`]; [`MapError::OtherControl`], [`MapError::OtherData`]; a part is
+    /// damaged or gone. Nothing is touched then.
     pub fn parts(&self, contents: &Contents, access: Access) -> Result<Parts, MapError> {
         let meta = self.meta();
         let wanted = ContentsInfo::from(contents);
@@ -238,8 +246,8 @@ fn map_lazily(file: File, access: Access, meta: &Meta) -> Result<Region, RegionE
     Region::map_with(file.into(), access, max, pages, Reserve::Lazy)
 }
 
-/// What is wrong with the control file of such a segment, if that is known. It is not opened as a participant's, for
-/// whoever does that changes it: that is for those who know what is in it.
+/// What is wrong with the control file of such a segment, if that is known. It is not opened as a
+/// participant's, for that would change it: only the other crate knows what is in it.
 pub(crate) fn control_damage(control: &Path, kind: &str) -> Option<String> {
     let lost = |what: &str| {
         Some(format!(

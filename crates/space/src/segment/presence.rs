@@ -1,11 +1,13 @@
-//! Who takes part in a segment says so on its data too: whatever becomes of the control file, nobody gets in beside him
-//! by another one, and nobody removes the data. Nor does anybody get in to other data by his control file.
+//! A participant of a segment holds a lock on the data too. Whatever becomes of the control file,
+//! no process gets in beside it by another one, and none removes the data. Nor does a process get
+//! in to other data by its control file.
 //!
-//! A segment's lock lies in its control file. Deleted and made anew, or copied with its directory, that would be two
-//! locks for one content; and data that were replaced by a copy under their name would be two contents for one lock. So a
-//! participant holds a byte of the data file, far beyond its end, together with all others: *which* byte says by which
-//! control file he came. And a byte of the control file, which says to which data. Whoever finds another byte held does not
-//! come in.
+//! A segment's lock lies in its control file. Deleted and made anew, or copied with its directory,
+//! that would be two locks for one content; and data that were replaced by a copy under their name
+//! would be two contents for one lock. So a participant holds a byte of the data file, far beyond
+//! its end, together with all others: *which* byte says by which control file it came. It also
+//! holds a byte of the control file, which says to which data. A process that finds another byte
+//! held does not come in.
 
 use std::fs::File;
 use std::io;
@@ -45,11 +47,13 @@ impl Way {
     }
 }
 
-/// As long as this lives, it is known that this process takes part in a segment's data: nobody removes them, or comes in
-/// by another control file. `Send + Sync`; a forked child has no part in it.
+/// As long as this lives, it is known that this process takes part in a segment's data: nobody
+/// removes them, or comes in by another control file. `Send + Sync`; a forked child has no part in
+/// it.
 ///
-/// Of a segment that [another crate lays out](crate::Contents), on a backing that outlives the machine: if it was the last
-/// that had the segment open for writing, dropping it writes all through to the medium and waits for that.
+/// Of a segment that [another crate lays out](crate::Contents), on a backing that outlives the
+/// machine: if it was the last that had the segment open for writing, dropping it writes all
+/// through to the medium and waits for that.
 #[derive(Debug)]
 pub struct Presence {
     /// Ends before the rest.
@@ -65,7 +69,8 @@ impl Presence {
             path: path.to_owned(),
             source,
         };
-        // First said and then asked: of two who come by different ways at once, no more than one gets in.
+        // First said and then asked: of two who come by different ways at once, no more than one
+        // gets in.
         let on_data = SharedByte::take(data, way.byte).map_err(refused)?;
         if others_than(way.byte, &on_data).map_err(refused)? {
             let path = path.to_owned();
@@ -84,7 +89,7 @@ impl Presence {
         })
     }
 
-    /// The same for one who may write what has no lock of this crate's.
+    /// This presence for a process that may write contents without a lock of this crate's.
     pub(super) fn writing(self, writing: Writing) -> Self {
         Self {
             _writing: Some(writing),
@@ -104,7 +109,8 @@ fn others_than(byte: u64, held: &SharedByte) -> Result<bool, LivenessError> {
     Ok(false)
 }
 
-/// Whether anybody takes part in the data, by whatever control file. Only of a file that is not there nobody does.
+/// Whether anybody takes part in the data, by whatever control file. Only of a file that is not
+/// there nobody does.
 pub(crate) fn is_anybody_in(data: &Path) -> Result<bool, RegistryError> {
     match SharedByte::is_any_held(data, FIRST..=LAST) {
         Err(LivenessError::Os { source, .. })

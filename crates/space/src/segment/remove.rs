@@ -7,10 +7,12 @@ use crate::making::{named_beside, take_apart, unname};
 use crate::{Name, Registry, RegistryError, RemoveError, Uuid};
 
 impl Registry {
-    /// Removes a segment and its data; also one whose description or data are damaged or gone. Data that another
-    /// description names too, of a copy of the segment's directory, stay: only the name goes.
+    /// Removes a segment and its data; also one whose description or data are damaged or gone. Data
+    /// that another description names too, of a copy of the segment's directory, stay: only the
+    /// name goes.
     ///
-    /// A process that maps it at the same moment keeps what it has mapped, as with any removed file.
+    /// A process that maps it at the same moment keeps what it has mapped, as with any removed
+    /// file.
     ///
     /// # Errors
     /// [`RemoveError::InUse`] while a living process has it mapped, this one included.

@@ -9,11 +9,13 @@ use crate::segment::meta::data_files_of;
 use crate::{FileError, Name, Registry, RenameError};
 
 impl Registry {
-    /// Gives a segment that nobody uses another name; whole or damaged, it stays as it is. Handles that were opened by
-    /// the old name are not found any more. Spaces keep their members by identity *and* name: one that has it loses it.
+    /// Gives a segment that nobody uses another name; whole or damaged, it stays as it is. Handles
+    /// that were opened by the old name are not found any more. Spaces keep their members by
+    /// identity *and* name: one that has it loses it.
     ///
     /// # Errors
-    /// [`RenameError::InUse`] while a living process has it mapped; [`RenameError::Exists`] if the new name is taken.
+    /// [`RenameError::InUse`] while a living process has it mapped; [`RenameError::Exists`] if the
+    /// new name is taken.
     pub fn rename_segment(&self, from: &str, to: &str) -> Result<(), RenameError> {
         let (from, to) = (Name::new(from)?, Name::new(to)?);
         let (old, new) = (self.segment_directory(&from), self.segment_directory(&to));

@@ -1,4 +1,4 @@
-//! Who has a segment, whether it is whole, and the way back to a clone's content.
+//! Which process is in a segment, whether it is whole, and the way back to a clone's content.
 
 use mneme_sys::{Access, FRAME, HEADER_LEN, Region, RegionHeader};
 
@@ -9,7 +9,7 @@ use super::durable;
 use super::take_part;
 use super::{Segment, grow_region};
 use crate::attach::{Changing, PATIENCE};
-use crate::{CloneError, MapError, RestoreError, present};
+use crate::{CloneError, MapError, RestoreError, process_mapping};
 
 /// Whether a segment can be entered, as of a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +18,13 @@ pub enum Condition {
     Whole,
     /// Somebody died, or panicked, while changing it: nobody enters before it is recovered.
     Poisoned,
-    /// A process is in a section of it, which may be as it should be; one that is stopped there keeps
-    /// others out. The kernel lets go for it when it dies.
+    /// A process is in a section of it, which may be as it should be; one that is stopped there
+    /// keeps others out. The kernel lets go for it when it dies.
     Held {
         /// The process; 0 if it left while it was looked at.
         pid: u32,
-        /// It may be changing the segment, so that nobody else enters; else it reads, beside others.
+        /// It may be changing the segment, so that nobody else enters; else it reads, beside
+        /// others.
         alone: bool,
     },
 }
@@ -32,8 +33,8 @@ impl Segment {
     /// Whether it can be entered, and who is in the way. Waits for nobody.
     ///
     /// # Errors
-    /// This process cannot take part in the segment; a part of it is damaged or gone; [`MapError::Contents`] if another
-    /// crate lays it out, with locks of its own.
+    /// This process cannot take part in the segment; a part of it is damaged or gone;
+    /// [`MapError::Contents`] if another crate lays it out, with locks of its own.
     pub fn condition(&self) -> Result<Condition, RestoreError> {
         self.without_contents()?;
         let control = control::open_control(&self.control(), self.uuid())?;
@@ -53,7 +54,7 @@ impl Segment {
     /// With nobody inside.
     fn judge(&self) -> Result<Condition, RestoreError> {
         let header = data::examine(self.meta()).map_err(MapError::from)?;
-        // Being changed by nobody: he died.
+        // Being changed, and no process is inside: its changer died.
         Ok(if data::is_whole(&header.client, self.meta()) {
             Condition::Whole
         } else {
@@ -62,15 +63,15 @@ impl Segment {
     }
 
     /// Gives this segment the content that a clone of it has, or the segment that it is a clone of;
-    /// poisoned or not, it is whole afterwards. Its name, identity and permissions stay, and so do those
-    /// who have it mapped. It does not become shorter. Costs the time to compare the two, and to copy
-    /// what differs.
+    /// poisoned or not, it is whole afterwards. Its name, identity and permissions stay, and so do
+    /// those who have it mapped. It does not become shorter. Costs the time to compare the two, and
+    /// to copy what differs.
     ///
     /// # Errors
     /// [`RestoreError::Unlike`] if the two have not the same address and greatest size;
     /// [`RestoreError::Clone`] if the other is poisoned itself, or being changed;
-    /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If it fails half-way, or the
-    /// process dies, this segment is poisoned.
+    /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If it fails half-way, or
+    /// the process dies, this segment is poisoned.
     pub fn restore_from(&self, other: &Segment) -> Result<(), RestoreError> {
         self.without_contents()?;
         other.without_contents()?;
@@ -82,7 +83,7 @@ impl Segment {
                 other: other.name().to_string(),
             });
         }
-        if present::inside() {
+        if process_mapping::inside() {
             return Err(RestoreError::Nested);
         }
         let (control, _presence) = take_part(other)?;
@@ -132,7 +133,8 @@ fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
     Ok(data::map_floating(file, access, meta.max_size, meta.pages)?)
 }
 
-/// Makes the content the same, with zeros behind it; the header's words of the heap and its types too.
+/// Makes the content the same, with zeros behind it; the header's words of the heap and its types
+/// too.
 fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
     if to.len() < from.len() {
         grow_region(to, from.len())?;
@@ -141,7 +143,8 @@ fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
         let begin = if at == 0 { HEADER_LEN } else { at };
         let bytes = FRAME.min(to.len() - at) - (begin - at);
         let target = to.bytes_at(begin as u64, bytes)?;
-        // SAFETY: committed and mapped, and the exclusive lock keeps all others out who keep to its rules.
+        // SAFETY: committed and mapped, and the exclusive lock keeps all others out who keep to its
+        // rules.
         let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u64>(), bytes / 8) };
         if at < from.len() {
             let source = from.bytes_at(begin as u64, bytes)?;

@@ -1,12 +1,15 @@
-//! Who may be changing a durable segment whose contents another crate lays out, which has no lock of this crate's.
+//! Writers of a durable segment whose contents another crate lays out, which has no lock of this
+//! crate's.
 //!
-//! **Such a segment is taken for whole after the machine went down only if all who had it open for writing had left, and
-//! all that they wrote was on its medium by then.** The first of them notes the boot in the header
-//! ([`word::UNSYNCED`]), before he can write; the last one who leaves writes all through, the control file too, and takes
-//! the note back. Who is killed does neither: in this boot the kernel has all that he wrote.
+//! **Such a segment is taken for whole after the machine went down only if all who had it open for
+//! writing had left, and all that they wrote was on its medium by then.** The first of them notes
+//! the boot in the header ([`word::UNSYNCED`]), before it can write; the last one that leaves
+//! writes all through, the control file too, and takes the note back. A writer that is killed does
+//! neither: in this boot the kernel has all that it wrote.
 //!
-//! Each writer holds a byte of the data file together with the others, so that the last one knows that he is; coming and
-//! going are done under a lock on the byte before it, one at a time. The kernel lets go of both for the dead.
+//! Each writer holds a byte of the data file together with the others, so that the last one knows
+//! that it is; coming and going are done under a lock on the byte before it, one at a time. The
+//! kernel lets go of both for the dead.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -26,7 +29,7 @@ const DOOR: u64 = presence::LAST + 1;
 /// What all writers hold together.
 const WRITERS: u64 = DOOR + 1;
 
-/// How long one waits at the door. Who is there before may be writing to a slow medium, or be stopped.
+/// How long a writer waits at the door. The holder may be writing to a slow medium, or be stopped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long before the door is tried again.
@@ -36,7 +39,8 @@ const PAUSE: Duration = Duration::from_micros(500);
 const UNSYNCED: u64 = std::mem::offset_of!(mneme_sys::RegionHeader, client) as u64
     + word::UNSYNCED as u64 * size_of::<u64>() as u64;
 
-/// As long as this lives, the segment is open for writing. The last to be dropped writes all through.
+/// As long as this lives, the segment is open for writing. The last to be dropped writes all
+/// through.
 #[derive(Debug)]
 pub(super) struct Writing {
     file: File,
@@ -83,7 +87,7 @@ impl Writing {
         Ok(writing)
     }
 
-    /// The same of one that has no header yet, and no name.
+    /// Opens a segment for writing that has no header yet, and no name.
     pub(super) fn of_new(file: &File, path: &Path, control: File) -> Result<Self, MapError> {
         let held = SharedByte::take(file, WRITERS).map_err(refused(path))?;
         let file = file.try_clone().map_err(FileError::at("open", path))?;
@@ -148,7 +152,8 @@ impl Drop for Writing {
     }
 }
 
-/// Writes a segment through that was just made; if whoever laid it out has kept it open, notes that.
+/// Writes a segment through that was just made; if the crate that laid it out has kept it open,
+/// notes that.
 pub(super) fn settle(file: &File, path: &Path) -> Result<(), MapError> {
     let failed = || FileError::at("write through", path);
     let _door = Door::pass(file, path)?;
@@ -197,7 +202,8 @@ fn read(file: &File) -> std::io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// By the file and not by a mapping: whoever leaves last has none any more. Nobody else writes this word.
+/// By the file and not by a mapping: the last writer has none any more. Nobody else writes this
+/// word.
 fn note(file: &File, boot: u64) -> std::io::Result<()> {
     file.write_all_at(&boot.to_le_bytes(), UNSYNCED)?;
     file.sync_data()

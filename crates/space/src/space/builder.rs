@@ -41,7 +41,7 @@ impl Registry {
 }
 
 impl SpaceBuilder<'_> {
-    /// Who may see and attach it (read), and who may change its members (write); 0600 unless said
+    /// Which users may see and attach it (read), and change its members (write); 0600 unless said
     /// otherwise. What they may do with its segments is said by those.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
@@ -58,8 +58,8 @@ impl SpaceBuilder<'_> {
 }
 
 impl Space {
-    /// Makes a space `name` with this one's members, each with the same access, and its permissions.
-    /// The segments are the same, not clones.
+    /// Makes a space `name` with this one's members, each with the same access, and its
+    /// permissions. The segments are the same, not clones.
     ///
     /// # Errors
     /// As creation; [`SpaceCreateError::Original`].

@@ -10,14 +10,15 @@ use crate::segment::meta::Meta as SegmentMeta;
 use crate::{FileError, Segment, SpaceChangeError};
 
 impl Space {
-    /// Makes a segment a member, with what whoever attaches the space may do with it. Those who are
+    /// Makes a segment a member, with the access that attachments get. Those who are
     /// attached have it when they enter next.
     ///
     /// # Errors
-    /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating), [`Contents`](SpaceChangeError::Contents),
-    /// [`Overlap`](SpaceChangeError::Overlap) with a member,
-    /// [`OtherRegistry`](SpaceChangeError::OtherRegistry), [`Full`](SpaceChangeError::Full);
-    /// [`SpaceOpenError::Stale`](crate::SpaceOpenError::Stale) if the segment has been removed or made anew since it was opened.
+    /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating),
+    /// [`Contents`](SpaceChangeError::Contents), [`Overlap`](SpaceChangeError::Overlap) with a
+    /// member, [`OtherRegistry`](SpaceChangeError::OtherRegistry),
+    /// [`Full`](SpaceChangeError::Full); [`SpaceOpenError::Stale`](crate::SpaceOpenError::Stale) if
+    /// the segment has been removed or made anew since it was opened.
     pub fn add(&self, segment: &Segment, access: Access) -> Result<(), SpaceChangeError> {
         let name = segment.name().to_string();
         if segment.registry().uuid() != self.registry().uuid() {
@@ -79,7 +80,7 @@ impl Space {
         })
     }
 
-    /// Changes what whoever attaches the space may do with a member.
+    /// Changes what attachments of the space may do with a member.
     ///
     /// # Errors
     /// As [`remove_segment`](Self::remove_segment).
@@ -91,12 +92,12 @@ impl Space {
         })
     }
 
-    /// Changes who may see and attach the space, and who may change it. Who is attached stays so until
-    /// he enters next.
+    /// Changes which users may see and attach the space, and which may change it. A process that is
+    /// attached stays so until it enters next.
     ///
     /// # Errors
-    /// The files belong to another user. A death half-way leaves some of the permissions as they were;
-    /// calling it again completes them.
+    /// The files belong to another user. A death half-way leaves some of the permissions as they
+    /// were; calling it again completes them.
     pub fn set_mode(&self, mode: u32) -> Result<(), SpaceChangeError> {
         let mode = mode & 0o777;
         let (meta, _locked) = self.lock()?;

@@ -1,5 +1,5 @@
-//! A space's control file that is gone or damaged is made anew, while nobody uses it. All that it knew is
-//! who takes part, and the version, which the description says too.
+//! A space's control file that is gone or damaged is made anew, while nobody uses it. All that it
+//! knew is who takes part, and the version, which the description says too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

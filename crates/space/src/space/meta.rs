@@ -1,4 +1,5 @@
-//! A space's description: the file `meta`, replaced whole whenever the members or the permissions change.
+//! A space's description: the file `meta`, replaced whole whenever the members or the permissions
+//! change.
 
 use std::path::Path;
 

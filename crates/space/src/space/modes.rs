@@ -1,8 +1,8 @@
 //! Permissions: those of the description, and what follows from them for the files beside it.
 //!
-//! Whoever may read a space may see its members, and take part in it, for which `control` and `calls`
-//! are written; whoever may write it may change the members, for which the description is replaced.
-//! What anybody may do with the segments themselves is these segments' own affair.
+//! A user who may read a space may see its members, and take part in it, for which `control` and
+//! `calls` are written; a user who may write it may change the members, for which the description
+//! is replaced. What anybody may do with the segments themselves is these segments' own affair.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,8 @@ pub(super) fn lock(mode: u32) -> u32 {
     0o600 | writers | writers << 1
 }
 
-/// Of the directory. Where a group may replace the description, what it writes belongs to the group.
+/// Of the directory. Where a group may replace the description, what it writes belongs to the
+/// group.
 fn directory(mode: u32) -> u32 {
     let readers = mode & 0o444;
     let group = if mode & 0o020 == 0 { 0 } else { 0o2000 };

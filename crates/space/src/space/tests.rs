@@ -94,7 +94,8 @@ fn an_impossible_word_is_told_and_hides_no_change() {
     assert_eq!(space.version_word().unwrap().load(), 2);
 }
 
-/// Who may not write takes no part; that the space is gone, or its control file replaced, he is told.
+/// A process that may not write takes no part; it notices that the space is gone, or its control
+/// file replaced.
 #[test]
 fn onlookers_are_told_when_their_word_counts_for_nothing_any_more() {
     let scene = Scene::new();

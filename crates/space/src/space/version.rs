@@ -1,11 +1,11 @@
-//! The version word: how those who are attached to a space learn that its members have changed, with one
-//! load and no system call.
+//! The version word: how those who are attached to a space learn that its members have changed,
+//! with one load and no system call.
 //!
-//! The word lies in the header of the space's control region. **It is never ahead of the description:**
-//! whoever changes the members replaces the description first and raises the word then. If he dies in
-//! between, the word is behind until the next one who reads the description raises it. So a word that is
-//! no greater than one's own version says that one's members were the space's; a greater one says that
-//! they should be read again.
+//! The word lies in the header of the space's control region. **It is never ahead of the
+//! description:** a process that changes the members replaces the description first and raises the
+//! word then. If it dies in between, the word is behind until the next reader of the description
+//! raises it. So a word that is no greater than one's own version says that one's members were the
+//! space's; a greater one says that they should be read again.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -30,9 +30,10 @@ pub(crate) const RETIRED: u64 = u64::MAX;
 pub(crate) struct VersionWord(Kept);
 
 enum Kept {
-    /// A participant, which keeps the space from being removed and its control file from being replaced.
+    /// A participant, which keeps the space from being removed and its control file from being
+    /// replaced.
     Participant(Participants),
-    /// Of one who may not write: he only looks.
+    /// Of a process that may not write: it only looks.
     Onlooker(Region),
 }
 
@@ -66,8 +67,8 @@ impl VersionWord {
         }
     }
 
-    /// The word now: [`RETIRED`], or the version of some description that was there. Acquire: what is
-    /// read afterwards is at least of that version.
+    /// The word now: [`RETIRED`], or the version of some description that was there. Acquire: what
+    /// is read afterwards is at least of that version.
     #[inline]
     pub(crate) fn load(&self) -> u64 {
         let region = match &self.0 {
@@ -114,8 +115,8 @@ fn is_control(file: &File) -> bool {
         && Participants::are_described_by(&RegionHeader::from_bytes(&bytes))
 }
 
-/// Tells those who watch this control file that it counts for nothing any more. Where that cannot be done
-/// there is nobody to tell, or nothing to tell him with.
+/// Notifies the processes that watch this control file that it counts for nothing any more. Where
+/// that cannot be done no process watches it, or it has no word.
 pub(crate) fn retire(control: &Path) {
     let opened = files::open_plain(control, File::options().read(true).write(true));
     if let Ok(file) = opened

@@ -102,14 +102,16 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for PhantomData<T> {
     }
 }
 
-// SAFETY: the address of its segment, which never changes; it acts only by the calling thread's mark.
+// SAFETY: the address of its segment, which never changes; it acts only by the calling thread's
+// mark.
 unsafe impl<'s> Stored<'s> for Heap<'s> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Heap 1");
     }
 }
 
-/// The version whose private fields are stored: `allocator-api2` in this workspace's `Cargo.toml`, exactly.
+/// The version whose private fields are stored: `allocator-api2` in this workspace's `Cargo.toml`,
+/// exactly.
 const ALLOCATOR_API: &str = "allocator-api2 0.2.21";
 
 // SAFETY: an address in its heap's segment (or, empty, a small number), two numbers, and the heap.

@@ -58,7 +58,8 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// That the layout is the compiler's own choice, in a way that offsets do not tell: of enums, of private fields.
+    /// That the layout is the compiler's own choice, in a way that offsets do not tell: of enums,
+    /// of private fields.
     pub fn by_compiler(&mut self) {
         self.text(COMPILER);
     }

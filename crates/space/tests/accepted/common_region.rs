@@ -1,5 +1,6 @@
-//! Rule 2, and the stores that need no check: pointers to the stack, to globals and to functions are Rust's own
-//! business, and any pointer may be stored there; in a segment, pointers to the segment.
+//! Rule 2, and the stores that need no check: pointers to the stack, to globals and to functions
+//! are Rust's own business, and any pointer may be stored there; in a segment, pointers to the
+//! segment.
 use mneme_space::{HeapError, LocalSegment, Ptr};
 
 static GLOBAL: u64 = 2;

@@ -1,4 +1,5 @@
-//! `vcast`: overridden in so many words, and checked; the address lies in the other segment or it is refused.
+//! `vcast`: overridden in so many words, and checked; the address lies in the other segment or it
+//! is refused.
 use mneme_space::{LocalSegment, Ptr, PtrError};
 
 fn main() {

@@ -11,7 +11,7 @@ use super::Scene;
 const ROLE: &str = "MNEME_SPACE_ROLE";
 const ROOT: &str = "MNEME_SPACE_ROOT";
 
-/// The role that this process was started in, and the registry it was told of; `None` in the tests'
+/// The role that this process was started in, and its registry; `None` in the tests'
 /// own process.
 pub fn role() -> Option<(String, Registry)> {
     let role = std::env::var(ROLE).ok()?;

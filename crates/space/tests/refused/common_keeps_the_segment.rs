@@ -1,7 +1,7 @@
 //! Rule 3: a pointer loaded from the stack is one of the segment that it was before.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn follow<'a, 'b>(list: &Vec<Ptr<'a, u64>>, there: &Here<'b>) -> u64 {
+fn follow<'a, 'b>(list: &Vec<Ptr<'a, u64>>, there: &Section<'b>) -> u64 {
     *list[0].get(there).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Rule 1: what is obtained in one segment is followed in another.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn follow<'a, 'b>(at: Ptr<'a, u64>, there: &Here<'b>) -> u64 {
+fn follow<'a, 'b>(at: Ptr<'a, u64>, there: &Section<'b>) -> u64 {
     *at.get(there).unwrap()
 }
 

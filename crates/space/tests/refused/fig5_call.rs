@@ -1,11 +1,11 @@
 //! `x = foo(y)`: a function is called in another segment than its argument's.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn foo<'s>(at: Ptr<'s, u64>, here: &Here<'s>) -> u64 {
+fn foo<'s>(at: Ptr<'s, u64>, here: &Section<'s>) -> u64 {
     *at.get(here).unwrap()
 }
 
-fn call<'a, 'b>(at: Ptr<'a, u64>, there: &Here<'b>) -> u64 {
+fn call<'a, 'b>(at: Ptr<'a, u64>, there: &Section<'b>) -> u64 {
     foo(at, there)
 }
 

@@ -1,7 +1,7 @@
 //! `x = *y`: what is loaded leads where it was loaded from.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn load<'a, 'b>(at: Ptr<'a, Ptr<'a, u64>>, here: &Here<'a>, there: &Here<'b>) -> u64 {
+fn load<'a, 'b>(at: Ptr<'a, Ptr<'a, u64>>, here: &Section<'a>, there: &Section<'b>) -> u64 {
     let loaded = *at.get(here).unwrap();
     *loaded.get(there).unwrap()
 }

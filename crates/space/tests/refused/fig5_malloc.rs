@@ -1,7 +1,7 @@
 //! `malloc`: what one segment's heap gave is taken for another's.
-use mneme_space::{Heap, Here};
+use mneme_space::{Heap, Section};
 
-fn allocate<'a, 'b>(heap: Heap<'a>, there: &Here<'b>) -> u64 {
+fn allocate<'a, 'b>(heap: Heap<'a>, there: &Section<'b>) -> u64 {
     *heap.place(7_u64).unwrap().get(there).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! `phi`, and the first condition for a check: one of two segments' pointers.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn either<'a, 'b>(which: bool, one: Ptr<'a, u64>, two: Ptr<'b, u64>, here: &Here<'a>) -> u64 {
+fn either<'a, 'b>(which: bool, one: Ptr<'a, u64>, two: Ptr<'b, u64>, here: &Section<'a>) -> u64 {
     let at = if which { one } else { two };
     *at.get(here).unwrap()
 }

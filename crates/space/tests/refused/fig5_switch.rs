@@ -1,7 +1,7 @@
 //! `switch v`: a pointer from before it is followed after it.
-use mneme_space::Here;
+use mneme_space::Section;
 
-fn switch(here: &mut Here<'_>) {
+fn switch(here: &mut Section<'_>) {
     let at = here.alloc(7_u64).unwrap();
     let read = here.beside("b", |_, there| at.get(there).is_ok());
     read.unwrap();

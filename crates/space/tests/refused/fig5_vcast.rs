@@ -1,7 +1,7 @@
 //! `vcast`: the rules are overridden without saying so.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn cast<'a, 'b>(at: Ptr<'a, u64>, there: &Here<'b>) -> u64 {
+fn cast<'a, 'b>(at: Ptr<'a, u64>, there: &Section<'b>) -> u64 {
     let at: Ptr<'b, u64> = at.vcast(there).unwrap();
     *at.get(there).unwrap()
 }

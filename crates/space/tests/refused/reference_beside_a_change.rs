@@ -1,7 +1,7 @@
 //! Rule 1, as Rust needs it: a value is read while it is changed through a second pointer.
-use mneme_space::{Here, Ptr};
+use mneme_space::{Section, Ptr};
 
-fn both<'s>(one: Ptr<'s, u64>, two: Ptr<'s, u64>, here: &mut Here<'s>) {
+fn both<'s>(one: Ptr<'s, u64>, two: Ptr<'s, u64>, here: &mut Section<'s>) {
     let read = one.get(here).unwrap();
     *two.get_mut(here).unwrap() = 1;
     println!("{read}");

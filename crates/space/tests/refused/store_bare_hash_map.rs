@@ -2,9 +2,9 @@
 use std::hash::RandomState;
 
 use hashbrown::HashMap;
-use mneme_space::{Heap, Here};
+use mneme_space::{Heap, Section};
 
-fn store<'s>(here: &mut Here<'s>, map: HashMap<u64, u64, RandomState, Heap<'s>>) {
+fn store<'s>(here: &mut Section<'s>, map: HashMap<u64, u64, RandomState, Heap<'s>>) {
     here.alloc(map).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Not a pointer, but it changes where the segment may be mapped for reading only.
-use mneme_space::Here;
+use mneme_space::Section;
 
-fn store(here: &mut Here<'_>) {
+fn store(here: &mut Section<'_>) {
     here.alloc(std::cell::Cell::new(1_u64)).unwrap();
 }
 

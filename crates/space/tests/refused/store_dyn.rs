@@ -1,7 +1,7 @@
 //! Rule 1: functions come with `dyn`, too.
-use mneme_space::{Here, SegBox};
+use mneme_space::{Section, SegBox};
 
-fn store<'s>(here: &mut Here<'s>, value: SegBox<'s, dyn Send + Sync>) {
+fn store<'s>(here: &mut Section<'s>, value: SegBox<'s, dyn Send + Sync>) {
     here.alloc(value).unwrap();
 }
 

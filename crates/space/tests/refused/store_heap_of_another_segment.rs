@@ -1,7 +1,7 @@
 //! Rule 1: or that would get it there later.
-use mneme_space::{Heap, Here, SegVec};
+use mneme_space::{Heap, Section, SegVec};
 
-fn put<'a, 'b>(vector: &mut SegVec<'a, SegVec<'a, u64>>, there: &Here<'b>) {
+fn put<'a, 'b>(vector: &mut SegVec<'a, SegVec<'a, u64>>, there: &Section<'b>) {
     let heap: Heap<'a> = there.heap("b").unwrap();
     vector.push(SegVec::new_in(heap));
 }

@@ -1,7 +1,7 @@
 //! Rule 1: a pointer of which nothing is known is stored in a segment.
-use mneme_space::Here;
+use mneme_space::Section;
 
-fn store(here: &mut Here<'_>, at: *const u64) {
+fn store(here: &mut Section<'_>, at: *const u64) {
     here.alloc(at).unwrap();
 }
 

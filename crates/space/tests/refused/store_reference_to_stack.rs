@@ -1,7 +1,7 @@
 //! Rule 1: a pointer to the stack is stored in a segment.
-use mneme_space::Here;
+use mneme_space::Section;
 
-fn store(here: &mut Here<'_>) {
+fn store(here: &mut Section<'_>) {
     let local = 7_u64;
     here.alloc(&local).unwrap();
 }

@@ -1,12 +1,12 @@
 //! Rule 1: so is what owns memory there.
-use mneme_space::{Heap, Here, Schema, SegVec};
+use mneme_space::{Heap, Section, Schema, SegVec};
 
 struct Table;
 impl Schema for Table {
     type Root<'s> = SegVec<'s, SegVec<'s, u64>>;
 }
 
-fn put<'a, 'b>(here: &mut Here<'a>, other: Heap<'b>) {
+fn put<'a, 'b>(here: &mut Section<'a>, other: Heap<'b>) {
     let row = SegVec::new_in(other);
     here.root_mut::<Table>("a").unwrap().push(row);
 }

@@ -1,7 +1,7 @@
 //! Rule 1: a pointer to the process' own heap is stored in a segment.
-use mneme_space::Here;
+use mneme_space::Section;
 
-fn store(here: &mut Here<'_>) {
+fn store(here: &mut Section<'_>) {
     here.alloc(vec![1_u64]).unwrap();
 }
 

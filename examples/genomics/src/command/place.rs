@@ -11,8 +11,8 @@ use clap::Args;
 use mneme_genomics::load::{self, Summary};
 use mneme_genomics::{Alignments, LoadError, Store};
 use mneme_space::{
-    Attachment, Backing, CreateError, EnterError, Heap, Here, OpenError, Registry, RegistryError,
-    RemoveError, RootError, Segment,
+    Attachment, Backing, CreateError, EnterError, Heap, OpenError, Registry, RegistryError,
+    RemoveError, RootError, Section, Segment,
 };
 use mneme_sys::{Access, Clock, SystemClock};
 use std::error::Error;
@@ -120,7 +120,7 @@ impl Visit {
 
     fn fill(&self, segment: &Segment, input: impl Read) -> Result<Summary, Failure> {
         let name = self.name();
-        let work = |here: &mut Here<'_>| -> Result<Summary, Box<dyn Error>> {
+        let work = |here: &mut Section<'_>| -> Result<Summary, Box<dyn Error>> {
             let (store, summary) = load::from_reader(input, here.heap(name)?)?;
             here.create_root::<Alignments>(name, |_| store)?;
             Ok(summary)
@@ -153,7 +153,10 @@ impl Visit {
     fn visit(
         &self,
         access: Access,
-        work: impl for<'s> FnOnce(&mut Here<'s>, &str) -> Result<Result<(), Box<dyn Error>>, RootError>,
+        work: impl for<'s> FnOnce(
+            &mut Section<'s>,
+            &str,
+        ) -> Result<Result<(), Box<dyn Error>>, RootError>,
     ) -> Result<(), Failure> {
         let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
         let begin = SystemClock.now_ns();

@@ -1,5 +1,5 @@
-//! Sections without a closure, and heaps without types: the same locks and the same care as the typed form, and neither
-//! takes the other's contents for its own.
+//! Sections without a closure, and heaps without types: the same locks and the same care as the
+//! typed form, and neither takes the other's contents for its own.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use common::Scene;
-use mneme_space::{Attachment, EnterError, Inside, RootError, Schema, UntypedHeap};
+use mneme_space::{Attachment, EnterError, RootError, Schema, SectionGuard, UntypedHeap};
 use mneme_sys::Access;
 
 struct Number;
@@ -24,12 +24,12 @@ fn attach(scene: &Scene, name: &str) -> Attachment {
     at.patience(Duration::from_millis(20))
 }
 
-fn inside(at: &Attachment, access: Access) -> Result<Inside<'_>, EnterError> {
+fn inside(at: &Attachment, access: Access) -> Result<SectionGuard<'_>, EnterError> {
     // SAFETY: every test drops it before its attachment.
     unsafe { at.switch_in(access) }
 }
 
-fn heap(inside: &Inside<'_>) -> UntypedHeap {
+fn heap(inside: &SectionGuard<'_>) -> UntypedHeap {
     let base = inside.segments().next().unwrap().base.addr().get();
     inside.heap(base).unwrap()
 }
@@ -39,7 +39,8 @@ fn block(heap: UntypedHeap, size: usize) -> NonNull<u8> {
         .unwrap()
 }
 
-/// Who is inside keeps others out until it is dropped, as the closure form does; readers are beside each other.
+/// The guard keeps other sections out until it is dropped, as the closure form does; readers are
+/// beside each other.
 #[test]
 fn it_holds_the_locks_until_it_is_dropped() {
     let scene = Scene::new();
@@ -95,8 +96,8 @@ fn what_it_leaves_in_the_middle_is_poisoned() {
     at.enter(|_| ()).unwrap();
 }
 
-/// A block and a root without types are there for the next section; what is no block is refused, and so is everything
-/// after the section.
+/// A block and a root without types are there for the next section; what is no block is refused,
+/// and so is everything after the section.
 #[test]
 fn blocks_and_roots_without_types() {
     let scene = Scene::new();

@@ -1,6 +1,6 @@
-//! Real processes die at every fault point of attaching a segment, of its sections, of taking its lock over
-//! from the dead, of clearing these away, and of recovery. Whoever comes next is let in, or told that the
-//! segment may be half changed; nothing that the dead had stays taken.
+//! Real processes die at every fault point of attaching a segment, of its sections, of taking its
+//! lock over from the dead, of clearing these away, and of recovery. The next process is let in,
+//! or gets the error that the segment may be half changed; nothing that the dead had stays taken.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,7 +18,7 @@ use mneme_sys::fault::{self, Action};
 /// What a process does until it dies. Each begins with attaching and ends with detaching.
 const WORKS: [&str; 3] = ["enter", "read", "rebuild"];
 
-/// Who died in the segment before, and lies there still.
+/// What died in the segment before, and lies there still.
 const BEFORE: [&str; 3] = ["nobody", "a reader", "a writer"];
 
 fn attach(registry: &Registry) -> Attachment {
@@ -62,8 +62,9 @@ fn scene(before: &str) -> Scene {
     scene
 }
 
-/// What the next one has to be told; `None`: either, for it depends on how far the recovery was.
-fn is_told(before: &str, work: &str, point: &str) -> Option<bool> {
+/// Whether the next process must get `Poisoned`; `None`: either, for it depends on how far the
+/// recovery was.
+fn must_be_poisoned(before: &str, work: &str, point: &str) -> Option<bool> {
     match (before, work) {
         (_, "rebuild") => is_of_sections(point).then_some(true),
         ("a writer", _) => Some(true),
@@ -71,12 +72,12 @@ fn is_told(before: &str, work: &str, point: &str) -> Option<bool> {
     }
 }
 
-fn afterwards(scene: &Scene, told: Option<bool>, context: &str) {
+fn afterwards(scene: &Scene, poisoned: Option<bool>, context: &str) {
     let at = attach(&scene.registry);
     match at.enter(|_| ()) {
-        Ok(()) => assert_ne!(told, Some(true), "{context}"),
+        Ok(()) => assert_ne!(poisoned, Some(true), "{context}"),
         Err(EnterError::Poisoned { .. }) => {
-            assert_ne!(told, Some(false), "{context}");
+            assert_ne!(poisoned, Some(false), "{context}");
             at.rebuild("s").unwrap();
         }
         Err(other) => panic!("{context}: {other}"),
@@ -89,7 +90,7 @@ fn afterwards(scene: &Scene, told: Option<bool>, context: &str) {
 }
 
 #[test]
-fn after_a_death_at_any_point_of_a_hand_over_the_next_is_let_in_or_told() {
+fn after_a_death_at_any_point_of_a_hand_over_the_next_is_let_in_or_gets_an_error() {
     let mut passed_ever = BTreeSet::new();
     for (before, work) in BEFORE.iter().flat_map(|b| WORKS.map(|w| (*b, w))) {
         // Which points there are on the way, and how often they are passed.
@@ -106,7 +107,7 @@ fn after_a_death_at_any_point_of_a_hand_over_the_next_is_let_in_or_told() {
                 let context = format!("{work} after {before}, killed at passing {nth} of {point}");
                 let mut dies = Visitor::send(&scene, &format!("{work} {point} {nth}"));
                 assert_eq!(dies.ended().signal(), Some(9), "{context}: it lived");
-                afterwards(&scene, is_told(before, work, point), &context);
+                afterwards(&scene, must_be_poisoned(before, work, point), &context);
             }
         }
     }

@@ -1,14 +1,17 @@
-//! Sections: the time between entering segments and leaving them, and what a program holds of them meanwhile.
+//! [`Section`]: what a program holds of segments between entering and leaving them.
 //!
-//! **A value of a segment cannot leave its section, nor come to another segment.** A section hands out a [`Here`] whose
-//! lifetime parameter, the *brand*, is a fresh one that the compiler equates with no other, as in `GhostCell` (Yanovski
-//! et al., ICFP 2021) and `gc-arena`; roots, heaps and pointers of the segment carry it. A brand speaks of **one**
-//! segment, that which is named first. Otherwise a vector of segment B could be put into the root of A, where a space
-//! with A alone would find it and follow it to nowhere; the paper's compiler analysis allows that, since it takes all of
-//! an address space for one (§3.3). To work on two, [`Here::beside`] makes a second brand.
+//! **A value of a segment cannot leave its section, nor come to another segment.** A section hands
+//! out a [`Section`] whose lifetime parameter, the *brand*, is a fresh one that the compiler
+//! equates with no other, as in `GhostCell` (Yanovski et al., ICFP 2021) and `gc-arena`; roots,
+//! heaps and pointers of the segment carry it. A brand speaks of **one** segment, that which is
+//! named first. Otherwise a vector of segment B could be put into the root of A, where a space with
+//! A alone would find it and follow it to nowhere; the paper's compiler analysis allows that, since
+//! it takes all of an address space for one (§3.3). To work on two, [`Section::beside`] makes a
+//! second brand.
 //!
-//! `Here` also is the token for what is shared: `&Here` reads, `&mut Here` changes. It stays in the thread that entered,
-//! which alone may change anything, but may be lent to threads of a `std::thread::scope`, for reading in parallel.
+//! `Section` also is the token for what is shared: `&Section` reads, `&mut Section` changes. It
+//! stays in the thread that entered, which alone may change anything, but may be lent to threads of
+//! a `std::thread::scope`, for reading in parallel.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mneme_sys::fork;
 
 use crate::heap::{Heap, HeapError};
-use crate::present::{self, Present};
+use crate::process_mapping::{self, ProcessMapping};
 
 const NONE: usize = usize::MAX;
 
@@ -26,8 +29,8 @@ const NONE: usize = usize::MAX;
 pub(crate) type Brand<'s> = PhantomData<fn(&'s ()) -> &'s ()>;
 
 /// What all brands of a section share.
-struct Section<'p> {
-    present: &'p [Present],
+struct SectionState<'p> {
+    present: &'p [ProcessMapping],
     /// The segments that `beside` has given brands, at this moment.
     beside: Mutex<Vec<usize>>,
     /// Of forks: in a child that is born meanwhile, nothing of the segments is mapped.
@@ -36,9 +39,10 @@ struct Section<'p> {
 
 /// The segments of a section, as one brand has them.
 ///
-/// Its lifetime is the brand; what carries it cannot leave the section. One is made by entering a space or a [`LocalSegment`](crate::LocalSegment).
-pub struct Here<'s> {
-    section: &'s Section<'s>,
+/// Its lifetime is the brand; what carries it cannot leave the section. One is made by entering a
+/// space or a [`LocalSegment`](crate::LocalSegment).
+pub struct Section<'s> {
+    section: &'s SectionState<'s>,
     /// The segment that the brand speaks of, or [`NONE`] yet.
     home: AtomicUsize,
     brand: Brand<'s>,
@@ -46,37 +50,39 @@ pub struct Here<'s> {
     here: PhantomData<*mut ()>,
 }
 
-// SAFETY: through `&Here` values are read only, all of which are `Sync` (`Stored` demands it), and the segment is chosen
-// by an atomic. What writes asks for `&mut Here`, which stays in its thread, since `Here` is not `Send`; or the thread's
-// mark, which others do not have.
-unsafe impl Sync for Here<'_> {}
+// SAFETY: through `&Section` values are read only, all of which are `Sync` (`Stored` demands it),
+// and the segment is chosen by an atomic. What writes asks for `&mut Section`, which stays in its
+// thread, since `Section` is not `Send`; or the thread's mark, which others do not have.
+unsafe impl Sync for Section<'_> {}
 
-impl fmt::Debug for Here<'_> {
+impl fmt::Debug for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Here")
+        f.debug_struct("Section")
             .field("segments", &self.section.present)
             .field("home", &self.home().map(|home| &home.name))
             .finish()
     }
 }
 
-/// Runs `f` inside of the segments; `None`, and `f` is not run, if the calling thread is inside of others already.
+/// Runs `f` inside of the segments; `None`, and `f` is not run, if the calling thread is inside of
+/// others already.
 ///
 /// # Safety
-/// While it runs, each segment must be mapped over its length at its base, and its lock held by this call: exclusively
-/// where it says so, against every process and thread; else shared. A segment appears once.
-pub(crate) unsafe fn section<R>(
-    present: &[Present],
-    f: impl for<'s> FnOnce(&mut Here<'s>) -> R,
+/// While it runs, each segment must be mapped over its length at its base, and its lock held by
+/// this call: exclusively where it says so, against every process and thread; else shared. A
+/// segment appears once.
+pub(crate) unsafe fn enter<R>(
+    present: &[ProcessMapping],
+    f: impl for<'s> FnOnce(&mut Section<'s>) -> R,
 ) -> Option<R> {
     // SAFETY: the caller's promise; dropped at the end, also in unwinding.
-    let _marked = unsafe { present::mark(present) }?;
-    let section = Section {
+    let _marked = unsafe { process_mapping::mark(present) }?;
+    let section = SectionState {
         present,
         beside: Mutex::new(Vec::new()),
         generation: fork::generation(),
     };
-    Some(f(&mut Here {
+    Some(f(&mut Section {
         section: &section,
         home: AtomicUsize::new(NONE),
         brand: PhantomData,
@@ -84,7 +90,7 @@ pub(crate) unsafe fn section<R>(
     }))
 }
 
-impl<'s> Here<'s> {
+impl<'s> Section<'s> {
     /// The names of the segments that were entered, and whether each may be changed.
     pub fn segments(&self) -> impl Iterator<Item = (&str, bool)> {
         let present = self.section.present.iter();
@@ -101,16 +107,16 @@ impl<'s> Here<'s> {
         Ok(Heap::new(present.base))
     }
 
-    /// Works on two segments at once: `f` gets this `Here` and one for `segment`, with a brand of its own. What is to go
-    /// from one to the other is copied.
+    /// Works on two segments at once: `f` gets this `Section` and one for `segment`, with a brand
+    /// of its own. What is to go from one to the other is copied.
     ///
     /// # Errors
     /// [`HeapError::NoSegment`]; [`HeapError::Taken`] if a brand speaks of that segment already;
     /// [`HeapError::NoHome`] if this one speaks of none yet.
     ///
     /// ```
-    /// use mneme_space::{HeapError, Here, SegVec};
-    /// # fn example(here: &mut Here<'_>) -> Result<(), HeapError> {
+    /// use mneme_space::{HeapError, Section, SegVec};
+    /// # fn example(here: &mut Section<'_>) -> Result<(), HeapError> {
     /// let heap = here.heap("a")?;
     /// let a = SegVec::<u64>::new_in(heap);
     /// here.beside("b", |_here, there| {
@@ -123,7 +129,7 @@ impl<'s> Here<'s> {
     pub fn beside<R>(
         &mut self,
         segment: &str,
-        f: impl for<'t> FnOnce(&mut Here<'s>, &mut Here<'t>) -> R,
+        f: impl for<'t> FnOnce(&mut Section<'s>, &mut Section<'t>) -> R,
     ) -> Result<R, HeapError> {
         let index = self.find(segment)?;
         let home = self.home.load(Ordering::Relaxed);
@@ -145,7 +151,7 @@ impl<'s> Here<'s> {
             beside.push(index);
         }
         let _until = Until { section, index };
-        let mut there = Here {
+        let mut there = Section {
             section,
             home: AtomicUsize::new(index),
             brand: PhantomData,
@@ -155,7 +161,7 @@ impl<'s> Here<'s> {
     }
 
     /// The segment that the brand speaks of.
-    pub(crate) fn home(&self) -> Option<&'s Present> {
+    pub(crate) fn home(&self) -> Option<&'s ProcessMapping> {
         if self.is_forked() {
             return None;
         }
@@ -163,7 +169,7 @@ impl<'s> Here<'s> {
     }
 
     /// The segment of this name, which becomes the brand's unless it has one.
-    pub(crate) fn settle(&self, segment: &str) -> Result<&'s Present, HeapError> {
+    pub(crate) fn settle(&self, segment: &str) -> Result<&'s ProcessMapping, HeapError> {
         let index = self.find(segment)?;
         // A number that leads to nothing but itself: no order is needed.
         let chosen = self
@@ -197,7 +203,7 @@ impl<'s> Here<'s> {
     }
 }
 
-impl Section<'_> {
+impl SectionState<'_> {
     /// A panic cannot leave the list half changed.
     fn beside(&self) -> MutexGuard<'_, Vec<usize>> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner)
@@ -206,7 +212,7 @@ impl Section<'_> {
 
 /// Takes a segment off the list when its brand ends.
 struct Until<'p> {
-    section: &'p Section<'p>,
+    section: &'p SectionState<'p>,
     index: usize,
 }
 
@@ -220,20 +226,20 @@ impl Drop for Until<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::present::Ground;
+    use crate::process_mapping::Grow;
     use std::ptr::NonNull;
     use std::sync::Arc;
 
     struct Fixed;
 
-    impl Ground for Fixed {
+    impl Grow for Fixed {
         fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
             Err(HeapError::Full { wanted, max: 0 })
         }
     }
 
-    /// A brand speaks of one segment, and no segment has two: else a value could come to another segment, or be changed
-    /// by two at once.
+    /// A brand speaks of one segment, and no segment has two: else a value could come to another
+    /// segment, or be changed by two at once.
     #[test]
     fn a_brand_speaks_of_one_segment_and_no_segment_has_two() {
         let regions: Vec<_> = (0..3)
@@ -247,7 +253,7 @@ mod tests {
                 let base = NonNull::new(region.base()).unwrap();
                 // SAFETY: a region of our own, not yet used.
                 unsafe { crate::heap::format(base, 2 << 20, 2 << 20, true) }.unwrap();
-                Present {
+                ProcessMapping {
                     name: name.into(),
                     uuid: crate::Uuid::from_bytes([0; 16]),
                     base,
@@ -257,7 +263,7 @@ mod tests {
                 }
             })
             .collect();
-        let body = |here: &mut Here<'_>| {
+        let body = |here: &mut Section<'_>| {
             assert!(matches!(
                 here.beside("b", |_, _| ()),
                 Err(HeapError::NoHome)
@@ -286,8 +292,8 @@ mod tests {
             here.beside("b", |_, _| ()).unwrap();
         };
         // SAFETY: three regions that nobody else has.
-        unsafe { section(&present, body) }.unwrap();
+        unsafe { enter(&present, body) }.unwrap();
         // SAFETY: as above.
-        assert!(unsafe { section(&present, |_| section(&present, |_| ()).is_none()) }.unwrap());
+        assert!(unsafe { enter(&present, |_| enter(&present, |_| ()).is_none()) }.unwrap());
     }
 }

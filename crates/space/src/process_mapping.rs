@@ -1,9 +1,11 @@
-//! Which segments the calling thread is inside of, and how: the thread's **mark**, set by entering a section and taken
-//! back by leaving it, also when it unwinds.
+//! Segments as this process has them mapped, and the **current section** of each thread: which of
+//! them the thread is inside of, and how. Entering a section sets it; leaving clears it, also when
+//! the thread unwinds.
 //!
-//! A heap is a plain value that may travel to other threads and lie in the segment itself; what it may do is decided by
-//! the mark alone. So a heap cannot be used after its section, in a thread that does not hold the lock, or in a section
-//! that only reads: there is no mark that says so, and the heap answers with an error.
+//! A heap is a plain value that may be sent to other threads and lie in the segment itself. The
+//! thread's current section alone decides what the heap may do. So a heap cannot be used after its
+//! section, in a thread that does not hold the lock, or to change a segment in a section that only
+//! reads: the heap returns an error.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,9 +18,10 @@ use mneme_sys::fork;
 use crate::Uuid;
 use crate::heap::HeapError;
 
-/// What a segment grows into.
-pub(crate) trait Ground: Send + Sync {
-    /// Makes the segment `wanted` bytes long, or somewhat longer; its new length, mapped where the segment is mapped.
+/// How a segment grows.
+pub(crate) trait Grow: Send + Sync {
+    /// Makes the segment `wanted` bytes long, or somewhat longer; its new length, mapped where the
+    /// segment is mapped.
     ///
     /// New bytes are zero.
     ///
@@ -27,8 +30,9 @@ pub(crate) trait Ground: Send + Sync {
     fn extend(&self, wanted: usize) -> Result<usize, HeapError>;
 }
 
-/// A segment as a section has it. One of each attachment's segments, made once and entered often.
-pub(crate) struct Present {
+/// A segment as a section has it: one for each segment of an attachment, made once and entered
+/// often.
+pub(crate) struct ProcessMapping {
     pub(crate) name: Box<str>,
     pub(crate) uuid: Uuid,
     /// Where it lies; with leave to access all of it.
@@ -37,17 +41,17 @@ pub(crate) struct Present {
     pub(crate) len: AtomicUsize,
     /// Its lock is held exclusively, not shared.
     pub(crate) exclusive: bool,
-    pub(crate) ground: Arc<dyn Ground>,
+    pub(crate) ground: Arc<dyn Grow>,
 }
 
 // SAFETY: the base is an address that is used under the segment's lock alone.
-unsafe impl Send for Present {}
+unsafe impl Send for ProcessMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Present {}
+unsafe impl Sync for ProcessMapping {}
 
-impl fmt::Debug for Present {
+impl fmt::Debug for ProcessMapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Present")
+        f.debug_struct("ProcessMapping")
             .field("name", &self.name)
             .field("base", &self.base)
             .field("len", &self.len())
@@ -56,7 +60,7 @@ impl fmt::Debug for Present {
     }
 }
 
-impl Present {
+impl ProcessMapping {
     /// Bytes mapped.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -72,23 +76,23 @@ impl Present {
 }
 
 #[derive(Clone, Copy)]
-struct Mark {
-    first: *const Present,
+struct CurrentSection {
+    first: *const ProcessMapping,
     count: usize,
     /// The one that was asked for last.
-    last: *const Present,
+    last: *const ProcessMapping,
     /// Of forks: a child that is born in a section is in none.
     generation: u32,
 }
 
-const OUTSIDE: Mark = Mark {
+const OUTSIDE: CurrentSection = CurrentSection {
     first: ptr::null(),
     count: 0,
     last: ptr::null(),
     generation: 0,
 };
 
-impl Mark {
+impl CurrentSection {
     #[inline]
     fn is_inside(self) -> bool {
         !self.first.is_null() && self.generation == fork::generation()
@@ -96,59 +100,59 @@ impl Mark {
 }
 
 thread_local! {
-    static MARK: Cell<Mark> = const { Cell::new(OUTSIDE) };
+    static CURRENT: Cell<CurrentSection> = const { Cell::new(OUTSIDE) };
 }
 
-/// Takes the mark back when it is dropped.
-pub(crate) struct Marked<'a> {
-    _present: &'a [Present],
+/// Clears the thread's current section when it is dropped.
+pub(crate) struct SectionMark<'a> {
+    _present: &'a [ProcessMapping],
 }
 
-impl Drop for Marked<'_> {
+impl Drop for SectionMark<'_> {
     fn drop(&mut self) {
-        MARK.set(OUTSIDE);
+        CURRENT.set(OUTSIDE);
     }
 }
 
-/// Marks the calling thread as inside of `present`; `None` if it is in a section already.
+/// Sets the calling thread's current section; `None` if it is in a section already.
 ///
 /// # Safety
-/// Until the returned value is dropped, which must happen, each of these segments must be mapped over its length at its
-/// base, and its lock held: exclusively where it says so.
-pub(crate) unsafe fn mark(present: &[Present]) -> Option<Marked<'_>> {
+/// Until the returned value is dropped, which must happen, each of these segments must be mapped
+/// over its length at its base, and its lock held: exclusively where it says so.
+pub(crate) unsafe fn mark(present: &[ProcessMapping]) -> Option<SectionMark<'_>> {
     if inside() {
         return None;
     }
-    MARK.set(Mark {
+    CURRENT.set(CurrentSection {
         first: present.as_ptr(),
         count: present.len(),
         last: present.as_ptr(),
         generation: fork::generation(),
     });
-    Some(Marked { _present: present })
+    Some(SectionMark { _present: present })
 }
 
 /// Whether the calling thread is in a section.
 #[inline]
 pub(crate) fn inside() -> bool {
-    MARK.get().is_inside()
+    CURRENT.get().is_inside()
 }
 
 /// Calls `f` with the segment at `base`, if the calling thread is inside of it.
 #[inline]
-pub(crate) fn with<R>(base: NonNull<u8>, f: impl FnOnce(&Present) -> R) -> Option<R> {
-    let mark = MARK.get();
+pub(crate) fn with<R>(base: NonNull<u8>, f: impl FnOnce(&ProcessMapping) -> R) -> Option<R> {
+    let mark = CURRENT.get();
     if !mark.is_inside() {
         return None;
     }
     let mut found = mark.last;
-    // SAFETY: `last` is null or one of the slice, which lives as long as the mark: `Marked` borrows it, and is dropped
-    // by this thread, which is here.
+    // SAFETY: `last` is null or one of the slice, which lives as long as the current section:
+    // `SectionMark` borrows it, and is dropped by this thread, which is here.
     if mark.count == 0 || unsafe { (*found).base } != base {
         // SAFETY: as above.
         let all = unsafe { std::slice::from_raw_parts(mark.first, mark.count) };
         found = all.iter().find(|present| present.base == base)?;
-        MARK.set(Mark {
+        CURRENT.set(CurrentSection {
             last: found,
             ..mark
         });

@@ -1,8 +1,9 @@
-//! Sections that begin with one call and end with another: what bindings to other languages stand on.
+//! [`SectionGuard`]: a section that begins with one call and ends with another, for bindings to
+//! languages without closures.
 //!
-//! **It is the same section**: the same locks in the same order, the same words about who is changing what, the same mark
-//! of the thread. [`Attachment::enter`] is the form for Rust, since a closure cannot forget to leave; here the caller
-//! promises that.
+//! The section is that of [`Attachment::enter`]: locks of the segments in the order of identities,
+//! the header's word about changes, and the thread's current section. A closure cannot forget to
+//! leave; here the caller promises to drop the guard.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -11,22 +12,23 @@ use mneme_sync::OpPin;
 use mneme_sys::Access;
 
 use super::Attachment;
-use super::place::Alone;
+use super::attached_segment::Alone;
 use crate::heap::UntypedHeap;
 use crate::map::{Map, Visit};
-use crate::present::{self, Marked, Present};
+use crate::process_mapping::{self, ProcessMapping, SectionMark};
 use crate::segment::control;
 use crate::{EnterError, Uuid};
 
-/// The calling thread inside of an attachment's segments. Dropping it leaves, and calls what may have been changed whole,
-/// or poisoned if the thread is panicking.
+/// The calling thread inside of an attachment's segments. Dropping it leaves, and calls what may
+/// have been changed whole, or poisoned if the thread is panicking.
 #[must_use = "dropping it leaves at once"]
-pub struct Inside<'a> {
+pub struct SectionGuard<'a> {
     attachment: &'a Attachment,
-    present: &'a [Present],
+    present: &'a [ProcessMapping],
     /// The parts of being inside, given up in this order.
-    marked: Option<Marked<'a>>,
-    /// From the last to the first; the first apart, so that a section of one segment allocates nothing.
+    marked: Option<SectionMark<'a>>,
+    /// From the last to the first; the first apart, so that a section of one segment allocates
+    /// nothing.
     locks: Vec<Lock<'a>>,
     first: Option<Lock<'a>>,
     visit: Option<Visit<'a>>,
@@ -63,33 +65,34 @@ pub struct Entered<'a> {
     pub writable: bool,
 }
 
-impl fmt::Debug for Inside<'_> {
+impl fmt::Debug for SectionGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inside")
+        f.debug_struct("SectionGuard")
             .field("segments", &self.present)
             .finish_non_exhaustive()
     }
 }
 
 impl Attachment {
-    /// Begins a section that ends when the result is dropped: one like [`enter`](Self::enter)'s, or for
-    /// [`Access::ReadOnly`] one like [`read`](Self::read)'s. Costs what those cost, and an allocation if there are several
-    /// segments.
+    /// Begins a section that ends when the result is dropped: one like [`enter`](Self::enter)'s, or
+    /// for [`Access::ReadOnly`] one like [`read`](Self::read)'s. Costs what those cost, and an
+    /// allocation if there are several segments.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
     ///
     /// # Safety
-    /// The result must be dropped, not forgotten, before the attachment is; the thread is believed to be inside as
-    /// long as it is not. A thread that ends before should [`abandon`](Inside::abandon) it.
-    pub unsafe fn switch_in(&self, access: Access) -> Result<Inside<'_>, EnterError> {
+    /// The result must be dropped, not forgotten, before the attachment is; the thread is believed
+    /// to be inside as long as it is not. A thread that ends before should
+    /// [`abandon`](SectionGuard::abandon) it.
+    pub unsafe fn switch_in(&self, access: Access) -> Result<SectionGuard<'_>, EnterError> {
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.patience)?;
         let present = match access {
             Access::ReadWrite => &members.write,
             Access::ReadOnly => &members.read,
         };
-        let mut inside = Inside {
+        let mut guard = SectionGuard {
             attachment: self,
             present,
             marked: None,
@@ -108,20 +111,20 @@ impl Attachment {
                 Lock::Beside { _pin }
             };
             place.follow(present)?;
-            if inside.first.is_none() {
-                inside.first = Some(lock);
+            if guard.first.is_none() {
+                guard.first = Some(lock);
             } else {
-                inside.locks.push(lock);
+                guard.locks.push(lock);
             }
         }
-        // SAFETY: each is mapped over the length noted and locked as it says until the mark is taken back, in `drop`,
-        // which happens by the caller's promise.
-        inside.marked = Some(unsafe { present::mark(present) }.ok_or(EnterError::Nested)?);
-        Ok(inside)
+        // SAFETY: each is mapped over the length noted and locked as it says until the mark is
+        // taken back, in `drop`, which happens by the caller's promise.
+        guard.marked = Some(unsafe { process_mapping::mark(present) }.ok_or(EnterError::Nested)?);
+        Ok(guard)
     }
 }
 
-impl Inside<'_> {
+impl SectionGuard<'_> {
     /// The segments that were entered, in the order of their identities.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = Entered<'_>> {
         self.present.iter().map(|present| Entered {
@@ -136,7 +139,7 @@ impl Inside<'_> {
     /// The heap of the segment in which an address lies; `None` if it is in none of these.
     #[must_use]
     pub fn heap(&self, address: usize) -> Option<UntypedHeap> {
-        let lies_in = |present: &&Present| {
+        let lies_in = |present: &&ProcessMapping| {
             let offset = address.checked_sub(present.base.addr().get());
             offset.is_some_and(|offset| offset < present.len())
         };
@@ -150,7 +153,7 @@ impl Inside<'_> {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for SectionGuard<'_> {
     fn drop(&mut self) {
         self.marked = None;
         while let Some(lock) = self.locks.pop().or_else(|| self.first.take()) {

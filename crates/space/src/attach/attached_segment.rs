@@ -1,4 +1,5 @@
-//! One segment of an attachment: its lock, and the word in its header that says whether it is whole.
+//! One segment of an attachment: its lock, and the word in its header that says whether it is
+//! whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -10,12 +11,12 @@ use mneme_sys::{Access, RegionError, RegionHeader, fork};
 
 use super::members::Growing;
 use crate::map::Placed;
-use crate::present::Present;
+use crate::process_mapping::ProcessMapping;
 use crate::segment::data::word::{self, state};
 use crate::segment::{control, durable, grow_region};
 use crate::{EnterError, Segment, heap};
 
-/// A segment that a section has to itself. Dropped in unwinding, it calls it poisoned.
+/// A segment with its lock held exclusively. Dropped in unwinding, it poisons the segment.
 pub(super) struct Alone<'a> {
     changing: Changing<'a>,
     /// Given back last.
@@ -23,7 +24,7 @@ pub(super) struct Alone<'a> {
 }
 
 impl Alone<'_> {
-    /// Leaves it whole.
+    /// Leaves the segment whole.
     #[inline]
     pub(super) fn end(self) {
         mneme_sys::fault!("space.enter.done");
@@ -32,7 +33,7 @@ impl Alone<'_> {
         drop(self.lock);
     }
 
-    /// Leaves it in the middle.
+    /// Leaves the segment in the middle of a change.
     pub(super) fn abandon(self) {
         self.changing.abandon();
         drop(self.lock);
@@ -55,9 +56,9 @@ impl Place {
         self.placed.segment()
     }
 
-    /// As sections have it: alone with it, if they may change it and this attachment may.
-    pub(super) fn present(&self, alone: bool) -> Present {
-        Present {
+    /// The segment as sections have it: exclusively, if they may change it and this attachment may.
+    pub(super) fn present(&self, alone: bool) -> ProcessMapping {
+        ProcessMapping {
             name: self.segment().name().as_str().into(),
             uuid: self.segment().uuid(),
             base: self.placed.region().first_byte(),
@@ -67,7 +68,8 @@ impl Place {
         }
     }
 
-    /// Enters its lock alone; from now on the segment is called being changed. The slot is the thread's.
+    /// Takes its lock exclusively; from now on the header says that the segment is being changed.
+    /// The slot is the thread's.
     #[inline]
     pub(super) fn alone<'a>(
         &'a self,
@@ -75,7 +77,7 @@ impl Place {
         patience: Duration,
     ) -> Result<Alone<'a>, EnterError> {
         let lock = self.gate.sole_within(slot, patience)?;
-        // The news is in the segment's header too, where it outlives the control file.
+        // `OwnerDied` is in the segment's header too, where it outlives the control file.
         let died = lock.owner_died();
         let lock = lock.into_inner();
         let changing = self.begin(&lock, died)?;
@@ -83,16 +85,18 @@ impl Place {
         Ok(Alone { changing, lock })
     }
 
-    /// Alone with the segment, of which others died: begins to change it, unless it is poisoned.
+    /// With the lock held exclusively, of which owners may have died: begins to change the segment,
+    /// unless it is poisoned.
     pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
         if died || alone.met_dead() {
             control::reap(self.placed.participants());
         }
         let word = self.state()?;
-        // SYNC: pairs with the Release stores of whoever was alone with it before.
+        // SYNC: pairs with the Release stores of the last exclusive section.
         match word.load(Acquire) {
             state::WHOLE if self.is_of_this_boot()? => {}
-            // Who called it so is gone, for this thread is alone with it; or the machine went down.
+            // The section that wrote it is gone, for this thread has the lock; or the machine went
+            // down.
             state::CHANGING | state::WHOLE => {
                 word.store(state::DIED, Release);
                 return Err(poisoned(self.segment()));
@@ -100,7 +104,7 @@ impl Place {
             _ => return Err(poisoned(self.segment())),
         }
         if died {
-            // Before he began, or after the end.
+            // The owner died before it began to change the segment, or after the end.
             alone.repaired();
         }
         self.grow_ahead()?;
@@ -131,7 +135,7 @@ impl Place {
         }
     }
 
-    /// Alone with the segment, whatever state it is in: begins to mend it.
+    /// With the lock held exclusively, whatever state the segment is in: begins to mend it.
     pub(super) fn begin_mending(&self) -> Result<Changing<'_>, EnterError> {
         self.note_unsynced()?;
         Ok(Changing::begin(self.state()?, state::DIED))
@@ -146,8 +150,8 @@ impl Place {
         Ok(())
     }
 
-    /// Writes all of the segment through to its medium, where it has one, and notes that all is there. Nobody changes
-    /// it meanwhile.
+    /// Writes all of the segment through to its medium, where it has one, and notes that all is
+    /// there. Nobody changes it meanwhile.
     pub(super) fn sync(&self) -> Result<(), RegionError> {
         if self.durable {
             durable::write_through(self.placed.region())?;
@@ -165,7 +169,7 @@ impl Place {
         Ok(durable::is_of_this_boot(word, self.segment().meta()))
     }
 
-    /// Enters beside other readers, if the segment is whole.
+    /// Takes the lock shared with other readers, if the segment is whole.
     pub(super) fn beside<'a>(
         &'a self,
         slot: &Slot<'a>,
@@ -188,7 +192,7 @@ impl Place {
 
     /// Follows growth by others. With the lock held.
     #[inline]
-    pub(super) fn follow(&self, present: &Present) -> Result<(), RegionError> {
+    pub(super) fn follow(&self, present: &ProcessMapping) -> Result<(), RegionError> {
         let region = self.placed.region();
         let mut len = region.len();
         if RegionHeader::committed(region)? > len as u64 {
@@ -210,10 +214,11 @@ fn poisoned(segment: &Segment) -> EnterError {
     }
 }
 
-/// Enters a segment's lock beside other readers, if `is_whole` says that nobody has left the segment half changed.
+/// Takes a segment's lock shared with other readers, if `is_whole` says that no process has left
+/// the segment half changed.
 ///
-/// Where a writer died inside, what that says about the segment is in its header, so that the lock's own news has done
-/// its service once somebody has looked there.
+/// Where a writer died inside, the segment's header says so. The lock's own `OwnerDied` is cleared
+/// once that header was examined.
 #[inline]
 pub(crate) fn beside<'a>(
     participants: &Participants,
@@ -246,7 +251,8 @@ pub(crate) fn beside<'a>(
     }
 }
 
-/// A segment that its header calls being changed. Dropped in unwinding, it calls it poisoned.
+/// A segment whose header says that it is being changed. Dropped in unwinding, it poisons the
+/// segment.
 pub(crate) struct Changing<'a> {
     word: &'a AtomicU64,
     /// What it is called if this is dropped before the end.
@@ -259,9 +265,10 @@ pub(crate) struct Changing<'a> {
 
 impl<'a> Changing<'a> {
     pub(crate) fn begin(word: &'a AtomicU64, unfinished: u64) -> Self {
-        // SYNC: pairs with the Acquire loads of whoever has the lock next.
+        // SYNC: pairs with the Acquire loads of the next holder of the lock.
         word.store(state::CHANGING, Release);
-        // A death between two instructions shows all stores before it: the compiler keeps the order.
+        // A death between two instructions shows all stores before it: the compiler keeps the
+        // order.
         compiler_fence(SeqCst);
         Self {
             word,
@@ -285,7 +292,7 @@ impl<'a> Changing<'a> {
     fn leave(&self, as_what: u64) {
         compiler_fence(SeqCst);
         if self.generation == fork::generation() {
-            // SYNC: pairs with the Acquire loads of whoever has the lock next.
+            // SYNC: pairs with the Acquire loads of the next holder of the lock.
             self.word.store(as_what, Release);
         }
     }

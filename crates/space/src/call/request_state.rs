@@ -8,10 +8,11 @@
 //!    |       (withdraws)          patience, or dead|
 //!    +---------- resident, in the end -- ABANDONED-+
 //! ```
-//! The caller holds the slot's lock `caller` throughout, the resident its lock `resident` from before TAKEN until after
-//! his answer. So whoever gets the lock `caller` of a dead caller clears what he left, and whoever gets the lock
-//! `resident` while the state is TAKEN or ABANDONED knows that the resident is dead. Every step from a state that the
-//! other side may leave at the same time is an exchange.
+//! The caller holds the slot's lock `caller` throughout, the resident its lock `resident` from
+//! before TAKEN until after its answer. So the process that gets the lock `caller` of a dead caller
+//! clears what that left, and one that gets the lock `resident` while the state is TAKEN or
+//! ABANDONED knows that the resident is dead. Every step from a state that the other side may leave
+//! at the same time is an exchange.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
@@ -22,7 +23,7 @@ pub(super) const FREE: u32 = 0;
 pub(super) const ASKED: u32 = 1;
 /// A resident runs it.
 pub(super) const TAKEN: u32 = 2;
-/// The same, and nobody waits for the answer.
+/// A resident runs it, and no caller waits for the answer.
 pub(super) const ABANDONED: u32 = 3;
 /// There is a reply.
 pub(super) const DONE: u32 = 4;
@@ -37,7 +38,8 @@ pub(super) const TOO_LONG: u32 = 8;
 
 /// The caller asks; what the request is has been written.
 pub(super) fn ask(state: &AtomicU32) {
-    // SYNC: pairs with the exchange in `take`. SeqCst: before the look at who sleeps, as `bell` needs it.
+    // SYNC: pairs with the exchange in `take`. SeqCst: before the look at who sleeps, as `bell`
+    // needs it.
     state.store(ASKED, SeqCst);
 }
 
@@ -49,13 +51,14 @@ pub(super) fn take(state: &AtomicU32) -> bool {
         .is_ok()
 }
 
-/// The resident answers what he took. `false`: nobody waits any more, and the slot is free.
+/// The resident answers what it took. `false`: no caller waits any more, and the slot is free.
 pub(super) fn answer(state: &AtomicU32, how: u32) -> bool {
-    // SYNC: pairs with the Acquire load in `look`: the reply is seen. SeqCst: before the look at who sleeps.
+    // SYNC: pairs with the Acquire load in `look`: the reply is seen. SeqCst: before the look at
+    // who sleeps.
     if state.compare_exchange(TAKEN, how, SeqCst, Acquire).is_ok() {
         return true;
     }
-    // ABANDONED, which nobody leaves but the resident and who knows him to be dead.
+    // ABANDONED, which only the resident leaves, or a process that knows the resident to be dead.
     state.store(FREE, SeqCst);
     false
 }
@@ -66,8 +69,8 @@ pub(super) fn look(state: &AtomicU32) -> u32 {
     state.load(Acquire)
 }
 
-/// The caller, or who follows a dead one, gives up. What is left of the request: FREE, ABANDONED to a living resident,
-/// or an answer that came just now, which stays.
+/// The caller, or who follows a dead one, gives up. What is left of the request: FREE, ABANDONED to
+/// a living resident, or an answer that came just now, which stays.
 pub(super) fn give_up(state: &AtomicU32) -> u32 {
     // SYNC: as in `take` and `answer`.
     let withdrawn = state.compare_exchange(ASKED, FREE, AcqRel, Acquire);
