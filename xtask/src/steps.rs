@@ -110,7 +110,8 @@ pub fn run_together(commands: Vec<Command>) -> Outcome {
     Outcome::all(first.into_iter().chain([others]))
 }
 
-/// Runs several commands, one on each processor at a time, and shows the output of each in one piece.
+/// Runs several commands, one on each processor at a time, and shows the output of each in one
+/// piece.
 pub fn run_side_by_side(commands: Vec<Command>) -> Outcome {
     let rest = Mutex::new(commands.into_iter());
     let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
