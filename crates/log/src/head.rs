@@ -386,13 +386,19 @@ impl Core {
 
     /// Closes such segments of heads that nobody is at; how many. Whoever appends next begins another.
     pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
+        let writers = self.tables.geometry.heads;
+        self.head_groups()
+            .filter(|heads| heads.start < writers || which == Leave::Every)
+            .map(|heads| self.leave_segments_of(slot, heads, which))
+            .sum()
+    }
+
+    /// The numbers of the heads that go with one lock, that of the first: writers' heads each by itself, a worker's together.
+    pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
         let geometry = &self.tables.geometry;
         let writers = (0..geometry.heads).map(|head| head..head + 1);
         let workers = (0..geometry.workers()).map(|worker| self.heads_of_worker(worker));
-        writers
-            .chain(workers.filter(|_| which == Leave::Every))
-            .map(|heads| self.leave_segments_of(slot, heads, which))
-            .sum()
+        writers.chain(workers)
     }
 
     /// As [`Core::leave_segments`], of the heads that go with the lock of the first.

@@ -6,13 +6,25 @@
 //! back whatever nobody has adopted.
 
 use mneme_arena::RepairError;
-use mneme_sync::{DeadSlot, ReapError, Slot};
+use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
 
 use crate::core::{Core, INDEX_LANE};
 use crate::error::{Corrupt, WriteError};
 use crate::index::pool::INTENT_SHARD;
 
 impl Core {
+    /// Gives back the heads that the dead thread held: what they append to can be closed and compacted again.
+    fn release_heads(&self, slot: &Slot<'_>, dead: SlotId) {
+        for heads in self.head_groups() {
+            let first = self.tables.head(heads.start);
+            if first.lock.owner() == Some(dead)
+                && let Some(held) = first.lock.try_lock(slot)
+            {
+                drop(self.inherit_heads(heads.map(|head| self.tables.head(head)), held));
+            }
+        }
+    }
+
     /// Repairs what the dead left and frees their slots; how many slots there were.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
@@ -43,6 +55,8 @@ impl Core {
         self.lose_effects_of(dead);
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
+        self.release_heads(slot, dead.id());
+        mneme_sys::fault!("log.reap.heads");
         // Before the slot is given back: a reaper that dies here is followed by another.
         self.suspect_lost();
         // It may have stored a record that expires, or have left off a sweep, without a word.

@@ -10,6 +10,7 @@ use memory::Memory;
 use memory::stopped::Stopped;
 use mneme_log::{Expiry, LogStore, UpdatePolicy};
 use mneme_sys::fault::{self, Action, Outcome};
+use mneme_sys::{CpuId, SyntheticTopology};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
@@ -35,6 +36,36 @@ fn abandon(
         "{name}"
     );
     memory.script.kill(process);
+}
+
+/// A head that a dead thread held is given back by the reap: what it appends to is free again once nothing in it lives.
+#[test]
+fn the_head_of_the_dead_is_given_back() {
+    let free_bytes = |dies: bool| {
+        let topology = Arc::new(SyntheticTopology::new(1, 2));
+        let builder = LogStore::builder().topology(topology.clone());
+        // Large enough for two heads.
+        let capacity = 4 * memory::CAPACITY;
+        let (memory, store) = Memory::built(capacity, capacity, builder);
+        // The head goes on behind it.
+        store.put(b"large", &vec![7; 9 << 20]).unwrap();
+        let work = move || store.put(&key(0), b"v").unwrap();
+        match dies {
+            true => abandon(&memory, 1, "log.reserve.bump", work),
+            false => work(),
+        }
+        let second = memory.open(2);
+        topology.run_on(CpuId(1));
+        second.reap().unwrap();
+        second.remove(b"large").unwrap();
+        second.remove(&key(0)).unwrap();
+        // Two grace periods.
+        for _ in 0..4 {
+            second.compact().unwrap();
+        }
+        second.stats().free_bytes
+    };
+    assert_eq!(free_bytes(true), free_bytes(false));
 }
 
 /// A root that was listed for its sweep by somebody who died is not swept twice.

@@ -536,7 +536,7 @@ fn finish(memory: &Memory, model: &Model, context: &str) {
 }
 
 /// Where reapers die.
-const REPAIRS: [&str; 11] = [
+const REPAIRS: [&str; 12] = [
     "log.reap.begin",
     "log.reap.released",
     "log.reap.swap",
@@ -546,6 +546,7 @@ const REPAIRS: [&str; 11] = [
     "txn.repair.unlocked",
     "log.reap.operation",
     "log.reap.segments",
+    "log.reap.heads",
     "sync.reap.repaired",
     "sync.reap.cleared",
 ];
