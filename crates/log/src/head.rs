@@ -393,7 +393,8 @@ impl Core {
             .sum()
     }
 
-    /// The numbers of the heads that go with one lock, that of the first: writers' heads each by itself, a worker's together.
+    /// The numbers of the heads that go with one lock, that of the first: writers' heads each by
+    /// itself, a worker's together.
     pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
         let geometry = &self.tables.geometry;
         let writers = (0..geometry.heads).map(|head| head..head + 1);

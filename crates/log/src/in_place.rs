@@ -305,8 +305,9 @@ impl Core {
         }
     }
 
-    /// Whether the record at `loc` expires as it did when a change of it was decided on, and has not expired since. Where it
-    /// has, others have been told that the key is absent, and the change is decided on anew.
+    /// Whether the record at `loc` expires as it did when a change of it was decided on, and has
+    /// not expired since. Where it has, others have been told that the key is absent, and the
+    /// change is decided on anew.
     fn is_live_at(&self, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
         found.entry.loc() == loc && found.record.expires() == expires && !self.has_passed(expires)
     }
@@ -326,7 +327,8 @@ fn set_length(header: &AtomicU64, len: usize) {
 }
 
 impl Copied {
-    /// What a change expects that was decided on when the record was so, with this value; `is_live`: it had not expired.
+    /// What a change expects that was decided on when the record was so, with this value;
+    /// `is_live`: it had not expired.
     pub fn expect<'v>(&self, value: &'v [u8], is_live: bool) -> Expect<'v> {
         let loc = self.entry.loc();
         if !is_live {

@@ -96,7 +96,8 @@ pub(crate) enum Expect<'k> {
     Absent,
     /// Exactly this location.
     At(Loc),
-    /// Exactly this location, of a record that still expires as this word says, and has not expired.
+    /// Exactly this location, of a record that still expires as this word says, and has not
+    /// expired.
     Expiring(Loc, u64),
     /// The same, of a record that still has this value. It may be overwritten where it lies, so that
     /// it is no longer than `MAX_IN_PLACE`.

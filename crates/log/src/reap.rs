@@ -13,7 +13,8 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::pool::INTENT_SHARD;
 
 impl Core {
-    /// Gives back the heads that the dead thread held: what they append to can be closed and compacted again.
+    /// Gives back the heads that the dead thread held: what they append to can be closed and
+    /// compacted again.
     fn release_heads(&self, slot: &Slot<'_>, dead: SlotId) {
         for heads in self.head_groups() {
             let first = self.tables.head(heads.start);

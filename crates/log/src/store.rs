@@ -269,7 +269,42 @@ impl LogStore {
     ) -> Result<T, E> {
         loop {
             // At once: it is refused only where something is watched.
-            if let Some(value) = self.core.transaction(None, &mut body)? {
+            if let Some(value) = self.core.transaction(None, &[], &mut body)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// [`transaction`](Self::transaction) of keys that are known, each with its database: they are
+    /// locked before `body` runs, which runs once as long as it reads no others, their databases
+    /// are not empty, and neither the store nor the index has to make room. Writers of these keys
+    /// wait meanwhile, and are told `Stalled` after a second; readers do not wait. `body` may use
+    /// other keys, which costs it what it costs any transaction, and need not use these.
+    ///
+    /// ```
+    /// # use mneme_log::{LogStore, WriteError};
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"draft", &[7; 100_000])?;
+    /// let keys = [(0, b"draft".as_slice()), (3, b"final")];
+    /// store.transaction_on(&keys, |t| {
+    ///     let draft = t.get(b"draft")?.unwrap_or_default();
+    ///     t.database(3)?.put(b"final", &draft)
+    /// })?;
+    /// assert_eq!(store.database(3)?.get(b"final")?.unwrap().len(), 100_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for that, and there is no such database. Nothing was changed.
+    pub fn transaction_on<K: AsRef<[u8]>, T, E: From<WriteError>>(
+        &self,
+        keys: &[(usize, K)],
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let places = self.core.places_of(keys)?;
+        loop {
+            // At once, as above.
+            if let Some(value) = self.core.transaction(None, &places, &mut body)? {
                 return Ok(value);
             }
         }

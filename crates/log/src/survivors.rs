@@ -300,7 +300,8 @@ impl Core {
                 mneme_sys::fault!("compact.expired");
                 let expired = &chunk[i];
                 let change = Change::removal(expired.root, expired.place, expired.record.key());
-                // Where it was not removed it may have been given another expiry, at the same place: it is moved.
+                // Where it was not removed it may have been given another expiry, at the same
+                // place: it is moved.
                 if self.remove_expired(slot, change, expired.loc)? {
                     chunk.remove(i);
                 }

@@ -1,13 +1,13 @@
 //! Watching keys: **a watch that says "unchanged" has missed no change, whoever made it**; one that says
 //! "changed" may be wrong.
 //!
-//! A table of counters, by hash, in the store's region counts changes of keys, but only while somebody
-//! keeps a [vigil](mneme_sync::WatchRegistration). A writer that holds a key's home bucket asks whether anybody does,
-//! and if so counts, before what it does can be seen: a record that is published, overwritten, removed
-//! (also because it has expired, or for want of room) or gets another expiry. To begin watching a key is
-//! to begin the vigil, to note the key's counter, and then to wait until its home is found free: who held
-//! it and was not told to count is done by then. Whether the order is right is tried in
-//! [`crate::models`].
+//! A table of counters, by hash, in the store's region counts changes of keys, but only while
+//! somebody keeps a [vigil](mneme_sync::WatchRegistration). A writer that holds a key's home bucket
+//! asks whether anybody does, and if so counts, before what it does can be seen: a record that is
+//! published, overwritten, removed (also because it has expired, or for want of room) or gets
+//! another expiry. To begin watching a key is to begin the vigil, to note the key's counter, and
+//! then to wait until its home is found free: who held it and was not told to count is done by
+//! then. Whether the order is right is tried in [`crate::models`].
 //!
 //! What is rarer is told without counting while one watches: a database that was cleared has another
 //! index root, whose number is never used again; swaps of databases are counted always; and the note
@@ -111,7 +111,21 @@ impl Watch {
         &self,
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        self.core.transaction(Some(self), body)
+        self.core.transaction(Some(self), &[], body)
+    }
+
+    /// [`transaction`](Self::transaction) of keys that are known, as for
+    /// [`LogStore::transaction_on`](crate::LogStore::transaction_on).
+    ///
+    /// # Errors
+    /// As for those; nothing was changed.
+    pub fn transaction_on<K: AsRef<[u8]>, T, E: From<WriteError>>(
+        &self,
+        keys: &[(usize, K)],
+        body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let places = self.core.places_of(keys)?;
+        self.core.transaction(Some(self), &places, body)
     }
 
     /// How many keys it watches.

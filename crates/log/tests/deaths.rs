@@ -38,7 +38,8 @@ fn abandon(
     memory.script.kill(process);
 }
 
-/// A head that a dead thread held is given back by the reap: what it appends to is free again once nothing in it lives.
+/// A head that a dead thread held is given back by the reap: what it appends to is free again once
+/// nothing in it lives.
 #[test]
 fn the_head_of_the_dead_is_given_back() {
     let free_bytes = |dies: bool| {

@@ -537,7 +537,8 @@ fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
     sound(&second, "");
 }
 
-/// A transaction that has some of its locks and waits for others delays no reader: nothing has changed yet.
+/// A transaction that has some of its locks and waits for others delays no reader: nothing has
+/// changed yet.
 #[test]
 fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
     // Of keys that do not share a bucket.

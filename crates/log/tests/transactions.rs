@@ -712,3 +712,62 @@ fn one_that_only_reads_in_the_body_of_one_that_locks_ahead_is_answered() {
         Ok(())
     });
 }
+
+/// A transaction whose keys the caller names runs once, however often others change them.
+#[test]
+fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let store = LogStore::builder().capacity(64 << 20).update_policy(policy);
+        let store = store.open_private().unwrap();
+        store.put(b"from", &[0; 100]).unwrap();
+        store.database(5).unwrap().put(b"there", b"v").unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for i in (0..=u8::MAX).cycle() {
+                    if ended.load(Relaxed) {
+                        break;
+                    }
+                    store.put(b"from", &[i; 100]).unwrap();
+                    store.put(b"to", &[i; 10]).unwrap();
+                }
+            });
+            for _ in 0..100 {
+                let keys = [(0, b"from".as_slice()), (0, b"to"), (5, b"elsewhere")];
+                let mut runs = 0;
+                let moved = store.transaction_on(&keys, |t| {
+                    runs += 1;
+                    let value = t.get(b"from")?.unwrap();
+                    // Long enough for the writer to come by.
+                    (0..50).for_each(|_| std::thread::yield_now());
+                    t.put(b"to", &value)?;
+                    let mut other = t.database(5)?;
+                    other.get(b"elsewhere")?;
+                    other.put(b"elsewhere", &value)
+                });
+                moved.unwrap();
+                assert_eq!(runs, 1);
+            }
+            ended.store(true, Relaxed);
+        });
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// That a key was absent is no less true once the transaction has made a bucket for it.
+#[test]
+fn one_that_makes_the_first_bucket_of_what_it_has_read_runs_once() {
+    let store = LogStore::builder().capacity(64 << 20).open_private();
+    let store = store.unwrap();
+    for i in 0..50u32 {
+        let mut runs = 0;
+        let done = store.transaction(|t| {
+            runs += 1;
+            let mut t = t.database(i as usize % 4)?;
+            assert_eq!(t.get(&i.to_le_bytes())?, None);
+            t.put(&i.to_le_bytes(), b"v")
+        });
+        done.unwrap();
+        assert_eq!(runs, 1, "{i}");
+    }
+}

@@ -1,19 +1,23 @@
-//! **A transaction that others overtake is done in the end**: after some conflicts it locks the homes of the keys that it
-//! has used so far before its body runs, so that nobody can change them meanwhile.
+//! **A transaction whose keys are known runs once, and any other is done in the end**: the homes of
+//! the keys that the caller names are locked before the body runs, so that nobody can change them
+//! meanwhile. After some conflicts the homes of the keys that earlier attempts have used are locked
+//! too.
 //!
 //! The locks are plain ones, in the order of their places like those of every commit: the body reads past them, and so does
 //! everybody else. Committing sets the bit on them that makes readers wait, and goes on as ever. The intent stands as
 //! long as they are held, in the phase in which nothing is published: who dies meanwhile has his homes unlocked.
 //!
-//! Whoever holds locks must wait for nobody who may wait for him. So the locks are given up as soon as the body reads a key
-//! whose home is not among them (it is among them next time), and nothing else that a body does waits for a bucket. A
-//! body that takes long runs without locks, as before: others would wait for it.
+//! Whoever holds locks must wait for nobody who may wait for him. So the locks are given up as soon
+//! as the body reads a key whose home is not among them (it is among them next time), and nothing
+//! else that a body does waits for a bucket. A body that takes long, and whose keys the caller has
+//! not named, runs without locks, as before: others would wait for it.
 
 use mneme_arena::Class;
 
-use crate::core::Wait;
+use crate::core::{Core, Wait};
 use crate::error::{Corrupt, WriteError};
 use crate::index::{Lookup, Place};
+use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::spaces::Space;
 use crate::watch::Watched;
@@ -28,10 +32,12 @@ const CONFLICTS: u32 = 16;
 /// What a body may take that runs under locks: others are told that somebody stalls after a second.
 const SHORT_NS: u64 = 200_000_000;
 
-/// What a transaction that begins again knows of the attempts before.
-#[derive(Default)]
-pub(super) struct Overtaken {
+/// What a transaction knows of its keys: what the caller has named, and what the attempts before
+/// have used.
+pub(super) struct Overtaken<'k> {
     pub conflicts: u32,
+    /// Named by the caller: database and place.
+    named: &'k [(u8, Place)],
     /// The keys that they read and wrote, each once.
     keys: Vec<(Space, Place)>,
     writes: usize,
@@ -39,10 +45,21 @@ pub(super) struct Overtaken {
     took_ns: u64,
 }
 
-impl Overtaken {
+impl<'k> Overtaken<'k> {
+    /// Before the first attempt.
+    pub fn of(named: &'k [(u8, Place)]) -> Self {
+        Overtaken {
+            conflicts: 0,
+            named,
+            keys: Vec::new(),
+            writes: 0,
+            took_ns: 0,
+        }
+    }
+
     /// Whether the next attempt is to lock ahead.
     pub fn locks_ahead(&self) -> bool {
-        self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS
+        !self.named.is_empty() || (self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS)
     }
 
     /// Whether what attempts do is written down.
@@ -88,22 +105,38 @@ impl Ahead<'_> {
     }
 }
 
+impl Core {
+    /// Where keys belong that a caller names, each with its database.
+    pub(crate) fn places_of<K: AsRef<[u8]>>(
+        &self,
+        keys: &[(usize, K)],
+    ) -> Result<Vec<(u8, Place)>, WriteError> {
+        let places = keys.iter().map(|(database, key)| match *database {
+            ..DATABASES => Ok((*database as u8, self.place(key.as_ref()))),
+            beyond => Err(WriteError::NoSuchDatabase(beyond)),
+        });
+        places.collect()
+    }
+}
+
 impl<'a> Transaction<'a> {
-    /// Locks the homes of what earlier attempts have used; not where there is no room to write that down, nor in the body of
-    /// another transaction that has done so: the thread has one intent.
-    pub(super) fn lock_ahead(&mut self, known: &Overtaken) -> Result<(), WriteError> {
+    /// Locks the homes of what the caller has named and earlier attempts have used; not where there
+    /// is no room to write that down, nor in the body of another transaction that has done so: the
+    /// thread has one intent.
+    pub(super) fn lock_ahead(&mut self, known: &Overtaken<'_>) -> Result<(), WriteError> {
         let core = self.core;
         if self.slot.intent(LANE).read().is_some() {
             return Ok(());
         }
         let mut wait = Wait::new();
         loop {
-            let mut homes = Homes::of(self.known_homes(known)?.into_iter());
+            let mut homes = Homes::of(self.known_homes(known, &mut wait)?.into_iter());
+            let writes = known.writes.max(known.named.len());
             let most = Counts {
                 homes: homes.locs.len(),
                 // A body may do a little more than the last time.
-                writes: known.writes + known.writes / 4 + 4,
-                databases: crate::layout::DATABASES.min(known.writes + 4),
+                writes: writes + writes / 4 + 4,
+                databases: DATABASES.min(writes + 4),
             };
             let Ok(room) = core.note_room(self.slot, most, Class::Ordinary)? else {
                 return Ok(());
@@ -127,9 +160,23 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Where the keys of earlier attempts live by now, and those that are watched.
-    fn known_homes(&self, known: &Overtaken) -> Result<Vec<Loc>, Corrupt> {
-        let mut locs = Vec::with_capacity(known.keys.len());
+    /// Where the keys live by now that are named, those of earlier attempts, and those that are
+    /// watched.
+    fn known_homes(
+        &mut self,
+        known: &Overtaken<'_>,
+        wait: &mut Wait,
+    ) -> Result<Vec<Loc>, WriteError> {
+        let mut locs = Vec::with_capacity(known.named.len() + known.keys.len());
+        for &(database, place) in known.named {
+            // With a bucket to lock, for it may be written. Where there is no room for one the body
+            // does without.
+            if let Some(root) = self.root(database)?
+                && let Ok(home) = self.home_of(root, place, wait)?
+            {
+                locs.push(home.loc);
+            }
+        }
         for &(space, place) in &known.keys {
             if let Some(root) = self.core.root(space)?
                 && let Some(segment) = self.core.mem.index_segment(root, place)?
@@ -190,6 +237,9 @@ impl<'a> Transaction<'a> {
     fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<Outcome>, WriteError> {
         if self.has_outlived_what_it_saw() {
             return Ok(Some(Outcome::Expired));
+        }
+        if !self.roots_are_current()? {
+            return Ok(Some(Outcome::Conflict));
         }
         for read in &self.reads {
             let home = self.home_of_read(read)?;

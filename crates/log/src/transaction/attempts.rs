@@ -5,6 +5,7 @@ use mneme_sync::Slot;
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evict;
+use crate::index::Place;
 use crate::room::{DILIGENCE, Room, VAIN};
 use crate::watch::Watch;
 
@@ -19,10 +20,11 @@ const EXPIRED: u32 = 4;
 
 impl Core {
     /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched has
-    /// changed, so that it did not happen.
+    /// changed, so that it did not happen. The `keys` are locked before it runs.
     pub(crate) fn transaction<T, E: From<WriteError>>(
         &self,
         watch: Option<&Watch>,
+        keys: &[(u8, Place)],
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let slot = self
@@ -30,7 +32,7 @@ impl Core {
             .slot()
             .map_err(|e| E::from(WriteError::from(e)))?;
         let mut growing = Growing::new(self);
-        let result = self.attempts(&slot, watch, &mut growing, body);
+        let result = self.attempts(&slot, watch, keys, &mut growing, body);
         growing.end(&slot, matches!(result, Ok(Some(_))));
         result
     }
@@ -39,10 +41,11 @@ impl Core {
         &self,
         slot: &Slot<'_>,
         watch: Option<&Watch>,
+        keys: &[(u8, Place)],
         growing: &mut Growing<'_>,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let (mut overtaken, mut expired) = (Overtaken::default(), 0);
+        let (mut overtaken, mut expired) = (Overtaken::of(keys), 0);
         let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
         loop {
             refusals.begin();

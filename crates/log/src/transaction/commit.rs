@@ -1,19 +1,22 @@
 //! Committing: lock all, check all, publish all, unlock all.
 //!
-//! 1. The index segments of all keys are looked up, or made. Their home buckets, sorted by location,
-//!    are written down, and what is to be done there as far as it is known; then the intent.
-//! 2. The homes are locked in that order: a transaction that holds one never waits for a lower
-//!    one, so no two transactions wait for each other. A change of the index' shape gives up its
-//!    locks when it cannot have all of them. Readers read past these locks until all are held; then all are
-//!    marked, and readers of these homes wait.
-//! 3. What was read is looked at again. If it changed, everything is unlocked: a conflict. So it is if
-//!    what is watched has changed, whose homes are locked too: then the transaction does not happen. One that
-//!    only reads locks nothing, see `Transaction::settle_reads`.
-//! 4. What is new is inserted. If some find no slot, all are taken out again, their
-//!    segments grow, and it begins anew at 1.
-//! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Only then what was there is replaced
-//!    and removed, so that an entry which compaction does not find is one that never comes back. Records are counted, the change
-//!    feed is told, and the homes are unlocked.
+//! 1. The index segments of all keys are looked up, or made. Their home buckets, sorted by
+//!    location, are written down, and what is to be done there as far as it is known; then the
+//!    intent.
+//! 2. The homes are locked in that order: a transaction that holds one never waits for a lower one,
+//!    so no two transactions wait for each other. A change of the index' shape gives up its locks
+//!    when it cannot have all of them. Readers read past these locks until all are held; then all
+//!    are marked, and readers of these homes wait.
+//! 3. What was read is looked at again, and whether the databases are still those: one may have
+//!    been cleared. If it changed, everything is unlocked: a conflict. So it is if what is watched
+//!    has changed, whose homes are locked too: then the transaction does not happen. One that only
+//!    reads locks nothing, see `Transaction::settle_reads`.
+//! 4. What is new is inserted. If some find no slot, all are taken out again, their segments grow,
+//!    and it begins anew at 1.
+//! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Only then
+//!    what was there is replaced and removed, so that an entry which compaction does not find is
+//!    one that never comes back. Records are counted, the change feed is told, and the homes are
+//!    unlocked.
 //!
 //! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
 //! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
@@ -257,7 +260,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The home bucket of `place`, with a segment made for it if need be, or why there is none.
-    fn home_of(
+    pub(super) fn home_of(
         &self,
         root: Root,
         place: Place,
@@ -346,6 +349,9 @@ impl<'a> Transaction<'a> {
         mneme_sys::fault!("txn.locked");
         if self.has_outlived_what_it_saw() {
             return Ok(Round::Expired);
+        }
+        if !self.roots_are_current()? {
+            return Ok(Round::Conflict);
         }
         for (read, home) in self.reads.iter().zip(reads) {
             if !self.is_as_read(read, *home, homes)? {

@@ -40,7 +40,10 @@ impl Transaction<'_> {
                 *before = now;
             }
             if settled {
-                return Ok(Outcome::Committed);
+                return Ok(match self.roots_are_current()? {
+                    true => Outcome::Committed,
+                    false => Outcome::Conflict,
+                });
             }
         }
         Ok(Outcome::Conflict)
@@ -94,13 +97,30 @@ impl Transaction<'_> {
         })
     }
 
-    /// Where a key that was read lives by now, if it had a bucket.
+    /// Where a key that was read lives by now. If it had no bucket it may have one that was made
+    /// for the transaction itself.
     pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
-        let segment = match (read.root, read.seen) {
-            (Some(root), Some(_)) => self.core.mem.index_segment(root, read.place)?,
-            _ => None,
+        let used = || self.roots.iter().flatten().flatten();
+        let made = || used().find(|root| root.space() == read.space).copied();
+        let segment = match read.root.or_else(made) {
+            Some(root) => self.core.mem.index_segment(root, read.place)?,
+            None => None,
         };
         Ok(segment.map(|segment| Home::of(segment, read.place)))
+    }
+
+    /// Whether the databases that were used have the indexes that were seen. One that was cleared
+    /// has another, or none: the transaction would be before the clearing there, and after it in
+    /// what it changes elsewhere.
+    pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
+        for (database, used) in (0..).zip(&self.roots) {
+            if let Some(used) = used
+                && self.core.root(self.core.entered_space(database))? != *used
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a key is as it was read. All homes are held.
@@ -110,17 +130,14 @@ impl Transaction<'_> {
         home: Option<Home>,
         homes: &mut Homes<'_>,
     ) -> Result<bool, WriteError> {
-        let Some(seen) = read.seen else {
-            return self.is_still_nothing(read);
-        };
         let Some(home) = home else {
-            return Ok(false);
+            return Ok(read.seen.is_none() && self.is_still_nothing(read)?);
         };
         let now = HomeWord {
             at: home.loc,
             word: homes.lock_of(home).word(),
         };
-        if now.same_version(seen) {
+        if read.seen.is_some_and(|seen| now.same_version(seen)) {
             return Ok(true);
         }
         let found = (self.core.mem).find_in(home.segment, read.place.tag, &read.key)?;

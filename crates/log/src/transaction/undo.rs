@@ -13,8 +13,8 @@
 //!
 //! How far ([`Phase`]): while it is *locking*, and again once it is undone, nothing is published.
 //! While it is *inserting*, entries of new keys may be there; each can be taken out, for nobody
-//! else changes the entries of a held bucket. Once it is *committed*, it will happen: replacements and removals
-//! follow after that, and can be done again. Before it nothing that lives is unlinked.
+//! else changes the entries of a held bucket. Once it is *committed*, it will happen: replacements
+//! and removals follow after that, and can be done again. Before it nothing that lives is unlinked.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -330,9 +330,11 @@ impl Core {
         }
     }
 
-    /// Replaces or removes what a committed transaction has not replaced or removed yet. Its home is held.
+    /// Replaces or removes what a committed transaction has not replaced or removed yet. Its home
+    /// is held.
     pub(super) fn carry_out(&self, noted: Noted) -> Result<(), Corrupt> {
-        // What was absent before is inserted, or needs no removal: an empty slot may be another's any moment.
+        // What was absent before is inserted, or needs no removal: an empty slot may be another's
+        // any moment.
         if noted.old.is_empty() {
             return Ok(());
         }

@@ -34,6 +34,8 @@ pub enum Action {
     TransactMany,
     Overtaken,
     Guarded,
+    Named,
+    Move,
     Read,
     Clear,
     ClearOther,
@@ -50,7 +52,7 @@ pub enum Action {
     Follow,
 }
 
-pub const ALL: [Action; 24] = [
+pub const ALL: [Action; 26] = [
     Action::Put,
     Action::PutLarge,
     Action::Batch,
@@ -62,6 +64,8 @@ pub const ALL: [Action; 24] = [
     Action::TransactMany,
     Action::Overtaken,
     Action::Guarded,
+    Action::Named,
+    Action::Move,
     Action::Read,
     Action::Clear,
     Action::ClearOther,
@@ -120,7 +124,8 @@ impl Action {
     pub fn steps(self) -> Vec<Step> {
         match self {
             Action::Put => {
-                // An old one, one that has expired, one that will, a new one, and the first of a database.
+                // An old one, one that has expired, one that will, a new one, and the first of a
+                // database.
                 let expired = (2..RECORDS).step_by(8);
                 let old = [0, 1, 300].into_iter().chain(expired);
                 let first = Step::Put((NEW, b"first".to_vec()), kept(0, 1, 50, FAR));
@@ -174,6 +179,8 @@ impl Action {
             }
             Action::Overtaken => vec![Step::Overtaken(changes(7))],
             Action::Guarded => vec![Step::Guarded(changes(8))],
+            Action::Named => vec![Step::Named(changes(9))],
+            Action::Move => vec![Step::Move(key(200), OTHER), Step::Move(key(1), NEW)],
             Action::Read => vec![Step::Read, Step::Look((0..40).map(key).collect())],
             Action::Clear => vec![Step::Clear(0), Step::Compact],
             Action::ClearOther => vec![Step::Clear(OTHER), Step::Compact],
@@ -198,7 +205,8 @@ impl Action {
     }
 }
 
-/// What a transaction changes: old keys, expired ones, new ones, in two databases; some are removed.
+/// What a transaction changes: old keys, expired ones, new ones, in two databases; some are
+/// removed.
 fn changes(round: u32) -> Vec<(Key, Option<Kept>)> {
     let put = |key: fn(u32) -> Key, i, expires| (key(i), Some(kept(i, round, 110, expires)));
     let old = (0..24).step_by(3).map(|i| put(key, i, 0));
@@ -260,13 +268,26 @@ impl Step {
                 )?;
             }
             Step::Transact(changes) => store.transaction(|t| change(t, changes))?,
+            Step::Named(changes) => {
+                let keys: Vec<_> = changes.iter().map(|(key, _)| key.clone()).collect();
+                store.transaction_on(&keys, |t| change(t, changes))?;
+            }
+            Step::Move(key, db) => store.transaction(|t| {
+                let value = t.database(key.0)?.get(&key.1)?;
+                if let Some(value) = value {
+                    t.database(*db)?.put(&key.1, &value)?;
+                    t.database(key.0)?.remove(&key.1)?;
+                }
+                Ok::<_, WriteError>(())
+            })?,
             Step::Overtaken(changes) => {
                 let mut runs = 0;
                 store.transaction(|t| {
                     runs += 1;
                     change(t, changes)?;
                     match runs {
-                        // What it is overtaken by is a key of the same bucket that it reads, and no other test's.
+                        // What it is overtaken by is a key of the same bucket that it reads, and no
+                        // other test's.
                         ..=16 => {
                             t.get(b"overtaken")?;
                             store.put(b"overtaken", &[runs; 30])

@@ -1,11 +1,14 @@
-//! Products of features: an operation stands still at one of its fault points, another runs to its end beside it, and
-//! the first goes on or is dead. Afterwards the store is sound and holds what it should.
+//! Products of features: an operation stands still at one of its fault points, another runs to its
+//! end beside it, and the first goes on or is dead. Afterwards the store is sound and holds what it
+//! should.
 //!
-//! X is stopped at each fault point that it passes, at the first, a middle and the last passage; Y ranges over the same
-//! operations; both policies; X goes on, or dies and is repaired. Others read while X stands still: what
-//! they have seen has happened, and what they have seen to be absent cannot have happened before.
+//! X is stopped at each fault point that it passes, at the first, a middle and the last passage; Y
+//! ranges over the same operations; both policies; X goes on, or dies and is repaired. Others read
+//! while X stands still: what they have seen has happened, and what they have seen to be absent
+//! cannot have happened before.
 //!
-//! A sample runs here; `cargo xtask ladder` tries as many as it has time for, in an order that its seed draws.
+//! A sample runs here; `cargo xtask ladder` tries as many as it has time for, in an order that its
+//! seed draws.
 
 #![allow(
     clippy::unwrap_used,
@@ -141,7 +144,7 @@ fn nothing_is_lost_where_two_operations_meet() {
 /// Meetings in which something was lost once.
 #[test]
 fn what_was_lost_once_is_lost_no_more() {
-    use Action::{Compact, Expire, Put, Retime, Transact, Update};
+    use Action::{Clear, Compact, Expire, Move, Put, Retime, Transact, Update};
     let mut all = Vec::new();
     let mut once = |policies: &[UpdatePolicy], x, place, nth, y, dies| {
         all.extend(policies.iter().map(|&policy| Scenario {
@@ -154,10 +157,12 @@ fn what_was_lost_once_is_lost_no_more() {
         }));
     };
     let both = &[Append, InPlace];
-    // An entry that a transaction had replaced and was to bring back led to a record that compaction took for dead.
+    // An entry that a transaction had replaced and was to bring back led to a record that
+    // compaction took for dead.
     once(both, Transact, "txn.inserted", 1, Compact, true);
     once(both, Transact, "txn.applied", 1, Compact, true);
-    // A record that compaction had seen expired lived again, and was not moved: one of the first that it comes to.
+    // A record that compaction had seen expired lived again, and was not moved: one of the first
+    // that it comes to.
     for nth in 1..6 {
         once(&[InPlace], Compact, "compact.expired", nth, Put, false);
     }
@@ -165,6 +170,8 @@ fn what_was_lost_once_is_lost_no_more() {
     // What was decided on a live record took place when it had expired, and others had seen that.
     once(both, Update, "log.intent", 1, Expire, false);
     once(both, Retime, "log.intent", 1, Expire, false);
+    // What had been cleared was moved to another database.
+    once(both, Move, "txn.intent", 1, Clear, false);
     let all = all.into_iter();
     let wrong: Vec<String> = all.filter_map(|s| attempt(s).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

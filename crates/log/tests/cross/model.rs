@@ -38,6 +38,10 @@ pub enum Step {
     Overtaken(Vec<(Key, Option<Kept>)>),
     /// A transaction under a watch of its first key.
     Guarded(Vec<(Key, Option<Kept>)>),
+    /// Moves a key that is present to another database.
+    Move(Key, usize),
+    /// A transaction whose keys are locked before its body runs.
+    Named(Vec<(Key, Option<Kept>)>),
     /// A transaction that only reads these.
     Look(Vec<Key>),
     Read,
@@ -119,7 +123,16 @@ impl Model {
                     self.set(key, Some(kept));
                 }
             }
-            Step::Transact(changes) | Step::Overtaken(changes) | Step::Guarded(changes) => {
+            Step::Move(key, db) => {
+                if let Some(kept) = self.live(key).cloned() {
+                    self.set(&(*db, key.1.clone()), Some(Kept { expires: 0, ..kept }));
+                    self.set(key, None);
+                }
+            }
+            Step::Transact(changes)
+            | Step::Overtaken(changes)
+            | Step::Guarded(changes)
+            | Step::Named(changes) => {
                 for (key, kept) in changes {
                     self.set(key, kept.clone());
                 }
@@ -145,9 +158,11 @@ impl Step {
     /// The keys that it changes all at once.
     pub fn at_once(&self) -> Vec<Key> {
         match self {
-            Step::Transact(changes) | Step::Overtaken(changes) | Step::Guarded(changes) => {
-                changes.iter().map(|(key, _)| key.clone()).collect()
-            }
+            Step::Move(key, db) => vec![key.clone(), (*db, key.1.clone())],
+            Step::Transact(changes)
+            | Step::Overtaken(changes)
+            | Step::Guarded(changes)
+            | Step::Named(changes) => changes.iter().map(|(key, _)| key.clone()).collect(),
             _ => Vec::new(),
         }
     }

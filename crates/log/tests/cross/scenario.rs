@@ -1,4 +1,5 @@
-//! One meeting of two operations: X stands still at a fault point, Y runs to its end, X goes on or is dead.
+//! One meeting of two operations: X stands still at a fault point, Y runs to its end, X goes on or
+//! is dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -162,7 +163,8 @@ impl Scenario {
     /// Whether an error is one that an operation may meet here.
     fn may_be_refused(&self, error: &WriteError) -> bool {
         match error {
-            WriteError::Stalled(_) => !self.dies,
+            // The second of a dead participant that X, alive, is repairing.
+            WriteError::Stalled(_) | WriteError::Reap(_) => !self.dies,
             WriteError::OutOfMemory { .. } => self.forgets(),
             _ => false,
         }
