@@ -2,6 +2,7 @@
 
 use crate::commands::{Command, Reach};
 use crate::resp::{Arguments, KeptArguments};
+use mneme_log::DATABASES;
 
 /// Commands that wait for `EXEC`.
 #[derive(Debug, Default)]
@@ -47,6 +48,28 @@ impl Queue {
     /// Memory that it takes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The keys that the commands name, each with its database, if they change anything: what is
+    /// to be locked so that they are carried out once. `database` is the one selected. A key that
+    /// is not told by its place among the arguments is left out.
+    pub fn keys(&self, mut database: usize) -> Vec<(usize, &[u8])> {
+        let mut keys = Vec::new();
+        if !self.may_change_data() {
+            return keys;
+        }
+        for queued in &self.commands {
+            let args = queued.args();
+            if queued.command.name == "select" {
+                let number = crate::resp::parse_u64(args.at(1)).map(|n| n as usize);
+                database = number.filter(|n| *n < DATABASES).unwrap_or(database);
+            }
+            let specs = queued.command.keys.iter();
+            for at in specs.filter_map(|spec| spec.positions(&args)).flatten() {
+                keys.push((database, args.at(at)));
+            }
+        }
+        keys
     }
 
     /// Whether one of them may change data.

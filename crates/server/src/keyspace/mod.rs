@@ -319,6 +319,17 @@ impl<'a> Keyspace<'a> {
     /// It may run again: the last run counts.
     pub fn atomically<R>(
         &mut self,
+        body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.atomically_on(&[], body)
+    }
+
+    /// As [`atomically`](Self::atomically), for a command that writes: its keys, each with its
+    /// database, are locked before `body` runs, which then runs once however often others change
+    /// them.
+    pub fn atomically_on<R>(
+        &mut self,
+        keys: &[(usize, &[u8])],
         mut body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         if self.transaction.is_some() {
@@ -331,7 +342,7 @@ impl<'a> Keyspace<'a> {
             ..
         } = *self;
         let mut counted = Counters::default();
-        let result = store.transaction(|transaction| {
+        let result = store.transaction_on(keys, |transaction| {
             // What an attempt counts that others undo is nothing that has happened.
             counted = Counters::default();
             body(&mut Keyspace::new(

@@ -41,7 +41,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
             "ERR BITOP NOT must be called with a single source key.",
         ));
     }
-    let len = call.keyspace.atomically(|keyspace| {
+    let database = call.keyspace.number();
+    let keys = sources.iter().chain([target]);
+    let keys: Vec<_> = keys.map(|key| (database, key)).collect();
+    let len = call.keyspace.atomically_on(&keys, |keyspace| {
         let mut result = Vec::new();
         for (index, source) in sources.iter().enumerate() {
             keyspace.read(source, |value| {

@@ -95,7 +95,8 @@ fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {
         // Nothing changes, so watching clients are not notified.
         call.keyspace.expiry(key)?.map(|_| replace)
     } else {
-        call.keyspace.atomically(|keyspace| {
+        let keys = [(database, key), (database, new_key)];
+        call.keyspace.atomically_on(&keys, |keyspace| {
             let moved = transfer(keyspace, key, (database, new_key), replace)?;
             if moved == Some(true) {
                 keyspace.remove(key)?;
@@ -124,9 +125,10 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     if database == call.keyspace.number() && key == new_key {
         return Err(Failure::SameObject);
     }
-    let copied = call
-        .keyspace
-        .atomically(|keyspace| transfer(keyspace, key, (database, new_key), replace))?;
+    let keys = [(call.keyspace.number(), key), (database, new_key)];
+    let copied = call.keyspace.atomically_on(&keys, |keyspace| {
+        transfer(keyspace, key, (database, new_key), replace)
+    })?;
     call.reply.integer(i64::from(copied == Some(true)));
     Ok(())
 }
@@ -136,7 +138,8 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
     if database == call.keyspace.number() {
         return Err(Failure::SameObject);
     }
-    let moved = call.keyspace.atomically(|keyspace| {
+    let keys = [(call.keyspace.number(), key), (database, key)];
+    let moved = call.keyspace.atomically_on(&keys, |keyspace| {
         let moved = transfer(keyspace, key, (database, key), false)?;
         if moved == Some(true) {
             keyspace.remove(key)?;

@@ -15,8 +15,9 @@ pub(super) static MSET: Command = Command {
     keys: &[KeySpec::pairs(&[KeyFlag::Overwrite, KeyFlag::Update])],
     run: |call| {
         let pairs = pairs(call, "mset")?;
+        let keys = keys(call, pairs);
         call.keyspace
-            .atomically(|keyspace| put_all(keyspace, pairs))?;
+            .atomically_on(&keys, |keyspace| put_all(keyspace, pairs))?;
         call.reply.ok();
         Ok(())
     },
@@ -30,7 +31,8 @@ pub(super) static MSETNX: Command = Command {
     keys: &[KeySpec::pairs(&[KeyFlag::Overwrite, KeyFlag::Insert])],
     run: |call| {
         let pairs = pairs(call, "msetnx")?;
-        let stored = call.keyspace.atomically(|keyspace| {
+        let keys = keys(call, pairs);
+        let stored = call.keyspace.atomically_on(&keys, |keyspace| {
             for key in pairs.iter().step_by(2) {
                 if keyspace.expiry(key)?.is_some() {
                     return Ok(false);
@@ -59,6 +61,13 @@ const BOTH: Command = Command {
     .multiple()],
     ..Command::BLANK
 };
+
+/// The keys among them, each with its database.
+fn keys<'a>(call: &Call<'_>, pairs: Arguments<'a>) -> Vec<(usize, &'a [u8])> {
+    let database = call.keyspace.number();
+    let keys = pairs.iter().step_by(2);
+    keys.map(|key| (database, key)).collect()
+}
 
 /// The arguments: a key and its value, alternating.
 fn pairs<'a>(call: &Call<'a>, name: &'static str) -> Result<Arguments<'a>, Failure> {

@@ -69,10 +69,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
             _ => attempt(None).map(Some),
         }
     } else {
+        let keys = queue.keys(database);
         match watch {
-            Some(watch) => watch.transaction(|transaction| attempt(Some(transaction))),
+            Some(watch) => watch.transaction_on(&keys, |transaction| attempt(Some(transaction))),
             None => store
-                .transaction(|transaction| attempt(Some(transaction)))
+                .transaction_on(&keys, |transaction| attempt(Some(transaction)))
                 .map(Some),
         }
     };
