@@ -7,6 +7,7 @@ use mneme_sync::Epoch;
 use mneme_sys::medium::MediumError;
 use zerocopy::IntoBytes;
 
+use crate::breakage::without;
 use crate::core::{Core, Published};
 use crate::layout::{
     FRAME, FrameHeader, LEAF, LEAVES, LeafHeader, LeafId, Record, STATE_CLEAN, write_entry,
@@ -193,7 +194,7 @@ impl Writer {
             );
         }
         let new_end = end + self.scratch.len();
-        if dirty {
+        if dirty && !without("append.zero_rest") {
             self.scratch.resize(LEAF - end, 0);
         }
         core.pages.store(leaf.id.at() + end as u64, &self.scratch);
@@ -243,6 +244,12 @@ impl Writer {
             leaves.push(Arc::new(leaf));
         }
         for old in &rewrite.old {
+            if without("reuse.late") {
+                core.free.add([old.id]);
+            }
+            if without("rewrite.death") {
+                continue;
+            }
             let death = LeafHeader::death_word(old.id, version);
             core.pages
                 .store_word(old.id.header_at() + LeafHeader::DEATH, death);
@@ -293,6 +300,10 @@ impl Writer {
 fn store_header(core: &Core, leaf: &Leaf, birth: u64) {
     let header = LeafHeader::new(leaf.id, birth, &leaf.low, leaf.high.as_deref());
     let (before, after) = header.around_death();
+    if without("reuse.keep_death") {
+        core.pages.store(leaf.id.header_at(), header.as_bytes());
+        return;
+    }
     core.pages.store(leaf.id.header_at(), before);
     core.pages
         .store(leaf.id.header_at() + LeafHeader::DEATH + 8, after);

@@ -45,6 +45,12 @@ pub enum StoreError {
         /// The store's file.
         path: PathBuf,
     },
+    /// There is a file of this name already.
+    #[error("{} exists", path.display())]
+    Exists {
+        /// The name.
+        path: PathBuf,
+    },
     /// Power was lost, or the system crashed, while the store was written with
     /// [`Durability::Process`](crate::Durability::Process), which does not survive that. Restore
     /// a backup.

@@ -248,6 +248,29 @@ impl Leaf {
         None
     }
 
+    /// Begins to load what [`load`](Self::load) looks at.
+    pub(crate) fn prefetch(&self) {
+        mneme_sys::prefetch(std::ptr::from_ref(self).cast());
+        mneme_sys::prefetch(std::ptr::from_ref(&self.body).cast());
+    }
+
+    /// Begins to load the fingerprints.
+    pub(crate) fn prefetch_marks(&self) {
+        let body = self.body();
+        for line in body.marks[..body.count()].chunks(64) {
+            mneme_sys::prefetch(line.as_ptr().cast());
+        }
+        mneme_sys::prefetch(body.offsets.as_ptr().cast());
+    }
+
+    /// Begins to load the entry that [`find`](Self::find) will probably look at first.
+    pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) {
+        let body = self.body();
+        if let Some(i) = memchr::memrchr(fingerprint(key), body.marks(body.count())) {
+            pages.prefetch(self.id, usize::from(body.offset(i)));
+        }
+    }
+
     /// The offsets of the entries that are live in `version`, in order of their keys. Load first.
     pub(crate) fn live_at(&self, pages: &Pages, version: u64, out: &mut Vec<u16>) {
         self.body().live_at(pages, self.id, version, out);

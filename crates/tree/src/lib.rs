@@ -36,7 +36,7 @@
 //! # What it offers
 //!
 //! Keys of up to 1,024 bytes and values of up to 3,072; puts, removals, batches, exclusive
-//! transactions, gets, snapshots, ranges in both directions, commits of several threads combined,
+//! transactions, gets, gets of many keys at once, snapshots, backups, ranges in both directions, commits of several threads combined,
 //! recovery after the death of the process or of the machine, `stats` and `check`. One process has
 //! a store open at a time; its threads share it.
 //!
@@ -63,6 +63,10 @@
 )]
 
 mod batch;
+#[cfg(not(feature = "fault"))]
+mod breakage;
+#[cfg(feature = "fault")]
+pub mod breakage;
 mod check;
 mod checksum;
 mod commit;
@@ -72,6 +76,7 @@ mod error;
 mod index;
 mod layout;
 mod leaf;
+mod lookup;
 mod open;
 mod pages;
 mod plan;

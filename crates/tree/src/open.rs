@@ -11,6 +11,7 @@ use mneme_sys::{Access, files};
 use zerocopy::IntoBytes;
 
 use crate::batch::Queue;
+use crate::breakage::without;
 use crate::commit::Writer;
 use crate::core::{Core, Published};
 use crate::index::Node;
@@ -80,7 +81,11 @@ impl Builder {
             });
         }
         if !path.try_exists().map_err(os("look for the store's file"))? {
-            self.create(path)?;
+            match make(path, |temporary| self.open_file(temporary)?.close()) {
+                // Another process was faster: its store is opened.
+                Ok(()) | Err(StoreError::Exists { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         let file = open_locked(path, OpenOptions::new().read(true).write(true))?;
         let mut medium = FileMedium::open(
@@ -114,34 +119,11 @@ impl Builder {
         record.is_ok_and(|record| record.state & STATE_CLEAN != 0)
     }
 
-    /// Makes a store under a name of its own and gives it its name when it is durable.
-    fn create(&self, path: &Path) -> Result<(), StoreError> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".creating-{}", std::process::id()));
-        let temporary = PathBuf::from(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        let made = (|| {
-            let file = open_locked(&temporary, &mut options)?;
-            let medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
-            drop(self.open_on(Box::new(medium))?);
-            match files::rename_new(&temporary, path) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                    Err(os("name the store's file")(error))
-                }
-                // Another process was faster: its store is opened.
-                _ => Ok(()),
-            }
-        })();
-        let _ = std::fs::remove_file(&temporary);
-        made?;
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        let directory = File::open(parent.unwrap_or(Path::new(".")));
-        directory
-            .and_then(|directory| directory.sync_all())
-            .map_err(os("sync the store's directory"))
+    /// Opens the file, which is there, and makes a store of it if it is empty.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<Store, StoreError> {
+        let file = open_locked(path, OpenOptions::new().read(true).write(true))?;
+        let medium = FileMedium::open(file, Access::ReadWrite, self.max)?;
+        self.open_on(Box::new(medium))
     }
 
     /// Opens the store on a medium of the caller's, or creates it if that is empty. The caller sees
@@ -169,7 +151,9 @@ impl Builder {
         if !was_closed {
             // A commit of this number may have left traces.
             record.last += 1;
-            dead.push(record.last);
+            if !without("open.remember_dead") {
+                dead.push(record.last);
+            }
         }
         let committed = Committed {
             version: record.version,
@@ -180,7 +164,9 @@ impl Builder {
         let mut dead = &committed.dead[..];
         if dead.len() >= MAX_DEAD {
             recovery::sweep(&pages, &committed, &found.leaves)?;
-            pages.barrier()?;
+            if !without("sweep.barrier") {
+                pages.barrier()?;
+            }
             dead = &[];
         }
         record.set_dead(dead);
@@ -207,11 +193,46 @@ impl Builder {
             writer: Mutex::new(Writer::new(record, found.unformatted)),
             pages,
         };
-        core.writer().write_record(&core, record)?;
+        if !without("open.record") {
+            core.writer().write_record(&core, record)?;
+        }
         Ok(Store {
             core: Arc::new(core),
         })
     }
+}
+
+/// Makes a file under a name of its own, has `fill` fill it, and gives it its name when that is
+/// durable.
+pub(crate) fn make(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".making-{}", std::process::id()));
+    let temporary = PathBuf::from(name);
+    let made = File::create(&temporary)
+        .map_err(os("create the store's file"))
+        .and_then(|_| fill(&temporary))
+        .and_then(|()| {
+            files::rename_new(&temporary, path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::AlreadyExists => StoreError::Exists {
+                    path: path.to_owned(),
+                },
+                _ => os("name the store's file")(error),
+            })
+        });
+    if made.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    made?;
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(parent.unwrap_or(Path::new(".")));
+    directory
+        .and_then(|directory| directory.sync_all())
+        .map_err(os("sync the store's directory"))
 }
 
 /// Opens and locks a file.

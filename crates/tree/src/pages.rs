@@ -67,6 +67,14 @@ impl Pages {
         }
     }
 
+    /// Begins to load the two lines at `from` of a leaf.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: LeafId, from: usize) {
+        let at = self.base.as_ptr().wrapping_add(id.at() as usize + from);
+        mneme_sys::prefetch(at);
+        mneme_sys::prefetch(at.wrapping_add(64));
+    }
+
     /// Stores bytes; they are durable after the next [`barrier`](Self::barrier).
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
         self.medium.store(at, bytes);

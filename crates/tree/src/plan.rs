@@ -1,7 +1,6 @@
 //! What a commit will store, decided before its first store: which leaves take new entries where
 //! they are, and which are rewritten into how many fresh ones.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::StoreError;
@@ -96,7 +95,9 @@ struct Planner<'b> {
     root: &'b Node,
     version: u64,
     plan: Plan<'b>,
-    touched: HashSet<LeafId>,
+    /// The last leaf that the plan changes: changes are in order, so a left neighbour that is
+    /// changed too is this one.
+    last: Option<LeafId>,
 }
 
 /// Plans the `changes`, sorted by key and each key once, of the version that `root` belongs to.
@@ -113,7 +114,7 @@ pub(crate) fn plan<'b>(
         root,
         version,
         plan: Plan::default(),
-        touched: HashSet::new(),
+        last: None,
     };
     let mut rest = changes;
     while let Some(first) = rest.first() {
@@ -155,11 +156,11 @@ impl<'b> Planner<'b> {
             return Ok(changes.len());
         }
         self.plan.live_bytes += live as i64 - filled.live as i64;
-        self.touched.insert(leaf.id);
         let fits = needed <= filled.free_bytes && effective.len() <= filled.free_entries;
         if (removed || !fits) && live < FEW_BYTES && self.join(leaf, live, &effective, beyond)? {
             return Ok(changes.len());
         }
+        self.last = Some(leaf.id);
         if fits {
             self.plan.appends.push(Append {
                 leaf: leaf.clone(),
@@ -196,10 +197,7 @@ impl<'b> Planner<'b> {
                 return Ok(true);
             }
         }
-        if let Some(left) = siblings
-            .left
-            .filter(|left| !self.touched.contains(&left.id))
-        {
+        if let Some(left) = siblings.left.filter(|left| self.last != Some(left.id)) {
             left.load(self.pages, self.committed)?;
             if live + left.filled().live <= JOINED {
                 let mut items = self.merge(left, &[]);
@@ -212,7 +210,7 @@ impl<'b> Planner<'b> {
     }
 
     fn joined(&mut self, old: Vec<Arc<Leaf>>, items: Vec<Item<'b>>) {
-        self.touched.extend(old.iter().map(|leaf| leaf.id));
+        self.last = old.last().map(|leaf| leaf.id);
         self.plan.rewrites.push(Rewrite {
             old,
             pieces: vec![items],

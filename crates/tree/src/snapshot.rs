@@ -62,6 +62,19 @@ impl Snapshot {
         Ok(entry.and_then(|entry| entry.value))
     }
 
+    /// Calls `f` with the place of each key in `keys` and its value, in order; see
+    /// [`Store::get_many`](crate::Store::get_many).
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]; `f` may have been called for some keys.
+    pub fn get_many<'s, K: AsRef<[u8]>>(
+        &'s self,
+        keys: &[K],
+        f: impl FnMut(usize, Option<&'s [u8]>),
+    ) -> Result<(), StoreError> {
+        crate::lookup::many(&self.core, &self.root, self.version, keys, f)
+    }
+
     /// Keys and values in order of the keys, from both ends. Ends at the first error.
     #[must_use]
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Range<'_> {

@@ -1,5 +1,6 @@
 //! The handle of a store.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::batch::{Batch, Queue, Request};
@@ -9,7 +10,10 @@ use crate::plan::Change;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::Transaction;
-use crate::{StoreError, Version};
+use crate::{StoreError, Version, lookup};
+
+/// Keys that a backup commits at a time.
+const BACKUP_BATCH: usize = 4096;
 
 /// A durable, ordered, versioned store of byte strings.
 ///
@@ -144,6 +148,61 @@ impl Store {
             let entry = leaf.find(&self.core.pages, key, version);
             Ok(entry.and_then(|entry| entry.value).map(f))
         })?
+    }
+
+    /// Calls `f` with the place of each key in `keys` and its value, in order, all of one version.
+    /// The waits for memory overlap, so this is faster than as many gets.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `f` may have been called for some keys.
+    ///
+    /// ```
+    /// # use mneme_tree::Store;
+    /// # let path = std::env::temp_dir().join(format!("mneme-doc-many-{}", std::process::id()));
+    /// # let db = Store::builder().open(&path)?;
+    /// db.put(b"a", b"1")?;
+    /// let mut found = Vec::new();
+    /// db.get_many(&["a", "b"], |_, value| found.push(value.map(<[u8]>::to_vec)))?;
+    /// assert_eq!(found, [Some(b"1".to_vec()), None]);
+    /// # drop(db);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        f: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), StoreError> {
+        let core = &*self.core;
+        core.read(|root, version| lookup::many(core, root, version, keys, f))?
+    }
+
+    /// Writes the newest version into a new file, a store of its own, which appears under its name
+    /// when it is whole and durable. Readers and writers go on meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] if there is such a file; otherwise as [`Builder::open`] and
+    /// [`apply`](Self::apply).
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<Version, StoreError> {
+        let (snapshot, caller) = {
+            let writer = self.core.writer();
+            (self.snapshot()?, writer.record.caller)
+        };
+        crate::open::make(path.as_ref(), |temporary| {
+            let copy = Self::builder().open_file(temporary)?;
+            let mut batch = Batch::new();
+            batch.with_caller(caller);
+            for pair in snapshot.range(..) {
+                let (key, value) = pair?;
+                batch.put(key, value);
+                if batch.len() == BACKUP_BATCH {
+                    copy.apply(&std::mem::take(&mut batch))?;
+                }
+            }
+            copy.apply(&batch)?;
+            copy.close()
+        })?;
+        Ok(snapshot.version())
     }
 
     /// The newest version, as it is now, for as long as the snapshot lives.

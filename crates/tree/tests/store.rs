@@ -306,3 +306,62 @@ fn damage_is_named_and_never_served() {
     }
     assert!(found > 10, "only {found}");
 }
+
+#[test]
+fn many_gets_are_as_many_gets() {
+    let (db, _) = open();
+    let keys: Vec<[u8; 4]> = (0..1000u32).map(|n| (n * 3 % 1000).to_be_bytes()).collect();
+    for key in &keys[..700] {
+        db.put(key, &key.repeat(9)).unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    db.remove(&keys[5]).unwrap();
+    let mut places = Vec::new();
+    db.get_many(&keys, |i, value| {
+        assert_eq!(value.map(<[u8]>::to_vec), db.get(&keys[i]).unwrap());
+        places.push(i);
+    })
+    .unwrap();
+    assert_eq!(places, (0..1000).collect::<Vec<_>>());
+    snapshot
+        .get_many(&keys, |i, value| {
+            assert_eq!(value, snapshot.get(&keys[i]).unwrap())
+        })
+        .unwrap();
+    assert!(snapshot.get(&keys[5]).unwrap().is_some());
+}
+
+#[test]
+fn a_backup_is_one_version_and_a_store() {
+    let (from, to) = (Path::new("backed-up"), Path::new("backup"));
+    let db = Store::builder().open(&from.0).unwrap();
+    let stop = AtomicBool::new(false);
+    for n in 0..6000u32 {
+        db.put(&n.to_be_bytes(), &0u64.to_be_bytes()).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Every key has the same value in every version.
+            for turn in 1..u64::MAX {
+                let mut batch = Batch::new();
+                for n in 0..6000u32 {
+                    batch.put(&n.to_be_bytes(), &turn.to_be_bytes());
+                }
+                db.apply(batch.with_caller([turn as u8; 32])).unwrap();
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        db.backup(&to.0).unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+    let copy = Store::builder().open(&to.0).unwrap();
+    copy.check().unwrap();
+    let found = contents(&copy.snapshot().unwrap());
+    assert_eq!(found.len(), 6000);
+    let first = found.values().next().unwrap();
+    assert!(found.values().all(|value| value == first), "one version");
+    let again = db.backup(&to.0);
+    assert!(matches!(again, Err(StoreError::Exists { .. })), "{again:?}");
+}

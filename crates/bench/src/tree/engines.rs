@@ -159,7 +159,8 @@ mod lmdb {
             writemap: bool,
         ) -> Result<Self, BenchError> {
             let mut options = EnvOpenOptions::new();
-            options.map_size(bytes as usize);
+            // A whole number of pages, of any size there is.
+            options.map_size((bytes as usize).next_multiple_of(2 << 20));
             let mut flags = EnvFlags::NO_SUB_DIR;
             flags.set(EnvFlags::WRITE_MAP, writemap);
             // SAFETY: these flags keep LMDB's locks and syncs; the file is this run's own and is

@@ -1,6 +1,8 @@
 //! What the tests share: a store on a recording medium, and its contents.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod crashes;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -1,0 +1,49 @@
+//! Steps that a test leaves out, to see that the crash tests notice.
+//!
+//! With the feature `fault`, `arm` names one step for the calling thread; without it, nothing of
+//! this is in the program.
+
+#[cfg(feature = "fault")]
+use std::cell::Cell;
+
+#[cfg(feature = "fault")]
+thread_local! {
+    static ARMED: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Every step that can be left out or done in the wrong order.
+#[cfg(feature = "fault")]
+pub const STEPS: [&str; 7] = [
+    // An opening after an unclean end does not remember the number that may have left traces.
+    "open.remember_dead",
+    // It does not make that durable before it lets anybody store.
+    "open.record",
+    // Traces are forgotten before their removal is durable.
+    "sweep.barrier",
+    // An entry is appended in front of traces that stay.
+    "append.zero_rest",
+    // A leaf that was replaced does not die.
+    "rewrite.death",
+    // A leaf's place is used again before what replaced it is durable.
+    "reuse.late",
+    // A fresh leaf's header is stored over the death word of the former user.
+    "reuse.keep_death",
+];
+
+/// Makes the calling thread leave out `step`; "" makes it whole again.
+#[cfg(feature = "fault")]
+pub fn arm(step: &'static str) {
+    ARMED.set(step);
+}
+
+/// Whether `step` is left out.
+#[inline(always)]
+pub(crate) fn without(step: &str) -> bool {
+    #[cfg(feature = "fault")]
+    return ARMED.get() == step;
+    #[cfg(not(feature = "fault"))]
+    {
+        let _ = step;
+        false
+    }
+}

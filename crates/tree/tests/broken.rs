@@ -1,0 +1,30 @@
+//! Broken twins: the store with one step left out must not survive the crash tests.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::panic::catch_unwind;
+
+use common::crashes;
+use mneme_tree::breakage::{STEPS, arm};
+
+/// The history that catches each step.
+const CATCHES: [(&str, fn()); STEPS.len()] = [
+    ("open.remember_dead", crashes::generations_leave_nothing),
+    ("open.record", crashes::generations_leave_nothing),
+    ("sweep.barrier", crashes::sweeps_survive),
+    ("append.zero_rest", crashes::generations_leave_nothing),
+    ("rewrite.death", crashes::many_leaves_survive),
+    ("reuse.late", crashes::many_leaves_survive),
+    ("reuse.keep_death", crashes::many_leaves_survive),
+];
+
+#[test]
+fn every_step_is_needed() {
+    assert_eq!(CATCHES.map(|(step, _)| step), STEPS);
+    for (step, crashes) in CATCHES {
+        arm(step);
+        assert!(catch_unwind(crashes).is_err(), "nothing needs {step}");
+        println!("{step}: caught");
+    }
+}
