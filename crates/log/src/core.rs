@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mneme_arena::{Arena, ClaimError, Class, Extent, InvalidClaim, ReleaseError};
-use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId, Stalled};
+use mneme_sync::{Epoch, Holding, Participants, Slot, SlotId, Stalled};
 use mneme_sys::{Clock, NodeId, RegionError, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -18,11 +18,6 @@ use crate::index::bucket::LockWord;
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
 use crate::transaction::GrownAhead;
-
-/// The lane of intents for one operation on a key.
-pub(crate) const OPERATION_LANE: Lane = Lane::Log;
-/// The lane of intents for changes of the index' shape.
-pub(crate) const INDEX_LANE: Lane = Lane::Index;
 
 /// How long an operation waits for a holder that is alive but does not go on.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -72,6 +72,40 @@ impl Counts {
     }
 }
 
+/// What a thread's counts for an index are after an operation: an intent says it, so that a repairer
+/// may set them to that once or twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CountsAfter {
+    pub space: Space,
+    /// The index' root id, which is never zero.
+    pub root: u64,
+    /// See [`Counts::word`].
+    pub word: u64,
+}
+
+impl CountsAfter {
+    /// What the calling thread's counts for the index `root` of `space` are after a change by
+    /// `delta`; `None`: they do not change.
+    #[inline]
+    pub fn of(slot: &Slot<'_>, space: Space, root: u64, delta: Counts) -> Option<CountsAfter> {
+        (!delta.is_zero()).then(|| CountsAfter {
+            space,
+            root,
+            word: counted(slot, space, root).plus(delta).word(),
+        })
+    }
+
+    /// Sets the counts of a thread that died in the operation.
+    pub fn finish(self, dead: &DeadSlot<'_>) {
+        let [records, expiring] = counters(self.space);
+        let now = Counts {
+            records: dead.counted(records, self.root),
+            expiring: dead.counted(expiring, self.root),
+        };
+        set_of_the_dead(dead, self.space, self.root, now.brought_to(self.word));
+    }
+}
+
 /// A thread's counters for a space: of its records, and of those with an expiry.
 fn counters(space: Space) -> [usize; 2] {
     [space.index(), DATABASES + space.index()]
@@ -104,16 +138,6 @@ pub(crate) fn set_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, counts
     let [records, expiring] = counters(space);
     dead.set_count(records, id, counts.records);
     dead.set_count(expiring, id, counts.expiring);
-}
-
-/// The counts of a dead thread are those of which its intent has the `word`.
-pub(crate) fn finish_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, word: u64) {
-    let [records, expiring] = counters(space);
-    let now = Counts {
-        records: dead.counted(records, id),
-        expiring: dead.counted(expiring, id),
-    };
-    set_of_the_dead(dead, space, id, now.brought_to(word));
 }
 
 /// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.

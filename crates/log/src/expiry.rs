@@ -12,22 +12,20 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::Slot;
 
-use crate::core::{Core, OPERATION_LANE, Wait};
-use crate::counts::{self, Counts, Expiries};
+use crate::core::{Core, Wait};
+use crate::counts::{self, Counts, CountsAfter, Expiries};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
+use crate::intent::{HomeChange, OPERATION_LANE};
 use crate::mem::Loc;
 use crate::ops::{Decision, Updated};
-use crate::publish::{Change, Expect, Published, words};
+use crate::publish::{Change, Expect, Published};
 use crate::record::Record;
 use crate::scan::HashOrder;
 use crate::spaces::Space;
-
-/// Set in the intent of an operation that sets an expiry where it lies, once its words are written.
-pub(crate) const RETIME: u64 = 1 << 34;
 
 /// When a record expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -209,9 +207,12 @@ impl Core {
                 let had = found.record.expires() != 0;
                 let delta = Counts::change(Some(had), Some(to != Expiry::Never));
                 let space = root.space();
-                self.note_in_place(slot, (space, id), found.entry.loc(), to, delta);
-                let intent = slot.intent(OPERATION_LANE);
-                intent.set(words::SPACE, u64::from(space.number()) | RETIME);
+                let set_expiry = HomeChange::SetExpiry {
+                    record: found.entry.loc(),
+                    expires: to.word(),
+                    counts: CountsAfter::of(slot, space, id, delta),
+                };
+                set_expiry.announce(slot);
                 mneme_sys::fault!("log.expiry.noted");
                 let set = found.record.set_expires(to.word());
                 mneme_sys::fault!("log.expiry.set");

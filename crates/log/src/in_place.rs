@@ -15,24 +15,21 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use mneme_sync::{DeadSlot, Lane, Slot, UndoArea};
+use mneme_sync::{DeadSlot, Slot, UndoArea};
 
-use crate::core::{Core, OPERATION_LANE, Wait};
-use crate::counts::{self, Counts};
+use crate::core::{Core, Wait};
+use crate::counts::{self, Counts, CountsAfter};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
+use crate::intent::{HomeChange, OPERATION_LANE, TRANSACTION_LANE};
 use crate::mem::Loc;
 use crate::patch::Overtaken;
-use crate::publish::{Change, Expect, Published, space_of, words};
+use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_IN_PLACE, Record};
-use crate::spaces::Space;
-
-/// Set in the intent of an operation that overwrites, once the redo area is written.
-pub(crate) const OVERWRITE: u64 = 1 << 33;
 
 /// A value that was copied out of a store that overwrites, and all else that was seen with it.
 pub(crate) struct Copied {
@@ -130,7 +127,7 @@ impl Core {
         };
         let fits = found.is_some_and(|found| holds(found.record.header(), value, expiry));
         // Where a transaction's body changes something by itself, the area may hold the notes of what it has locked ahead.
-        let noted = slot.intent(Lane::Txn).read().is_some();
+        let noted = slot.intent(TRANSACTION_LANE).read().is_some();
         if !fits || noted || !slot.undo().write(0, value) {
             return Ok(None);
         }
@@ -167,10 +164,13 @@ impl Core {
                 Published::Replaced
             });
             let delta = Counts::change(Some(expires != 0), Some(expiry != Expiry::Never));
-            let intent = slot.intent(OPERATION_LANE);
-            intent.set(words::OLD, value.len() as u64);
-            self.note_in_place(slot, (root.space(), id), loc, expiry, delta);
-            intent.set(words::SPACE, u64::from(root.space().number()) | OVERWRITE);
+            let overwrite = HomeChange::Overwrite {
+                record: loc,
+                len: value.len() as u64,
+                expires: expiry.word(),
+                counts: CountsAfter::of(slot, root.space(), id, delta),
+            };
+            overwrite.announce(slot);
             mneme_sys::fault!("log.overwrite.noted");
             held.begin_overwriting();
             mneme_sys::fault!("log.overwrite.begun");
@@ -206,37 +206,17 @@ impl Core {
         Ok(published)
     }
 
-    /// Writes down what a record is to be that is changed where it lies, but for its value.
-    #[inline]
-    pub(crate) fn note_in_place(
-        &self,
-        slot: &Slot<'_>,
-        (space, id): (Space, u64),
-        loc: Loc,
-        expiry: Expiry,
-        delta: Counts,
-    ) {
-        let intent = slot.intent(OPERATION_LANE);
-        intent.set(words::NEW, loc.bits());
-        intent.set(words::COUNT, expiry.word());
-        if !delta.is_zero() {
-            intent.set(words::ROOT, id);
-            let afterwards = counts::counted(slot, space, id).plus(delta);
-            intent.set(words::SEGMENT, afterwards.word());
-        }
-    }
-
     /// Sets again the expiry that a dead thread was setting, and its counts.
     pub(crate) fn redo_expiry(
         &self,
         dead: &DeadSlot<'_>,
-        intent: &[u64; 7],
+        record: Loc,
+        expires: u64,
+        counts: Option<CountsAfter>,
     ) -> Result<(), Corrupt> {
-        let record = self.mem.record(Loc::of_word(intent[words::NEW]))?;
-        record.set_expires(intent[words::COUNT]);
-        if intent[words::ROOT] != 0 {
-            let (id, word) = (intent[words::ROOT], intent[words::SEGMENT]);
-            counts::finish_of_the_dead(dead, space_of(intent), id, word);
+        self.mem.record(record)?.set_expires(expires);
+        if let Some(counts) = counts {
+            counts.finish(dead);
         }
         Ok(())
     }
@@ -246,9 +226,10 @@ impl Core {
         &self,
         dead: &DeadSlot<'_>,
         held: &Held<'_>,
-        intent: &[u64; 7],
+        (loc, len): (Loc, u64),
+        expires: u64,
+        counts: Option<CountsAfter>,
     ) -> Result<(), WriteError> {
-        let (loc, len) = (Loc::of_word(intent[words::NEW]), intent[words::OLD]);
         let record = self.mem.record(loc)?;
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let mut value = vec![0; len.min(MAX_IN_PLACE)];
@@ -265,7 +246,7 @@ impl Core {
         record.overwrite(&value);
         mneme_sys::fault!("log.redo.value");
         set_length(self.mem.word(loc)?, len);
-        Ok(self.redo_expiry(dead, intent)?)
+        Ok(self.redo_expiry(dead, loc, expires, counts)?)
     }
 
     /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket is

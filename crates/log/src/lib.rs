@@ -56,6 +56,7 @@ mod grow;
 mod head;
 mod in_place;
 mod index;
+mod intent;
 mod layout;
 mod maintainer;
 mod mem;

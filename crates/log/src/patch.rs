@@ -20,20 +20,17 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-use mneme_sync::{DeadSlot, Lane, Slot, UndoArea, Word};
+use mneme_sync::{DeadSlot, Slot, UndoArea, Word};
 
-use crate::core::{Core, OPERATION_LANE, Wait};
+use crate::core::{Core, Wait};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::{Held, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
+use crate::intent::{HomeChange, OPERATION_LANE, TRANSACTION_LANE};
 use crate::mem::Loc;
-use crate::publish::words;
 use crate::record::{MAX_IN_PLACE, Record};
-
-/// Set in the intent of an operation that patches, once the redo area is written.
-pub(crate) const PATCH: u64 = 1 << 35;
 
 /// The longest part of a value that is overwritten in its place: the redo area holds it.
 const MAX_INSIDE: usize = MAX_IN_PLACE;
@@ -279,7 +276,7 @@ impl Core {
     ) -> Result<Patched, WriteError> {
         let (inside, _) = write.parts(target.word.len());
         // Where a transaction's body changes something by itself, the area may hold the notes of what it has locked ahead.
-        let noted = slot.intent(Lane::Txn).read().is_some();
+        let noted = slot.intent(TRANSACTION_LANE).read().is_some();
         if noted || !slot.undo().write(0, inside) {
             return Ok(Patched::Unable);
         }
@@ -306,7 +303,7 @@ impl Core {
         };
         let patched = record.is_some_and(|record| {
             self.note_change(root, place);
-            self.patch_held(slot, &held, root, record, target, write)
+            self.patch_held(slot, &held, record, target, write)
         });
         if patched {
             self.tell(slot, root.space(), Kind::Stored, key);
@@ -330,7 +327,6 @@ impl Core {
         &self,
         slot: &Slot<'_>,
         held: &Held<'_>,
-        root: Root,
         record: &Record<'_>,
         target: &Target,
         write: Write<'_>,
@@ -342,12 +338,14 @@ impl Core {
         let (inside, behind) = write.parts(len);
         record.write_behind(len, write.at + inside.len(), behind);
         mneme_sys::fault!("log.patch.behind");
-        let intent = slot.intent(OPERATION_LANE);
         let after = write.len_after(len);
-        intent.set(words::NEW, target.loc.bits());
-        intent.set(words::OLD, (write.at as u64) << 32 | after as u64);
-        intent.set(words::COUNT, inside.len() as u64);
-        intent.set(words::SPACE, u64::from(root.space().number()) | PATCH);
+        let patch = HomeChange::Patch {
+            record: target.loc,
+            at: write.at as u64,
+            after: after as u64,
+            len: inside.len() as u64,
+        };
+        patch.announce(slot);
         mneme_sys::fault!("log.patch.noted");
         held.begin_overwriting();
         mneme_sys::fault!("log.patch.waited");
@@ -372,15 +370,11 @@ impl Core {
         &self,
         dead: &DeadSlot<'_>,
         held: &Held<'_>,
-        intent: &[u64; 7],
+        loc: Loc,
+        [at, after, inside]: [u64; 3],
     ) -> Result<(), WriteError> {
-        let loc = Loc::of_word(intent[words::NEW]);
         let record = self.mem.record(loc)?;
-        let (at, after) = (
-            intent[words::OLD] >> 32,
-            intent[words::OLD] & u64::from(u32::MAX),
-        );
-        let (at, after, inside) = (at as usize, after as usize, intent[words::COUNT]);
+        let (at, after) = (at as usize, after as usize);
         let mut bytes = vec![0; (inside as usize).min(MAX_INSIDE)];
         let fits = record.header().is_patchable()
             && inside <= MAX_INSIDE as u64

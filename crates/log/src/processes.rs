@@ -8,6 +8,7 @@ use mneme_sync::{Attached, AttachedThread, Lane, Life, SlotId};
 use mneme_sys::ProcessState;
 
 use crate::core::Core;
+use crate::intent::{INDEX_LANE, Intent, OPERATION_LANE, TRANSACTION_LANE};
 use crate::maintainer;
 use crate::role;
 
@@ -53,6 +54,8 @@ pub enum Work {
     ClaimsMemory,
     /// It changes a key, or is about to.
     WritesKey,
+    /// It clears a database or exchanges two, or is about to.
+    ReplacesDatabase,
     /// It changes the shape of the index, or is about to.
     ReshapesIndex,
     /// It commits a transaction.
@@ -74,6 +77,7 @@ impl std::fmt::Display for Work {
         match self {
             Work::ClaimsMemory => f.write_str("takes memory or gives it back"),
             Work::WritesKey => f.write_str("changes a key"),
+            Work::ReplacesDatabase => f.write_str("clears a database, or exchanges two"),
             Work::ReshapesIndex => f.write_str("changes the shape of the index"),
             Work::Commits => f.write_str("commits a transaction"),
             Work::HoldsHead(i) => write!(f, "holds head {i} of the log"),
@@ -168,13 +172,16 @@ fn seen(process: Attached, held: &[(SlotId, Work)], epoch: u64) -> Process {
 }
 
 fn announced(thread: &AttachedThread) -> impl Iterator<Item = Work> {
-    let intents = thread.intents;
-    Lane::ALL.into_iter().filter_map(move |lane| {
-        intents[lane as usize].map(|_| match lane {
-            Lane::Arena => Work::ClaimsMemory,
-            Lane::Log => Work::WritesKey,
-            Lane::Index => Work::ReshapesIndex,
-            Lane::Txn => Work::Commits,
+    let arena = thread.intents[Lane::Arena as usize].map(|_| Work::ClaimsMemory);
+    let log = [OPERATION_LANE, INDEX_LANE, TRANSACTION_LANE].map(|lane| {
+        // Damage is for the check to say, and for whoever repairs what the thread has left.
+        let intent = Intent::of_thread(thread, lane).ok().flatten()?;
+        Some(match intent {
+            Intent::Home { .. } => Work::WritesKey,
+            Intent::ReplaceDatabases => Work::ReplacesDatabase,
+            Intent::Reshape { .. } => Work::ReshapesIndex,
+            Intent::Transaction { .. } => Work::Commits,
         })
-    })
+    });
+    arena.into_iter().chain(log.into_iter().flatten())
 }

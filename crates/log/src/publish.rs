@@ -16,44 +16,16 @@
 
 use mneme_sync::{DeadSlot, Pin, Slot};
 
-use crate::core::{Core, OPERATION_LANE, Wait};
-use crate::counts::{self, Counts};
+use crate::core::{Core, Wait};
+use crate::counts::{self, Counts, CountsAfter};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
-use crate::expiry::RETIME;
-use crate::in_place::OVERWRITE;
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
-use crate::index::{Found, Lookup, Place, SegmentRef};
-use crate::layout::DATABASES;
+use crate::index::{Lookup, Place, SegmentRef};
+use crate::intent::{HomeChange, Intent, OPERATION_LANE};
 use crate::mem::Loc;
-use crate::patch::PATCH;
-use crate::spaces::Space;
-
-/// The intent of a thread that is about to lock a bucket: words as in [`words`].
-pub(crate) const INTENT_BUCKET: u16 = 2;
-
-/// Set in the intent when an operation is about to publish.
-const READY: u64 = 1 << 32;
-
-/// Words of an operation's intent.
-pub(crate) mod words {
-    /// The home bucket's location.
-    pub const HOME: usize = 0;
-    /// The entry to be published (0: a removal).
-    pub const NEW: usize = 1;
-    /// The entry it replaces (0: none).
-    pub const OLD: usize = 2;
-    /// The space's root id; 0: the numbers of records do not change.
-    pub const ROOT: usize = 3;
-    /// This thread's counts for the root afterwards, see `Counts::word`.
-    pub const COUNT: usize = 4;
-    /// The index segment that the home bucket lies in (a segment word).
-    pub const SEGMENT: usize = 5;
-    /// The space, plus [`READY`](super::READY) once the words above are all written.
-    pub const SPACE: usize = 6;
-}
 
 /// A change of one key, ready to be published.
 pub(crate) struct Change<'k> {
@@ -281,10 +253,12 @@ impl Core {
         segment: SegmentRef,
         place: Place,
     ) -> Result<Option<Held<'_>>, Corrupt> {
-        let loc = segment.home_at(place.tag);
         let home = self.mem.bucket(segment, segment.home(place.tag))?;
-        let intent = slot.intent(OPERATION_LANE);
-        intent.begin(INTENT_BUCKET, &[loc.bits()]);
+        let announced = Intent::Home {
+            home: segment.home_at(place.tag),
+            change: None,
+        };
+        announced.announce(slot);
         mneme_sys::fault!("log.intent");
         match home.try_lock(slot.id()) {
             TryLock::Held(held) => {
@@ -292,7 +266,7 @@ impl Core {
                 Ok(Some(held))
             }
             TryLock::Retired | TryLock::Busy(_) => {
-                intent.clear();
+                slot.intent(OPERATION_LANE).clear();
                 Ok(None)
             }
         }
@@ -307,9 +281,11 @@ impl Core {
         wait: &mut Wait,
     ) -> Result<Option<Held<'c>>, WriteError> {
         let home = self.mem.bucket(segment, segment.home(place.tag))?;
-        let loc = segment.home_at(place.tag);
-        slot.intent(OPERATION_LANE)
-            .begin(INTENT_BUCKET, &[loc.bits()]);
+        let announced = Intent::Home {
+            home: segment.home_at(place.tag),
+            change: None,
+        };
+        announced.announce(slot);
         mneme_sys::fault!("log.intent");
         match home.try_lock(slot.id()) {
             TryLock::Held(held) => {
@@ -422,14 +398,13 @@ impl Core {
         );
         // To its users an expired record is gone already.
         let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
-        self.note_operation(
-            slot,
-            (root.space(), id),
+        let publish = HomeChange::Publish {
             segment,
-            entry,
-            found.as_ref(),
-            delta,
-        );
+            new: entry,
+            old: found.as_ref().map_or(Entry(0), |found| found.entry),
+            counts: CountsAfter::of(slot, root.space(), id, delta),
+        };
+        publish.announce(slot);
         let outcome = match found {
             Some(found) => {
                 let bucket = match self.mem.bucket(segment, found.bucket) {
@@ -484,68 +459,57 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Completes the intent of an operation, before its publication.
-    #[inline]
-    fn note_operation(
-        &self,
-        slot: &Slot<'_>,
-        (space, id): (Space, u64),
-        segment: SegmentRef,
-        entry: Entry,
-        found: Option<&Found<'_>>,
-        delta: Counts,
-    ) {
-        let intent = slot.intent(OPERATION_LANE);
-        intent.set(words::NEW, entry.0);
-        intent.set(words::OLD, found.map_or(0, |f| f.entry.0));
-        intent.set(words::SEGMENT, segment.word());
-        if !delta.is_zero() {
-            let afterwards = counts::counted(slot, space, id).plus(delta);
-            intent.set(words::ROOT, id);
-            intent.set(words::COUNT, afterwards.word());
-        }
-        intent.set(words::SPACE, u64::from(space.number()) | READY);
-    }
-
     /// Settles an operation whose thread died: it happened if its entry is published, else not.
     pub(crate) fn repair_operation(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
-        let Some(intent) = dead.intent(OPERATION_LANE) else {
+        let announced = Intent::of_dead(dead, OPERATION_LANE)?;
+        let Some(Intent::Home { home, change }) = announced else {
             return Ok(());
         };
-        if intent.kind != INTENT_BUCKET {
-            return Ok(());
-        }
-        let home_loc = Loc::of_word(intent.words[words::HOME]);
-        let home = Bucket::of_words(self.mem.words(home_loc)?);
-        let Some(held) = home.inherit(dead.id()) else {
+        let bucket = Bucket::of_words(self.mem.words(home)?);
+        let Some(held) = bucket.inherit(dead.id()) else {
             // It never had the lock, or gave it back: nothing is half done.
             return Ok(());
         };
-        if intent.words[words::SPACE] & OVERWRITE != 0 {
-            self.redo_overwrite(dead, &held, &intent.words)?;
-        } else if intent.words[words::SPACE] & PATCH != 0 {
-            self.redo_patch(dead, &held, &intent.words)?;
-        } else if intent.words[words::SPACE] & RETIME != 0 {
-            self.redo_expiry(dead, &intent.words)?;
-        } else if intent.words[words::SPACE] & READY != 0 {
-            let segment = SegmentRef::of_word(intent.words[words::SEGMENT], home_loc)?;
-            let new = Entry(intent.words[words::NEW]);
-            let old = Entry(intent.words[words::OLD]);
-            let root_id = intent.words[words::ROOT];
-            // An insertion is found by its entry, a removal by the lack of the old one. Both lie
-            // within the home's reach.
-            let happened = if old.is_empty() {
-                self.entry_near(segment, home_loc, held.word().reach(), new)?
-            } else {
-                !self.entry_near(segment, home_loc, held.word().reach(), old)?
-            };
-            if happened && root_id != 0 {
-                let space = space_of(&intent.words);
-                counts::finish_of_the_dead(dead, space, root_id, intent.words[words::COUNT]);
-            }
-            if happened && !old.is_empty() {
-                let record = self.mem.record(old.loc())?;
-                self.record_died(old.loc(), record.header().size())?;
+        match change {
+            None => {}
+            Some(HomeChange::Overwrite {
+                record,
+                len,
+                expires,
+                counts,
+            }) => self.redo_overwrite(dead, &held, (record, len), expires, counts)?,
+            Some(HomeChange::SetExpiry {
+                record,
+                expires,
+                counts,
+            }) => self.redo_expiry(dead, record, expires, counts)?,
+            Some(HomeChange::Patch {
+                record,
+                at,
+                after,
+                len,
+            }) => self.redo_patch(dead, &held, record, [at, after, len])?,
+            Some(HomeChange::Publish {
+                segment,
+                new,
+                old,
+                counts,
+            }) => {
+                // An insertion is found by its entry, a removal by the lack of the old one. Both
+                // lie within the home's reach.
+                let reach = held.word().reach();
+                let happened = if old.is_empty() {
+                    self.entry_near(segment, home, reach, new)?
+                } else {
+                    !self.entry_near(segment, home, reach, old)?
+                };
+                if let Some(counts) = counts.filter(|_| happened) {
+                    counts.finish(dead);
+                }
+                if happened && !old.is_empty() {
+                    let record = self.mem.record(old.loc())?;
+                    self.record_died(old.loc(), record.header().size())?;
+                }
             }
         }
         held.unlock();
@@ -575,11 +539,6 @@ impl Core {
         }
         Ok(false)
     }
-}
-
-/// The space that an operation's intent names.
-pub(crate) fn space_of(intent: &[u64; 7]) -> Space {
-    Space::new((intent[words::SPACE] % DATABASES as u64) as u8)
 }
 
 /// Samples one in four places, so that the state of a segment is looked at now and then.

@@ -8,9 +8,9 @@
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
 
-use crate::core::{Core, INDEX_LANE};
+use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::index::pool::INTENT_SHARD;
+use crate::intent::{INDEX_LANE, Intent};
 
 impl Core {
     /// Gives back the heads that the dead thread held: what they append to can be closed and
@@ -43,12 +43,11 @@ impl Core {
             self.repair_swap(slot)?;
         }
         mneme_sys::fault!("log.reap.swap");
-        if let Some(intent) = dead.intent(INDEX_LANE)
-            && intent.kind == INTENT_SHARD
-            && intent.words[0] < self.tables.geometry.shards
+        if let Some(Intent::Reshape { shard }) = Intent::of_dead(dead, INDEX_LANE)?
+            && shard < self.tables.geometry.shards
         {
             // Taking the lock over repairs what it guards; a free lock left nothing to repair.
-            self.with_shard(slot, intent.words[0], |_| Ok(()))?;
+            self.with_shard(slot, shard, |_| Ok(()))?;
         }
         mneme_sys::fault!("log.reap.index");
         self.repair_operation(dead)?;

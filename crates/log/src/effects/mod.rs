@@ -31,16 +31,14 @@ use mneme_sync::{DeadSlot, Lane, Slot};
 pub(crate) use area::{Area, BYTES};
 pub use follow::{Effect, Effects, KeyOf, Told, What};
 
-use crate::core::{Core, OPERATION_LANE};
+use crate::core::Core;
+use crate::intent::{Intent, OPERATION_LANE, TRANSACTION_LANE};
 use crate::layout::DATABASES;
 use crate::role::SERVER;
 use crate::spaces::Space;
 
 /// The lanes of intents that announce a change.
-pub(crate) const LANES: [Lane; 2] = [OPERATION_LANE, Lane::Txn];
-
-/// The intent of a thread that is about to clear a database, or to swap two.
-pub(crate) const INTENT_EFFECT: u16 = 6;
+pub(crate) const LANES: [Lane; 2] = [OPERATION_LANE, TRANSACTION_LANE];
 
 /// What was done. As an entry's lowest byte has it, where zero is nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,8 +147,7 @@ impl Core {
         databases: [u8; 2],
         work: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
-        let intent = slot.intent(OPERATION_LANE);
-        intent.begin(INTENT_EFFECT, &[]);
+        Intent::ReplaceDatabases.announce(slot);
         self.participants.pass_barrier();
         mneme_sys::fault!("log.effects.announced");
         let done = work();
@@ -158,7 +155,7 @@ impl Core {
             let words = entry(kind, databases, self.effects.pid, &[], || 0);
             self.enter_effect(slot, &words);
         }
-        intent.clear();
+        slot.intent(OPERATION_LANE).clear();
         done
     }
 

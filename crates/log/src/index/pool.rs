@@ -14,12 +14,12 @@ use std::sync::atomic::compiler_fence;
 use mneme_arena::{Class, Extent, ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 
-use crate::core::{Core, INDEX_LANE};
+use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
+use crate::intent::{INDEX_LANE, Intent};
 use crate::layout::Shard;
 use crate::mem::{LOC_BITS, Loc};
 use crate::segment::{TAG_INDEX, frame_byte};
-
 /// Bytes of a unit: two buckets.
 pub(crate) const UNIT: u64 = 256;
 /// Units of a frame.
@@ -27,8 +27,6 @@ pub(crate) const UNITS: u64 = FRAME_BYTES / UNIT;
 const MAP_WORDS: usize = (UNITS / 64) as usize;
 /// Units that the bitmap itself takes.
 const MAP_UNITS: u64 = MAP_WORDS as u64 * 8 / UNIT;
-/// The intent kind of a thread that is about to take a shard's lock; word 0 is the shard.
-pub(crate) const INTENT_SHARD: u16 = 1;
 /// Retired blocks that start a grace period together.
 const BATCH: usize = 64;
 
@@ -138,14 +136,13 @@ impl Core {
         index: u64,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let intent = slot.intent(INDEX_LANE);
-        intent.begin(INTENT_SHARD, &[index]);
+        Intent::Reshape { shard: index }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
         let result = match self.tables.shard(index).lock.lock(slot) {
             Ok(acquired) => self.in_shard(slot, index, acquired, work),
             Err(stalled) => Err(stalled.into()),
         };
-        intent.clear();
+        slot.intent(INDEX_LANE).clear();
         result
     }
 
@@ -156,12 +153,11 @@ impl Core {
         index: u64,
         work: impl FnOnce(&HeldShard<'_>) -> Result<T, WriteError>,
     ) -> Result<Option<T>, WriteError> {
-        let intent = slot.intent(INDEX_LANE);
-        intent.begin(INTENT_SHARD, &[index]);
+        Intent::Reshape { shard: index }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
         let acquired = self.tables.shard(index).lock.try_lock(slot);
         let result = acquired.map(|acquired| self.in_shard(slot, index, acquired, work));
-        intent.clear();
+        slot.intent(INDEX_LANE).clear();
         result.transpose()
     }
 

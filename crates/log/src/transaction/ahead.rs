@@ -25,7 +25,8 @@ use crate::watch::Watched;
 use super::Transaction;
 use super::commit::Outcome;
 use super::homes::{Home, Homes};
-use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Phase};
+use super::undo::{Counts, LANE, NoteRoom, Phase};
+use crate::intent::Intent;
 
 /// Conflicts after which a transaction locks ahead.
 const CONFLICTS: u32 = 16;
@@ -145,9 +146,16 @@ impl<'a> Transaction<'a> {
             for (i, loc) in homes.locs.iter().enumerate() {
                 notes.set_home(i, *loc);
             }
-            let intent = self.slot.intent(LANE);
-            let homes_held = most.homes as u64;
-            intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, homes_held]);
+            let announced = Intent::Transaction {
+                phase: Phase::Locking,
+                notes: at,
+                counts: Counts {
+                    homes: most.homes,
+                    writes: 0,
+                    databases: 0,
+                },
+            };
+            announced.announce(self.slot);
             mneme_sys::fault!("txn.ahead.intent");
             let locked = self.lock(&mut homes, &mut wait);
             self.ahead = Some(Ahead { homes, room, most });

@@ -41,8 +41,9 @@ use crate::watch::{Watch, Watched};
 
 use super::growth::{Grown, Growth, MANY, ToCome};
 use super::homes::{Home, Homes};
-use super::undo::{Counts, INTENT_TRANSACTION, LANE, NoteRoom, Noted, Notes, Phase, words};
+use super::undo::{Counts, LANE, NoteRoom, Noted, Notes, Phase};
 use super::{Transaction, Write};
+use crate::intent::{self, Intent};
 
 /// What an attempt at committing came to. Unless it committed, what was appended is given up.
 #[derive(PartialEq, Eq, Debug)]
@@ -186,12 +187,11 @@ impl<'a> Transaction<'a> {
                 reads: &reads,
                 watched: &watched,
             };
-            let intent = self.slot.intent(LANE);
             let round = notes
                 .map_err(WriteError::from)
                 .and_then(|(notes, _)| self.round(&mut homes, found, &notes, &counters, &mut wait));
             homes.unlock();
-            intent.clear();
+            self.slot.intent(LANE).clear();
             mneme_sys::fault!("txn.cleared");
             let dropped = self.core.drop_notes(self.slot, room);
             let round = round?;
@@ -220,12 +220,10 @@ impl<'a> Transaction<'a> {
         homes: Homes<'a>,
         counts: Counts,
     ) -> Result<Result<Announced<'a>, u64>, WriteError> {
-        let intent = self.slot.intent(LANE);
         if let Some(ahead) = self.ahead.take() {
             if let Some(counts) = ahead.covers(&homes.locs, counts) {
                 // Nothing of it is looked at in this phase.
-                intent.set(words::WRITES, counts.writes as u64);
-                intent.set(words::COUNTS, counts.databases as u64);
+                intent::set_note_counts(self.slot, counts);
                 return Ok(Ok(Announced {
                     homes: ahead.homes,
                     room: ahead.room,
@@ -248,9 +246,12 @@ impl<'a> Transaction<'a> {
         for (i, loc) in homes.locs.iter().enumerate() {
             notes.set_home(i, *loc);
         }
-        let numbers = [counts.homes, counts.writes, counts.databases].map(|n| n as u64);
-        let [h, w, c] = numbers;
-        intent.begin(INTENT_TRANSACTION, &[Phase::Locking as u64, at, h, w, c]);
+        let announced = Intent::Transaction {
+            phase: Phase::Locking,
+            notes: at,
+            counts,
+        };
+        announced.announce(self.slot);
         mneme_sys::fault!("txn.intent");
         Ok(Ok(Announced {
             homes,
@@ -397,8 +398,7 @@ impl<'a> Transaction<'a> {
             let afterwards = counts::counted(self.slot, root.space(), id).plus(delta);
             notes.set_count(i, root.space(), id, afterwards);
         }
-        let intent = self.slot.intent(LANE);
-        intent.set(words::PHASE, Phase::Inserting as u64);
+        intent::set_phase(self.slot, Phase::Inserting);
         mneme_sys::fault!("txn.noted");
         let inserted = self.insert(homes, writes, &noted);
         if !matches!(&inserted, Ok(none) if none.is_empty()) {
@@ -406,7 +406,7 @@ impl<'a> Transaction<'a> {
                 self.core.take_back(*note)?;
                 mneme_sys::fault!("txn.taken_back");
             }
-            intent.set(words::PHASE, Phase::Locking as u64);
+            intent::set_phase(self.slot, Phase::Locking);
             let added = self.writes.iter().zip(&noted);
             let added = added.filter(|(_, note)| note.is_insertion());
             return Ok(Round::Full(Full {
@@ -419,7 +419,7 @@ impl<'a> Transaction<'a> {
             self.core.note_change(write.root, write.place);
         }
         mneme_sys::fault!("txn.watched");
-        intent.set(words::PHASE, Phase::Committed as u64);
+        intent::set_phase(self.slot, Phase::Committed);
         mneme_sys::fault!("txn.committed");
         for note in &noted {
             // It was found there a moment ago. It has happened: damage there is for the check to say.

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use mneme_arena::{Class, Extent, FRAME_BYTES};
-use mneme_sync::{DeadSlot, Lane, Slot, UndoArea};
+use mneme_sync::{DeadSlot, Slot, UndoArea};
 
 use crate::access::notes_area;
 use crate::core::Core;
@@ -28,6 +28,8 @@ use crate::counts::{self, Counts as Counted};
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry};
 use crate::index::{Lookup, SegmentRef};
+use crate::intent::Intent;
+pub(super) use crate::intent::{NoteCounts as Counts, Phase, TRANSACTION_LANE as LANE};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
 use crate::segment::frame_byte;
@@ -35,40 +37,8 @@ use crate::spaces::Space;
 
 use super::Transaction;
 
-/// The lane of intents for transactions.
-pub(super) const LANE: Lane = Lane::Txn;
-/// The intent of a thread that is about to lock, or has locked, a transaction's buckets.
-pub(super) const INTENT_TRANSACTION: u16 = 5;
 /// The arena tag of notes that do not fit the undo area.
 const TAG_NOTES: u16 = 3;
-
-/// Words of the intent.
-pub(super) mod words {
-    /// See [`Phase`](super::Phase).
-    pub const PHASE: usize = 0;
-    /// Where the notes lie in the data region; 0: in the thread's undo area.
-    pub const NOTES: usize = 1;
-    pub const HOMES: usize = 2;
-    pub const WRITES: usize = 3;
-    pub const COUNTS: usize = 4;
-}
-
-/// How far a transaction is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub(super) enum Phase {
-    Locking = 1,
-    Inserting = 2,
-    Committed = 3,
-}
-
-/// How many of each there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Counts {
-    pub homes: usize,
-    pub writes: usize,
-    pub databases: usize,
-}
 
 const WRITE_WORDS: usize = 5;
 const COUNT_WORDS: usize = 4;
@@ -266,35 +236,30 @@ impl Core {
 
     /// Settles a transaction whose thread died: undoes it, or carries it through if it was committed.
     pub(crate) fn repair_transaction(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
-        let Some(intent) = dead.intent(LANE) else {
+        let Some(Intent::Transaction {
+            phase,
+            notes,
+            counts,
+        }) = Intent::of_dead(dead, LANE)?
+        else {
             return Ok(());
         };
-        if intent.kind != INTENT_TRANSACTION {
-            return Ok(());
-        }
-        let count = |i: usize| intent.words[i].min(1 << 32) as usize;
-        let counts = Counts {
-            homes: count(words::HOMES),
-            writes: count(words::WRITES),
-            databases: count(words::COUNTS),
-        };
-        let notes = self.notes_at(intent.words[words::NOTES], notes_area(dead.undo()), counts)?;
-        let phase = intent.words[words::PHASE];
+        let notes = self.notes_at(notes, notes_area(dead.undo()), counts)?;
         let held = |home: Loc| -> Result<bool, Corrupt> {
             let bucket = Bucket::of_words(self.mem.words(home)?);
             Ok(bucket.inherit(dead.id()).is_some())
         };
         // Before it publishes, the notes of its writes are what others have left there.
-        let is_noted = phase != Phase::Locking as u64;
+        let is_noted = phase != Phase::Locking;
         for noted in notes.writes().filter(|_| is_noted) {
             let noted = noted?;
             // One that it holds no more was settled before it died, or by an earlier repair.
             if !held(noted.home)? {
                 continue;
             }
-            if phase == Phase::Inserting as u64 {
+            if phase == Phase::Inserting {
                 self.take_back(noted)?;
-            } else if phase == Phase::Committed as u64 {
+            } else if phase == Phase::Committed {
                 self.carry_out(noted)?;
                 if !noted.old.is_empty() {
                     let size = self.mem.record(noted.old.loc())?.header().size();
@@ -303,7 +268,7 @@ impl Core {
             }
         }
         mneme_sys::fault!("txn.repair.settled");
-        if phase == Phase::Committed as u64 {
+        if phase == Phase::Committed {
             for (space, root, counted) in notes.counters() {
                 counts::set_of_the_dead(dead, space, root, counted);
             }

@@ -1,0 +1,446 @@
+//! Intents: what a thread of the log is about to do, said in its slot before it does it.
+//!
+//! This module alone knows the words of an intent line. A writer builds an [`Intent`] and announces
+//! it; recovery, [`processes`](crate::LogStore::processes) and the reaper decode one and match it.
+//! Words that no writer leaves are damage, and said to be. `docs/design/log.md` has every word.
+//!
+//! An operation on a key announces its home bucket before it locks it. Once it holds the bucket and
+//! knows what it will do, it adds its [`HomeChange`] to the intent in place: the word that names the
+//! change is stored last, so that without it nothing was changed.
+
+use mneme_sync::{AttachedThread, DeadSlot, Intent as Line, Lane, Slot};
+
+use crate::counts::CountsAfter;
+use crate::error::Corrupt;
+use crate::index::SegmentRef;
+use crate::index::bucket::Entry;
+use crate::layout::DATABASES;
+use crate::mem::Loc;
+use crate::spaces::Space;
+
+/// The lane of one operation on a key, or on a whole database.
+pub(crate) const OPERATION_LANE: Lane = Lane::Log;
+/// The lane of a change of the index' shape.
+pub(crate) const INDEX_LANE: Lane = Lane::Index;
+/// The lane of a transaction.
+pub(crate) const TRANSACTION_LANE: Lane = Lane::Txn;
+
+/// What a thread has announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Intent {
+    /// It locks the bucket at `home`, if it has not yet, and makes this change there. `None`: it has
+    /// changed nothing so far.
+    Home {
+        home: Loc,
+        change: Option<HomeChange>,
+    },
+    /// It clears a database, or swaps two.
+    ReplaceDatabases,
+    /// It locks a shard of the index, if it has not yet, and works there. What it does stands in the
+    /// shard's journal.
+    Reshape { shard: u64 },
+    /// It commits a transaction.
+    Transaction {
+        phase: Phase,
+        /// The byte of the data region at which its notes lie; 0: in the thread's undo area.
+        notes: u64,
+        counts: NoteCounts,
+    },
+}
+
+/// What an operation does under the lock of its key's home bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HomeChange {
+    /// It publishes an entry.
+    Publish {
+        /// The index segment that the home lies in.
+        segment: SegmentRef,
+        /// The entry to be published; empty: a removal.
+        new: Entry,
+        /// The entry that it replaces; empty: an insertion.
+        old: Entry,
+        counts: Option<CountsAfter>,
+    },
+    /// It overwrites the value of a record with the first `len` bytes of the redo area, and sets the
+    /// record's expiry word.
+    Overwrite {
+        record: Loc,
+        len: u64,
+        expires: u64,
+        counts: Option<CountsAfter>,
+    },
+    /// It sets the expiry word of a record.
+    SetExpiry {
+        record: Loc,
+        expires: u64,
+        counts: Option<CountsAfter>,
+    },
+    /// It writes the first `len` bytes of the redo area at `at` of a value, which is `after` bytes
+    /// long then.
+    Patch {
+        record: Loc,
+        at: u64,
+        after: u64,
+        len: u64,
+    },
+}
+
+/// How far a transaction is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Phase {
+    Locking = 1,
+    Inserting = 2,
+    Committed = 3,
+}
+
+/// How many notes of each kind a transaction has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NoteCounts {
+    pub homes: usize,
+    pub writes: usize,
+    pub databases: usize,
+}
+
+// Kinds of intents. Kinds 3 and 4 are of earlier formats.
+const RESHAPE: u16 = 1;
+const HOME: u16 = 2;
+const TRANSACTION: u16 = 5;
+const REPLACE_DATABASES: u16 = 6;
+
+/// Words of an operation on a key. What words 1 to 5 hold depends on the change.
+const HOME_AT: usize = 0;
+/// The change in bits 32..40, and the space that it counts in.
+const CHANGE_AT: usize = 6;
+const CHANGE_SHIFT: u32 = 32;
+const PUBLISH: u64 = 1;
+const OVERWRITE: u64 = 2;
+const SET_EXPIRY: u64 = 4;
+const PATCH: u64 = 8;
+
+/// Words of a transaction.
+const PHASE_AT: usize = 0;
+const NOTES_AT: usize = 1;
+const HOMES_AT: usize = 2;
+const WRITES_AT: usize = 3;
+const DATABASES_AT: usize = 4;
+
+impl Intent {
+    /// Says it: visible to others before anything that the caller stores with Release, or by an
+    /// exchange, from here on. It takes the place of what the thread announced in this lane before.
+    #[inline(always)]
+    pub fn announce(self, slot: &Slot<'_>) {
+        match self {
+            Intent::Home { home, change } => {
+                slot.intent(OPERATION_LANE).begin(HOME, &[home.bits()]);
+                if let Some(change) = change {
+                    change.announce(slot);
+                }
+            }
+            Intent::ReplaceDatabases => slot.intent(OPERATION_LANE).begin(REPLACE_DATABASES, &[]),
+            Intent::Reshape { shard } => slot.intent(INDEX_LANE).begin(RESHAPE, &[shard]),
+            Intent::Transaction {
+                phase,
+                notes,
+                counts,
+            } => {
+                let [homes, writes, databases] = counts.as_words();
+                let words = [phase as u64, notes, homes, writes, databases];
+                slot.intent(TRANSACTION_LANE).begin(TRANSACTION, &words);
+            }
+        }
+    }
+
+    /// What a thread that died has announced in a lane of the log, if it has.
+    ///
+    /// # Errors
+    /// No thread leaves these words.
+    pub fn of_dead(dead: &DeadSlot<'_>, lane: Lane) -> Result<Option<Intent>, Corrupt> {
+        dead.intent(lane)
+            .map(|line| decode(lane, &line))
+            .transpose()
+    }
+
+    /// What a thread has announced in a lane of the log, as somebody else sees it at present.
+    ///
+    /// # Errors
+    /// No thread leaves these words.
+    pub fn of_thread(thread: &AttachedThread, lane: Lane) -> Result<Option<Intent>, Corrupt> {
+        let line = thread.intents[lane as usize].as_ref();
+        line.map(|line| decode(lane, line)).transpose()
+    }
+}
+
+impl HomeChange {
+    /// Adds it to the intent of the operation that holds the home.
+    #[inline(always)]
+    pub fn announce(self, slot: &Slot<'_>) {
+        let line = slot.intent(OPERATION_LANE);
+        let (kind, words, counts) = match self {
+            HomeChange::Publish {
+                segment,
+                new,
+                old,
+                counts,
+            } => {
+                line.set(5, segment.word());
+                set_counts(slot, counts, [3, 4]);
+                (PUBLISH, [new.0, old.0], counts)
+            }
+            HomeChange::Overwrite {
+                record,
+                len,
+                expires,
+                counts,
+            } => {
+                line.set(4, expires);
+                set_counts(slot, counts, [3, 5]);
+                (OVERWRITE, [record.bits(), len], counts)
+            }
+            HomeChange::SetExpiry {
+                record,
+                expires,
+                counts,
+            } => {
+                line.set(4, expires);
+                set_counts(slot, counts, [3, 5]);
+                (SET_EXPIRY, [record.bits(), 0], counts)
+            }
+            HomeChange::Patch {
+                record,
+                at,
+                after,
+                len,
+            } => {
+                line.set(4, len);
+                (PATCH, [record.bits(), at << 32 | after], None)
+            }
+        };
+        line.set(1, words[0]);
+        line.set(2, words[1]);
+        let space = counts.map_or(0, |counts| u64::from(counts.space.number()));
+        line.set(CHANGE_AT, kind << CHANGE_SHIFT | space);
+    }
+}
+
+/// Where the counts do not change, the words stay zero as they were announced.
+#[inline(always)]
+fn set_counts(slot: &Slot<'_>, counts: Option<CountsAfter>, [root, word]: [usize; 2]) {
+    if let Some(counts) = counts {
+        let line = slot.intent(OPERATION_LANE);
+        line.set(root, counts.root);
+        line.set(word, counts.word);
+    }
+}
+
+/// Takes a transaction from one phase to the next.
+pub(crate) fn set_phase(slot: &Slot<'_>, phase: Phase) {
+    slot.intent(TRANSACTION_LANE).set(PHASE_AT, phase as u64);
+}
+
+/// Says of how many writes and databases a transaction that is still locking has notes.
+pub(crate) fn set_note_counts(slot: &Slot<'_>, counts: NoteCounts) {
+    let line = slot.intent(TRANSACTION_LANE);
+    line.set(WRITES_AT, counts.writes as u64);
+    line.set(DATABASES_AT, counts.databases as u64);
+}
+
+impl NoteCounts {
+    fn as_words(self) -> [u64; 3] {
+        [self.homes, self.writes, self.databases].map(|n| n as u64)
+    }
+}
+
+fn decode(lane: Lane, line: &Line) -> Result<Intent, Corrupt> {
+    let words = &line.words;
+    match (lane, line.kind) {
+        (OPERATION_LANE, HOME) => {
+            let home = Loc::of_word(words[HOME_AT]);
+            let change = home_change(home, words)?;
+            Ok(Intent::Home { home, change })
+        }
+        (OPERATION_LANE, REPLACE_DATABASES) => Ok(Intent::ReplaceDatabases),
+        (INDEX_LANE, RESHAPE) => Ok(Intent::Reshape { shard: words[0] }),
+        (TRANSACTION_LANE, TRANSACTION) => {
+            // What is more than fits into any notes is refused where they are looked for.
+            let count = |i: usize| words[i].min(1 << 32) as usize;
+            Ok(Intent::Transaction {
+                phase: Phase::of_word(words[PHASE_AT])?,
+                notes: words[NOTES_AT],
+                counts: NoteCounts {
+                    homes: count(HOMES_AT),
+                    writes: count(WRITES_AT),
+                    databases: count(DATABASES_AT),
+                },
+            })
+        }
+        (lane, kind) => Err(unknown(format!(
+            "an intent of kind {kind} in lane {lane:?}"
+        ))),
+    }
+}
+
+fn home_change(home: Loc, words: &[u64; 7]) -> Result<Option<HomeChange>, Corrupt> {
+    let counts = |root: usize, word: usize| {
+        (words[root] != 0).then(|| CountsAfter {
+            space: Space::new((words[CHANGE_AT] % DATABASES as u64) as u8),
+            root: words[root],
+            word: words[word],
+        })
+    };
+    Ok(Some(match words[CHANGE_AT] >> CHANGE_SHIFT {
+        0 => return Ok(None),
+        PUBLISH => HomeChange::Publish {
+            segment: SegmentRef::of_word(words[5], home)?,
+            new: Entry(words[1]),
+            old: Entry(words[2]),
+            counts: counts(3, 4),
+        },
+        OVERWRITE => HomeChange::Overwrite {
+            record: Loc::of_word(words[1]),
+            len: words[2],
+            expires: words[4],
+            counts: counts(3, 5),
+        },
+        SET_EXPIRY => HomeChange::SetExpiry {
+            record: Loc::of_word(words[1]),
+            expires: words[4],
+            counts: counts(3, 5),
+        },
+        PATCH => HomeChange::Patch {
+            record: Loc::of_word(words[1]),
+            at: words[2] >> 32,
+            after: words[2] & u64::from(u32::MAX),
+            len: words[4],
+        },
+        other => {
+            return Err(unknown(format!(
+                "an intent to make a change of kind {other}"
+            )));
+        }
+    }))
+}
+
+impl Phase {
+    fn of_word(word: u64) -> Result<Phase, Corrupt> {
+        let all = [Phase::Locking, Phase::Inserting, Phase::Committed];
+        let found = all.into_iter().find(|phase| *phase as u64 == word);
+        found.ok_or_else(|| unknown(format!("a transaction in phase {word}")))
+    }
+}
+
+#[cold]
+fn unknown(what: String) -> Corrupt {
+    Corrupt::at(0, format!("in the control region: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LogStore;
+    use crate::index::Lookup;
+
+    fn line(kind: u16, words: [u64; 7]) -> Line {
+        Line {
+            kind,
+            sequence: 1,
+            words,
+        }
+    }
+
+    #[test]
+    fn what_is_announced_is_decoded() {
+        let store = LogStore::builder().maintainer(false);
+        let store = store.capacity(64 << 20).open_private().unwrap();
+        store.put(b"key", b"value").unwrap();
+        let core = store.core();
+        let slot = core.participants.slot().unwrap();
+        let read = |lane| decode(lane, &slot.intent(lane).read().unwrap()).unwrap();
+        let _pin = slot.pin();
+        let space = core.entered_space(0);
+        let root = core.root(space).unwrap().unwrap();
+        let place = core.place(b"key");
+        let segment = core.mem.index_segment(root, place).unwrap().unwrap();
+        let (home, record) = (segment.home_at(place.tag), Loc::of_byte(1 << 30));
+        let counts = Some(CountsAfter {
+            space: Space::new(63),
+            root: 7,
+            word: u64::MAX - 1,
+        });
+        for counts in [None, counts] {
+            let changes = [
+                HomeChange::Publish {
+                    segment,
+                    new: Entry(u64::MAX),
+                    old: Entry(0),
+                    counts,
+                },
+                HomeChange::Overwrite {
+                    record,
+                    len: 4096,
+                    expires: u64::MAX,
+                    counts,
+                },
+                HomeChange::SetExpiry {
+                    record,
+                    expires: 1,
+                    counts,
+                },
+                HomeChange::Patch {
+                    record,
+                    at: 1 << 30,
+                    after: (1 << 30) + 1,
+                    len: 1,
+                },
+            ];
+            for change in changes {
+                let intent = Intent::Home { home, change: None };
+                intent.announce(&slot);
+                assert_eq!(read(OPERATION_LANE), intent);
+                change.announce(&slot);
+                let change = Some(change);
+                assert_eq!(read(OPERATION_LANE), Intent::Home { home, change });
+            }
+        }
+        let counts = NoteCounts {
+            homes: 1,
+            writes: 2,
+            databases: 3,
+        };
+        let transaction = |phase| Intent::Transaction {
+            phase,
+            notes: 2 << 20,
+            counts,
+        };
+        transaction(Phase::Locking).announce(&slot);
+        set_phase(&slot, Phase::Committed);
+        assert_eq!(read(TRANSACTION_LANE), transaction(Phase::Committed));
+        Intent::Reshape { shard: 3 }.announce(&slot);
+        assert_eq!(read(INDEX_LANE), Intent::Reshape { shard: 3 });
+        Intent::ReplaceDatabases.announce(&slot);
+        assert_eq!(read(OPERATION_LANE), Intent::ReplaceDatabases);
+        for lane in [OPERATION_LANE, INDEX_LANE, TRANSACTION_LANE] {
+            slot.intent(lane).clear();
+        }
+    }
+
+    #[test]
+    fn words_that_nobody_leaves_are_damage() {
+        let change = |change: u64| [8, 8, 8, 8, 8, 8, change << CHANGE_SHIFT];
+        for (lane, damaged) in [
+            (OPERATION_LANE, line(RESHAPE, [0; 7])),
+            (OPERATION_LANE, line(u16::MAX, [0; 7])),
+            (INDEX_LANE, line(HOME, [0; 7])),
+            (TRANSACTION_LANE, line(HOME, [0; 7])),
+            (OPERATION_LANE, line(HOME, change(3))),
+            (OPERATION_LANE, line(HOME, change(u64::from(u32::MAX)))),
+            // It names no index segment.
+            (OPERATION_LANE, line(HOME, change(PUBLISH))),
+            (TRANSACTION_LANE, line(TRANSACTION, [0; 7])),
+            (TRANSACTION_LANE, line(TRANSACTION, [4; 7])),
+            (Lane::Arena, line(RESHAPE, [0; 7])),
+        ] {
+            decode(lane, &damaged).unwrap_err();
+        }
+    }
+}
