@@ -22,22 +22,16 @@ use crate::index::Place;
 use crate::index::bucket::TAG_BITS;
 use crate::index::root::Root;
 use crate::index::{Lookup, SegmentRef};
+use crate::layout::RING_BYTES;
 use crate::mem::Loc;
 use crate::record::Header;
 use crate::spaces::Space;
 
-/// Bytes at the end of a thread's undo area.
-const RING_BYTES: usize = 2048;
 /// Words of the ring: how many places were noted, how many folded (on lines of their own), places.
 const NOTED: usize = 0;
 const FOLDED: usize = 8;
 const PLACES: usize = 16;
 const ROOM: u64 = (RING_BYTES / 8 - PLACES) as u64;
-
-/// The part of an undo area that is for undoing and redoing.
-pub(crate) fn notes_area(area: UndoArea<'_>) -> UndoArea<'_> {
-    area.split_at(area.len().saturating_sub(RING_BYTES)).0
-}
 
 fn ring(area: UndoArea<'_>) -> Option<&[AtomicU64; RING_BYTES / 8]> {
     let ring = area.split_at(area.len().saturating_sub(RING_BYTES)).1;

@@ -12,18 +12,19 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::Slot;
 
+use crate::change_set::Counted;
 use crate::core::{Core, Wait};
-use crate::counts::{self, Counts, CountsAfter, Expiries};
+use crate::counts::{Counts, Expiries};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
-use crate::intent::{HomeChange, OPERATION_LANE};
+use crate::intent::OPERATION_LANE;
 use crate::mem::Loc;
 use crate::ops::{Decision, Updated};
 use crate::publish::{Change, Expect, Published};
-use crate::record::Record;
+use crate::record::{EXPIRY_AT, Record};
 use crate::scan::HashOrder;
 use crate::spaces::Space;
 
@@ -137,7 +138,7 @@ impl Core {
         })
     }
 
-    /// The same where the record has a word for its expiry; `None`: it has none.
+    /// Sets it where it lies; `None`: the record has no word for it.
     fn update_expiry_word(
         &self,
         database: u8,
@@ -170,26 +171,22 @@ impl Core {
             if !found.record.header().has_expiry() {
                 return Ok(None);
             }
-            let expect = Expect::Expiring(found.entry.loc(), expires);
-            if self.set_expiry_if(&slot, root, place, key, expect, to, &mut wait)? {
+            let seen = (found.entry.loc(), expires);
+            if self.set_expiry_if(&slot, (root, place), key, seen, to, &mut wait)? {
                 self.expect_expiries();
                 return Ok(Some(Updated::Replaced));
             }
         }
     }
 
-    /// Sets the expiry of a record that has a word for it, if it is as expected.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is one fact of the operation"
-    )]
+    /// Sets the expiry of a record that has a word for it, if it still is the record that was seen, and
+    /// expires as it did; whether it was and did.
     fn set_expiry_if(
         &self,
         slot: &Slot<'_>,
-        root: Root,
-        place: Place,
+        (root, place): (Root, Place),
         key: &[u8],
-        expect: Expect<'_>,
+        (loc, expires): (Loc, u64),
         to: Expiry,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
@@ -201,33 +198,26 @@ impl Core {
             return Ok(false);
         };
         let found = self.mem.find_in(segment, place.tag, key);
-        let set = match &found {
-            Ok(Some(found)) if self.is_expected(expect, Some(found)) => {
-                self.note_change(root, place);
-                let had = found.record.expires() != 0;
-                let delta = Counts::change(Some(had), Some(to != Expiry::Never));
-                let space = root.space();
-                let set_expiry = HomeChange::SetExpiry {
-                    record: found.entry.loc(),
-                    expires: to.word(),
-                    counts: CountsAfter::of(slot, space, id, delta),
-                };
-                set_expiry.announce(slot);
-                mneme_sys::fault!("log.expiry.noted");
-                let set = found.record.set_expires(to.word());
-                mneme_sys::fault!("log.expiry.set");
-                counts::count(slot, space, id, delta);
-                mneme_sys::fault!("log.expiry.counted");
-                set
-            }
-            _ => false,
+        let expect = Expect::Expiring(loc, expires);
+        let as_seen = match &found {
+            Ok(Some(found)) if self.is_expected(expect, Some(found)) => Some(&found.record),
+            _ => None,
         };
-        if set {
+        let as_seen = as_seen.filter(|record| record.header().has_expiry());
+        if let Some(record) = as_seen {
+            self.note_change(root, place);
+            let counted = Counted {
+                space: root.space(),
+                root: id,
+                delta: Counts::change(Some(expires != 0), Some(to != Expiry::Never)),
+            };
+            self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
             self.tell(slot, root.space(), Kind::Retimed, key);
             held.unlock();
         } else {
             held.unlock_unchanged();
         }
+        let set = as_seen.is_some();
         slot.intent(OPERATION_LANE).clear();
         found?;
         Ok(set)

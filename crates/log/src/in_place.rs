@@ -12,20 +12,21 @@
 //! A value that does not fit, and any value longer than the limit, is appended and published as in a
 //! store that always appends. After Nibble-2 (dissertation, ch. VI).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::fence;
 
-use mneme_sync::{DeadSlot, Slot, UndoArea};
+use mneme_sync::Slot;
 
+use crate::change_set::{ChangeSet, Counted, Piece, write_down};
 use crate::core::{Core, Wait};
-use crate::counts::{self, Counts, CountsAfter};
+use crate::counts::Counts;
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::bucket::{Entry, Held, HomeWord};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
-use crate::intent::{HomeChange, OPERATION_LANE, TRANSACTION_LANE};
+use crate::intent::OPERATION_LANE;
 use crate::mem::Loc;
 use crate::patch::Overtaken;
 use crate::publish::{Change, Expect, Published};
@@ -116,23 +117,9 @@ impl Core {
         }
         let (root, place) = (change.root, change.place);
         let id = self.root_id(root)?;
-        let mut seen = match change.segment {
-            Some(segment) => Some(segment),
-            None => self.mem.index_segment(root, place)?,
-        };
-        // Looked at first, without the lock: what will be appended is not copied for a redo.
-        let found = match seen {
-            Some(segment) => self.mem.find_in(segment, place.tag, change.key)?,
-            None => None,
-        };
-        let fits = found.is_some_and(|found| holds(found.record.header(), value, expiry));
-        // Where a transaction's body changes something by itself, the area may hold the notes of what it has locked ahead.
-        let noted = slot.intent(TRANSACTION_LANE).read().is_some();
-        if !fits || noted || !slot.undo().write(0, value) {
-            return Ok(None);
-        }
+        let mut seen = change.segment;
         let mut wait = Wait::new();
-        let (held, segment) = loop {
+        loop {
             let segment = match seen.take() {
                 Some(segment) => segment,
                 None => match self.mem.index_segment(root, place)? {
@@ -140,113 +127,75 @@ impl Core {
                     None => return Ok(None),
                 },
             };
-            if let Some(held) = self.lock_home(slot, segment, place, &mut wait)? {
-                break (held, segment);
-            }
-        };
-        let found = self.mem.find_in(segment, place.tag, change.key);
-        let target = match &found {
-            Ok(Some(found)) if self.is_expected(change.expect, Some(found)) => {
-                let fits = holds(found.record.header(), value, expiry);
-                let length = self.mem.word(found.entry.loc()).ok().filter(|_| fits);
-                length.map(|length| (found.entry.loc(), &found.record, length))
-            }
-            _ => None,
-        };
-        let mut published = None;
-        if let Some((loc, record, length)) = target {
-            // Before the intent: whoever finds that carries it out.
-            self.note_change(root, place);
-            let expires = record.expires();
-            published = Some(if self.has_passed(expires) {
-                Published::Inserted
-            } else {
-                Published::Replaced
-            });
-            let delta = Counts::change(Some(expires != 0), Some(expiry != Expiry::Never));
-            let overwrite = HomeChange::Overwrite {
-                record: loc,
-                len: value.len() as u64,
-                expires: expiry.word(),
-                counts: CountsAfter::of(slot, root.space(), id, delta),
+            // Without the lock first: a value that does not fit is not written down, and the lock is
+            // held for less.
+            let found = self.mem.find_in(segment, place.tag, change.key)?;
+            let Some(Found { entry, record, .. }) =
+                found.filter(|found| holds(found.record.header(), value, expiry))
+            else {
+                return Ok(None);
             };
-            overwrite.announce(slot);
-            mneme_sys::fault!("log.overwrite.noted");
-            held.begin_overwriting();
-            mneme_sys::fault!("log.overwrite.begun");
-            if mneme_sys::fault::ENABLED {
-                // With fault points compiled in it has a middle at which it can be abandoned.
-                record.overwrite(&value[..value.len() / 2]);
-                mneme_sys::fault!("log.overwrite.during");
+            // Header and expiry, if there is a word for it.
+            let header = record.header().with_length(value.len()).0;
+            let head = [header, expiry.word()].map(u64::to_le_bytes);
+            let head = &head.as_flattened()[..record.header().key_offset()];
+            let piece = |offset, bytes| Piece {
+                loc: entry.loc(),
+                record,
+                offset,
+                bytes,
+            };
+            let pieces = [piece(record.header().value_offset(), value), piece(0, head)];
+            if !write_down(slot, &pieces) {
+                return Ok(None);
             }
-            record.overwrite(value);
-            set_length(length, value.len());
-            mneme_sys::fault!("log.overwrite.length");
-            record.set_expires(expiry.word());
-            mneme_sys::fault!("log.overwrite.done");
-            counts::count(slot, root.space(), id, delta);
-            mneme_sys::fault!("log.overwrite.counted");
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let found = self.mem.find_in(segment, place.tag, change.key);
+            let target = match &found {
+                Ok(Some(found)) if self.is_expected(change.expect, Some(found)) => Some(found),
+                _ => None,
+            };
+            let Some(target) = target.filter(|found| pieces[0].is_of(found)) else {
+                // Nothing happened: those who read by the version need not doubt.
+                held.unlock_unchanged();
+                slot.intent(OPERATION_LANE).clear();
+                let has_moved = target.is_some();
+                found?;
+                if has_moved {
+                    continue;
+                }
+                return Ok(None);
+            };
+            // Before the intent, by which a repairer makes the change.
+            self.note_change(root, place);
+            let expires = target.record.expires();
+            let published = match self.has_passed(expires) {
+                true => Published::Inserted,
+                false => Published::Replaced,
+            };
+            let counted = Counted {
+                space: root.space(),
+                root: id,
+                delta: Counts::change(Some(expires != 0), Some(expiry != Expiry::Never)),
+            };
+            let set = ChangeSet {
+                pieces: &pieces,
+                guard: None,
+                counted: Some(counted),
+            };
+            self.change_bytes(slot, &held, &set);
             self.tell(slot, root.space(), Kind::Stored, change.key);
-        }
-        if published.is_some() {
             held.unlock();
-        } else {
-            // Nothing happened, as those who read by the version need not doubt.
-            held.unlock_unchanged();
-        }
-        mneme_sys::fault!("log.overwrite.unlocked");
-        slot.intent(OPERATION_LANE).clear();
-        found?;
-        if published.is_some() {
+            mneme_sys::fault!("log.overwrite.unlocked");
+            slot.intent(OPERATION_LANE).clear();
             self.note_access(root, place);
+            if expiry != Expiry::Never {
+                self.expect_expiries();
+            }
+            return Ok(Some(published));
         }
-        if published.is_some() && expiry != Expiry::Never {
-            self.expect_expiries();
-        }
-        Ok(published)
-    }
-
-    /// Sets again the expiry that a dead thread was setting, and its counts.
-    pub(crate) fn redo_expiry(
-        &self,
-        dead: &DeadSlot<'_>,
-        record: Loc,
-        expires: u64,
-        counts: Option<CountsAfter>,
-    ) -> Result<(), Corrupt> {
-        self.mem.record(record)?.set_expires(expires);
-        if let Some(counts) = counts {
-            counts.finish(dead);
-        }
-        Ok(())
-    }
-
-    /// Overwrites again what a dead thread was overwriting, in the bucket that it held.
-    pub(crate) fn redo_overwrite(
-        &self,
-        dead: &DeadSlot<'_>,
-        held: &Held<'_>,
-        (loc, len): (Loc, u64),
-        expires: u64,
-        counts: Option<CountsAfter>,
-    ) -> Result<(), WriteError> {
-        let record = self.mem.record(loc)?;
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let mut value = vec![0; len.min(MAX_IN_PLACE)];
-        let fits = record.header().room().is_some_and(|room| len <= room);
-        if !fits || !UndoArea::read(&dead.undo(), 0, &mut value) {
-            return Err(Corrupt::at(
-                loc.byte(),
-                "an intent overwrites a record that has no room for it",
-            )
-            .into());
-        }
-        // It may have died before it made readers wait.
-        held.begin_overwriting();
-        record.overwrite(&value);
-        mneme_sys::fault!("log.redo.value");
-        set_length(self.mem.word(loc)?, len);
-        Ok(self.redo_expiry(dead, loc, expires, counts)?)
     }
 
     /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket is
@@ -260,8 +209,9 @@ impl Core {
         }
         self.complete_patchable(&record, &copy);
         if record.header().room().is_some() {
-            copy.overwrite(record.value());
-            set_length(self.mem.word(new)?, record.header().value_len());
+            let header = copy.header().with_length(record.header().value_len());
+            copy.store(copy.header().value_offset(), record.value());
+            copy.store(0, &header.0.to_le_bytes());
         }
         copy.set_expires(record.expires());
         Ok(())
@@ -298,13 +248,6 @@ impl Core {
 fn holds(header: Header, value: &[u8], expiry: Expiry) -> bool {
     let room = header.room().is_some_and(|room| value.len() <= room);
     room && (expiry == Expiry::Never || header.has_expiry())
-}
-
-/// The value of the record with this header word has `len` bytes from now on. Its bucket is held.
-fn set_length(header: &AtomicU64, len: usize) {
-    // Relaxed: readers validate by the bucket.
-    let now = Header(header.load(Relaxed)).with_length(len);
-    header.store(now.0, Relaxed);
 }
 
 impl Copied {
@@ -344,19 +287,11 @@ impl Record<'_> {
         // SAFETY: the record is mapped; whoever writes to it meanwhile does so by `overwrite`.
         unsafe { mneme_sys::racy::load(self.value_address(), to) };
     }
-
-    /// Writes a value of at most the record's room over the old one. The bucket is held.
-    fn overwrite(&self, value: &[u8]) {
-        debug_assert!(self.header().room().is_some_and(|room| value.len() <= room));
-        // SAFETY: the room behind the key belongs to the record, which is mapped for writing; all
-        // who read it meanwhile do so by `copy_value`, and no other thread writes to it.
-        unsafe { mneme_sys::racy::store(value, self.value_address().cast_mut()) };
-    }
 }
 
 impl Held<'_> {
-    /// Makes readers wait, before the first byte of a value is overwritten.
-    pub(crate) fn begin_overwriting(&self) {
+    /// Makes readers that copy wait until the bucket is unlocked, before the first byte is changed.
+    pub(crate) fn exclude_readers(&self) {
         self.set_transaction();
         // SYNC: pairs with the acquire fence in `copy_out`.
         fence(Release);

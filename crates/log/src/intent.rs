@@ -16,6 +16,7 @@ use crate::index::SegmentRef;
 use crate::index::bucket::Entry;
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::patch_word::PatchWord;
 use crate::spaces::Space;
 
 /// The lane of one operation on a key, or on a whole database.
@@ -61,28 +62,33 @@ pub(crate) enum HomeChange {
         old: Entry,
         counts: Option<CountsAfter>,
     },
-    /// It overwrites the value of a record with the first `len` bytes of the redo area, and sets the
-    /// record's expiry word.
-    Overwrite {
+    /// It makes the [change set](crate::change_set) of this one word.
+    Word {
         record: Loc,
-        len: u64,
-        expires: u64,
+        /// From the record's start on.
+        offset: u64,
+        word: u64,
         counts: Option<CountsAfter>,
     },
-    /// It sets the expiry word of a record.
-    SetExpiry {
-        record: Loc,
-        expires: u64,
+    /// It makes the [change set](crate::change_set) that lies in its redo area.
+    Bytes {
+        /// How many pieces that has.
+        pieces: u8,
+        guard: Option<Guard>,
         counts: Option<CountsAfter>,
     },
-    /// It writes the first `len` bytes of the redo area at `at` of a value, which is `after` bytes
-    /// long then.
-    Patch {
-        record: Loc,
-        at: u64,
-        after: u64,
-        len: u64,
-    },
+}
+
+/// The word of a patchable record that is odd while the pieces of a change set are stored. It says to
+/// readers whether the value changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Guard {
+    /// The record.
+    pub record: Loc,
+    /// The word as it was when the change set was decided on.
+    pub before: PatchWord,
+    /// How long the value is afterwards.
+    pub len: u32,
 }
 
 /// How far a transaction is.
@@ -110,13 +116,13 @@ const REPLACE_DATABASES: u16 = 6;
 
 /// Words of an operation on a key. What words 1 to 5 hold depends on the change.
 const HOME_AT: usize = 0;
-/// The change in bits 32..40, and the space that it counts in.
+/// Bits 0..8 the space in which records are counted, 32..40 the change, 40..48 the pieces.
 const CHANGE_AT: usize = 6;
 const CHANGE_SHIFT: u32 = 32;
-const PUBLISH: u64 = 1;
-const OVERWRITE: u64 = 2;
-const SET_EXPIRY: u64 = 4;
-const PATCH: u64 = 8;
+const PIECES_SHIFT: u32 = 40;
+const PUBLISH: u8 = 1;
+const BYTES: u8 = 2;
+const WORD: u8 = 3;
 
 /// Words of a transaction.
 const PHASE_AT: usize = 0;
@@ -176,60 +182,50 @@ impl HomeChange {
     #[inline(always)]
     pub fn announce(self, slot: &Slot<'_>) {
         let line = slot.intent(OPERATION_LANE);
-        let (kind, words, counts) = match self {
+        let (change, counts) = match self {
             HomeChange::Publish {
                 segment,
                 new,
                 old,
                 counts,
             } => {
+                line.set(1, new.0);
+                line.set(2, old.0);
                 line.set(5, segment.word());
-                set_counts(slot, counts, [3, 4]);
-                (PUBLISH, [new.0, old.0], counts)
+                (u64::from(PUBLISH), counts)
             }
-            HomeChange::Overwrite {
+            HomeChange::Word {
                 record,
-                len,
-                expires,
+                offset,
+                word,
                 counts,
             } => {
-                line.set(4, expires);
-                set_counts(slot, counts, [3, 5]);
-                (OVERWRITE, [record.bits(), len], counts)
+                line.set(1, record.bits());
+                line.set(2, offset);
+                line.set(5, word);
+                (u64::from(WORD), counts)
             }
-            HomeChange::SetExpiry {
-                record,
-                expires,
+            HomeChange::Bytes {
+                pieces,
+                guard,
                 counts,
             } => {
-                line.set(4, expires);
-                set_counts(slot, counts, [3, 5]);
-                (SET_EXPIRY, [record.bits(), 0], counts)
-            }
-            HomeChange::Patch {
-                record,
-                at,
-                after,
-                len,
-            } => {
-                line.set(4, len);
-                (PATCH, [record.bits(), at << 32 | after], None)
+                if let Some(guard) = guard {
+                    line.set(1, guard.record.bits());
+                    line.set(2, guard.before.0);
+                    line.set(5, u64::from(guard.len));
+                }
+                let change = u64::from(pieces) << (PIECES_SHIFT - CHANGE_SHIFT) | u64::from(BYTES);
+                (change, counts)
             }
         };
-        line.set(1, words[0]);
-        line.set(2, words[1]);
-        let space = counts.map_or(0, |counts| u64::from(counts.space.number()));
-        line.set(CHANGE_AT, kind << CHANGE_SHIFT | space);
-    }
-}
-
-/// Where the counts do not change, the words stay zero as they were announced.
-#[inline(always)]
-fn set_counts(slot: &Slot<'_>, counts: Option<CountsAfter>, [root, word]: [usize; 2]) {
-    if let Some(counts) = counts {
-        let line = slot.intent(OPERATION_LANE);
-        line.set(root, counts.root);
-        line.set(word, counts.word);
+        let mut space = 0;
+        if let Some(counts) = counts {
+            line.set(3, counts.root);
+            line.set(4, counts.word);
+            space = u64::from(counts.space.number());
+        }
+        line.set(CHANGE_AT, change << CHANGE_SHIFT | space);
     }
 }
 
@@ -281,37 +277,34 @@ fn decode(lane: Lane, line: &Line) -> Result<Intent, Corrupt> {
 }
 
 fn home_change(home: Loc, words: &[u64; 7]) -> Result<Option<HomeChange>, Corrupt> {
-    let counts = |root: usize, word: usize| {
-        (words[root] != 0).then(|| CountsAfter {
-            space: Space::new((words[CHANGE_AT] % DATABASES as u64) as u8),
-            root: words[root],
-            word: words[word],
-        })
-    };
-    Ok(Some(match words[CHANGE_AT] >> CHANGE_SHIFT {
-        0 => return Ok(None),
+    let what = words[CHANGE_AT];
+    let counts = (words[3] != 0).then(|| CountsAfter {
+        space: Space::new((what % DATABASES as u64) as u8),
+        root: words[3],
+        word: words[4],
+    });
+    Ok(Some(match (what >> CHANGE_SHIFT) as u8 {
+        0 if what == 0 => return Ok(None),
         PUBLISH => HomeChange::Publish {
             segment: SegmentRef::of_word(words[5], home)?,
             new: Entry(words[1]),
             old: Entry(words[2]),
-            counts: counts(3, 4),
+            counts,
         },
-        OVERWRITE => HomeChange::Overwrite {
+        WORD => HomeChange::Word {
             record: Loc::of_word(words[1]),
-            len: words[2],
-            expires: words[4],
-            counts: counts(3, 5),
+            offset: words[2],
+            word: words[5],
+            counts,
         },
-        SET_EXPIRY => HomeChange::SetExpiry {
-            record: Loc::of_word(words[1]),
-            expires: words[4],
-            counts: counts(3, 5),
-        },
-        PATCH => HomeChange::Patch {
-            record: Loc::of_word(words[1]),
-            at: words[2] >> 32,
-            after: words[2] & u64::from(u32::MAX),
-            len: words[4],
+        BYTES => HomeChange::Bytes {
+            pieces: (what >> PIECES_SHIFT) as u8,
+            guard: (words[1] != 0).then(|| Guard {
+                record: Loc::of_word(words[1]),
+                before: PatchWord(words[2]),
+                len: words[5] as u32,
+            }),
+            counts,
         },
         other => {
             return Err(unknown(format!(
@@ -375,22 +368,25 @@ mod tests {
                     old: Entry(0),
                     counts,
                 },
-                HomeChange::Overwrite {
+                HomeChange::Word {
                     record,
-                    len: 4096,
-                    expires: u64::MAX,
+                    offset: 8,
+                    word: u64::MAX,
                     counts,
                 },
-                HomeChange::SetExpiry {
-                    record,
-                    expires: 1,
+                HomeChange::Bytes {
+                    pieces: 0,
+                    guard: Some(Guard {
+                        record,
+                        before: PatchWord(u64::MAX),
+                        len: u32::MAX,
+                    }),
                     counts,
                 },
-                HomeChange::Patch {
-                    record,
-                    at: 1 << 30,
-                    after: (1 << 30) + 1,
-                    len: 1,
+                HomeChange::Bytes {
+                    pieces: 255,
+                    guard: None,
+                    counts,
                 },
             ];
             for change in changes {
@@ -432,10 +428,10 @@ mod tests {
             (OPERATION_LANE, line(u16::MAX, [0; 7])),
             (INDEX_LANE, line(HOME, [0; 7])),
             (TRANSACTION_LANE, line(HOME, [0; 7])),
-            (OPERATION_LANE, line(HOME, change(3))),
+            (OPERATION_LANE, line(HOME, change(4))),
             (OPERATION_LANE, line(HOME, change(u64::from(u32::MAX)))),
             // It names no index segment.
-            (OPERATION_LANE, line(HOME, change(PUBLISH))),
+            (OPERATION_LANE, line(HOME, change(u64::from(PUBLISH)))),
             (TRANSACTION_LANE, line(TRANSACTION, [0; 7])),
             (TRANSACTION_LANE, line(TRANSACTION, [4; 7])),
             (Lane::Arena, line(RESHAPE, [0; 7])),

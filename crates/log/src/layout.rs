@@ -21,14 +21,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use mneme_arena::{FRAME_BYTES, Frame};
-use mneme_sync::RobustLock;
+use mneme_sync::{RobustLock, UndoArea};
 
 use crate::error::{Corrupt, OpenError};
 use crate::mem::{Loc, Mem};
 use crate::store::UpdatePolicy;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 11;
+pub const FORMAT: u64 = 12;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// Databases of a store: the record header has six bits for a space.
@@ -36,6 +36,16 @@ pub const DATABASES: usize = 64;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+
+/// Bytes at the end of a thread's undo area, for the ring of [`crate::access`].
+pub(crate) const RING_BYTES: usize = 2048;
+
+/// The part of an undo area that is for the notes of a transaction, or for the redo of a
+/// [change set](crate::change_set).
+#[inline]
+pub(crate) fn notes_area(area: UndoArea<'_>) -> UndoArea<'_> {
+    area.split_at(area.len().saturating_sub(RING_BYTES)).0
+}
 
 /// Structures that may be laid over a region's bytes.
 ///

@@ -43,6 +43,7 @@
 
 mod access;
 mod batch;
+mod change_set;
 mod check;
 mod compact;
 mod core;
@@ -65,6 +66,7 @@ mod models;
 mod ops;
 mod part;
 mod patch;
+mod patch_word;
 mod processes;
 mod publish;
 mod racing;
@@ -85,6 +87,8 @@ mod transaction;
 mod vacate;
 mod value;
 mod watch;
+#[cfg(all(test, feature = "fault"))]
+mod world;
 
 pub use check::Report;
 pub use counts::Keyspace;

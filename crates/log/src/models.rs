@@ -11,6 +11,7 @@
 //! `mneme-sync`; here an epoch is a counter and a head's lock a mutex of the checker.
 
 mod buckets;
+mod change_sets;
 mod effects;
 mod heads;
 mod patches;

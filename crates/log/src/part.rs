@@ -9,12 +9,14 @@ use std::ops::Range;
 
 use mneme_sync::{Pin, Slot};
 
+use crate::change_set::Changed;
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place};
 use crate::ops::{Decision, Tried, Updated};
-use crate::patch::{Overtaken, PatchWord, Patched, Target, Write};
+use crate::patch::{Overtaken, Target, Write};
+use crate::patch_word::PatchWord;
 use crate::publish::{Change, Expect, Published};
 use crate::read::copying::{Look, SHORT, SHORT_TRIES};
 use crate::record::{Header, MAX_VALUE, Record, write_patchable};
@@ -289,18 +291,19 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         }
         let seen = Target {
             loc: entry.loc(),
+            record,
             expires,
             word: patch.map_or(PatchWord::new(len), |(_, word)| word),
         };
-        if patch.is_some() && seen.takes(&record, &write) {
+        if patch.is_some() && seen.takes(&write) {
             match core.patch(self.slot, (root, self.place), self.key, &seen, write)? {
-                Patched::Done => {
+                Changed::Done => {
                     // It stays where it is, and is not the oldest for that.
                     core.note_access(root, self.place);
                     return Ok(Some(Tried::Done(Updated::Replaced)));
                 }
-                Patched::Overtaken => return Ok(Some(Tried::Conflict)),
-                Patched::Unable => {}
+                Changed::Overtaken => return Ok(Some(Tried::Conflict)),
+                Changed::Unable => {}
             }
         }
         if !record.seals(false) {
@@ -320,7 +323,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         pin: &Pin<'_>,
         root: Root,
         old: &Record<'_>,
-        seen: &Target,
+        seen: &Target<'_>,
         write: Write<'_>,
         room: &mut Room,
     ) -> Result<Tried, WriteError> {

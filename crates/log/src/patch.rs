@@ -16,20 +16,22 @@
 //! - A death in the middle leaves the bucket locked with the bit that makes readers wait, an odd word and the intent:
 //!   the reaper patches again from the redo area. Before the word was odd nothing was begun.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-use mneme_sync::{DeadSlot, Slot, UndoArea, Word};
+use mneme_sync::Slot;
 
+use crate::change_set::{ChangeSet, Changed, Piece, write_down};
 use crate::core::{Core, Wait};
 use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
-use crate::index::bucket::{Held, HomeWord};
+use crate::index::bucket::HomeWord;
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
-use crate::intent::{HomeChange, OPERATION_LANE, TRANSACTION_LANE};
+use crate::intent::{Guard, OPERATION_LANE};
 use crate::mem::Loc;
+use crate::patch_word::{PatchWord, SEALED, Seal, seal};
 use crate::record::{MAX_IN_PLACE, Record};
 
 /// The longest part of a value that is overwritten in its place: the redo area holds it.
@@ -40,107 +42,6 @@ const MAX_BEHIND: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// And how often at least: it may itself have been kept from running.
 const LOOKS: u32 = 500;
-
-/// The word of a patchable record: the value's length 31 bits, sealed 1, patches 32 (odd: one is being made).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PatchWord(pub u64);
-
-const LENGTH_MASK: u64 = (1 << 31) - 1;
-const SEALED: u64 = 1 << 31;
-const ONE_STEP: u64 = 1 << 32;
-
-impl PatchWord {
-    /// Of a value of `len` bytes that nobody has patched yet.
-    pub fn new(len: usize) -> PatchWord {
-        PatchWord(len as u64)
-    }
-
-    #[inline]
-    pub fn load<W: Word>(word: &W) -> PatchWord {
-        // SYNC: pairs with the Release store in `finish`.
-        PatchWord(word.load(Acquire))
-    }
-
-    /// The value's length.
-    #[inline]
-    pub fn len(self) -> usize {
-        (self.0 & LENGTH_MASK) as usize
-    }
-
-    /// Whether a patch is being made, or was when its thread died.
-    #[inline]
-    pub fn is_odd(self) -> bool {
-        self.0 & ONE_STEP != 0
-    }
-
-    #[inline]
-    pub fn is_sealed(self) -> bool {
-        self.0 & SEALED != 0
-    }
-
-    /// Whether no byte of the value was overwritten between the two, whatever was added behind it.
-    #[inline]
-    pub fn same_bytes(self, before: PatchWord) -> bool {
-        !before.is_odd() && self.0 / ONE_STEP == before.0 / ONE_STEP
-    }
-
-    /// Whether the value is the same, sealed or not.
-    pub fn same_value(self, before: PatchWord) -> bool {
-        self.same_bytes(before) && self.len() == before.len()
-    }
-
-    /// The same while a patch is made.
-    pub fn odd(self) -> PatchWord {
-        PatchWord(self.0 | ONE_STEP)
-    }
-
-    /// The same with that patch made, for a value of `len` bytes.
-    fn even(self, len: usize) -> PatchWord {
-        PatchWord((self.0 & !(ONE_STEP - 1)).wrapping_add(ONE_STEP) | len as u64)
-    }
-}
-
-/// What became of an attempt to seal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seal {
-    /// Nobody changes the value any more.
-    Sealed,
-    /// Somebody is patching it.
-    Odd,
-}
-
-/// Seals the record of this word.
-pub(crate) fn seal<W: Word>(word: &W) -> Seal {
-    loop {
-        let now = PatchWord::load(word);
-        if now.is_sealed() {
-            return Seal::Sealed;
-        }
-        if now.is_odd() {
-            return Seal::Odd;
-        }
-        // SYNC: a patch that was made before is seen whole; one that begins later fails in `begin`.
-        if (word.compare_exchange(now.0, now.0 | SEALED, AcqRel, Relaxed)).is_ok() {
-            mneme_sys::fault!("log.sealed");
-            return Seal::Sealed;
-        }
-    }
-}
-
-/// Makes the word odd, unless it is no longer as it was `seen`: then somebody has sealed it.
-pub(crate) fn begin<W: Word>(word: &W, seen: PatchWord) -> bool {
-    // SYNC: pairs with the exchange in `seal`.
-    let begun = (word.compare_exchange(seen.0, seen.odd().0, AcqRel, Relaxed)).is_ok();
-    // SYNC: pairs with the acquire fence in `Record::copy_part`: whoever has read a new byte sees the odd word.
-    W::fence(Release);
-    begun
-}
-
-/// Makes the word even again.
-pub(crate) fn finish<W: Word>(word: &W, odd: PatchWord, len: usize) {
-    // SYNC: pairs with the Acquire load in `PatchWord::load`.
-    word.store(odd.even(len).0, Release);
-}
 
 /// What a patch writes: `bytes` from `at` on, with zeros before them where the value ends earlier.
 #[derive(Clone, Copy)]
@@ -160,16 +61,6 @@ impl<'b> Write<'b> {
         let inside = len.saturating_sub(self.at).min(self.bytes.len());
         self.bytes.split_at(inside)
     }
-}
-
-/// What became of a patch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patched {
-    Done,
-    /// The value is no longer as when that was decided on. Nothing was changed.
-    Overtaken,
-    /// The thread's redo area is in use: within a transaction's body. Nothing was changed.
-    Unable,
 }
 
 /// Somebody who looks again because the value was patched meanwhile.
@@ -198,8 +89,9 @@ impl Overtaken {
 }
 
 /// A patchable record as its patch was decided on.
-pub(crate) struct Target {
+pub(crate) struct Target<'m> {
     pub loc: Loc,
+    pub record: Record<'m>,
     pub expires: u64,
     pub word: PatchWord,
 }
@@ -271,138 +163,69 @@ impl Core {
         slot: &Slot<'_>,
         (root, place): (Root, Place),
         key: &[u8],
-        target: &Target,
+        target: &Target<'_>,
         write: Write<'_>,
-    ) -> Result<Patched, WriteError> {
-        let (inside, _) = write.parts(target.word.len());
-        // Where a transaction's body changes something by itself, the area may hold the notes of what it has locked ahead.
-        let noted = slot.intent(TRANSACTION_LANE).read().is_some();
-        if noted || !slot.undo().write(0, inside) {
-            return Ok(Patched::Unable);
+    ) -> Result<Changed, WriteError> {
+        let (inside, behind) = write.parts(target.word.len());
+        let pieces = [Piece {
+            loc: target.loc,
+            record: target.record,
+            offset: target.record.header().value_offset() + write.at,
+            bytes: inside,
+        }];
+        let pieces = &pieces[..usize::from(!inside.is_empty())];
+        if !write_down(slot, pieces) {
+            return Ok(Changed::Unable);
         }
         let mut wait = Wait::new();
         let (held, segment) = loop {
             let Some(segment) = self.mem.index_segment(root, place)? else {
-                return Ok(Patched::Overtaken);
+                return Ok(Changed::Overtaken);
             };
             if let Some(held) = self.lock_home(slot, segment, place, &mut wait)? {
                 break (held, segment);
             }
         };
         let found = self.mem.find_in(segment, place.tag, key);
-        let record = match &found {
-            // Of a header that somebody damages meanwhile nothing is believed that was read before.
-            Ok(Some(found))
-                if target.is(found)
-                    && target.takes(&found.record, &write)
-                    && !self.has_passed(target.expires) =>
-            {
-                Some(&found.record)
-            }
-            _ => None,
-        };
-        let patched = record.is_some_and(|record| {
+        let mut patched = false;
+        if let Ok(Some(found)) = &found
+            && target.is(found)
+            && !self.has_passed(target.expires)
+            && let Some((word, _)) = found.record.patch()
+        {
             self.note_change(root, place);
-            self.patch_held(slot, &held, record, target, write)
-        });
-        if patched {
-            self.tell(slot, root.space(), Kind::Stored, key);
-        }
-        match record {
-            Some(_) => held.unlock(),
-            // Nothing happened, as those who read by the version need not doubt.
-            None => held.unlock_unchanged(),
+            let len = target.word.len();
+            // Nobody looks behind the value's end.
+            target
+                .record
+                .write_behind(len, write.at + inside.len(), behind);
+            mneme_sys::fault!("log.patch.behind");
+            let guard = Guard {
+                record: target.loc,
+                before: target.word,
+                len: write.len_after(len) as u32,
+            };
+            let set = ChangeSet {
+                pieces,
+                guard: Some((word, guard)),
+                counted: None,
+            };
+            patched = self.change_bytes(slot, &held, &set);
+            if patched {
+                self.tell(slot, root.space(), Kind::Stored, key);
+            }
+            held.unlock();
+        } else {
+            // Nothing happened: those who read by the version need not doubt.
+            held.unlock_unchanged();
         }
         mneme_sys::fault!("log.patch.unlocked");
         slot.intent(OPERATION_LANE).clear();
         found?;
         Ok(match patched {
-            true => Patched::Done,
-            false => Patched::Overtaken,
+            true => Changed::Done,
+            false => Changed::Overtaken,
         })
-    }
-
-    /// The part of [`Core::patch`] that changes the record, in the bucket that is held; false: it has been sealed.
-    fn patch_held(
-        &self,
-        slot: &Slot<'_>,
-        held: &Held<'_>,
-        record: &Record<'_>,
-        target: &Target,
-        write: Write<'_>,
-    ) -> bool {
-        let Some((word, _)) = record.patch() else {
-            return false;
-        };
-        let len = target.word.len();
-        let (inside, behind) = write.parts(len);
-        record.write_behind(len, write.at + inside.len(), behind);
-        mneme_sys::fault!("log.patch.behind");
-        let after = write.len_after(len);
-        let patch = HomeChange::Patch {
-            record: target.loc,
-            at: write.at as u64,
-            after: after as u64,
-            len: inside.len() as u64,
-        };
-        patch.announce(slot);
-        mneme_sys::fault!("log.patch.noted");
-        held.begin_overwriting();
-        mneme_sys::fault!("log.patch.waited");
-        if !begin(word, target.word) {
-            return false;
-        }
-        mneme_sys::fault!("log.patch.begun");
-        if mneme_sys::fault::ENABLED {
-            // With fault points compiled in it has a middle at which it can be abandoned.
-            record.write_part(write.at, &inside[..inside.len() / 2]);
-            mneme_sys::fault!("log.patch.during");
-        }
-        record.write_part(write.at, inside);
-        mneme_sys::fault!("log.patch.written");
-        finish(word, target.word.odd(), after);
-        mneme_sys::fault!("log.patch.done");
-        true
-    }
-
-    /// Patches again what a dead thread was patching, in the bucket that it held.
-    pub(crate) fn redo_patch(
-        &self,
-        dead: &DeadSlot<'_>,
-        held: &Held<'_>,
-        loc: Loc,
-        [at, after, inside]: [u64; 3],
-    ) -> Result<(), WriteError> {
-        let record = self.mem.record(loc)?;
-        let (at, after) = (at as usize, after as usize);
-        let mut bytes = vec![0; (inside as usize).min(MAX_INSIDE)];
-        let fits = record.header().is_patchable()
-            && inside <= MAX_INSIDE as u64
-            && at + bytes.len() <= after
-            && after <= record.header().patch_room();
-        let word = record.patch().filter(|_| fits);
-        let Some((word, _)) = word.filter(|_| UndoArea::read(&dead.undo(), 0, &mut bytes)) else {
-            return Err(Corrupt::at(
-                loc.byte(),
-                "an intent patches a record that has no room for it",
-            )
-            .into());
-        };
-        // It may have died before it made readers wait.
-        held.begin_overwriting();
-        loop {
-            let now = PatchWord::load(word);
-            if now.is_sealed() {
-                // It had not begun, and nobody may any more.
-                return Ok(());
-            }
-            if now.is_odd() || begin(word, now) {
-                record.write_part(at, &bytes);
-                mneme_sys::fault!("log.redo.patch");
-                finish(word, now.odd(), after);
-                return Ok(());
-            }
-        }
     }
 
     /// Makes the copy of a patchable record whole whose bucket is held, so that nobody patches either.
@@ -421,23 +244,25 @@ impl Core {
     }
 }
 
-impl Target {
+impl Target<'_> {
     /// Whether the record that was found is still as it was.
     fn is(&self, found: &Found<'_>) -> bool {
         found.entry.loc() == self.loc
+            && found.record.header().shape() == self.record.header().shape()
             && found.record.expires() == self.expires
             && (found.record.patch()).is_some_and(|(_, word)| word == self.word)
     }
 
     /// Whether `write` can be made where the record lies.
-    pub fn takes(&self, record: &Record<'_>, write: &Write<'_>) -> bool {
+    pub fn takes(&self, write: &Write<'_>) -> bool {
+        let header = self.record.header();
         let (inside, _) = write.parts(self.word.len());
         let after = write.len_after(self.word.len());
-        record.header().is_patchable()
+        header.is_patchable()
             && !self.word.is_sealed()
             && inside.len() <= MAX_INSIDE
             && after - self.word.len() <= MAX_BEHIND
-            && after <= record.header().patch_room()
+            && after <= header.patch_room()
     }
 }
 
@@ -491,11 +316,7 @@ impl<'m> Record<'m> {
 
     /// Writes a part of the value. The bucket is held, and the word odd, or the record nobody else's.
     pub fn write_part(&self, at: usize, bytes: &[u8]) {
-        debug_assert!(at + bytes.len() <= self.header().patch_room());
-        let to = self.value_address().cast_mut().wrapping_add(at);
-        // SAFETY: the part is the record's, which is mapped for writing; all who read it meanwhile do so by `copy_part`
-        // or by other racing copies, and no other thread writes to it.
-        unsafe { mneme_sys::racy::store(bytes, to) };
+        self.store(self.header().value_offset() + at, bytes);
     }
 
     /// Writes `bytes` at `at`, behind the value's end at `len`, and zeros between. The bucket is held.

@@ -472,23 +472,17 @@ impl Core {
         };
         match change {
             None => {}
-            Some(HomeChange::Overwrite {
+            Some(HomeChange::Word {
                 record,
-                len,
-                expires,
+                offset,
+                word,
                 counts,
-            }) => self.redo_overwrite(dead, &held, (record, len), expires, counts)?,
-            Some(HomeChange::SetExpiry {
-                record,
-                expires,
+            }) => self.change_word_again(dead, record, (offset, word), counts)?,
+            Some(HomeChange::Bytes {
+                pieces,
+                guard,
                 counts,
-            }) => self.redo_expiry(dead, record, expires, counts)?,
-            Some(HomeChange::Patch {
-                record,
-                at,
-                after,
-                len,
-            }) => self.redo_patch(dead, &held, record, [at, after, len])?,
+            }) => self.change_bytes_again(dead, &held, (pieces, guard), counts)?,
             Some(HomeChange::Publish {
                 segment,
                 new,

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::error::Corrupt;
 use crate::mem::{Keyed, Loc, Mem, Memory};
-use crate::patch::PatchWord;
+use crate::patch_word::PatchWord;
 use crate::record::Header;
 
 /// Bytes that are copied between two looks whether the pin still holds.

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::mem::Mem;
-use crate::patch::PatchWord;
+use crate::patch_word::PatchWord;
 use crate::spaces::Space;
 
 /// The longest key, in bytes.
@@ -33,6 +33,8 @@ pub const MAX_KEY: usize = u16::MAX as usize;
 pub const MAX_VALUE: usize = 1 << 30;
 /// The longest value that is overwritten where it lies.
 pub(crate) const MAX_IN_PLACE: usize = 4096;
+/// Bytes from a record's start to its expiry, if it has a word for one.
+pub(crate) const EXPIRY_AT: usize = 8;
 /// Values longer than this always carry an expiry word, so that setting one never copies them.
 const ALWAYS_EXPIRY: usize = 64 << 10;
 
@@ -327,6 +329,29 @@ impl<'m> Record<'m> {
     pub fn expires(&self) -> u64 {
         // SYNC: pairs with the Release store in `set_expires`.
         self.expiry_word().map_or(0, |word| word.load(Acquire))
+    }
+
+    /// Stores bytes `offset` bytes behind the record's start. The bucket is held, or the record is not
+    /// published yet.
+    #[inline(always)]
+    pub fn store(&self, offset: usize, bytes: &[u8]) {
+        debug_assert!((offset + bytes.len()) as u64 <= self.header.size());
+        let to = self.address.cast_mut().wrapping_add(offset);
+        // The words of a header and an expiry are read one by one, without a lock.
+        if let (words @ ([_] | [_, _]), []) = bytes.as_chunks::<8>()
+            && offset.is_multiple_of(8)
+        {
+            for (i, word) in words.iter().enumerate() {
+                // SAFETY: the word is the record's, which is mapped for writing, and aligned as the record is.
+                let to = unsafe { &*to.cast::<AtomicU64>().wrapping_add(i) };
+                // SYNC: pairs with the Acquire load in `expires`.
+                to.store(u64::from_le_bytes(*word), Release);
+            }
+            return;
+        }
+        // SAFETY: the bytes are the record's, which is mapped for writing; whoever reads them meanwhile does
+        // so by `copy_value`, `copy_part` or another racing copy, and no other thread writes to them.
+        unsafe { mneme_sys::racy::store(bytes, to) };
     }
 
     /// Sets the expiry; false if the record has no word for it. The caller holds the bucket.

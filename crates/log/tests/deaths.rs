@@ -310,10 +310,10 @@ fn what_the_dead_let_expire_is_swept() {
 #[test]
 fn a_value_that_is_overwritten_again_is_never_seen_torn() {
     for name in [
-        "log.overwrite.noted",
-        "log.overwrite.begun",
-        "log.overwrite.during",
-        "log.overwrite.length",
+        "log.change.announced",
+        "log.change.excluded",
+        "log.change.half",
+        "log.change.stored",
     ] {
         let (memory, store) = Memory::with_policy(memory::CAPACITY, UpdatePolicy::InPlace);
         store.put(b"k", &[1; 272]).unwrap();
@@ -321,7 +321,7 @@ fn a_value_that_is_overwritten_again_is_never_seen_torn() {
             store.put(b"k", &[2; 263]).unwrap()
         });
         let second = memory.open(2);
-        abandon(&memory, 2, "log.redo.value", move || {
+        abandon(&memory, 2, "log.redo.stored", move || {
             second.reap().unwrap();
         });
         let store = memory.open(3);

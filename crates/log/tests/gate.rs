@@ -453,31 +453,33 @@ gates! {
     fn overwriting_and_swapping(): InPlace ALL_NAMES => Swap;
     // Survivors with room.
     fn patching(): Append ALL_NAMES => Patch;
-    fn patching_beside_overwriting(): InPlace &["log.patch.", "log.sealed", "compact."] => Patch;
+    fn patching_beside_overwriting(): InPlace &["log.change.", "log.patch.", "log.sealed", "compact."] => Patch;
     fn overwriting_beside_large_values(): InPlace &["compact.written", "compact.swapped"] => Large;
 }
 
-/// Whoever does again what the dead was overwriting, or patching, dies in the middle of it; a third one finishes.
+/// A repairer that makes a change set of the dead again dies in the middle of it; a third one finishes.
 #[test]
 fn redoers_die_too() {
-    let overwriting = |name| (InPlace, Work::Update, name, 100, "log.redo.value");
-    let patching = |name| (Append, Work::Patch, name, 20, "log.redo.patch");
+    let overwriting = |name| (InPlace, Work::Update, name, 100);
+    let patching = |name| (Append, Work::Patch, name, 20);
     let deaths = [
-        overwriting("log.overwrite.noted"),
-        overwriting("log.overwrite.begun"),
-        overwriting("log.overwrite.during"),
-        overwriting("log.overwrite.length"),
-        patching("log.patch.noted"),
-        patching("log.patch.waited"),
-        patching("log.patch.begun"),
-        patching("log.patch.during"),
-        patching("log.patch.written"),
-        patching("log.patch.done"),
+        overwriting("log.change.announced"),
+        overwriting("log.change.excluded"),
+        overwriting("log.change.half"),
+        overwriting("log.change.stored"),
+        overwriting("log.change.counted"),
+        patching("log.change.announced"),
+        patching("log.change.excluded"),
+        patching("log.change.begun"),
+        patching("log.change.half"),
+        patching("log.change.stored"),
+        (Append, Work::Expire, "log.change.announced", 20),
+        (Append, Work::Expire, "log.change.stored", 20),
     ];
-    for (policy, work, name, nth, redone) in deaths {
+    for (policy, work, name, nth) in deaths {
         let (memory, model) = abandon(policy, work, name, nth).unwrap();
         let second = memory.open(2);
-        let outcome = fault::run(redone, Action::Abandon, 1, move || {
+        let outcome = fault::run("log.redo.stored", Action::Abandon, 1, move || {
             second.reap().unwrap();
         });
         assert_eq!(outcome, Outcome::Abandoned, "{name}");
@@ -606,7 +608,7 @@ fn somebody_dies_at_every_name() {
         .flat_map(|&(policy, work, only)| gated(policy, work, only).into_keys())
         .chain(REPAIRS)
         .chain(SETTLING)
-        .chain(["log.redo.value", "log.redo.patch"])
+        .chain(["log.redo.stored"])
         .map(str::to_owned)
         .collect();
     // Every death that those tests ask for is one that they insist on.

@@ -497,7 +497,7 @@ fn a_copy_that_was_overtaken_is_made_again() {
         let begin = move || {
             let writer = writer.lock().unwrap().take().unwrap();
             let patch = move || write(&writer, b"k", 100, &[2; 4000]);
-            *begun.lock().unwrap() = Some(Stopped::at("log.patch.during", 1, patch));
+            *begun.lock().unwrap() = Some(Stopped::at("log.change.half", 1, patch));
         };
         let ended = Arc::clone(&patching);
         let end = move || {
@@ -534,7 +534,7 @@ fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
         let begin = move || {
             let writer = writer.lock().unwrap().take().unwrap();
             let patch = move || write(&writer, b"k", 100, &[2; 4000]);
-            *begun.lock().unwrap() = Some(Stopped::at("log.patch.during", 1, patch));
+            *begun.lock().unwrap() = Some(Stopped::at("log.change.half", 1, patch));
         };
         let fd = memory.data.duplicate_fd().unwrap().unwrap();
         let max = memory.data.max();

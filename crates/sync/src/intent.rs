@@ -79,6 +79,13 @@ impl<'a> IntentLine<'a> {
         clear(&self.line.head);
     }
 
+    /// Whether an intent stands here.
+    #[inline]
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        standing(&self.line.head).is_some()
+    }
+
     /// The intent as others see it.
     #[must_use]
     pub fn read(&self) -> Option<Intent> {

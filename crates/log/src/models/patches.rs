@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::Word;
 
 use super::{LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::patch::{PatchWord, Seal, begin, finish, seal};
+use crate::patch_word::{PatchWord, Seal, begin, finish, seal};
 
 /// A value of two words, which are always the same, and room for a third.
 struct Value<O> {

@@ -22,7 +22,6 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use mneme_arena::{Class, Extent, FRAME_BYTES};
 use mneme_sync::{DeadSlot, Slot, UndoArea};
 
-use crate::access::notes_area;
 use crate::core::Core;
 use crate::counts::{self, Counts as Counted};
 use crate::error::{Corrupt, WriteError};
@@ -30,7 +29,7 @@ use crate::index::bucket::{Bucket, Entry};
 use crate::index::{Lookup, SegmentRef};
 use crate::intent::Intent;
 pub(super) use crate::intent::{NoteCounts as Counts, Phase, TRANSACTION_LANE as LANE};
-use crate::layout::DATABASES;
+use crate::layout::{DATABASES, notes_area};
 use crate::mem::Loc;
 use crate::segment::frame_byte;
 use crate::spaces::Space;

@@ -101,7 +101,11 @@ const AFTER: [(&str, &[&str]); 9] = [
     ("index.repair.", &["index.limbo."]),
     (
         "log.redo.",
-        &["log.overwrite.begun", "log.overwrite.during", "log.patch."],
+        &[
+            "log.change.excluded",
+            "log.change.half",
+            "log.change.stored",
+        ],
     ),
     ("log.reap.", &["log.", "index."]),
     ("log.swap.unmarked", &["log.swap.marked", "log.swap.noted"]),

@@ -5,58 +5,20 @@
 use std::sync::Arc;
 
 use mneme_sys::fault::{self, Action, Outcome};
-use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
 
 use super::*;
-use crate::store::LogStore;
-use crate::{Builder, control_bytes};
+use crate::store::{LogStore, UpdatePolicy};
+use crate::world::World;
 
 /// Bytes at first, and those that it takes to have two shards.
 const CAPACITY: usize = 256 << 20;
 const MAX: usize = 1 << 30;
 
-struct World {
-    data: Region,
-    control: Region,
-    script: ScriptedLiveness,
-}
-
-fn builder() -> Builder {
-    LogStore::builder().maintainer(false)
-}
-
-impl World {
-    /// A store of two shards that process 1 created.
-    fn new() -> (World, LogStore) {
-        let control = control_bytes().next_multiple_of(2 << 20);
-        let [data, control] = [("data", CAPACITY, MAX), ("control", control, control)]
-            .map(|(name, len, max)| Region::memfd(name, len, max, PagePolicy::Small).unwrap());
-        let script = ScriptedLiveness::new();
-        let world = World {
-            data,
-            control,
-            script,
-        };
-        let [data, control] = world.map();
-        let store = builder()
-            .create_in(data, control, Arc::new(world.script.process(1)))
-            .unwrap();
-        assert_eq!(store.core().tables.geometry.shards, 2);
-        (world, store)
-    }
-
-    fn map(&self) -> [Region; 2] {
-        [&self.data, &self.control].map(|region| {
-            let file = region.duplicate_fd().unwrap().unwrap();
-            Region::map(file, Access::ReadWrite, region.max(), PagePolicy::Small).unwrap()
-        })
-    }
-
-    fn open(&self, process: u32) -> LogStore {
-        let [data, control] = self.map();
-        let liveness = Arc::new(self.script.process(process));
-        builder().open_in(data, control, liveness).unwrap()
-    }
+/// A store of two shards that process 1 created.
+fn two_shards() -> (World, LogStore) {
+    let (world, store) = World::new(CAPACITY, MAX, UpdatePolicy::Append);
+    assert_eq!(store.core().tables.geometry.shards, 2);
+    (world, store)
 }
 
 /// A block that leaves no room for another one in its frame.
@@ -90,7 +52,7 @@ fn a_frame_that_another_shard_has_since_is_left_to_it() {
         "index.pool.frame-linked",
         "index.pool.frame-unlinked",
     ] {
-        let (world, first) = World::new();
+        let (world, first) = two_shards();
         let second = world.open(2);
         let core = second.core();
         let slot = core.participants.slot().unwrap();
