@@ -3,12 +3,12 @@
 //!
 //! A thread notes the places of keys that it finds in a *ring* at the end of its undo area in the
 //! control region. Once it is full it notes nothing until the maintainer (or a writer that has to
-//! evict) has *folded* the ring: looked the places up and marked the records there. So a thread that
-//! reads seldom has all its reads noted, and one that reads often a sample of them, at a cost that
-//! does not grow.
+//! evict) has *folded* the ring: looked the places up and marked the records there. So a thread
+//! that reads seldom has all its reads noted, and one that reads often a sample of them, at a cost
+//! that does not grow.
 //!
-//! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm; two
-//! threads that fold at once mark twice.
+//! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm;
+//! two threads that fold at once mark twice.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -83,8 +83,8 @@ impl Core {
         Ok(())
     }
 
-    /// Marks the records at the places that the calling thread has noted: where it writes much, it folds often enough
-    /// without a maintainer too.
+    /// Marks the records at the places that the calling thread has noted: where it writes much, it
+    /// folds often enough without a maintainer too.
     pub(crate) fn fold_own_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
         if self.tables.header().samples.load(Relaxed) != 0 {
             self.fold(slot, slot.undo())?;

@@ -16,7 +16,8 @@ use crate::spaces::Space;
 
 /// Keys of which buckets and records are fetched together.
 pub(crate) const WIDTH: usize = 32;
-/// Lines of a record fetched ahead at most, before its header has come; the rest follow by what it says.
+/// Lines of a record fetched ahead at most, before its header has come; the rest follow by what it
+/// says.
 pub(crate) const AHEAD_LINES: u64 = 3;
 /// How many records before its own turn the rest of one is fetched.
 pub(crate) const DISTANCE: usize = 4;

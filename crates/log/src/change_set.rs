@@ -1,20 +1,23 @@
 //! Changing bytes where they lie: **a change set is made whole or not at all**, whenever its thread
 //! dies, over any number of records.
 //!
-//! A change set is a list of [`Piece`]s: bytes, and where they go. Values that are overwritten, parts
-//! of long values and expiries are changed so, and nothing else changes a published record but for its
-//! marks. The caller holds the home bucket of the key. The steps, each with its fault point:
+//! A change set is a list of [`Piece`]s: bytes, and where they go. Values that are overwritten,
+//! parts of long values and expiries are changed so, and nothing else changes a published record
+//! but for its marks. The caller holds the home bucket of the key. The steps, each with its fault
+//! point:
 //!
 //! - *written down*: the pieces lie in the thread's redo area.
-//! - *announced*: its intent names the change set. From here on a repairer makes it if the thread dies.
+//! - *announced*: its intent names the change set. From here on a repairer makes it if the thread
+//!   dies.
 //! - *excluded*: readers that copy wait until the home is unlocked.
-//! - *begun*: the [guard](Guard), if there is one, is odd. This fails if somebody has sealed it: then
-//!   nothing is changed.
+//! - *begun*: the [guard](Guard), if there is one, is odd. This fails if somebody has sealed it:
+//!   then nothing is changed.
 //! - *stored*: the pieces lie in their records, words by a store each.
 //! - *ended*: the guard is even again, and says what is new.
 //! - *counted*: the thread's counts of records are those that the intent names.
 //!
-//! A change set of one word lies in the intent itself, and needs no readers excluded: a word is seen whole.
+//! A change set of one word lies in the intent itself, and needs no readers excluded: a word is
+//! seen whole.
 //!
 //! A repairer goes through the same steps from *excluded* on. Each of them done twice is done once.
 //! `models::change_sets` tries it, with twins that leave a step out.
@@ -89,8 +92,9 @@ pub(crate) enum Changed {
     Unable,
 }
 
-/// Step *written down*. Called before the home is locked: the lock is then held for less. False, and no
-/// change set can be made: within the body of a transaction the area holds notes of what that has locked.
+/// Step *written down*. Called before the home is locked: the lock is then held for less. False,
+/// and no change set can be made: within the body of a transaction the area holds notes of what
+/// that has locked.
 #[inline(always)]
 #[must_use]
 pub(crate) fn write_down(slot: &Slot<'_>, pieces: &[Piece<'_>]) -> bool {
@@ -144,8 +148,8 @@ fn read_back(area: UndoArea<'_>, pieces: u8) -> Option<Vec<(Loc, usize, Vec<u8>)
     Some(found)
 }
 
-/// Steps *begun* to *ended* by a repairer, who may find any of them done. `store` stores the pieces. False:
-/// the guard was sealed before the thread could begin, and nothing is changed.
+/// Steps *begun* to *ended* by a repairer, who may find any of them done. `store` stores the
+/// pieces. False: the guard was sealed before the thread could begin, and nothing is changed.
 pub(crate) fn make_again<W: Word>(guard: Option<(&W, Guard)>, store: impl FnOnce()) -> bool {
     let Some((word, guard)) = guard else {
         store();
@@ -163,8 +167,8 @@ pub(crate) fn make_again<W: Word>(guard: Option<(&W, Guard)>, store: impl FnOnce
 }
 
 impl Piece<'_> {
-    /// Whether it was made for the record that was found. Of a header that was damaged meanwhile nothing
-    /// is believed that was read before.
+    /// Whether it was made for the record that was found. Of a header that was damaged meanwhile
+    /// nothing is believed that was read before.
     #[inline]
     pub fn is_of(&self, found: &Found<'_>) -> bool {
         found.entry.loc() == self.loc
@@ -176,8 +180,8 @@ impl Piece<'_> {
         self.record.store(self.offset, self.bytes);
     }
 
-    /// Whether a piece that was read back changes nothing of its record but what may be changed: the
-    /// value and what says how long it is, the expiry.
+    /// Whether a piece that was read back changes nothing of its record but what may be changed:
+    /// the value and what says how long it is, the expiry.
     fn is_sound(&self) -> bool {
         let header = self.record.header();
         let is_word = self.bytes.len() == 8;
@@ -202,8 +206,8 @@ impl Piece<'_> {
 
 impl Core {
     /// Makes a change set that is written down, from *announced* to *counted*; false: its guard was
-    /// sealed, and nothing is changed. The caller holds the home, and has found the records there for
-    /// which the pieces were made.
+    /// sealed, and nothing is changed. The caller holds the home, and has found the records there
+    /// for which the pieces were made.
     #[inline(always)]
     pub(crate) fn change_bytes(
         &self,
@@ -235,8 +239,8 @@ impl Core {
         if mneme_sys::fault::ENABLED
             && let Some(first) = set.pieces.first()
         {
-            // With fault points compiled in a piece has a middle at which it can be abandoned. A word has
-            // none.
+            // With fault points compiled in a piece has a middle at which it can be abandoned. A
+            // word has none.
             let half = first.bytes.len() / 16 * 8;
             first.record.store(first.offset, &first.bytes[..half]);
             mneme_sys::fault!("log.change.half");
@@ -256,8 +260,8 @@ impl Core {
         true
     }
 
-    /// Makes the change set of one word, whose intent holds it: from *announced* to *counted*, without the
-    /// steps between that one store needs not.
+    /// Makes the change set of one word, whose intent holds it: from *announced* to *counted*,
+    /// without the steps between that one store needs not.
     #[inline(always)]
     pub(crate) fn change_word(
         &self,

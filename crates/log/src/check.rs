@@ -1,9 +1,9 @@
-//! The full check: walks everything, verifies what the structures promise, and says in words what is
-//! wrong.
+//! The full check: walks everything, verifies what the structures promise, and says in words what
+//! is wrong.
 //!
 //! It may run beside readers and writers. Each shard's part is checked under the shard's lock, so
-//! that shapes and blocks stand still; entries come and go meanwhile, and a number that moved during
-//! the walk is not held against the store.
+//! that shapes and blocks stand still; entries come and go meanwhile, and a number that moved
+//! during the walk is not held against the store.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -49,8 +49,8 @@ impl Report {
 
 /// Stops collecting here: a damaged region would fill the memory with complaints.
 const MOST: usize = 100;
-/// Walks over a space before a wrong count is believed: while one goes on, as many records may
-/// come behind it as go in front of it. While somebody stands in a change all along, it is not believed.
+/// Walks over a space before a wrong count is believed: while one goes on, as many records may come
+/// behind it as go in front of it. While somebody stands in a change all along, it is not believed.
 const WALKS: usize = 3;
 
 impl Report {
@@ -143,7 +143,8 @@ impl Core {
     ) -> Result<(), WriteError> {
         let (mut walk, mut wait) = (1, Wait::new());
         loop {
-            // Those who may stand between a change and its count. Not asked for before a count is found wrong.
+            // Those who may stand between a change and its count. Not asked for before a count is
+            // found wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
                 _ => self.participants.announced(&LANES)?,

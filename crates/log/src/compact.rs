@@ -4,14 +4,14 @@
 //! (Nibble §3.2), among those whose grace period is over: every record in it was published or given
 //! up. Its records are walked from header to header; one is live if the index of its database names
 //! exactly this place. Live ones are copied to a survivors' head, *then* the bucket is locked, the
-//! entry compared once more and swapped; whoever lost the race leaves a dead copy. Readers are never
-//! in the way: the old bytes stay until the last of them has unpinned.
+//! entry compared once more and swapped; whoever lost the race leaves a dead copy. Readers are
+//! never in the way: the old bytes stay until the last of them has unpinned.
 //!
 //! The age is the time since the segment was closed. (By the age of the data, as the paper's source
-//! has it, what never changes becomes ever more attractive, and is moved again and again for little:
-//! under zipfian load at 0.90 live that cost four tenths of the throughput.) The data's age decides
-//! between a worker's two heads, one for the young and one for the old, so that what seldom changes
-//! does not lie between what changes often.
+//! has it, what never changes becomes ever more attractive, and is moved again and again for
+//! little: under zipfian load at 0.90 live that cost four tenths of the throughput.) The data's age
+//! decides between a worker's two heads, one for the young and one for the old, so that what seldom
+//! changes does not lie between what changes often.
 //!
 //! Work is by node: the victims of a node are candidates of their own, and survivors stay there,
 //! unless another node is much emptier. Then they move to it, so that writers here find room near
@@ -96,11 +96,12 @@ impl Core {
     }
 
     /// Moves a large record behind which much is lost, and what lives behind it: the last resort of
-    /// a writer that finds no room otherwise for a record of `wanted` bytes. False: there is none that
-    /// would give it any.
+    /// a writer that finds no room otherwise for a record of `wanted` bytes. False: there is none
+    /// that would give it any.
     pub(crate) fn compact_large(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
-        // What is won is the rest of the extent that the large record moves to, for this CPU's head.
-        // Where that is no better off with it, one large record after the other would move for nothing.
+        // What is won is the rest of the extent that the large record moves to, for this CPU's
+        // head. Where that is no better off with it, one large record after the other would move
+        // for nothing.
         let needed = (2 * self.left_at_head()?).max(wanted);
         if self.is_large(wanted) {
             return Ok(false);
@@ -127,8 +128,8 @@ impl Core {
         self.compact_this(slot, frame, word)
     }
 
-    /// Moves what lives in the closed segment at `frame`, whose grace period is over, whatever it is
-    /// worth. False: it is closed no longer, or there is no room.
+    /// Moves what lives in the closed segment at `frame`, whose grace period is over, whatever it
+    /// is worth. False: it is closed no longer, or there is no room.
     pub(crate) fn compact_this(
         &self,
         slot: &Slot<'_>,
@@ -344,7 +345,8 @@ impl Core {
     }
 }
 
-/// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain nothing.
+/// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain
+/// nothing.
 fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Option<f64> {
     let gained = gain(info, segment_bytes);
     let u = match gained {

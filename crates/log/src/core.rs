@@ -34,10 +34,11 @@ pub(crate) struct Core {
     pub participants: Participants,
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
-    /// Whether this opening may only read: it stores nothing to the data region, which may be mapped so.
+    /// Whether this opening may only read: it stores nothing to the data region, which may be
+    /// mapped so.
     pub read_only: bool,
-    /// Whether reads lend values where they lie. Not where those are overwritten, and not where this
-    /// opening was asked for copies.
+    /// Whether reads lend values where they lie. Not where those are overwritten, and not where
+    /// this opening was asked for copies.
     pub lends: bool,
     pub secrets: RapidSecrets,
     /// Victims that this process has in view, by node.
@@ -50,7 +51,8 @@ pub(crate) struct Core {
     pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
     /// Where it looks for records with an expiry to forget.
     pub expiring_walk: Mutex<ExpiringWalk>,
-    /// What has grown in the index for transactions of this process, and does not shrink on its account.
+    /// What has grown in the index for transactions of this process, and does not shrink on its
+    /// account.
     pub grown_ahead: GrownAhead,
 }
 
@@ -138,9 +140,9 @@ impl Core {
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
     }
 
-    /// One round of waiting for the holder of the bucket whose word is `word`: repairs what it left if
-    /// it is dead, gives up on it after a second if it is not. An opening that may only read gives up on
-    /// the dead too, if no other opening repairs what they left.
+    /// One round of waiting for the holder of the bucket whose word is `word`: repairs what it left
+    /// if it is dead, gives up on it after a second if it is not. An opening that may only read
+    /// gives up on the dead too, if no other opening repairs what they left.
     #[cold]
     pub fn wait_for(
         &self,
@@ -152,8 +154,8 @@ impl Core {
         self.wait_on(slot, wait, word.holder(), Holding::Lock)
     }
 
-    /// One round of waiting for whatever `holder` holds. The timeout counts from when the *current* holder took the
-    /// lock: a waiter that loses to a series of different holders never times out.
+    /// One round of waiting for whatever `holder` holds. The timeout counts from when the *current*
+    /// holder took the lock: a waiter that loses to a series of different holders never times out.
     #[cold]
     pub fn wait_on(
         &self,
@@ -166,7 +168,8 @@ impl Core {
         if what == Holding::Pin {
             self.revoke_stalled_pins();
         }
-        // Time counts from the first round on: what the caller does between two may itself take long.
+        // Time counts from the first round on: what the caller does between two may itself take
+        // long.
         let now = self.clock.now_ns();
         let began = *wait.since(holder, what).get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
@@ -208,8 +211,9 @@ impl Core {
         Ok(())
     }
 
-    /// To be called while something waits for pins to go: takes away the pin of a reader that copies
-    /// and has stood still for half a second. It will read again (see [`crate::read::copying`]).
+    /// To be called while something waits for pins to go: takes away the pin of a reader that
+    /// copies and has stood still for half a second. It will read again (see
+    /// [`crate::read::copying`]).
     #[cold]
     pub fn revoke_stalled_pins(&self) {
         // Somebody else of this process is looking.
@@ -293,7 +297,8 @@ mod tests {
         LockWord(holder << 48 | version << 5 | 1)
     }
 
-    /// A waiter that is overtaken again and again on a busy bucket has not waited for one holder for long.
+    /// A waiter that is overtaken again and again on a busy bucket has not waited for one holder
+    /// for long.
     #[test]
     fn a_wait_counts_for_one_holding_alone() {
         let mut wait = Wait::new();

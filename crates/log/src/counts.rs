@@ -1,11 +1,14 @@
-//! How many records a database has, and how many of them are to expire: exact, and never counted twice.
+//! How many records a database has, and how many of them are to expire: exact, and never counted
+//! twice.
 //!
-//! Each thread counts in its own slot, for the index that it changes, so that counting costs a store; a sum over all
-//! slots is the number. A change is announced by an intent with what the thread's counts will be afterwards: whoever
-//! repairs after a death sets them to that, once or twice.
+//! Each thread counts in its own slot, for the index that it changes, so that counting costs a
+//! store; a sum over all slots is the number. A change is announced by an intent with what the
+//! thread's counts will be afterwards: whoever repairs after a death sets them to that, once or
+//! twice.
 //!
-//! When they expire on the average is not counted but sampled by the sweep of [`crate::expiry`], which comes by every
-//! record, and kept in the index' root as a time of the clock: it ages by itself.
+//! When they expire on the average is not counted but sampled by the sweep of [`crate::expiry`],
+//! which comes by every record, and kept in the index' root as a time of the clock: it ages by
+//! itself.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -32,7 +35,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// By how much they change where one record takes another's place: of each, whether it has an expiry.
+    /// By how much they change where one record takes another's place: of each, whether it has an
+    /// expiry.
     #[inline]
     pub fn change(old: Option<bool>, new: Option<bool>) -> Counts {
         let expiring = |record: Option<bool>| i64::from(record == Some(true));
@@ -72,8 +76,8 @@ impl Counts {
     }
 }
 
-/// What a thread's counts for an index are after an operation: an intent says it, so that a repairer
-/// may set them to that once or twice.
+/// What a thread's counts for an index are after an operation: an intent says it, so that a
+/// repairer may set them to that once or twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CountsAfter {
     pub space: Space,
@@ -148,8 +152,8 @@ pub struct Keyspace {
     pub records: u64,
     /// Of these, those with an expiry.
     pub expiring: u64,
-    /// How long these live from now on, on the average. An estimate: the maintainer samples it when it looks for what
-    /// has expired. `None` until it has seen one, and where none has an expiry.
+    /// How long these live from now on, on the average. An estimate: the maintainer samples it when
+    /// it looks for what has expired. `None` until it has seen one, and where none has an expiry.
     pub mean_ttl: Option<Duration>,
 }
 

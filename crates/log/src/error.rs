@@ -58,15 +58,15 @@ pub enum ReadError {
     /// This thread cannot become a participant (too many threads, or a forked child).
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// A transaction, or an overwriting in place, whose thread neither goes on nor dies, has the key's
-    /// bucket. Reads wait for nothing else, and a second at most.
+    /// A transaction, or an overwriting in place, whose thread neither goes on nor dies, has the
+    /// key's bucket. Reads wait for nothing else, and a second at most.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// The region is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The value was patched whenever it was copied, for a second. Only where the opening may only read; any other has its
-    /// way.
+    /// The value was patched whenever it was copied, for a second. Only where the opening may only
+    /// read; any other has its way.
     #[error(
         "the value changed whenever it was read, for {0:?}; read it in parts, or attach the store for writing"
     )]
@@ -100,8 +100,8 @@ pub enum WriteError {
     /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
     #[error("the value has {0} bytes; at most {MAX_VALUE} are allowed")]
     ValueTooLong(usize),
-    /// Somebody who is alive, and does not go on, holds what the write needs: a lock for a second, or a
-    /// pin for two; or the calling thread's own pin does, which is said at once. Try again.
+    /// Somebody who is alive, and does not go on, holds what the write needs: a lock for a second,
+    /// or a pin for two; or the calling thread's own pin does, which is said at once. Try again.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// This thread cannot become a participant (too many threads, or a forked child).
@@ -116,7 +116,8 @@ pub enum WriteError {
     /// What a killed participant left is in the way and could not be repaired now.
     #[error("what a dead participant left could not be repaired: {0}")]
     Reap(String),
-    /// A transaction of an opening that may only read wanted a value that was patched whenever it was copied, for a second.
+    /// A transaction of an opening that may only read wanted a value that was patched whenever it
+    /// was copied, for a second.
     #[error("the value changed whenever it was read, for {0:?}; attach the store for writing")]
     Overtaken(Duration),
     /// This opening of the store may only read, see [`Builder::open_in`](crate::Builder::open_in).
@@ -159,7 +160,8 @@ impl From<ReadError> for WriteError {
 pub struct BatchError {
     /// How many items, from the batch's start, were stored, or are not there any more.
     pub done: usize,
-    /// How many of these a batch of removals has removed; the others were not there. 0 of one that stores.
+    /// How many of these a batch of removals has removed; the others were not there. 0 of one that
+    /// stores.
     pub removed: usize,
     /// Why the next one was not.
     #[source]
@@ -256,8 +258,8 @@ pub enum OpenError {
     /// The system has no randomness for the store's identity and hash seed.
     #[error("no randomness for the store's identity and seed")]
     Random(#[source] std::io::Error),
-    /// The machine has restarted since somebody died in the store whom nobody had repaired after: who it was and what it
-    /// was about went with the control region's boot. Nothing was changed.
+    /// The machine has restarted since somebody died in the store whom nobody had repaired after:
+    /// who it was and what it was about went with the control region's boot. Nothing was changed.
     #[error(
         "the machine restarted while what a dead participant had left in the store was not repaired: {0}; remove the store, \
          and load it anew"
@@ -274,7 +276,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the regions' content contradicts itself, as opposed to being of another version, in use, or not to be had.
+    /// Whether the regions' content contradicts itself, as opposed to being of another version, in
+    /// use, or not to be had.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         use mneme_arena::OpenError as Frames;

@@ -1,17 +1,17 @@
 //! Eviction: a full store that may forget makes room instead of refusing.
 //!
 //! Whatever of the log is oldest is compacted as if to move all of it, but records that nobody has
-//! read since they came there are not copied: they are removed. Those that were read lose their marks
-//! and go to the young end of the log: the clock algorithm over a log, or FIFO with reinsertion. What
-//! counts as read is told by samples, see [`crate::access`].
+//! read since they came there are not copied: they are removed. Those that were read lose their
+//! marks and go to the young end of the log: the clock algorithm over a log, or FIFO with
+//! reinsertion. What counts as read is told by samples, see [`crate::access`].
 //!
-//! Policies that may forget only records with an expiry do not walk the log, where such records may be
-//! few: they draw samples of records by places in the index, as Redis does, and remove the worst of
-//! each; ordinary compaction then wins the space. Where few records have an expiry a walk through the index finds them, and
-//! where none has, as the databases count them, nobody looks.
+//! Policies that may forget only records with an expiry do not walk the log, where such records may
+//! be few: they draw samples of records by places in the index, as Redis does, and remove the worst
+//! of each; ordinary compaction then wins the space. Where few records have an expiry a walk
+//! through the index finds them, and where none has, as the databases count them, nobody looks.
 //!
-//! It happens when little is left that compaction could win, ahead of need by the maintainer, else by
-//! the writer that is short of room.
+//! It happens when little is left that compaction could win, ahead of need by the maintainer, else
+//! by the writer that is short of room.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -67,7 +67,8 @@ const VAIN: u32 = 100;
 const STEP: u32 = 256;
 /// How long a round goes on, in nanoseconds.
 const LONG_NS: u64 = 1_000_000;
-/// How long nobody walks again, at least, after a walk that found nothing in all of the store, in nanoseconds.
+/// How long nobody walks again, at least, after a walk that found nothing in all of the store, in
+/// nanoseconds.
 const REST_NS: u64 = 100_000_000;
 /// If compaction could win less than this share of the store, records are evicted.
 const LITTLE: u64 = 16;
@@ -154,7 +155,8 @@ type Sample = Vec<(u64, Root, Entry)>;
 #[derive(Debug, Default)]
 pub(crate) struct ExpiringWalk {
     sweep: ExpirySweep,
-    /// Since it last found one: nanoseconds that it took, and how often it has come to the end of the store.
+    /// Since it last found one: nanoseconds that it took, and how often it has come to the end of
+    /// the store.
     took_ns: u64,
     ends: u32,
     /// When it was last gone on with.
@@ -226,8 +228,9 @@ impl Core {
         Ok(Evicted::Nothing)
     }
 
-    /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else is done with it: a policy
-    /// that draws samples waits for what is about to be free, which it takes for enough.
+    /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else
+    /// is done with it: a policy that draws samples waits for what is about to be free, which it
+    /// takes for enough.
     pub(crate) fn may_forget_later(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
         let choosy = self.eviction().is_choosy();
         Ok(self.may_forget_any(slot)?
@@ -390,11 +393,11 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Removes the worst of samples of records with an expiry: for no longer than [`LONG_NS`], and no more at once than
-    /// compaction, which wins their space, then needs not be little.
+    /// Removes the worst of samples of records with an expiry: for no longer than [`LONG_NS`], and
+    /// no more at once than compaction, which wins their space, then needs not be little.
     ///
-    /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk that goes on where the last
-    /// one has ended: all are found in one round of it.
+    /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk
+    /// that goes on where the last one has ended: all are found in one round of it.
     fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
         let began = self.clock.now_ns();
         let mut sample = Sample::new();
@@ -468,8 +471,8 @@ impl Core {
         Ok(())
     }
 
-    /// Goes on from bucket to bucket until one holds records with an expiry, for some buckets. False: it has been
-    /// everywhere and found none, a while ago at most. The caller is pinned.
+    /// Goes on from bucket to bucket until one holds records with an expiry, for some buckets.
+    /// False: it has been everywhere and found none, a while ago at most. The caller is pinned.
     fn walk_on(
         &self,
         policy: Evict,
@@ -542,7 +545,8 @@ impl Core {
         self.sample_bucket(root, policy, &mut at, sample)
     }
 
-    /// Adds the records with an expiry of the bucket at `at`, which goes on to the next. The caller is pinned.
+    /// Adds the records with an expiry of the bucket at `at`, which goes on to the next. The caller
+    /// is pinned.
     fn sample_bucket(
         &self,
         root: Root,
@@ -598,7 +602,8 @@ mod tests {
         }
     }
 
-    /// A walk that finds nothing rests in proportion to what it took, not to how long others left it alone.
+    /// A walk that finds nothing rests in proportion to what it took, not to how long others left
+    /// it alone.
     #[test]
     fn a_walk_that_was_left_alone_does_not_rest_for_as_long() {
         let clock = Arc::new(ManualClock::new(1, 1));

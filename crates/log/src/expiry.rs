@@ -1,12 +1,12 @@
 //! Expiry: from its time on a record is absent to everybody, whether or not it has been removed.
 //!
-//! Readers only compare its time with the clock. Expired records are removed by whoever changes their
-//! key, by compaction, and by the maintainer's sweep, which goes round all spaces in the order of
-//! their hashes: slowly while it finds little, faster while much of what it sees has expired. A store
-//! that never held an expiring record is never swept.
+//! Readers only compare its time with the clock. Expired records are removed by whoever changes
+//! their key, by compaction, and by the maintainer's sweep, which goes round all spaces in the
+//! order of their hashes: slowly while it finds little, faster while much of what it sees has
+//! expired. A store that never held an expiring record is never swept.
 //!
-//! A record has a word for its expiry if it was stored with one, or if its value is long: setting the
-//! expiry of such a record is one store under its bucket's lock, of another one a copy.
+//! A record has a word for its expiry if it was stored with one, or if its value is long: setting
+//! the expiry of such a record is one store under its bucket's lock, of another one a copy.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -179,8 +179,8 @@ impl Core {
         }
     }
 
-    /// Sets the expiry of a record that has a word for it, if it still is the record that was seen, and
-    /// expires as it did; whether it was and did.
+    /// Sets the expiry of a record that has a word for it, if it still is the record that was seen,
+    /// and expires as it did; whether it was and did.
     fn set_expiry_if(
         &self,
         slot: &Slot<'_>,
@@ -223,7 +223,8 @@ impl Core {
         Ok(set)
     }
 
-    /// Removes a record that has expired, if it is still there; whether it was. `place` is its key's.
+    /// Removes a record that has expired, if it is still there; whether it was. `place` is its
+    /// key's.
     pub(crate) fn remove_expired(
         &self,
         slot: &Slot<'_>,
@@ -244,8 +245,8 @@ impl Core {
         Ok(removed)
     }
 
-    /// One round of the sweep; how many records it removed. If it meets damage it says so in the end:
-    /// it has gone on behind it, and so does the next round.
+    /// One round of the sweep; how many records it removed. If it meets damage it says so in the
+    /// end: it has gone on behind it, and so does the next round.
     pub(crate) fn sweep_expired(
         &self,
         slot: &Slot<'_>,
@@ -313,8 +314,8 @@ impl Core {
 
     /// Looks at the next few buckets: how many records there were, and how many of them it removed.
     ///
-    /// Whatever fails, the sweep stands behind it. Past damage the step goes on, and says the first of
-    /// it in the end.
+    /// Whatever fails, the sweep stands behind it. Past damage the step goes on, and says the first
+    /// of it in the end.
     fn sweep_step(
         &self,
         slot: &Slot<'_>,

@@ -1,15 +1,17 @@
 //! Fresh memory is touched ahead of the writers, so that they seldom wait for the kernel.
 //!
-//! The first touch of a huge page zeroes it, and in a virtual machine may have to wait until the host
-//! has one: milliseconds (5 ms a 2 MiB page, at times 80 ms, where this was measured), which a writer
-//! would spend within one operation. Claims take the lowest free frames, so that what nobody has touched
-//! begins behind the highest frame that was ever claimed; the maintainer keeps a few frames from there
-//! on populated. Who is faster than it, or has no maintainer, touches for himself.
+//! The first touch of a huge page zeroes it, and in a virtual machine may have to wait until the
+//! host has one: milliseconds (5 ms a 2 MiB page, at times 80 ms, where this was measured), which a
+//! writer would spend within one operation. Claims take the lowest free frames, so that what nobody
+//! has touched begins behind the highest frame that was ever claimed; the maintainer keeps a few
+//! frames from there on populated. Who is faster than it, or has no maintainer, touches for
+//! himself.
 //!
-//! Shared memory that is touched page by page stays in small pages, for every process that maps it, until somebody gathers
-//! them into a huge one. So the maintainer goes round the frames in use, in what little time it may take each time: those
-//! whose writers were faster than it, those of a store that it has just opened, and the store's own tables. The pages of a
-//! file on a disk are not gathered: to touch them all would be to read all of the file, and to write it.
+//! Shared memory that is touched page by page stays in small pages, for every process that maps it,
+//! until somebody gathers them into a huge one. So the maintainer goes round the frames in use, in
+//! what little time it may take each time: those whose writers were faster than it, those of a
+//! store that it has just opened, and the store's own tables. The pages of a file on a disk are not
+//! gathered: to touch them all would be to read all of the file, and to write it.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,14 +27,16 @@ const AHEAD: u32 = 16;
 /// They are at most this share of the frames, since they are resident before they are needed.
 const SHARE: u32 = 64;
 
-/// How long it rests where there is no memory, before it tries again: to be refused a frame takes as long as to get one.
+/// How long it rests where there is no memory, before it tries again: to be refused a frame takes
+/// as long as to get one.
 const AGAIN_NS: u64 = 100_000_000;
 
 /// How long it may gather pages each time it looks round: a 20th of its time.
 const GATHERING_NS: u64 = 500_000;
 /// How long it rests between two rounds.
 const REST_NS: u64 = 1_000_000_000;
-/// Frames of the tables that are gathered. Those of a large store are longer than what it uses of them.
+/// Frames of the tables that are gathered. Those of a large store are longer than what it uses of
+/// them.
 const TABLES: u32 = 8;
 
 /// How far a node's frames have been claimed, as far as this process knows.
@@ -105,7 +109,8 @@ impl Populated {
 }
 
 impl Core {
-    /// Populates fresh frames of the node up to the number kept ahead, one at a time, until `stopped`.
+    /// Populates fresh frames of the node up to the number kept ahead, one at a time, until
+    /// `stopped`.
     pub(crate) fn populate(&self, populated: &mut Populated, stopped: &dyn Fn() -> bool) {
         if self.clock.now_ns() >= populated.again_ns
             && self.populate_now(populated, stopped).is_err()
@@ -154,9 +159,9 @@ impl Core {
 }
 
 impl Core {
-    /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones, or begins another if
-    /// more frames are in use than were when the last one began: they may have been touched by who took them, and the round
-    /// may have been past them.
+    /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones,
+    /// or begins another if more frames are in use than were when the last one began: they may have
+    /// been touched by who took them, and the round may have been past them.
     pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
         if self.mem.region().is_on_medium() {
             return;

@@ -1,8 +1,8 @@
 //! A store grows while it is in use: nothing moves, nobody waits.
 //!
 //! The tables were laid out for the greatest size the store may ever have; growing commits memory
-//! behind the present end and hands it to the arena. Other openings of the region find out when they
-//! first meet a location beyond what they have mapped.
+//! behind the present end and hands it to the arena. Other openings of the region find out when
+//! they first meet a location beyond what they have mapped.
 
 use mneme_arena::FRAME_BYTES;
 use mneme_sync::Slot;

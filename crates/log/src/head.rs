@@ -57,8 +57,8 @@ impl<W: Word> SegmentInfoOf<W> {
         Ok(done)
     }
 
-    /// As [`append`](Self::append), of one record; `None`: it does not fit, or the lengths are damaged, and nothing was
-    /// done.
+    /// As [`append`](Self::append), of one record; `None`: it does not fit, or the lengths are
+    /// damaged, and nothing was done.
     #[inline]
     fn append_one<M: Memory<Word = W>>(
         &self,
@@ -107,8 +107,9 @@ impl Core {
         self.tables.geometry.segment_frames * FRAME_BYTES
     }
 
-    /// Reserves space for one record and writes its header, if the head of this CPU is free and its log segment has room;
-    /// `None` says nothing: look again by [`Core::reserve`], which tries other heads and opens log segments.
+    /// Reserves space for one record and writes its header, if the head of this CPU is free and its
+    /// log segment has room; `None` says nothing: look again by [`Core::reserve`], which tries
+    /// other heads and opens log segments.
     #[inline]
     pub(crate) fn try_reserve_one(&self, slot: &Slot<'_>, header: Header) -> Option<Loc> {
         let head = self.tables.head(self.number_of_head());
@@ -384,7 +385,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Closes such segments of heads that nobody is at; how many. Whoever appends next begins another.
+    /// Closes such segments of heads that nobody is at; how many. Whoever appends next begins
+    /// another.
     pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
         let writers = self.tables.geometry.heads;
         self.head_groups()
@@ -416,7 +418,8 @@ impl Core {
         if !heads().any(|head| named(head).is_some_and(|(_, info)| is_meant(info))) {
             return 0;
         }
-        // Until it ends the segments live no other life: somebody else may close them, but nobody free them.
+        // Until it ends the segments live no other life: somebody else may close them, but nobody
+        // free them.
         let _pin = slot.pin();
         let first = heads()
             .next()
@@ -443,8 +446,8 @@ impl Core {
     }
 }
 
-/// Which of their segments heads give up. As long as a head goes on in one, that is neither moved nor forgotten, nor free
-/// once it is dead.
+/// Which of their segments heads give up. As long as a head goes on in one, that is neither moved
+/// nor forgotten, nor free once it is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// Those that lie behind large records, longer than others, whose large record is gone.

@@ -1,16 +1,18 @@
-//! Overwriting values where they lie, as a store with [`UpdatePolicy::InPlace`](crate::UpdatePolicy)
-//! does: nothing dies, so nothing needs compaction, however full the store is.
+//! Overwriting values where they lie, as a store with
+//! [`UpdatePolicy::InPlace`](crate::UpdatePolicy) does: nothing dies, so nothing needs compaction,
+//! however full the store is.
 //!
-//! A record of a value up to [`MAX_IN_PLACE`] bytes carries its *room*: how long a value may be that
-//! takes its place. It is overwritten under its bucket's lock, with the bit set that makes readers
-//! wait; they copy the value and believe the copy only if the bucket's version is the same before and
-//! after (a sequence lock). Keys never change, so they are compared in place as ever.
+//! A record of a value up to [`MAX_IN_PLACE`] bytes carries its *room*: how long a value may be
+//! that takes its place. It is overwritten under its bucket's lock, with the bit set that makes
+//! readers wait; they copy the value and believe the copy only if the bucket's version is the same
+//! before and after (a sequence lock). Keys never change, so they are compared in place as ever.
 //!
-//! **No death leaves a torn value.** The new bytes are written to the thread's redo area first, then
-//! the intent says so: a repairer overwrites again from there. Without that intent nothing was begun.
+//! **No death leaves a torn value.** The new bytes are written to the thread's redo area first,
+//! then the intent says so: a repairer overwrites again from there. Without that intent nothing was
+//! begun.
 //!
-//! A value that does not fit, and any value longer than the limit, is appended and published as in a
-//! store that always appends. After Nibble-2 (dissertation, ch. VI).
+//! A value that does not fit, and any value longer than the limit, is appended and published as in
+//! a store that always appends. After Nibble-2 (dissertation, ch. VI).
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::fence;
@@ -58,8 +60,8 @@ impl Core {
                 Some((Some((_, _, record)), _)) if record.header().room().is_none() => record,
                 _ => break seen,
             };
-            // Once it is sealed it never changes. To copy one of a GiB while nobody writes to its bucket could
-            // be to wait for ever.
+            // Once it is sealed it never changes. To copy one of a GiB while nobody writes to its
+            // bucket could be to wait for ever.
             if self.copy_whole(record, value) {
                 break seen;
             }
@@ -127,8 +129,8 @@ impl Core {
                     None => return Ok(None),
                 },
             };
-            // Without the lock first: a value that does not fit is not written down, and the lock is
-            // held for less.
+            // Without the lock first: a value that does not fit is not written down, and the lock
+            // is held for less.
             let found = self.mem.find_in(segment, place.tag, change.key)?;
             let Some(Found { entry, record, .. }) =
                 found.filter(|found| holds(found.record.header(), value, expiry))
@@ -198,13 +200,14 @@ impl Core {
         }
     }
 
-    /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket is
-    /// held, so that nobody overwrites either.
+    /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket
+    /// is held, so that nobody overwrites either.
     pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
         let record = self.mem.record(old)?;
         let copy = self.mem.record(new)?;
         if record.header().shape() != copy.header().shape() {
-            // Somebody has damaged it since it was copied: what it says now may not fit into the copy.
+            // Somebody has damaged it since it was copied: what it says now may not fit into the
+            // copy.
             return Err(Corrupt::at(old.byte(), "a record that changed its shape"));
         }
         self.complete_patchable(&record, &copy);

@@ -5,8 +5,8 @@
 //! Words that no writer leaves are damage, and said to be. `docs/design/log.md` has every word.
 //!
 //! An operation on a key announces its home bucket before it locks it. Once it holds the bucket and
-//! knows what it will do, it adds its [`HomeChange`] to the intent in place: the word that names the
-//! change is stored last, so that without it nothing was changed.
+//! knows what it will do, it adds its [`HomeChange`] to the intent in place: the word that names
+//! the change is stored last, so that without it nothing was changed.
 
 use mneme_sync::{AttachedThread, DeadSlot, Intent as Line, Lane, Slot};
 
@@ -29,16 +29,16 @@ pub(crate) const TRANSACTION_LANE: Lane = Lane::Txn;
 /// What a thread has announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
-    /// It locks the bucket at `home`, if it has not yet, and makes this change there. `None`: it has
-    /// changed nothing so far.
+    /// It locks the bucket at `home`, if it has not yet, and makes this change there. `None`: it
+    /// has changed nothing so far.
     Home {
         home: Loc,
         change: Option<HomeChange>,
     },
     /// It clears a database, or swaps two.
     ReplaceDatabases,
-    /// It locks a shard of the index, if it has not yet, and works there. What it does stands in the
-    /// shard's journal.
+    /// It locks a shard of the index, if it has not yet, and works there. What it does stands in
+    /// the shard's journal.
     Reshape { shard: u64 },
     /// It commits a transaction.
     Transaction {
@@ -79,8 +79,8 @@ pub(crate) enum HomeChange {
     },
 }
 
-/// The word of a patchable record that is odd while the pieces of a change set are stored. It says to
-/// readers whether the value changes.
+/// The word of a patchable record that is odd while the pieces of a change set are stored. It says
+/// to readers whether the value changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Guard {
     /// The record.

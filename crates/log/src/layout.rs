@@ -1,7 +1,7 @@
 //! What the store keeps in its region, besides records and index blocks: a header and four tables.
 //!
-//! They lie in the client area of the arena, in this order, each entry on cache lines of its own but
-//! for the pool tables' and the counters':
+//! They lie in the client area of the arena, in this order, each entry on cache lines of its own
+//! but for the pool tables' and the counters':
 //!
 //! | table | one entry | entries |
 //! |---|---|---|
@@ -188,8 +188,8 @@ pub(crate) struct Geometry {
     pub segment_frames: u64,
     /// Heads of the CPUs.
     pub heads: u64,
-    /// Heads of the compaction workers, behind the others: from four on each worker has one for young
-    /// records and one for old ones.
+    /// Heads of the compaction workers, behind the others: from four on each worker has one for
+    /// young records and one for old ones.
     pub survivors: u64,
     /// Shards of the index.
     pub shards: u64,
@@ -214,17 +214,18 @@ impl Geometry {
             1
         };
         let segment = segment_frames * FRAME_BYTES;
-        // A worker a node, and at least two: with one, writers wait while a processor idles (at 0.90 live
-        // that cost a quarter of the throughput). The young and the old lie apart where two heads a worker
-        // and its share of the reserve take at most a 24th of the capacity.
+        // A worker a node, and at least two: with one, writers wait while a processor idles (at
+        // 0.90 live that cost a quarter of the throughput). The young and the old lie apart where
+        // two heads a worker and its share of the reserve take at most a 24th of the capacity.
         let wanted = (nodes as u64).max(2);
         let (workers, ages) = match capacity / (24 * (AGES + 2) * segment) {
             0 => (1, 1),
             1 => (2, 1),
             most => (most.min(wanted), AGES),
         };
-        // Each shard takes a frame with its first block, so that they decide what a small index costs: one for 2 GiB, and at
-        // most a 64th of the present capacity for all of them, however large the store may become.
+        // Each shard takes a frame with its first block, so that they decide what a small index
+        // costs: one for 2 GiB, and at most a 64th of the present capacity for all of them, however
+        // large the store may become.
         let few = (capacity / FRAME_BYTES / 64).max(1);
         let shards = (max_frames / 1024).next_power_of_two();
         let shards = shards.min(1 << few.ilog2()).clamp(1, 64);
@@ -235,7 +236,8 @@ impl Geometry {
             heads: (capacity / 50 / segment).clamp(1, cpus.max(1) as u64),
             survivors: workers * ages,
             shards,
-            // Shards fill evenly (they share out a keyed hash): twice the mean, were the region all index.
+            // Shards fill evenly (they share out a keyed hash): twice the mean, were the region all
+            // index.
             shard_frames: (2 * max_frames / shards).max(16),
             // A partition a MiB: a full store of small records then splits a partition's segments
             // only a few times, which leaves their tags discerning.
@@ -326,8 +328,8 @@ impl Geometry {
         self.pools_at() + self.shards * self.shard_frames * 8
     }
 
-    /// Counters of changes, by hash: so many that two keys seldom share one, and a 2,000th of a store
-    /// of up to 1 GiB. A power of two.
+    /// Counters of changes, by hash: so many that two keys seldom share one, and a 2,000th of a
+    /// store of up to 1 GiB. A power of two.
     pub fn changes(&self) -> u64 {
         (self.max_frames * 128)
             .next_power_of_two()

@@ -23,17 +23,18 @@
 //! ```
 //!
 //! # Consistency
-//! Every operation on one key is atomic and linearisable. `get` waits for no writer, no compaction and
-//! no change of the index' shape; only for a [transaction](LogStore::transaction) that is committing
-//! a key of the same bucket, for a [swap](LogStore::swap_databases) of its database, and in a store
-//! that [overwrites](UpdatePolicy::InPlace) for the overwriting of one. A batch is as fast as it is because it is *not* atomic as a whole: other
-//! threads may see a part of it. A transaction is, over any number of keys.
+//! Every operation on one key is atomic and linearisable. `get` waits for no writer, no compaction
+//! and no change of the index' shape; only for a [transaction](LogStore::transaction) that is
+//! committing a key of the same bucket, for a [swap](LogStore::swap_databases) of its database, and
+//! in a store that [overwrites](UpdatePolicy::InPlace) for the overwriting of one. A batch is as
+//! fast as it is because it is *not* atomic as a whole: other threads may see a part of it. A
+//! transaction is, over any number of keys.
 //!
 //! # Threads and processes
-//! [`LogStore`] is `Send` and `Sync`; a [`Value`] stays on its thread. A thread becomes a participant
-//! at its first call, one of at most 1,020. A participant may be killed at any instruction: whoever
-//! finds what it left repairs it. A forked child is no participant; its calls fail with
-//! [`SlotError::Forked`].
+//! [`LogStore`] is `Send` and `Sync`; a [`Value`] stays on its thread. A thread becomes a
+//! participant at its first call, one of at most 1,020. A participant may be killed at any
+//! instruction: whoever finds what it left repairs it. A forked child is no participant; its calls
+//! fail with [`SlotError::Forked`].
 //!
 //! # Performance
 //! A single `get` costs two dependent cache misses, whatever the size of the store. Use the batched

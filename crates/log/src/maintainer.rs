@@ -1,9 +1,9 @@
 //! The maintainer: threads, one a node, that do ahead of time what writers would otherwise do
 //! themselves.
 //!
-//! **Of all openings of a store that have one, one maintains it**: the one that holds the store's first
-//! [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them has it as soon
-//! as it is given back or its holder died. What is alone in its memory asks nobody.
+//! **Of all openings of a store that have one, one maintains it**: the one that holds the store's
+//! first [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them has
+//! it as soon as it is given back or its holder died. What is alone in its memory asks nobody.
 //!
 //! Nothing depends on it. Any writer short of space can do all they do; they only see to it that
 //! it seldom has to.
@@ -152,8 +152,8 @@ fn run(core: &Core, node: NodeId, office: &Office) {
     while !stopped() {
         looks += 1;
         if let Ok(slot) = core.participants.slot() {
-            // What fails here (a stalled lock, a damaged segment) fails again, with its error, for the
-            // writer who needs it. No part depends on another's success.
+            // What fails here (a stalled lock, a damaged segment) fails again, with its error, for
+            // the writer who needs it. No part depends on another's success.
             if node == NodeId(0) {
                 look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
             }

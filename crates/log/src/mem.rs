@@ -207,8 +207,9 @@ impl Mem {
     #[inline(always)]
     pub fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
         let address = self.address(loc, N as u64 * 8)?;
-        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from a
-        // page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as `self`.
+        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from
+        // a page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as
+        // `self`.
         Ok(unsafe { &*address.cast::<[AtomicU64; N]>() })
     }
 

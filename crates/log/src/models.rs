@@ -2,10 +2,10 @@
 //! schedule of a few threads, and every value that C11 lets a load return, up to a bound on
 //! preemptions.
 //!
-//! The code that runs is the product's own, over [`Model`] words and a [`Space`] instead of a region.
-//! Each model has twins, broken on purpose: accesses of one kind that order
-//! nothing ([`LooseLoads`] and so on), a step left out
-//! or two swapped. A twin must fail; a model whose twins pass shows nothing.
+//! The code that runs is the product's own, over [`Model`] words and a [`Space`] instead of a
+//! region. Each model has twins, broken on purpose: accesses of one kind that order nothing
+//! ([`LooseLoads`] and so on), a step left out or two swapped. A twin must fail; a model whose
+//! twins pass shows nothing.
 //!
 //! What is not here: pins and epochs, robust locks and intents, which have models of their own in
 //! `mneme-sync`; here an epoch is a counter and a head's lock a mutex of the checker.
@@ -79,9 +79,10 @@ loose!(LooseLoads: Load, LooseStores: Store, LooseExchanges: Exchange);
 /// A word of the model checker.
 ///
 /// Loom tries two orders of a load and a store only if the load was the *last* access before the
-/// store; where the storing thread itself loads in between, the other thread's load is forgotten, and
-/// schedules with it (loom issues 166 and 392). So every access to a word that changes during the
-/// model first touches a companion by an unordered read-modify-write, of which loom tries all orders.
+/// store; where the storing thread itself loads in between, the other thread's load is forgotten,
+/// and schedules with it (loom issues 166 and 392). So every access to a word that changes during
+/// the model first touches a companion by an unordered read-modify-write, of which loom tries all
+/// orders.
 struct Model<O> {
     word: AtomicU64,
     turn: Option<AtomicU64>,
@@ -192,16 +193,16 @@ impl<O: Orders> Space<O> {
 
     /// Copies a record's body to place `i`, as a writer does that reserved it.
     fn write(&self, i: usize, contents: Contents) -> Loc {
-        // SAFETY: the protocol's claim (the place is this thread's alone until it is published); loom
-        // fails the model where it does not hold.
+        // SAFETY: the protocol's claim (the place is this thread's alone until it is published);
+        // loom fails the model where it does not hold.
         self.records[i].with_mut(|record| unsafe { *record = contents });
         record_loc(i)
     }
 
     fn contents(&self, loc: Loc) -> Contents {
         let i = loc.bits().checked_sub(RECORDS).expect("a record's place");
-        // SAFETY: the protocol's claim (whoever finds a record finds it written); loom fails the model
-        // where it does not hold.
+        // SAFETY: the protocol's claim (whoever finds a record finds it written); loom fails the
+        // model where it does not hold.
         self.records[i as usize].with(|record| unsafe { *record })
     }
 }

@@ -1,4 +1,5 @@
-//! The writes of one key: put, remove, update, each atomic and under one pin. Reads are in [`crate::read`].
+//! The writes of one key: put, remove, update, each atomic and under one pin. Reads are in
+//! [`crate::read`].
 //!
 //! A write reserves space, copies, and publishes (see [`crate::publish`]). One that finds no room
 //! gives its pin up, makes room, and begins anew.
@@ -78,7 +79,8 @@ impl Core {
         }
     }
 
-    /// Writes `value` over the old one where that lies; false: it does not fit there, or there is none.
+    /// Writes `value` over the old one where that lies; false: it does not fit there, or there is
+    /// none.
     #[cold]
     fn put_in_place(
         &self,
@@ -330,8 +332,8 @@ impl Core {
 
     /// The header of a record that takes the place of one whose value had `grows_from` bytes.
     ///
-    /// A value that an update has made longer is likely to grow on: it gets room for twice as much, so that one that grows
-    /// byte by byte is copied as often as it doubles.
+    /// A value that an update has made longer is likely to grow on: it gets room for twice as much,
+    /// so that one that grows byte by byte is copied as often as it doubles.
     fn header_of_update(
         &self,
         root: Root,
@@ -410,7 +412,8 @@ impl Core {
         Ok(Some(loc))
     }
 
-    /// Reserves space for a record and writes its header there; `None`: no room. The caller is pinned.
+    /// Reserves space for a record and writes its header there; `None`: no room. The caller is
+    /// pinned.
     #[inline]
     pub(crate) fn reserve_one(
         &self,
@@ -459,9 +462,9 @@ impl Core {
             };
             mneme_sys::fault!("log.body.during");
         }
-        // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record before
-        // it is published, but those that have lost their pins and copy; a scan by headers does not
-        // look at bodies of unpublished records.
+        // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record
+        // before it is published, but those that have lost their pins and copy; a scan by headers
+        // does not look at bodies of unpublished records.
         unsafe { write_body(address, header, expiry.word(), key, value) };
         mneme_sys::fault!("log.body.after");
         Ok(())

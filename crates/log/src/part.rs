@@ -1,8 +1,9 @@
-//! Parts of values: read and changed without the rest of the value, so that a bit of a long one costs what a bit costs.
+//! Parts of values: read and changed without the rest of the value, so that a bit of a long one
+//! costs what a bit costs.
 //!
-//! A short value is read and stored whole, as by [`update`](crate::LogStore::update). The first change of a part of a
-//! long one makes a patchable record of it; what comes after is a patch, unless somebody has sealed the record
-//! meanwhile (see [`crate::patch`]).
+//! A short value is read and stored whole, as by [`update`](crate::LogStore::update). The first
+//! change of a part of a long one makes a patchable record of it; what comes after is a patch,
+//! unless somebody has sealed the record meanwhile (see [`crate::patch`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,7 +25,8 @@ use crate::room::Room;
 
 /// Values longer than this are patched; shorter ones are as quickly stored anew.
 const LONG: usize = 4096;
-/// A value of at most so many bytes gets room for as many again, a longer one for an eighth of them, or for these.
+/// A value of at most so many bytes gets room for as many again, a longer one for an eighth of
+/// them, or for these.
 const MOST_DOUBLED: usize = 1 << 20;
 
 /// A part of what is stored under a key.
@@ -52,8 +54,8 @@ impl<'v> Part<'v> {
 pub enum Patch<'b> {
     /// Leave the value as it is.
     Keep,
-    /// Write these bytes. Where the value ends before the last of them it becomes longer, with zeros in between; so it does
-    /// if they are none.
+    /// Write these bytes. Where the value ends before the last of them it becomes longer, with
+    /// zeros in between; so it does if they are none.
     Write {
         /// Where the first of them goes, in bytes from the value's beginning.
         at: usize,
@@ -152,7 +154,8 @@ impl Core {
         Ok(visit(seen.map(|len| Part { bytes: &bytes, len })))
     }
 
-    /// Decides on `key` by a part of its present value, atomically; `decide` may be called more than once.
+    /// Decides on `key` by a part of its present value, atomically; `decide` may be called more
+    /// than once.
     pub(crate) fn update_part<'b>(
         &self,
         database: u8,
@@ -343,8 +346,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         };
         let size = header.size();
         let address = core.mem.address(loc, size)?;
-        // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record before it is published,
-        // but those who have lost their pins and copy.
+        // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record
+        // before it is published, but those who have lost their pins and copy.
         unsafe { write_patchable(address, header, seen.expires, self.key, after) };
         mneme_sys::fault!("log.body.during");
         let new = Record::new(header, address);

@@ -1,20 +1,24 @@
-//! Patching: a part of a long value is changed where it lies, so that what a change costs does not depend on how long
-//! the value is.
+//! Patching: a part of a long value is changed where it lies, so that what a change costs does not
+//! depend on how long the value is.
 //!
-//! A *patchable* record is one that a change of a part has made (see [`crate::part`]). Its word, before the value, says
-//! how long the value is, counts the patches, and whether it is *sealed*: then it changes no more, as all other records
-//! in the log. **Whoever needs the value as a whole, at one place and for long, seals it first**: readers that lend,
-//! transactions, compaction. The next patch then makes a new record. That costs as much as what the reader did, and
-//! not more often: a value is copied at most as often as it is read as a whole.
+//! A *patchable* record is one that a change of a part has made (see [`crate::part`]). Its word,
+//! before the value, says how long the value is, counts the patches, and whether it is *sealed*:
+//! then it changes no more, as all other records in the log. **Whoever needs the value as a whole,
+//! at one place and for long, seals it first**: readers that lend, transactions, compaction. The
+//! next patch then makes a new record. That costs as much as what the reader did, and not more
+//! often: a value is copied at most as often as it is read as a whole.
 //!
-//! - A patch is made under the bucket's lock. Behind the value's end, where nobody looks, bytes are simply written.
-//!   Others are written to the thread's redo area first, then the intent says so, then the word is made odd by an
-//!   exchange that fails if the record is sealed; then come the bytes, then the word with the new length.
-//! - A reader of a part copies it and believes the copy if the word is even and counts as many patches before and after
-//!   (a sequence lock of the record's own: what happens to its neighbours in the bucket makes no difference). So does
-//!   a reader of the whole, who seals it once it was overtaken often, if it may write.
-//! - A death in the middle leaves the bucket locked with the bit that makes readers wait, an odd word and the intent:
-//!   the reaper patches again from the redo area. Before the word was odd nothing was begun.
+//! - A patch is made under the bucket's lock. Behind the value's end, where nobody looks, bytes are
+//!   simply written. Others are written to the thread's redo area first, then the intent says so,
+//!   then the word is made odd by an exchange that fails if the record is sealed; then come the
+//!   bytes, then the word with the new length.
+//! - A reader of a part copies it and believes the copy if the word is even and counts as many
+//!   patches before and after (a sequence lock of the record's own: what happens to its neighbours
+//!   in the bucket makes no difference). So does a reader of the whole, who seals it once it was
+//!   overtaken often, if it may write.
+//! - A death in the middle leaves the bucket locked with the bit that makes readers wait, an odd
+//!   word and the intent: the reaper patches again from the redo area. Before the word was odd
+//!   nothing was begun.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
@@ -71,8 +75,8 @@ pub(crate) struct Overtaken {
 }
 
 impl Overtaken {
-    /// Stands back before the next look. An end has to come: one that may write seals a value that is patched
-    /// all the time, and one that may only read has to be told that it has no chance.
+    /// Stands back before the next look. An end has to come: one that may write seals a value that
+    /// is patched all the time, and one that may only read has to be told that it has no chance.
     #[cold]
     pub fn again(&mut self, core: &Core) -> Result<(), ReadError> {
         let now = core.clock.now_ns();
@@ -97,8 +101,9 @@ pub(crate) struct Target<'m> {
 }
 
 impl Core {
-    /// What [`Core::find_seen`] finds, with a value that nobody patches any more: it is sealed. Where this opening may
-    /// only read it cannot be; there `copy` is the value while the record [`changes`](Record::changes).
+    /// What [`Core::find_seen`] finds, with a value that nobody patches any more: it is sealed.
+    /// Where this opening may only read it cannot be; there `copy` is the value while the record
+    /// [`changes`](Record::changes).
     #[inline(always)]
     pub(crate) fn find_whole<'m>(
         &'m self,
@@ -144,7 +149,8 @@ impl Core {
         }
     }
 
-    /// Copies a value that does not lie in a record with room; false: it was patched meanwhile, or is being.
+    /// Copies a value that does not lie in a record with room; false: it was patched meanwhile, or
+    /// is being.
     pub(crate) fn copy_whole(&self, record: &Record<'_>, copy: &mut Vec<u8>) -> bool {
         if record.seals(self.read_only) {
             record.copy_value(copy);
@@ -157,7 +163,8 @@ impl Core {
         !word.is_odd() && record.copy_part(word, 0, copy)
     }
 
-    /// Patches the value of `key`, if it is as when that was decided on. The caller is pinned since it saw `target`.
+    /// Patches the value of `key`, if it is as when that was decided on. The caller is pinned since
+    /// it saw `target`.
     pub(crate) fn patch(
         &self,
         slot: &Slot<'_>,
@@ -228,10 +235,11 @@ impl Core {
         })
     }
 
-    /// Makes the copy of a patchable record whole whose bucket is held, so that nobody patches either.
+    /// Makes the copy of a patchable record whole whose bucket is held, so that nobody patches
+    /// either.
     ///
-    /// A copy that says it is sealed was made of a sealed value (see [`Record::unseal`]), and is right. Any other may have
-    /// been overtaken.
+    /// A copy that says it is sealed was made of a sealed value (see [`Record::unseal`]), and is
+    /// right. Any other may have been overtaken.
     pub(crate) fn complete_patchable(&self, record: &Record<'_>, copy: &Record<'_>) {
         let (Some((_, now)), Some((word, copied))) = (record.patch(), copy.patch()) else {
             return;
@@ -283,7 +291,8 @@ impl<'m> Record<'m> {
         self.patch().is_some_and(|(_, word)| !word.is_sealed())
     }
 
-    /// Seals a value that may be patched, unless the opening is `read_only`; whether it changes no more.
+    /// Seals a value that may be patched, unless the opening is `read_only`; whether it changes no
+    /// more.
     pub fn seals(&self, read_only: bool) -> bool {
         match self.patch() {
             None => true,
@@ -292,8 +301,8 @@ impl<'m> Record<'m> {
         }
     }
 
-    /// Lets the word of a copy, which only this thread can find, say that the value was not sealed when the copying began:
-    /// the bytes may have been read before the word, and be older.
+    /// Lets the word of a copy, which only this thread can find, say that the value was not sealed
+    /// when the copying began: the bytes may have been read before the word, and be older.
     pub fn unseal(&self) {
         if let Some((word, now)) = self.patch() {
             // Relaxed: nobody else's.
@@ -307,19 +316,22 @@ impl<'m> Record<'m> {
             return false;
         };
         debug_assert!(at + to.len() <= self.header().patch_room());
-        // SAFETY: the part is the record's, which is mapped; whoever writes to it meanwhile does so by `write_part`.
+        // SAFETY: the part is the record's, which is mapped; whoever writes to it meanwhile does so
+        // by `write_part`.
         unsafe { mneme_sys::racy::load(self.value_address().wrapping_add(at), to) };
         // SYNC: pairs with the release fence in `begin`.
         fence(Acquire);
         PatchWord::load(word).same_bytes(seen)
     }
 
-    /// Writes a part of the value. The bucket is held, and the word odd, or the record nobody else's.
+    /// Writes a part of the value. The bucket is held, and the word odd, or the record nobody
+    /// else's.
     pub fn write_part(&self, at: usize, bytes: &[u8]) {
         self.store(self.header().value_offset() + at, bytes);
     }
 
-    /// Writes `bytes` at `at`, behind the value's end at `len`, and zeros between. The bucket is held.
+    /// Writes `bytes` at `at`, behind the value's end at `len`, and zeros between. The bucket is
+    /// held.
     pub fn write_behind(&self, len: usize, at: usize, bytes: &[u8]) {
         const ZEROS: [u8; 4096] = [0; 4096];
         let mut gap = len..at.max(len);

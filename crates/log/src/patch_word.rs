@@ -1,15 +1,16 @@
 //! The word of a patchable record, by which readers of its value tell whether the value changes.
 //!
-//! It is a sequence lock of the record's own, with a length and a *seal*. A writer makes it odd, changes
-//! the value, and makes it even again. A reader copies the value and believes the copy if the word was
-//! even and is the same afterwards. A reader that needs the value in its place for long seals the word:
-//! from then on nobody can make it odd.
+//! It is a sequence lock of the record's own, with a length and a *seal*. A writer makes it odd,
+//! changes the value, and makes it even again. A reader copies the value and believes the copy if
+//! the word was even and is the same afterwards. A reader that needs the value in its place for
+//! long seals the word: from then on nobody can make it odd.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::Word;
 
-/// Bits 0..31 the value's length, bit 31 sealed, bits 32..64 the patches so far (odd: one is being made).
+/// Bits 0..31 the value's length, bit 31 sealed, bits 32..64 the patches so far (odd: one is being
+/// made).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PatchWord(pub u64);
 
@@ -99,8 +100,8 @@ pub(crate) fn seal<W: Word>(word: &W) -> Seal {
 pub(crate) fn begin<W: Word>(word: &W, seen: PatchWord) -> bool {
     // SYNC: pairs with the exchange in `seal`.
     let begun = (word.compare_exchange(seen.0, seen.odd().0, AcqRel, Relaxed)).is_ok();
-    // SYNC: pairs with the acquire fence in `Record::copy_part`: a reader that has read a new byte sees
-    // the odd word.
+    // SYNC: pairs with the acquire fence in `Record::copy_part`: a reader that has read a new byte
+    // sees the odd word.
     W::fence(Release);
     begun
 }

@@ -1,8 +1,8 @@
-//! Who is attached to a store, and what each process has in hand: enough to say who holds the others up,
-//! and how.
+//! Who is attached to a store, and what each process has in hand: enough to say who holds the
+//! others up, and how.
 //!
-//! It is read from the control region without a lock and without storing anything there, so that it may
-//! be asked of a store that stands still, and by openings that may only read.
+//! It is read from the control region without a lock and without storing anything there, so that it
+//! may be asked of a store that stands still, and by openings that may only read.
 
 use mneme_sync::{Attached, AttachedThread, Lane, Life, SlotId};
 use mneme_sys::ProcessState;
@@ -42,8 +42,8 @@ pub struct Process {
 pub struct ProcessPin {
     /// How many grace periods have begun since: above 1 it holds up what was removed.
     pub periods: u64,
-    /// Whether it stays until its thread gives it up. One that may be revoked holds nobody up for more
-    /// than a second.
+    /// Whether it stays until its thread gives it up. One that may be revoked holds nobody up for
+    /// more than a second.
     pub firm: bool,
 }
 
@@ -96,8 +96,8 @@ impl Process {
         self.life == Life::Alive && self.state == Some(ProcessState::Stopped)
     }
 
-    /// Whether it holds what others may have to wait for: a firm pin, or anything under way. Of one that
-    /// is stopped that is until it goes on or ends.
+    /// Whether it holds what others may have to wait for: a firm pin, or anything under way. Of one
+    /// that is stopped that is until it goes on or ends.
     #[must_use]
     pub fn may_hold_up(&self) -> bool {
         !self.work.is_empty() || self.oldest_pin.is_some_and(|pin| pin.firm)

@@ -71,8 +71,8 @@ pub(crate) enum Expect<'k> {
     /// Exactly this location, of a record that still expires as this word says, and has not
     /// expired.
     Expiring(Loc, u64),
-    /// The same, of a record that still has this value. It may be overwritten where it lies, so that
-    /// it is no longer than `MAX_IN_PLACE`.
+    /// The same, of a record that still has this value. It may be overwritten where it lies, so
+    /// that it is no longer than `MAX_IN_PLACE`.
     Value(Loc, u64, &'k [u8]),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
@@ -98,8 +98,8 @@ pub(crate) enum Published {
 impl Core {
     /// Publishes a record, or a removal, if what is there is as expected.
     ///
-    /// On `Err` nothing was published, and the new record is counted as dead, as after a `Conflict`;
-    /// after `NoRoom` that is left to the caller.
+    /// On `Err` nothing was published, and the new record is counted as dead, as after a
+    /// `Conflict`; after `NoRoom` that is left to the caller.
     ///
     /// `_pin` shows that the caller is pinned, since before the record's space was reserved and
     /// since before it saw `change.segment`.
@@ -116,7 +116,8 @@ impl Core {
         }
     }
 
-    /// The new record of a change that failed is dead: whatever fails does so before it is published.
+    /// The new record of a change that failed is dead: whatever fails does so before it is
+    /// published.
     #[cold]
     fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
@@ -146,7 +147,8 @@ impl Core {
         self.publish_waiting(slot, change, id)
     }
 
-    /// The rest of [`Core::try_publish`] where the bucket, or a slot in it, was not to be had at once.
+    /// The rest of [`Core::try_publish`] where the bucket, or a slot in it, was not to be had at
+    /// once.
     #[cold]
     #[inline(never)]
     fn publish_waiting(
@@ -184,8 +186,8 @@ impl Core {
         }
     }
 
-    /// Makes room in the index for a change that found no slot in `segment`, or waits once for the thread that is in the way;
-    /// false: there is no room.
+    /// Makes room in the index for a change that found no slot in `segment`, or waits once for the
+    /// thread that is in the way; false: there is no room.
     fn grow_page_for(
         &self,
         slot: &Slot<'_>,
@@ -201,7 +203,8 @@ impl Core {
         Ok(true)
     }
 
-    /// What is to be done once the bucket was given back; `None`: the key found no slot in `segment`.
+    /// What is to be done once the bucket was given back; `None`: the key found no slot in
+    /// `segment`.
     #[inline(always)]
     fn conclude(
         &self,
@@ -312,9 +315,11 @@ impl Core {
         }
     }
 
-    /// Makes the index lead to the copy at `new` instead of `old`; false if it leads elsewhere by now.
+    /// Makes the index lead to the copy at `new` instead of `old`; false if it leads elsewhere by
+    /// now.
     ///
-    /// `seen`: the index segment that `place` led to, if the caller has looked under its present pin.
+    /// `seen`: the index segment that `place` led to, if the caller has looked under its present
+    /// pin.
     pub(crate) fn relocate(
         &self,
         slot: &Slot<'_>,

@@ -1,11 +1,11 @@
-//! A region as it is read under a pin that may be taken away: what is found may belong to another record by
-//! now, and it is copied without undefined behaviour all the same.
+//! A region as it is read under a pin that may be taken away: what is found may belong to another
+//! record by now, and it is copied without undefined behaviour all the same.
 //!
-//! [`Racing`] is the same memory as [`Mem`], and the index is looked through by the same code. Nothing
-//! of it is lent: words are atomics, keys are compared word by word, values copied by
-//! [`mneme_sys::racy`]. A header is read once, and whatever it says is checked against the mapping, so
-//! that bytes of another kind yield a wrong answer or [`Corrupt`], and both mean nothing until the pin
-//! was left in time (see [`crate::read::copying`]).
+//! [`Racing`] is the same memory as [`Mem`], and the index is looked through by the same code.
+//! Nothing of it is lent: words are atomics, keys are compared word by word, values copied by
+//! [`mneme_sys::racy`]. A header is read once, and whatever it says is checked against the mapping,
+//! so that bytes of another kind yield a wrong answer or [`Corrupt`], and both mean nothing until
+//! the pin was left in time (see [`crate::read::copying`]).
 //!
 //! Writers that may be at work there meanwhile use atomics too, or `racy` (see
 //! [`write_body`](crate::record::write_body)).
@@ -67,8 +67,8 @@ impl Keyed for RacingRecord<'_> {
         }
         let (whole, rest) = key.as_chunks::<8>();
         let words = self.address.wrapping_add(self.header.key_offset());
-        // SAFETY: a record's key begins at a multiple of 8 bytes, and the words that it lies in are the
-        // record's, which is mapped (`Racing::record` checked that).
+        // SAFETY: a record's key begins at a multiple of 8 bytes, and the words that it lies in are
+        // the record's, which is mapped (`Racing::record` checked that).
         let word = |i: usize| unsafe { &*words.cast::<AtomicU64>().wrapping_add(i) }.load(Relaxed);
         let mut differ = 0;
         for (i, bytes) in whole.iter().enumerate() {
@@ -148,13 +148,13 @@ impl<'m> RacingRecord<'m> {
     /// The value of a record without room, where it lies.
     ///
     /// # Safety
-    /// The caller has been pinned firmly since before it found the record published, and stays so for `'m`; the record
-    /// is neither one with room nor patchable.
+    /// The caller has been pinned firmly since before it found the record published, and stays so
+    /// for `'m`; the record is neither one with room nor patchable.
     #[inline(always)]
     pub unsafe fn lend_plain_value(&self) -> &'m [u8] {
         debug_assert!(self.header.room().is_none() && !self.header.is_patchable());
-        // SAFETY: the value is a part of the record, which is mapped; its bytes were written before it was published and
-        // do not change while the caller is pinned.
+        // SAFETY: the value is a part of the record, which is mapped; its bytes were written before
+        // it was published and do not change while the caller is pinned.
         unsafe { std::slice::from_raw_parts(self.plain_value(), self.header.plain_len()) }
     }
 

@@ -1,10 +1,11 @@
 //! Drawing a record by lot: **each is as likely as any other**, whatever the shape of the index.
 //!
-//! The lot falls on a window of hash order, as long as holds some four records by the database's count, and then on
-//! one of as many places as such a window hardly ever has records; an empty place is a blank, and all is drawn
-//! again. Windows begin anywhere with equal chance and go round at the end, so that each record is in as many of
-//! them as any other, and with the same chance in each. Four draws are to be expected. Where blanks come one after
-//! the other, because most of what is counted has expired, the window grows, to the whole database at last.
+//! The lot falls on a window of hash order, as long as holds some four records by the database's
+//! count, and then on one of as many places as such a window hardly ever has records; an empty
+//! place is a blank, and all is drawn again. Windows begin anywhere with equal chance and go round
+//! at the end, so that each record is in as many of them as any other, and with the same chance in
+//! each. Four draws are to be expected. Where blanks come one after the other, because most of what
+//! is counted has expired, the window grows, to the whole database at last.
 
 use std::cell::Cell;
 

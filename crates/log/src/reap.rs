@@ -1,9 +1,9 @@
 //! Reaping: putting in order what participants left that were killed in the middle of something.
 //!
-//! Idempotent, and safe to run from any number of threads and processes: `sync` gives the slots of a
-//! dead process to one reaper at a time. For each slot the innermost things come last: a swap of databases, the shape of
-//! the index, the operation on a bucket, the log segments, and at the end the arena, which takes
-//! back whatever nobody has adopted.
+//! Idempotent, and safe to run from any number of threads and processes: `sync` gives the slots of
+//! a dead process to one reaper at a time. For each slot the innermost things come last: a swap of
+//! databases, the shape of the index, the operation on a bucket, the log segments, and at the end
+//! the arena, which takes back whatever nobody has adopted.
 
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};

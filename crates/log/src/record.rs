@@ -9,12 +9,13 @@
 //! | 8 | expiry in wall-clock milliseconds (0: none), only if the header's expiry flag is set |
 //! | then | key, value, zero to seven bytes of padding |
 //!
-//! A record with *room* (see [`crate::in_place`]) has its value at a multiple of 8 bytes, so that no
-//! word holds bytes of both, and behind the value whatever room is left. A *patchable* one (see
+//! A record with *room* (see [`crate::in_place`]) has its value at a multiple of 8 bytes, so that
+//! no word holds bytes of both, and behind the value whatever room is left. A *patchable* one (see
 //! [`crate::patch`]) has one word more, before the value, with the value's length.
 //!
-//! Key and value never change once the record is published, but for the value of a record with room, and of
-//! a patchable one that is not sealed. The expiry does, by one store under the bucket's lock.
+//! Key and value never change once the record is published, but for the value of a record with
+//! room, and of a patchable one that is not sealed. The expiry does, by one store under the
+//! bucket's lock.
 //!
 //! Nibble §4.1 keeps the key with the object for the same reason: compaction finds the index entry
 //! from the record alone.
@@ -38,11 +39,11 @@ pub(crate) const EXPIRY_AT: usize = 8;
 /// Values longer than this always carry an expiry word, so that setting one never copies them.
 const ALWAYS_EXPIRY: usize = 64 << 10;
 
-/// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]), expiry 1,
-/// state 2, space 6.
+/// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]),
+/// expiry 1, state 2, space 6.
 ///
-/// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16, in state [`STATE_PATCHABLE`] they are the room: the
-/// value's length may change, and what the record occupies must not.
+/// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16, in state [`STATE_PATCHABLE`]
+/// they are the room: the value's length may change, and what the record occupies must not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header(pub u64);
 
@@ -77,8 +78,8 @@ impl Header {
         )
     }
 
-    /// The header of a record whose value has room to be overwritten by one of `room` bytes, at most [`MAX_IN_PLACE`], or
-    /// that fills the record's last word.
+    /// The header of a record whose value has room to be overwritten by one of `room` bytes, at
+    /// most [`MAX_IN_PLACE`], or that fills the record's last word.
     pub fn roomy(key_len: usize, value_len: usize, room: usize, space: Space) -> Header {
         debug_assert!(value_len <= room && room <= MAX_IN_PLACE);
         let plain = Header::record(key_len, 0, space).0 & !(3 << STATE_SHIFT);
@@ -86,8 +87,8 @@ impl Header {
         Header(plain | STATE_ROOMY << STATE_SHIFT | room << ROOM_SHIFT).with_length(value_len)
     }
 
-    /// The header of a record whose value may be patched, and grow to `room` bytes, at most [`MAX_VALUE`], or to the end of
-    /// the record's last word.
+    /// The header of a record whose value may be patched, and grow to `room` bytes, at most
+    /// [`MAX_VALUE`], or to the end of the record's last word.
     pub fn patchable(key_len: usize, room: usize, space: Space) -> Header {
         let room = room.next_multiple_of(8);
         Header(Header::record(key_len, room, space).0 | PATCHABLE).with_expiry()
@@ -118,7 +119,8 @@ impl Header {
             .then_some((self.0 >> ROOM_SHIFT & ROOM_MASK) as usize)
     }
 
-    /// What never changes once a record is published: all but the marks, and the length of a value with room.
+    /// What never changes once a record is published: all but the marks, and the length of a value
+    /// with room.
     pub fn shape(self) -> u64 {
         let changing = match self.room() {
             Some(_) => MARKS_MASK | LENGTH_MASK << VALUE_SHIFT,
@@ -272,8 +274,8 @@ impl<'m> Record<'m> {
 
     #[inline]
     pub fn value(&self) -> &'m [u8] {
-        // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them, patchable ones
-        // once they are sealed.
+        // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them,
+        // patchable ones once they are sealed.
         unsafe { std::slice::from_raw_parts(self.value_address(), self.value_len()) }
     }
 
@@ -292,8 +294,8 @@ impl<'m> Record<'m> {
         if !self.header.is_patchable() {
             return None;
         }
-        // SAFETY: as in `key`; the word before the value is aligned as the record is, and is only accessed as an
-        // atomic once the record is published.
+        // SAFETY: as in `key`; the word before the value is aligned as the record is, and is only
+        // accessed as an atomic once the record is published.
         let word = unsafe { &*self.value_address().cast::<AtomicU64>().wrapping_sub(1) };
         Some((word, PatchWord::load(word)))
     }
@@ -331,8 +333,8 @@ impl<'m> Record<'m> {
         self.expiry_word().map_or(0, |word| word.load(Acquire))
     }
 
-    /// Stores bytes `offset` bytes behind the record's start. The bucket is held, or the record is not
-    /// published yet.
+    /// Stores bytes `offset` bytes behind the record's start. The bucket is held, or the record is
+    /// not published yet.
     #[inline(always)]
     pub fn store(&self, offset: usize, bytes: &[u8]) {
         debug_assert!((offset + bytes.len()) as u64 <= self.header.size());
@@ -342,15 +344,17 @@ impl<'m> Record<'m> {
             && offset.is_multiple_of(8)
         {
             for (i, word) in words.iter().enumerate() {
-                // SAFETY: the word is the record's, which is mapped for writing, and aligned as the record is.
+                // SAFETY: the word is the record's, which is mapped for writing, and aligned as the
+                // record is.
                 let to = unsafe { &*to.cast::<AtomicU64>().wrapping_add(i) };
                 // SYNC: pairs with the Acquire load in `expires`.
                 to.store(u64::from_le_bytes(*word), Release);
             }
             return;
         }
-        // SAFETY: the bytes are the record's, which is mapped for writing; whoever reads them meanwhile does
-        // so by `copy_value`, `copy_part` or another racing copy, and no other thread writes to them.
+        // SAFETY: the bytes are the record's, which is mapped for writing; whoever reads them
+        // meanwhile does so by `copy_value`, `copy_part` or another racing copy, and no other
+        // thread writes to them.
         unsafe { mneme_sys::racy::store(bytes, to) };
     }
 
@@ -365,7 +369,8 @@ impl<'m> Record<'m> {
     }
 }
 
-/// Writes all of a patchable record but its value behind the header word at `address`: `len` is the value's length.
+/// Writes all of a patchable record but its value behind the header word at `address`: `len` is the
+/// value's length.
 ///
 /// # Safety
 /// As [`write_body`].
@@ -387,12 +392,13 @@ pub(crate) unsafe fn write_patchable(
     }
 }
 
-/// Writes key and value behind the header word at `address`, and `expires` if there is a word for it.
+/// Writes key and value behind the header word at `address`, and `expires` if there is a word for
+/// it.
 ///
 /// # Safety
-/// `address` has room for `header.size()` bytes that the caller has reserved, and that nobody reads yet
-/// but those who have lost their pins: they copy by [`mneme_sys::racy`] and do not believe it. The
-/// lengths in `header` are those of `key` and `value`.
+/// `address` has room for `header.size()` bytes that the caller has reserved, and that nobody reads
+/// yet but those who have lost their pins: they copy by [`mneme_sys::racy`] and do not believe it.
+/// The lengths in `header` are those of `key` and `value`.
 pub(crate) unsafe fn write_body(
     address: *mut u8,
     header: Header,
@@ -405,8 +411,8 @@ pub(crate) unsafe fn write_body(
         (header.key_len(), header.value_len()),
         (key.len(), value.len())
     );
-    // SAFETY: the caller reserved these bytes; the ranges follow one another without overlap, and the
-    // word behind the header is aligned as the record is.
+    // SAFETY: the caller reserved these bytes; the ranges follow one another without overlap, and
+    // the word behind the header is aligned as the record is.
     unsafe {
         if header.has_expiry() {
             // Relaxed: published with the record.

@@ -1,16 +1,18 @@
-//! **After the machine restarted, a store that everybody had left in order is in order again before anybody uses it; any
-//! other is refused, and nothing of it changed.**
+//! **After the machine restarted, a store that everybody had left in order is in order again before
+//! anybody uses it; any other is refused, and nothing of it changed.**
 //!
-//! A store may lie in files that outlive the machine. What says who holds what does not: the control region is built anew,
-//! slots and their tenancies begin anew, and the intents of the dead, by which a reaper would repair what they left, are
-//! gone. The first who opens the store then, and while nobody else can, looks at what is half done without changing
-//! anything: a bucket that is locked, or a log segment that is in somebody's hands, can only be judged by an intent, and
-//! the store is refused. All else says itself how it is to be ended: the locks of heads, shards, the sweep and the swap
-//! become those of dead owners and are taken over, each with the repair that belongs to it; segments that were being freed
-//! are condemned again; large records and expiries are looked for.
+//! A store may lie in files that outlive the machine. What says who holds what does not: the
+//! control region is built anew, slots and their tenancies begin anew, and the intents of the dead,
+//! by which a reaper would repair what they left, are gone. The first who opens the store then, and
+//! while nobody else can, looks at what is half done without changing anything: a bucket that is
+//! locked, or a log segment that is in somebody's hands, can only be judged by an intent, and the
+//! store is refused. All else says itself how it is to be ended: the locks of heads, shards, the
+//! sweep and the swap become those of dead owners and are taken over, each with the repair that
+//! belongs to it; segments that were being freed are condemned again; large records and expiries
+//! are looked for.
 //!
-//! The arena, whose owners were slots too, is recovered around it, and says last that it is of this incarnation of the
-//! control region: who dies in the middle is followed by one who begins again.
+//! The arena, whose owners were slots too, is recovered around it, and says last that it is of this
+//! incarnation of the control region: who dies in the middle is followed by one who begins again.
 
 use mneme_arena::{ExtentState, Frame};
 use mneme_sync::{RobustLock, Slot};
@@ -22,7 +24,8 @@ use crate::segment::{State, TAG_LOG};
 use crate::spaces::Space;
 
 impl Core {
-    /// Puts a store in order that an earlier incarnation of the control region has left. Nobody else has it open.
+    /// Puts a store in order that an earlier incarnation of the control region has left. Nobody
+    /// else has it open.
     pub(crate) fn recover(&self) -> Result<(), OpenError> {
         if let Some(what) = self.left_half_done()? {
             return Err(OpenError::NotClean(what));
@@ -123,7 +126,8 @@ impl Core {
         self.predate_segments();
     }
 
-    /// The monotonic clock began anew. What is oldest stays so, or eviction would begin with the youngest.
+    /// The monotonic clock began anew. What is oldest stays so, or eviction would begin with the
+    /// youngest.
     fn predate_segments(&self) {
         let closed = self.segments().filter(|(.., s)| *s == State::Closed);
         let times = closed.filter(|(_, info, ..)| !info.is_shunned());

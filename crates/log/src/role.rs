@@ -1,7 +1,7 @@
 //! The server's role: **one opening at a time serves a store**, whatever becomes of the one before.
 //!
-//! It is a [lease](mneme_sync::Lease) of the store's control region, which the kernel takes from the
-//! dead; the maintainer's is another, see [`crate::maintainer`].
+//! It is a [lease](mneme_sync::Lease) of the store's control region, which the kernel takes from
+//! the dead; the maintainer's is another, see [`crate::maintainer`].
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::core::Core;
 /// The lease of whoever serves a store.
 pub(crate) const SERVER: usize = 1;
 
-/// The right to serve a store, see [`LogStore::take_server_role`](crate::LogStore::take_server_role).
+/// The right to serve a store, see
+/// [`LogStore::take_server_role`](crate::LogStore::take_server_role).
 ///
 /// Dropping it gives it back, at once, and so does the death of the process; until then the opening
 /// stays attached. `Send` and `Sync`. A forked child does not have it.

@@ -21,7 +21,8 @@ use crate::segment::State;
 #[derive(Debug)]
 pub(crate) struct Room {
     wanted: u64,
-    /// The time that it has taken. What is done between, a transaction's body perhaps, is none of it.
+    /// The time that it has taken. What is done between, a transaction's body perhaps, is none of
+    /// it.
     spent: Duration,
     /// Rounds in a row after which there was nothing to wait for, and yet no room.
     vain: u32,
@@ -38,7 +39,8 @@ pub(crate) struct Room {
 struct Suspect<T>(Option<(T, u64, u32)>);
 
 impl<T: Copy + PartialEq> Suspect<T> {
-    /// How long the one who is seen now has been seen at each look, if that is long enough to say so.
+    /// How long the one who is seen now has been seen at each look, if that is long enough to say
+    /// so.
     fn look(&mut self, seen: Option<T>, now: u64) -> Option<(T, Duration)> {
         match (seen, &mut self.0) {
             (Some(seen), Some((before, since, looks))) if *before == seen => {
@@ -185,9 +187,10 @@ impl Core {
         Ok(false)
     }
 
-    /// Goes on making room while it finds some, until `bytes` bytes are free: for those who begin anew with all of it, and
-    /// leave as much behind, if there is not enough. Of little what was made is enough. What the caller does next may succeed
-    /// whatever this says: it is told `Stalled` to say so if it does not.
+    /// Goes on making room while it finds some, until `bytes` bytes are free: for those who begin
+    /// anew with all of it, and leave as much behind, if there is not enough. Of little what was
+    /// made is enough. What the caller does next may succeed whatever this says: it is told
+    /// `Stalled` to say so if it does not.
     pub(crate) fn make_more_room(
         &self,
         slot: &Slot<'_>,
@@ -216,8 +219,8 @@ impl Core {
         Ok(())
     }
 
-    /// Waits a little for the readers of the index' old blocks where these leave a change of shape no
-    /// room; false: there is room. The caller is not pinned, or would wait for itself.
+    /// Waits a little for the readers of the index' old blocks where these leave a change of shape
+    /// no room; false: there is room. The caller is not pinned, or would wait for itself.
     pub(crate) fn await_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         self.spend(room, |room| self.look_at_limbo(slot, room))
     }
@@ -238,8 +241,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether the search may go on waiting: nobody has held it up for long. That is said of one and the same pin, and where
-    /// nobody reads of who sweeps and does not go on.
+    /// Whether the search may go on waiting: nobody has held it up for long. That is said of one
+    /// and the same pin, and where nobody reads of who sweeps and does not go on.
     fn may_wait(&self, room: &mut Room) -> Result<(), WriteError> {
         let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
         let pinned = room.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
@@ -338,7 +341,8 @@ impl Core {
         self.free_emptied(slot)
     }
 
-    /// Starts the grace periods that are due and frees what has lived through its own; segments freed.
+    /// Starts the grace periods that are due and frees what has lived through its own; segments
+    /// freed.
     pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.stamp_segments();
         self.free_condemned(slot)

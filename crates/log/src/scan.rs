@@ -2,9 +2,9 @@
 //!
 //! **Every record that is present from a scan's first step to its last is visited at least once**,
 //! whatever is added, removed, moved, split or merged meanwhile. A cursor is a place in hash order:
-//! partition and tag; a step visits whole home buckets, each an interval of tags, and ends where the
-//! next interval begins. Buckets stand in hash order in every shape of the index, so a change of
-//! shape between two steps moves no unvisited tag before the cursor.
+//! partition and tag; a step visits whole home buckets, each an interval of tags, and ends where
+//! the next interval begins. Buckets stand in hash order in every shape of the index, so a change
+//! of shape between two steps moves no unvisited tag before the cursor.
 //!
 //! A change of shape stores its words in ascending order of tags. A step that finds the cursor's
 //! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
@@ -99,7 +99,8 @@ impl HashOrder {
 }
 
 impl Core {
-    /// Visits at least `count` records, and one at least, from `cursor` on, unless the end comes first.
+    /// Visits at least `count` records, and one at least, from `cursor` on, unless the end comes
+    /// first.
     pub(crate) fn scan(
         &self,
         database: u8,
@@ -183,8 +184,8 @@ impl Core {
         Ok(Cursor::END)
     }
 
-    /// Hands out all entries from `at` on whose home is its bucket, and goes on to the next one. The
-    /// caller is pinned.
+    /// Hands out all entries from `at` on whose home is its bucket, and goes on to the next one.
+    /// The caller is pinned.
     pub(crate) fn entries_here(
         &self,
         root: Root,
@@ -213,8 +214,8 @@ impl Core {
 }
 
 impl Core {
-    /// Goes on from `at` to the next bucket that can be found, past what cannot be followed here. The
-    /// caller is pinned.
+    /// Goes on from `at` to the next bucket that can be found, past what cannot be followed here.
+    /// The caller is pinned.
     #[cold]
     pub(crate) fn pass_by(&self, root: Root, at: &mut HashOrder) {
         let place = at.place();
@@ -275,9 +276,9 @@ impl Core {
         Ok(Cursor::END)
     }
 
-    /// Copies the records from `at` on whose home is its bucket, and says where to go on; `None`: the
-    /// space is empty. In the order of their tags, so that a step can end between two of them where it
-    /// has copied enough for one pin.
+    /// Copies the records from `at` on whose home is its bucket, and says where to go on; `None`:
+    /// the space is empty. In the order of their tags, so that a step can end between two of them
+    /// where it has copied enough for one pin.
     fn copy_home(
         &self,
         hold: &Hold<'_>,
@@ -376,8 +377,8 @@ impl Core {
         })
     }
 
-    /// The entries of `tag` and of later tags whose home is its bucket, of which `word` is the word;
-    /// how many.
+    /// The entries of `tag` and of later tags whose home is its bucket, of which `word` is the
+    /// word; how many.
     fn home_entries(
         &self,
         segment: SegmentRef,

@@ -35,9 +35,9 @@ const UNSTAMPED: u64 = 1 << 63;
 const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
 const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
 
-/// A length as a [`SegmentInfo`] keeps it: in the low half, and once more, every bit turned over, in
-/// the high one. These words alone say where records are: one that is overwritten must be noticed
-/// before compaction, or the next append, believes it.
+/// A length as a [`SegmentInfo`] keeps it: in the low half, and once more, every bit turned over,
+/// in the high one. These words alone say where records are: one that is overwritten must be
+/// noticed before compaction, or the next append, believes it.
 pub(crate) fn length_word(length: u64) -> u64 {
     length | !length << 32
 }
@@ -261,7 +261,8 @@ impl<W: Word> SegmentInfoOf<W> {
 
     /// Condemns the segment, which was seen in state `from` and holds no live record any more.
     pub fn condemn(&self, from: StateWord) -> bool {
-        // First: whoever sees it condemned sees that the grace period of its closing is not the one.
+        // First: whoever sees it condemned sees that the grace period of its closing is not the
+        // one.
         self.unstamp();
         self.change(from, from.to(State::Condemned, None))
     }
@@ -282,7 +283,8 @@ impl<W: Word> SegmentInfoOf<W> {
         self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
     }
 
-    /// It was found damaged: the last that is chosen again, for others are worth more, whose records can be followed.
+    /// It was found damaged: the last that is chosen again, for others are worth more, whose
+    /// records can be followed.
     pub fn shun(&self) {
         self.age.store(u64::MAX, Relaxed);
     }
@@ -384,8 +386,9 @@ impl Core {
         Ok(())
     }
 
-    /// Nobody finds the large record of `bytes` bytes at `frame` any more. If it lies there alone it
-    /// needs no compaction, only the grace period; with others behind it, it is a segment like others.
+    /// Nobody finds the large record of `bytes` bytes at `frame` any more. If it lies there alone
+    /// it needs no compaction, only the grace period; with others behind it, it is a segment like
+    /// others.
     fn large_died(&self, frame: Frame, bytes: u64) {
         let info = self.tables.info(frame);
         loop {
@@ -469,8 +472,8 @@ impl Core {
                 continue;
             }
             let _pin = slot.pin();
-            // Seen again under the pin: until it ends the record stays where it is. What is damaged is
-            // kept, for the check to say, and keeps no other from being found.
+            // Seen again under the pin: until it ends the record stays where it is. What is damaged
+            // is kept, for the check to say, and keeps no other from being found.
             if info.state() == word
                 && let Ok(Some(bytes)) = self.lost_bytes(frame, info)
             {

@@ -1,9 +1,10 @@
 //! Databases and the spaces behind them.
 //!
-//! **Two databases are exchanged at one instant, for all threads of all processes, whoever dies when;
-//! no operation is half in one space and half in the other.** An index, its records and its counters
-//! belong to one of 64 *spaces* for good. A table of 64 bytes says which space is a database's; an
-//! operation pins, looks there once, and stays with what it found until it gives the pin up.
+//! **Two databases are exchanged at one instant, for all threads of all processes, whoever dies
+//! when; no operation is half in one space and half in the other.** An index, its records and its
+//! counters belong to one of 64 *spaces* for good. A table of 64 bytes says which space is a
+//! database's; an operation pins, looks there once, and stays with what it found until it gives the
+//! pin up.
 //!
 //! Swapping, under a lock of its own:
 //!
@@ -14,10 +15,11 @@
 //! 5. note that the storing begins;
 //! 6. store the two new bytes, which have no mark, and clear the note.
 //!
-//! Nothing rests on step 1 but that whoever keeps a value for long holds up the swapper alone, and nobody else.
+//! Nothing rests on step 1 but that whoever keeps a value for long holds up the swapper alone, and
+//! nobody else.
 //!
-//! If the swapper dies, whoever waits for it, or reaps it, gets the lock with the news: it undoes what
-//! was noted in 2 and finishes what was noted in 5, when nobody uses the old spaces any more.
+//! If the swapper dies, whoever waits for it, or reaps it, gets the lock with the news: it undoes
+//! what was noted in 2 and finishes what was noted in 5, when nobody uses the old spaces any more.
 //!
 //! A transaction must find all its databases as they are at one instant: it begins while no swap is
 //! noted, and a swap that is noted later waits for its pin.
@@ -33,8 +35,8 @@ use crate::effects::Kind;
 use crate::error::{ReadError, WriteError};
 use crate::layout::{DATABASES, LogHeader};
 
-/// How long a swap waits at most for those who are using the two databases. Half of what these wait for
-/// the swap, so that one that gives up fails nobody else.
+/// How long a swap waits at most for those who are using the two databases. Half of what these wait
+/// for the swap, so that one that gives up fails nobody else.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Set in a database's byte while it is being swapped.
@@ -150,8 +152,8 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
     /// answer from before that pin.
     #[inline]
     pub fn space(&self, database: u8) -> Option<Space> {
-        // SYNC: pairs with the Release stores in `mark` and `set`: who finds the new space sees what
-        // was done there as long as it was another database's.
+        // SYNC: pairs with the Release stores in `mark` and `set`: who finds the new space sees
+        // what was done there as long as it was another database's.
         let byte = self.byte(database).load(Acquire);
         (byte & MARK == 0).then_some(Space::of_byte(byte, database))
     }
@@ -282,7 +284,8 @@ impl Core {
         }
     }
 
-    /// The space of `database` until the caller's pin is given up; `None` while it is being swapped.
+    /// The space of `database` until the caller's pin is given up; `None` while it is being
+    /// swapped.
     #[inline(always)]
     pub(crate) fn space(&self, database: u8) -> Option<Space> {
         self.table().space(database)
@@ -382,7 +385,8 @@ impl Core {
         }
         mneme_sys::fault!("log.swap.alone");
         self.announce_and_tell(&slot, Kind::Swapped, [a, b], || {
-            // SYNC: pairs with the Acquire loads in `watch`: who finds the new spaces finds them counted.
+            // SYNC: pairs with the Acquire loads in `watch`: who finds the new spaces finds them
+            // counted.
             self.tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
             Ok(true)
@@ -390,8 +394,8 @@ impl Core {
         .map(|_| ())
     }
 
-    /// Waits until all pins that there are now are gone; those of the dead are reaped, and of readers
-    /// that only copy they are taken away half-way.
+    /// Waits until all pins that there are now are gone; those of the dead are reaped, and of
+    /// readers that only copy they are taken away half-way.
     fn await_users(&self, slot: &Slot<'_>, patience: Duration) -> Result<(), WriteError> {
         let epoch = self.participants.advance()?;
         let mut revoked = false;
@@ -423,7 +427,8 @@ impl Core {
         })
     }
 
-    /// Two databases that have one space, if it can be seen that nobody swaps databases meanwhile. Takes no lock.
+    /// Two databases that have one space, if it can be seen that nobody swaps databases meanwhile.
+    /// Takes no lock.
     pub(crate) fn settled_shared_space(&self) -> Option<String> {
         let standing = || {
             // SYNC: pairs with the Release in `swap_databases`.

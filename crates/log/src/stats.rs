@@ -1,5 +1,5 @@
-//! Where every byte of a store is, by the table of log segments (Nibble §3.2, figure 6) and the arena.
-//! The paper counts live bytes there; here dead ones are counted, see decision 003.
+//! Where every byte of a store is, by the table of log segments (Nibble §3.2, figure 6) and the
+//! arena. The paper counts live bytes there; here dead ones are counted, see decision 003.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -55,7 +55,8 @@ pub struct Stats {
     pub overhead_bytes: u64,
     /// Frames that nobody has.
     pub free_bytes: u64,
-    /// Of `free_bytes`, those that the file system has no space for: they are nobody's until it has some.
+    /// Of `free_bytes`, those that the file system has no space for: they are nobody's until it has
+    /// some.
     pub unbacked_bytes: u64,
     /// Of `free_bytes`, those that only compaction may take.
     pub reserve_bytes: u64,
@@ -72,8 +73,8 @@ pub struct Stats {
     pub evicted: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
-    /// Records that the sweep or compaction removed because they had expired, since its creation. One whose key is stored
-    /// anew or removed before that is not among them.
+    /// Records that the sweep or compaction removed because they had expired, since its creation.
+    /// One whose key is stored anew or removed before that is not among them.
     pub expired: u64,
     /// The pages behind the region.
     pub pages: PageReport,

@@ -34,8 +34,8 @@ pub enum UpdatePolicy {
     #[default]
     Append = 0,
     /// A value of up to 4 KiB is overwritten where it lies if the new one fits there, other changes
-    /// append. Reads copy. For stores that are nearly full of values that often change: nothing needs
-    /// to be compacted then.
+    /// append. Reads copy. For stores that are nearly full of values that often change: nothing
+    /// needs to be compacted then.
     InPlace = 1,
 }
 
@@ -121,14 +121,14 @@ impl LogStore {
         }
     }
 
-    /// Where the memory is. Costs a look at every log segment's line and every index frame's bitmap,
-    /// takes no locks. Zeros in a forked child.
+    /// Where the memory is. Costs a look at every log segment's line and every index frame's
+    /// bitmap, takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
         self.core.stats(|| self.core.mem.region().pages())
     }
 
-    /// As [`stats`](Self::stats), but with this report of the [pages](Self::pages), of some moment before, instead of one
-    /// that the system makes now.
+    /// As [`stats`](Self::stats), but with this report of the [pages](Self::pages), of some moment
+    /// before, instead of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
         self.core.stats(|| pages)
     }
@@ -141,8 +141,8 @@ impl LogStore {
         }
     }
 
-    /// Records in all databases, as [`Stats::records`], without the rest of it: a look at what each thread has counted,
-    /// whatever the store's size.
+    /// Records in all databases, as [`Stats::records`], without the rest of it: a look at what each
+    /// thread has counted, whatever the store's size.
     pub fn records(&self) -> u64 {
         self.core.records()
     }
@@ -152,13 +152,14 @@ impl LogStore {
         self.core.forgotten().0
     }
 
-    /// Records that were removed because they had expired, as [`Stats::expired`], without the rest of it.
+    /// Records that were removed because they had expired, as [`Stats::expired`], without the rest
+    /// of it.
     pub fn expired(&self) -> u64 {
         self.core.forgotten().1
     }
 
-    /// The pages behind the region in this process, as [`Stats::pages`], without the rest of it. The system counts
-    /// them: a millisecond a GiB in small pages.
+    /// The pages behind the region in this process, as [`Stats::pages`], without the rest of it.
+    /// The system counts them: a millisecond a GiB in small pages.
     pub fn pages(&self) -> PageReport {
         match self.core.participants.is_forked() {
             true => Stats::unseen().pages,
@@ -171,21 +172,22 @@ impl LogStore {
         self.maintainer.as_ref().is_some_and(Maintainer::is_at_work)
     }
 
-    /// The processes that are attached to the store, dead ones included that nobody has repaired after:
-    /// to say who holds the others up. An opening counts as a process. Takes no lock and stores nothing;
-    /// costs some system calls for each process. Nothing in a forked child.
+    /// The processes that are attached to the store, dead ones included that nobody has repaired
+    /// after: to say who holds the others up. An opening counts as a process. Takes no lock and
+    /// stores nothing; costs some system calls for each process. Nothing in a forked child.
     pub fn processes(&self) -> Vec<Process> {
         self.core.processes()
     }
 
-    /// A number that changes whenever a process attaches the store, for reading or for writing: who finds it the same later
-    /// knows that all that was written since was written by those who were there. Takes no lock and stores nothing.
+    /// A number that changes whenever a process attaches the store, for reading or for writing: who
+    /// finds it the same later knows that all that was written since was written by those who were
+    /// there. Takes no lock and stores nothing.
     pub fn arrivals(&self) -> u64 {
         self.core.participants.arrivals()
     }
 
-    /// Makes this opening the store's server: of all openings in all processes one at a time has the
-    /// [role](ServerRole), until it drops it, or dies. A system call; waits for nobody.
+    /// Makes this opening the store's server: of all openings in all processes one at a time has
+    /// the [role](ServerRole), until it drops it, or dies. A system call; waits for nobody.
     ///
     /// # Errors
     /// [`RoleError::Taken`] names the process that has it.
@@ -199,15 +201,15 @@ impl LogStore {
     /// Takes as long as reading all headers and keys does.
     ///
     /// # Errors
-    /// A lock that the check needs is held by somebody who is stopped, or a number of records is wrong and
-    /// somebody is stopped who may not have counted a change of his; or this thread cannot take part.
-    /// Damage is no error: the [`Report`] says what it is.
+    /// A lock that the check needs is held by somebody who is stopped, or a number of records is
+    /// wrong and somebody is stopped who may not have counted a change of his; or this thread
+    /// cannot take part. Damage is no error: the [`Report`] says what it is.
     pub fn check(&self) -> Result<Report, WriteError> {
         self.check_while(&|| true).map(Option::unwrap_or_default)
     }
 
-    /// [`check`](Self::check), given up once `goes_on` says no, for good: `None`. It is asked at least once for each log
-    /// segment and each part of an index, some hundred thousand records.
+    /// [`check`](Self::check), given up once `goes_on` says no, for good: `None`. It is asked at
+    /// least once for each log segment and each part of an index, some hundred thousand records.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -217,9 +219,9 @@ impl LogStore {
         Ok(goes_on().then_some(report))
     }
 
-    /// [`check`](Self::check) of the index alone: that what it refers to is there, that all its memory is referred to, and that
-    /// each database holds as many records as it counts. Costs next to nothing where there are no records, however full
-    /// the log may be of what was removed.
+    /// [`check`](Self::check) of the index alone: that what it refers to is there, that all its
+    /// memory is referred to, and that each database holds as many records as it counts. Costs next
+    /// to nothing where there are no records, however full the log may be of what was removed.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -241,10 +243,11 @@ impl LogStore {
     /// Runs `body` so that all it reads and changes happens at one instant, for readers and for
     /// whoever repairs what a killed participant left: all or nothing.
     ///
-    /// If somebody else changes a key that it has read before it is done, `body` runs again: it must
-    /// have no effect but those on the transaction. It holds a pin meanwhile, so keep it short. An
-    /// error that it returns ends the transaction without effect. After 16 such conflicts it runs with the buckets of
-    /// the keys locked that it used before, so that it is done in the end; writers of those keys wait meanwhile.
+    /// If somebody else changes a key that it has read before it is done, `body` runs again: it
+    /// must have no effect but those on the transaction. It holds a pin meanwhile, so keep it
+    /// short. An error that it returns ends the transaction without effect. After 16 such conflicts
+    /// it runs with the buckets of the keys locked that it used before, so that it is done in the
+    /// end; writers of those keys wait meanwhile.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};
@@ -310,8 +313,8 @@ impl LogStore {
         }
     }
 
-    /// Begins to watch for changes of the keys that are then [added](Watch::add), of any databases, made
-    /// by anybody: for a transaction that is to take place only if they are as they were.
+    /// Begins to watch for changes of the keys that are then [added](Watch::add), of any databases,
+    /// made by anybody: for a transaction that is to take place only if they are as they were.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};
@@ -327,9 +330,9 @@ impl LogStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// While anybody watches, in any process, all writers count their changes, which costs each some
-    /// nanoseconds more. To begin costs a barrier, up to 10 us between processes, unless this opening
-    /// watches already: a server may keep an empty watch as long as there are others.
+    /// While anybody watches, in any process, all writers count their changes, which costs each
+    /// some nanoseconds more. To begin costs a barrier, up to 10 us between processes, unless this
+    /// opening watches already: a server may keep an empty watch as long as there are others.
     ///
     /// # Errors
     /// This thread cannot take part.
@@ -337,7 +340,8 @@ impl LogStore {
         Watch::new(Arc::clone(&self.core))
     }
 
-    /// Which records the store forgets when it is full. None in a forked child, which sees no store.
+    /// Which records the store forgets when it is full. None in a forked child, which sees no
+    /// store.
     pub fn eviction(&self) -> Evict {
         if self.core.participants.is_forked() {
             return Evict::None;
@@ -366,8 +370,8 @@ impl LogStore {
         self.core.remove_all_expired()
     }
 
-    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it; how large it is now.
-    /// Does nothing if it is that large. It may never be larger than the
+    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it; how large it is
+    /// now. Does nothing if it is that large. It may never be larger than the
     /// [`max_capacity`](Builder::max_capacity), or the region's maximum, that it was created with.
     ///
     /// # Errors
@@ -380,13 +384,13 @@ impl LogStore {
         self.core.grow(&slot, bytes)
     }
 
-    /// Exchanges two databases: what one held the other holds, at one instant for all threads of all
-    /// processes. An operation takes place wholly before it or wholly after it.
+    /// Exchanges two databases: what one held the other holds, at one instant for all threads of
+    /// all processes. An operation takes place wholly before it or wholly after it.
     ///
     /// Costs the same whatever the databases hold. It waits until every operation that is under way
-    /// anywhere in the store is over, and until every [`Value`](crate::Value) that anybody keeps is dropped: first for
-    /// all that there are, and keeps nobody waiting; then for those that came meanwhile, while operations on the two
-    /// databases, and transactions, wait for it.
+    /// anywhere in the store is over, and until every [`Value`](crate::Value) that anybody keeps is
+    /// dropped: first for all that there are, and keeps nobody waiting; then for those that came
+    /// meanwhile, while operations on the two databases, and transactions, wait for it.
     ///
     /// ```
     /// # use mneme_log::LogStore;
@@ -406,8 +410,9 @@ impl LogStore {
         self.swap_databases_within(a, b, crate::spaces::PATIENCE)
     }
 
-    /// As [`swap_databases`](Self::swap_databases), but waits for those who use the store no longer than `patience`, or
-    /// half a second: nor does anybody wait for it longer than that, so that it may be tried again and again.
+    /// As [`swap_databases`](Self::swap_databases), but waits for those who use the store no longer
+    /// than `patience`, or half a second: nor does anybody wait for it longer than that, so that it
+    /// may be tried again and again.
     ///
     /// # Errors
     /// As there.
@@ -421,8 +426,9 @@ impl LogStore {
         self.core.swap_databases(a.number, b.number, patience)
     }
 
-    /// Compacts until no log segment is worth it, and frees what readers have left; segments moved. These are at most as many
-    /// as there are log segments when it begins: what writers beside it make worth it meanwhile, they make for the next.
+    /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
+    /// These are at most as many as there are log segments when it begins: what writers beside it
+    /// make worth it meanwhile, they make for the next.
     ///
     /// # Errors
     /// As for [`LogStore::put`].

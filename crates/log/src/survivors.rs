@@ -52,8 +52,8 @@ impl Survivor<'_> {
         self.record.header().size()
     }
 
-    /// Before it is copied: what nobody changes meanwhile need not be copied again under its bucket's lock. False:
-    /// somebody is patching it, and for longer than a patch takes.
+    /// Before it is copied: what nobody changes meanwhile need not be copied again under its
+    /// bucket's lock. False: somebody is patching it, and for longer than a patch takes.
     fn seal(&self) -> bool {
         (0..SPINS).any(|_| {
             let sealed = self.record.seals(false);
@@ -158,7 +158,8 @@ impl Core {
         Ok(Walk::Empty)
     }
 
-    /// Leads the index to `copy`, which is whole; false: somebody was faster, and nobody finds the copy.
+    /// Leads the index to `copy`, which is whole; false: somebody was faster, and nobody finds the
+    /// copy.
     fn lead_to(
         &self,
         slot: &Slot<'_>,
@@ -311,8 +312,9 @@ impl Core {
     }
 
     /// Appends copies of as many of `survivors`, in order, as the head's present log segment holds,
-    /// at least of one; `copies` receives where. `Ok(0)`: there is no room. The copies count as dead until the index leads
-    /// to them: if it never does, for somebody stands in the way or the caller dies, they are.
+    /// at least of one; `copies` receives where. `Ok(0)`: there is no room. The copies count as
+    /// dead until the index leads to them: if it never does, for somebody stands in the way or the
+    /// caller dies, they are.
     fn append_copies(
         &self,
         slot: &Slot<'_>,
@@ -372,10 +374,10 @@ impl Core {
                 "a log segment that overlaps another",
             ));
         }
-        // SAFETY: both ranges are mapped, do not overlap, and consist of whole records, which are whole
-        // words. The target lies behind the `used` mark of a segment whose head this thread holds, so
-        // that only those read it who have lost their pins, by racing copies. What others change in
-        // the source meanwhile are words of records, by atomic stores.
+        // SAFETY: both ranges are mapped, do not overlap, and consist of whole records, which are
+        // whole words. The target lies behind the `used` mark of a segment whose head this thread
+        // holds, so that only those read it who have lost their pins, by racing copies. What others
+        // change in the source meanwhile are words of records, by atomic stores.
         unsafe { mneme_sys::racy::transfer(source.cast(), target.cast(), bytes as usize / 8) };
         Ok(())
     }

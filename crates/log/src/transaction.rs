@@ -1,11 +1,13 @@
 //! Transactions: several keys, of any databases, read and changed as if at one instant.
 //!
-//! **Nobody sees a part of one, whoever dies when.** A transaction runs optimistically: its body reads
-//! and appends new records that nobody can find yet. Committing locks the home buckets of all its keys,
-//! in the order of their locations, checks that what was read is still so, and publishes (see
-//! [`commit`]). If somebody was faster, the body runs again; after some such conflicts under locks (see [`ahead`]).
+//! **Nobody sees a part of one, whoever dies when.** A transaction runs optimistically: its body
+//! reads and appends new records that nobody can find yet. Committing locks the home buckets of all
+//! its keys, in the order of their locations, checks that what was read is still so, and publishes
+//! (see [`commit`]). If somebody was faster, the body runs again; after some such conflicts under
+//! locks (see [`ahead`]).
 //!
-//! Readers of its keys wait while it publishes, writers in the same buckets while these are locked; all others take no notice.
+//! Readers of its keys wait while it publishes, writers in the same buckets while these are locked;
+//! all others take no notice.
 
 mod ahead;
 mod attempts;
@@ -71,8 +73,8 @@ impl Write {
 
 /// One attempt at a transaction, see [`LogStore::transaction`](crate::LogStore::transaction).
 ///
-/// Its operations are on database 0; [`database`](Self::database) leads to the others. They see what
-/// the transaction itself has written before.
+/// Its operations are on database 0; [`database`](Self::database) leads to the others. They see
+/// what the transaction itself has written before.
 pub struct Transaction<'a> {
     core: &'a Core,
     slot: &'a Slot<'a>,
@@ -134,9 +136,9 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Milliseconds since the Unix epoch, as they are for the whole attempt: what has not expired by then does not expire in
-    /// the middle of it. Where it has by the time that the transaction is to happen, there is another attempt, four times at
-    /// most.
+    /// Milliseconds since the Unix epoch, as they are for the whole attempt: what has not expired
+    /// by then does not expire in the middle of it. Where it has by the time that the transaction
+    /// is to happen, there is another attempt, four times at most.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.now_ms
@@ -146,7 +148,8 @@ impl<'a> Transaction<'a> {
         expires != 0 && expires <= self.now_ms
     }
 
-    /// Whether something that was seen has expired since, so that the transaction is to happen without it.
+    /// Whether something that was seen has expired since, so that the transaction is to happen
+    /// without it.
     fn has_outlived_what_it_saw(&self) -> bool {
         if !self.minds_expiry {
             return false;

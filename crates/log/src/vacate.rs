@@ -1,10 +1,11 @@
-//! Making a run of free frames for a large record, when there are free frames enough and no such run.
+//! Making a run of free frames for a large record, when there are free frames enough and no such
+//! run.
 //!
-//! Elsewhere large records stay where they are. Here the window of frames is looked for that costs the
-//! fewest bytes to empty: its closed log segments are moved as compaction moves its victims, large
-//! records to extents of their own. Index frames cannot move, and open segments are not waited for: a
-//! window with one of them is none. Others may take what is freed before the caller does, so the
-//! caller tries again, a bounded number of times.
+//! Elsewhere large records stay where they are. Here the window of frames is looked for that costs
+//! the fewest bytes to empty: its closed log segments are moved as compaction moves its victims,
+//! large records to extents of their own. Index frames cannot move, and open segments are not
+//! waited for: a window with one of them is none. Others may take what is freed before the caller
+//! does, so the caller tries again, a bounded number of times.
 
 use mneme_arena::{ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::Slot;
@@ -39,7 +40,8 @@ impl Core {
         Ok(moved)
     }
 
-    /// Whether so many adjacent frames would be free between those of the index, were nothing else in the store.
+    /// Whether so many adjacent frames would be free between those of the index, were nothing else
+    /// in the store.
     pub(crate) fn could_lie(&self, frames: u32) -> bool {
         let stats = self.arena.stats();
         let (mut from, end) = (stats.own, stats.own + stats.frames);

@@ -6,11 +6,12 @@ use mneme_sync::Pin;
 
 /// A stored value. It stays as it was while this lives.
 ///
-/// In a store that appends it is read in place: nothing is copied. It holds a pin then: space that is
-/// freed meanwhile cannot be used again until the value is dropped, so keep it for microseconds, or
-/// take a copy (`to_vec`). A thread that writes to a full store while it holds one is told `Stalled`.
-/// In a store that overwrites, or one that was opened not to [lend](crate::Builder::lending), it is a copy,
-/// and holds nothing. It cannot be sent to another thread:
+/// In a store that appends it is read in place: nothing is copied. It holds a pin then: space that
+/// is freed meanwhile cannot be used again until the value is dropped, so keep it for microseconds,
+/// or take a copy (`to_vec`). A thread that writes to a full store while it holds one is told
+/// `Stalled`. In a store that overwrites, or one that was opened not to
+/// [lend](crate::Builder::lending), it is a copy, and holds nothing. It cannot be sent to another
+/// thread:
 ///
 /// ```compile_fail,E0277
 /// let store = mneme_log::LogStore::builder().capacity(64 << 20).open_private().unwrap();

@@ -1,5 +1,5 @@
-//! Watching keys: **a watch that says "unchanged" has missed no change, whoever made it**; one that says
-//! "changed" may be wrong.
+//! Watching keys: **a watch that says "unchanged" has missed no change, whoever made it**; one that
+//! says "changed" may be wrong.
 //!
 //! A table of counters, by hash, in the store's region counts changes of keys, but only while
 //! somebody keeps a [vigil](mneme_sync::WatchRegistration). A writer that holds a key's home bucket
@@ -9,15 +9,16 @@
 //! then to wait until its home is found free: who held it and was not told to count is done by
 //! then. Whether the order is right is tried in [`crate::models`].
 //!
-//! What is rarer is told without counting while one watches: a database that was cleared has another
-//! index root, whose number is never used again; swaps of databases are counted always; and the note
-//! has when the key is to expire, if it was there.
+//! What is rarer is told without counting while one watches: a database that was cleared has
+//! another index root, whose number is never used again; swaps of databases are counted always; and
+//! the note has when the key is to expire, if it was there.
 //!
-//! Two keys may share a counter: one in as many as there are counters (a store of 1 GiB has 65,536), so that
-//! a watch is wrong as often as so many other changes happen meanwhile.
+//! Two keys may share a counter: one in as many as there are counters (a store of 1 GiB has
+//! 65,536), so that a watch is wrong as often as so many other changes happen meanwhile.
 //!
-//! A transaction that a watch guards locks the homes of the watched keys with its own, so that the answer
-//! holds until it has happened. Who dies while it watches leaves the others counting until it is reaped.
+//! A transaction that a watch guards locks the homes of the watched keys with its own, so that the
+//! answer holds until it has happened. Who dies while it watches leaves the others counting until
+//! it is reaped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ use crate::transaction::Transaction;
 
 /// Keys that are watched for changes, see [`LogStore::watch`](crate::LogStore::watch).
 ///
-/// `Send`; it keeps the store open. While it lives, all writers of the store count their changes: drop it
-/// soon.
+/// `Send`; it keeps the store open. While it lives, all writers of the store count their changes:
+/// drop it soon.
 pub struct Watch {
     core: Arc<Core>,
     keys: HashMap<(u8, Box<[u8]>), Watched>,
@@ -69,12 +70,12 @@ impl Watch {
         })
     }
 
-    /// Watches `key` of a database too, from now on; one that is watched already is watched from the
-    /// first time on. Waits for who is just changing it, a second at most.
+    /// Watches `key` of a database too, from now on; one that is watched already is watched from
+    /// the first time on. Waits for who is just changing it, a second at most.
     ///
     /// # Errors
-    /// As for [`LogStore::get`](crate::LogStore::get), and there is no such database; the key is not
-    /// watched.
+    /// As for [`LogStore::get`](crate::LogStore::get), and there is no such database; the key is
+    /// not watched.
     pub fn add(&mut self, database: usize, key: &[u8]) -> Result<(), ReadError> {
         if database >= DATABASES {
             return Err(ReadError::NoSuchDatabase(database));
@@ -89,9 +90,10 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether no watched key was changed, removed, or has expired since it was added, none of their
-    /// databases was cleared, and no databases were swapped. "No" may be wrong, seldom; "yes" is not, but
-    /// by the time that it arrives: [`transaction`](Self::transaction) is isolated from others.
+    /// Whether no watched key was changed, removed, or has expired since it was added, none of
+    /// their databases was cleared, and no databases were swapped. "No" may be wrong, seldom; "yes"
+    /// is not, but by the time that it arrives: [`transaction`](Self::transaction) is isolated from
+    /// others.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         // Roots are in blocks that are freed when nobody is pinned.
@@ -101,9 +103,9 @@ impl Watch {
         }
     }
 
-    /// Runs `body` as [`LogStore::transaction`](crate::LogStore::transaction) does, so that at the instant
-    /// at which it happens nothing watched has changed. `None`: something has, and it did not happen. What
-    /// it changes itself counts as changed afterwards.
+    /// Runs `body` as [`LogStore::transaction`](crate::LogStore::transaction) does, so that at the
+    /// instant at which it happens nothing watched has changed. `None`: something has, and it did
+    /// not happen. What it changes itself counts as changed afterwards.
     ///
     /// # Errors
     /// As for that; nothing was changed.
@@ -160,14 +162,14 @@ impl std::fmt::Debug for Watch {
 
 /// Counts a change, before anybody can see it.
 pub(crate) fn count<W: Word>(counter: &W) {
-    // SYNC: pairs with the Acquire loads in `begin_watching` and `is_as_noted`: who sees it counted sees
-    // the home locked.
+    // SYNC: pairs with the Acquire loads in `begin_watching` and `is_as_noted`: who sees it counted
+    // sees the home locked.
     counter.fetch_add(1, Release);
 }
 
 impl Core {
-    /// Notes a change of the key at `place`, if anybody watches. The caller holds its home, and nobody can
-    /// see the change yet.
+    /// Notes a change of the key at `place`, if anybody watches. The caller holds its home, and
+    /// nobody can see the change yet.
     #[inline(always)]
     pub(crate) fn note_change(&self, root: Root, place: Place) {
         if self.participants.is_watched() {
@@ -252,8 +254,8 @@ impl Core {
         }
     }
 
-    /// Whether nothing has happened to a key since. The caller is pinned; while it holds the key's home the
-    /// answer stays right, but for time that passes.
+    /// Whether nothing has happened to a key since. The caller is pinned; while it holds the key's
+    /// home the answer stays right, but for time that passes.
     pub(crate) fn is_as_noted(&self, noted: &Watched) -> bool {
         let same_root = |root: Root| self.root_id(root).is_ok_and(|id| id == noted.root);
         self.swaps() == noted.swaps
@@ -272,8 +274,8 @@ impl Core {
     }
 }
 
-/// By which a key of a space gets its counter: keys that differ by place, or lie in different spaces, seldom
-/// have the same.
+/// By which a key of a space gets its counter: keys that differ by place, or lie in different
+/// spaces, seldom have the same.
 fn hash(space: Space, place: Place) -> u64 {
     let word =
         u64::from(place.partition) << 32 | u64::from(place.tag) << 6 | u64::from(space.number());

@@ -62,7 +62,8 @@ fn values(store: &LogStore) -> Vec<Vec<u8>> {
     KEYS.map(get).to_vec()
 }
 
-/// A store whose process 1 was abandoned at a passage of `name`; `None`: it passes there less often.
+/// A store whose process 1 was abandoned at a passage of `name`; `None`: it passes there less
+/// often.
 fn abandoned(name: &'static str, nth: u64) -> Option<World> {
     let (world, store) = World::new(CAPACITY, CAPACITY, UpdatePolicy::InPlace);
     for key in KEYS {

@@ -1,4 +1,5 @@
-//! Where the effects' ring lies: in the control region, behind what `mneme-sync` has laid out there.
+//! Where the effects' ring lies: in the control region, behind what `mneme-sync` has laid out
+//! there.
 //!
 //! ```text
 //! 0      word   number of the following that is under way; 0: nobody follows
@@ -66,7 +67,8 @@ pub(crate) struct Area {
     _participants: Participants,
 }
 
-// SAFETY: the pointer leads into the control region, which the participants own, and to atomics only.
+// SAFETY: the pointer leads into the control region, which the participants own, and to atomics
+// only.
 unsafe impl Send for Area {}
 // SAFETY: as above.
 unsafe impl Sync for Area {}

@@ -13,14 +13,16 @@ use crate::core::Core;
 use crate::layout::DATABASES;
 use crate::role::ServerRole;
 
-/// How long a writer that is entering an effect is waited for. Longer than a time slice or a few: what is said to be lost
-/// costs a look at everything.
+/// How long a writer that is entering an effect is waited for. Longer than a time slice or a few:
+/// what is said to be lost costs a look at everything.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What others change in a store, as the holder of its [server's role](ServerRole) is told: one at a time, by the type.
+/// What others change in a store, as the holder of its [server's role](ServerRole) is told: one at
+/// a time, by the type.
 ///
-/// Changes by the follower's own opening, its maintainer's included, are not told; another opening in the same process
-/// is another. `Send`; dropping it ends the following, then gives the role back.
+/// Changes by the follower's own opening, its maintainer's included, are not told; another opening
+/// in the same process is another. `Send`; dropping it ends the following, then gives the role
+/// back.
 ///
 /// ```
 /// # use mneme_log::{LogStore, Told, What, control_bytes};
@@ -81,10 +83,11 @@ pub struct Effects {
 /// Something that a follower is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told<'k> {
-    /// Something has been changed of which nothing else will be told: all that matters is to be looked at again. What is
-    /// found then is as new as what was lost, or newer. Said for certain at the beginning; whenever more effects have
-    /// come than the ring holds (4,096); of a writer that stood still for 100 ms while it entered its effect; and of each
-    /// that died in the middle of a change, once somebody has repaired what it left. It may be wrong.
+    /// Something has been changed of which nothing else will be told: all that matters is to be
+    /// looked at again. What is found then is as new as what was lost, or newer. Said for certain
+    /// at the beginning; whenever more effects have come than the ring holds (4,096); of a writer
+    /// that stood still for 100 ms while it entered its effect; and of each that died in the middle
+    /// of a change, once somebody has repaired what it left. It may be wrong.
     Lost,
     /// This has been changed.
     Effect(Effect<'k>),
@@ -92,14 +95,14 @@ pub enum Told<'k> {
 
 /// A change that another opening has made, and that can be seen.
 ///
-/// Effects of one key come in the order of its changes. Those of a transaction come one by one, with others in between.
-/// What cleared or swapped databases did to a key, and what was done to the key about that time, may come in either
-/// order: the store says what is there.
+/// Effects of one key come in the order of its changes. Those of a transaction come one by one,
+/// with others in between. What cleared or swapped databases did to a key, and what was done to the
+/// key about that time, may come in either order: the store says what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Effect<'k> {
-    /// The database, 0 to 63, in which it was made. Of what expires or is forgotten while databases are swapped, perhaps
-    /// the other one.
+    /// The database, 0 to 63, in which it was made. Of what expires or is forgotten while databases
+    /// are swapped, perhaps the other one.
     pub database: usize,
     /// The process that made it, as it knows itself.
     pub process: u32,
@@ -117,7 +120,8 @@ pub enum What<'k> {
     Retimed(KeyOf<'k>),
     /// The key was removed.
     Removed(KeyOf<'k>),
-    /// The key's time had come, and its record was removed: by a sweep, or by a removal that came too late.
+    /// The key's time had come, and its record was removed: by a sweep, or by a removal that came
+    /// too late.
     Expired(KeyOf<'k>),
     /// The key was forgotten, to make room.
     Evicted(KeyOf<'k>),
@@ -166,12 +170,14 @@ impl Drop for Following {
 }
 
 impl ServerRole {
-    /// Begins to be told what other openings change in the store. Costs a barrier between processes, up to 10 us, and a
-    /// look at the ring; waits for nobody. From here on until the following ends, each change by another opening
-    /// copies its key to the ring. In a forked child, which does not have the role, it does nothing.
+    /// Begins to be told what other openings change in the store. Costs a barrier between
+    /// processes, up to 10 us, and a look at the ring; waits for nobody. From here on until the
+    /// following ends, each change by another opening copies its key to the ring. In a forked
+    /// child, which does not have the role, it does nothing.
     ///
-    /// Whatever was changed before, and may not have been seen, is said to be [lost](Told::Lost) by the first
-    /// [`drain`](Effects::drain); every change that comes after this is told, or said to be lost.
+    /// Whatever was changed before, and may not have been seen, is said to be [lost](Told::Lost) by
+    /// the first [`drain`](Effects::drain); every change that comes after this is told, or said to
+    /// be lost.
     pub fn follow(self) -> Effects {
         let core = Arc::clone(&self.core);
         let forked = core.participants.is_forked();
@@ -201,8 +207,8 @@ impl Effects {
         // Read before anybody is told to count: what is lost from here on is told once more.
         self.losses = ring.losses();
         area.own.store(self.following.number, Relaxed);
-        // SYNC: pairs with the Acquire load in `is_followed`. The barrier in `announced` pairs with that which writers pass
-        // between their intents and `tell`.
+        // SYNC: pairs with the Acquire load in `is_followed`. The barrier in `announced` pairs with
+        // that which writers pass between their intents and `tell`.
         area.followed().store(self.following.number, Release);
         mneme_sys::fault!("log.effects.followed");
         match core.participants.announced(&LANES) {
@@ -224,9 +230,10 @@ impl Effects {
         area.come().store(self.at, Release);
     }
 
-    /// Calls `told` with what has been changed since the last time, `most` effects at most; how many there were. If there
-    /// were as many as that, there may be more. Waits for nobody: a writer that is just entering an effect is looked for
-    /// next time, with all behind it, until that has been so for 100 ms.
+    /// Calls `told` with what has been changed since the last time, `most` effects at most; how
+    /// many there were. If there were as many as that, there may be more. Waits for nobody: a
+    /// writer that is just entering an effect is looked for next time, with all behind it, until
+    /// that has been so for 100 ms.
     ///
     /// # Errors
     /// [`SlotError::Forked`].
@@ -265,7 +272,8 @@ impl Effects {
                 }
                 Next::Left => told(Told::Lost),
                 Next::Entered => {
-                    // Who was waited for has gone on: whom the same words name later enters something else.
+                    // Who was waited for has gone on: whom the same words name later enters
+                    // something else.
                     self.busy = None;
                     count += 1;
                     read(&words, &mut told);
@@ -285,7 +293,8 @@ impl Effects {
         (waited >= PATIENCE.as_nanos() as u64).then_some(state)
     }
 
-    /// What an effect says of a key that is longer than 112 bytes. The same in all openings of a store.
+    /// What an effect says of a key that is longer than 112 bytes. The same in all openings of a
+    /// store.
     #[must_use]
     pub fn hash_of(&self, key: &[u8]) -> u64 {
         self.following.core.hash(key)

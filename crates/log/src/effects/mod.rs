@@ -1,24 +1,28 @@
-//! Effects: **who serves a store is told what others change in it, or that he was not told all.** For those whom a server
-//! owes an answer to a change: clients that wait for a key, that want to be notified, a replica.
+//! Effects: **who serves a store is told what others change in it, or that he was not told all.**
+//! For those whom a server owes an answer to a change: clients that wait for a key, that want to be
+//! notified, a replica.
 //!
-//! While the holder of the [server's role](crate::ServerRole) [follows](crate::Effects), every other opening that changes
-//! a key, clears a database or swaps two enters the effect into a [ring](ring) in the control region: after the change
-//! can be seen, and before the lock of the key's bucket is given back, so that the effects of one key stand in the order
-//! of its changes. While nobody follows, a change costs a load of a word that does not change.
+//! While the holder of the [server's role](crate::ServerRole) [follows](crate::Effects), every
+//! other opening that changes a key, clears a database or swaps two enters the effect into a
+//! [ring](ring) in the control region: after the change can be seen, and before the lock of the
+//! key's bucket is given back, so that the effects of one key stand in the order of its changes.
+//! While nobody follows, a change costs a load of a word that does not change.
 //!
-//! **What is lost is told.** A ring that is full, or a writer that the follower would have had to wait for too long, is
-//! counted as a loss; the follower then looks at everything again. A death between the change and its effect is one, too:
-//! a change is announced by an [intent](mneme_sync::IntentLine) before it happens, and the intent goes only when the effect is entered. Who
-//! repairs what a dead thread has left, and finds such an intent, counts a loss, after the change has been finished or
-//! undone. That may be once too often, and is never missed.
+//! **What is lost is told.** A ring that is full, or a writer that the follower would have had to
+//! wait for too long, is counted as a loss; the follower then looks at everything again. A death
+//! between the change and its effect is one, too: a change is announced by an
+//! [intent](mneme_sync::IntentLine) before it happens, and the intent goes only when the effect is
+//! entered. Who repairs what a dead thread has left, and finds such an intent, counts a loss, after
+//! the change has been finished or undone. That may be once too often, and is never missed.
 //!
-//! **No change is missed when following begins.** The follower stores its number, and then looks for intents behind the
-//! heavy barrier: a change whose intent is not among them is told, or is visible by then. Of those that are among them
-//! one may have happened without being told; that is a loss when it is over. So the first thing that a follower is told is always
-//! that all is to be looked at, and perhaps once again soon after. No writer waits for it, and it waits for none.
+//! **No change is missed when following begins.** The follower stores its number, and then looks
+//! for intents behind the heavy barrier: a change whose intent is not among them is told, or is
+//! visible by then. Of those that are among them one may have happened without being told; that is
+//! a loss when it is over. So the first thing that a follower is told is always that all is to be
+//! looked at, and perhaps once again soon after. No writer waits for it, and it waits for none.
 //!
-//! A follower that dies leaves its number in the word, and what it has not taken in the ring. Who reaps it takes the
-//! number out; who follows it begins anew, and drops what was entered for it.
+//! A follower that dies leaves its number in the word, and what it has not taken in the ring. Who
+//! reaps it takes the number out; who follows it begins anew, and drops what was entered for it.
 
 mod area;
 mod follow;
@@ -72,7 +76,8 @@ impl Kind {
 /// Bytes of a key that is entered whole. Of a longer one its hash is.
 pub(crate) const WHOLE: usize = 8 * (area::CONTENT - 1);
 
-/// An effect's words: kind, database, the other database, length of the key, process; then the key or its hash.
+/// An effect's words: kind, database, the other database, length of the key, process; then the key
+/// or its hash.
 fn entry(
     kind: Kind,
     [database, other]: [u8; 2],
@@ -100,8 +105,9 @@ fn entry(
 }
 
 impl Core {
-    /// Tells whoever follows of a change of `key`, which can be seen by now and whose bucket is still held, under a pin.
-    /// The caller has announced it, and has passed the light barrier since (by `note_change`).
+    /// Tells whoever follows of a change of `key`, which can be seen by now and whose bucket is
+    /// still held, under a pin. The caller has announced it, and has passed the light barrier since
+    /// (by `note_change`).
     #[inline(always)]
     pub(crate) fn tell(&self, slot: &Slot<'_>, space: Space, kind: Kind, key: &[u8]) {
         // Relaxed: without a follower nothing depends on it.
@@ -125,7 +131,8 @@ impl Core {
 
     /// Whether another opening follows.
     fn is_followed(&self) -> bool {
-        // SYNC: pairs with the Release store in `follow`: who finds its own number knows it as such.
+        // SYNC: pairs with the Release store in `follow`: who finds its own number knows it as
+        // such.
         let number = self.effects.followed().load(Acquire);
         number != 0 && number != self.effects.own.load(Relaxed)
     }
@@ -138,8 +145,8 @@ impl Core {
         mneme_sys::fault!("log.effects.told");
     }
 
-    /// Runs `work`, which clears `databases[0]`, or swaps both, and tells whoever follows, if it says that this has
-    /// happened. It locks no bucket: there is one such intent at a time.
+    /// Runs `work`, which clears `databases[0]`, or swaps both, and tells whoever follows, if it
+    /// says that this has happened. It locks no bucket: there is one such intent at a time.
     pub(crate) fn announce_and_tell<E>(
         &self,
         slot: &Slot<'_>,
@@ -168,8 +175,8 @@ impl Core {
         found.unwrap_or(space.number())
     }
 
-    /// To be called by whoever repairs what `dead` has left, once its changes are finished or undone and before their
-    /// intents are gone. Also more than once.
+    /// To be called by whoever repairs what `dead` has left, once its changes are finished or
+    /// undone and before their intents are gone. Also more than once.
     pub(crate) fn lose_effects_of(&self, dead: &DeadSlot<'_>) {
         if LANES.into_iter().any(|lane| dead.intent(lane).is_some()) {
             let ring = self.effects.ring();

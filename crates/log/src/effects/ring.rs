@@ -1,9 +1,10 @@
-//! A ring with many producers and one consumer: **what is entered comes out once and whole, in an order in which what one
-//! thread entered before another began to enter stands before it; nobody waits for anybody, whoever stops or dies where.
-//! What does not come out has been counted as lost.**
+//! A ring with many producers and one consumer: **what is entered comes out once and whole, in an
+//! order in which what one thread entered before another began to enter stands before it; nobody
+//! waits for anybody, whoever stops or dies where. What does not come out has been counted as
+//! lost.**
 //!
-//! Positions count up for ever; position `p` is in slot `p mod n`, in lap `p / n`. A slot's state says of which lap it is
-//! and what goes on there, so that zeroed memory is an empty ring:
+//! Positions count up for ever; position `p` is in slot `p mod n`, in lap `p / n`. A slot's state
+//! says of which lap it is and what goes on there, so that zeroed memory is an empty ring:
 //!
 //! | state | meaning | who goes on |
 //! |---|---|---|
@@ -13,13 +14,14 @@
 //! | left | passed over, while the producer may still write | the producer, or its reaper: gone |
 //! | gone | passed over, and nobody writes any more | the consumer, when it comes by: free in the next lap |
 //!
-//! A position is taken by one exchange, of free for busy; `head`, where producers begin to look, is a hint that only
-//! goes up, past positions that are taken or passed over. A producer that meets a slot of the lap before, not yet
-//! consumed, has met a full ring: it enters nothing, and counts a loss. So does one that was left.
+//! A position is taken by one exchange, of free for busy; `head`, where producers begin to look, is
+//! a hint that only goes up, past positions that are taken or passed over. A producer that meets a
+//! slot of the lap before, not yet consumed, has met a full ring: it enters nothing, and counts a
+//! loss. So does one that was left.
 //!
-//! A slot that was left is not used again while its producer may write there: else what two wrote would be mixed. All
-//! pass over it until it is gone. Whoever dies in the middle leaves it busy or left; who repairs what it has left says
-//! `gone`, and counts a loss, see [`crate::effects`].
+//! A slot that was left is not used again while its producer may write there: else what two wrote
+//! would be mixed. All pass over it until it is gone. Whoever dies in the middle leaves it busy or
+//! left; who repairs what it has left says `gone`, and counts a loss, see [`crate::effects`].
 //!
 //! Tried in [`crate::models`].
 
@@ -137,10 +139,11 @@ impl<W: Word> Ring<'_, W> {
         (&state[0], content, (at / n) & LAPS)
     }
 
-    /// Enters `content`, in the name of the thread `me`. False: it could not, or was left meanwhile; then the caller counts
-    /// a [loss](Self::lose).
+    /// Enters `content`, in the name of the thread `me`. False: it could not, or was left
+    /// meanwhile; then the caller counts a [loss](Self::lose).
     pub fn enter(&self, me: SlotId, content: &[u64]) -> bool {
-        // Relaxed: a hint. What the slots say decides, and those behind what this thread has seen it sees as well.
+        // Relaxed: a hint. What the slots say decides, and those behind what this thread has seen
+        // it sees as well.
         let mut at = self.head.load(Relaxed);
         // In a sound ring fewer are passed over than there are slots.
         for _ in 0..2 * self.slots() {
@@ -152,8 +155,8 @@ impl<W: Word> Ring<'_, W> {
                 _ if now.lap() > lap => {}
                 Tag::Free if now.lap() == lap => {
                     let busy = State::new(Tag::Busy, me, lap);
-                    // SYNC: Acquire pairs with the consumer's Release in `next`: who had the slot before writes, and the
-                    // consumer reads, no more.
+                    // SYNC: Acquire pairs with the consumer's Release in `next`: who had the slot
+                    // before writes, and the consumer reads, no more.
                     if state
                         .compare_exchange(now.0, busy.0, AcqRel, Relaxed)
                         .is_err()
@@ -204,8 +207,8 @@ impl<W: Word> Ring<'_, W> {
         self.losses.load(Acquire)
     }
 
-    /// The consumer's next step, from position `at` on: what was entered there is copied to `content`. A slot that is as
-    /// `leave` says is left.
+    /// The consumer's next step, from position `at` on: what was entered there is copied to
+    /// `content`. A slot that is as `leave` says is left.
     pub fn next(&self, at: &mut u64, leave: Option<State>, content: &mut [u64]) -> Next {
         // Each round but those that an exchange with a producer costs goes on by a position.
         for _ in 0..4 * self.slots() {
@@ -237,7 +240,8 @@ impl<W: Word> Ring<'_, W> {
                         return Next::Busy(now);
                     }
                     let left = now.with(Tag::Left);
-                    // Fails where its producer was quicker. SYNC: Release passes on what `enter` acquires.
+                    // Fails where its producer was quicker. SYNC: Release passes on what `enter`
+                    // acquires.
                     if state
                         .compare_exchange(now.0, left.0, AcqRel, Relaxed)
                         .is_ok()

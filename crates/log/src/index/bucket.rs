@@ -6,8 +6,8 @@
 //! holder has died. A transaction makes several such stores that belong together: its bit in the
 //! lock word is what readers wait for.
 //!
-//! The lock word: locked 1 bit, transaction 1, reach 3, version 43, holder's slot 16. *Reach* is how
-//! far, in buckets, an entry whose home is this bucket may lie behind it.
+//! The lock word: locked 1 bit, transaction 1, reach 3, version 43, holder's slot 16. *Reach* is
+//! how far, in buckets, an entry whose home is this bucket may lie behind it.
 //!
 //! The paper's bucket (Nibble §3.1, figure 4) holds 15 keys and 15 entries on four lines and makes
 //! readers restart on every change; half the lines are what a tag saves.
@@ -122,8 +122,9 @@ impl LockWord {
     }
 }
 
-/// A home bucket's word as it was seen, and where: an index segment that is replaced begins to count
-/// versions anew elsewhere, and nothing else lies there while the thread that has seen it is pinned.
+/// A home bucket's word as it was seen, and where: an index segment that is replaced begins to
+/// count versions anew elsewhere, and nothing else lies there while the thread that has seen it is
+/// pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HomeWord {
     pub at: Loc,
@@ -231,7 +232,8 @@ impl<W: Word> BucketOf<W> {
             };
         }
         let held = word.held_by(slot);
-        // SYNC: pairs with the Release store in `Held::unlock`: the last holder's changes are visible.
+        // SYNC: pairs with the Release store in `Held::unlock`: the last holder's changes are
+        // visible.
         match self.0[0].compare_exchange(word.0, held.0, Acquire, Relaxed) {
             Ok(_) => TryLock::Held(Held {
                 bucket: self,
@@ -286,7 +288,8 @@ impl<W: Word> BucketOf<W> {
         None
     }
 
-    /// Replaces the entry in slot `i`, or removes it with `Entry(0)`. The caller holds its home bucket.
+    /// Replaces the entry in slot `i`, or removes it with `Entry(0)`. The caller holds its home
+    /// bucket.
     pub fn replace(&self, i: usize, entry: Entry) {
         // SYNC: pairs with the Acquire load in `entry`.
         self.0[i + 1].store(entry.0, Release);

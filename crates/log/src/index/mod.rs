@@ -1,17 +1,19 @@
-//! The index: from a key's hash to the location of its record, growing and shrinking in small steps.
+//! The index: from a key's hash to the location of its record, growing and shrinking in small
+//! steps.
 //!
 //! A database has an index of its own, named by a *root*: a block with one word for each of 2^p
 //! partitions, chosen by the top p bits of the hash. A partition is a small extendible hash table
-//! over the next 22 bits, the *tag*: one index segment at first, later a directory of them. An index
-//! segment is 2 to 48 [buckets](bucket) that share out its interval of tags evenly and in order:
+//! over the next 22 bits, the *tag*: one index segment at first, later a directory of them. An
+//! index segment is 2 to 48 [buckets](bucket) that share out its interval of tags evenly and in
+//! order:
 //!
 //! ```text
 //! root ─► partition word ─► [directory ─►] index segment: bucket, bucket, … bucket
 //!         by the top p bits   by the tag's first bits       by the tag's next bits
 //! ```
 //!
-//! So the order of buckets is the order of hashes, whatever the shape of the index: a place in it is
-//! a scan's cursor. And because position and tag together hold 22 bits of the hash, a segment is
+//! So the order of buckets is the order of hashes, whatever the shape of the index: a place in it
+//! is a scan's cursor. And because position and tag together hold 22 bits of the hash, a segment is
 //! grown, split or merged without reading a single record.
 //!
 //! **No operation pays for more than one index segment.** A full segment of at most 48 buckets is
@@ -76,9 +78,9 @@ const DIRECTORY: u64 = 1 << 62;
 const SEAL_SHIFT: u32 = 52;
 const SEAL: u64 = ((1 << 10) - 1) << SEAL_SHIFT;
 
-/// The word with its seal. To follow an index word that was overwritten would be to lock, and to fill,
-/// words of others that look like a bucket; to take it for another, to say that keys are absent. Every
-/// change of one bit breaks the seal, and any other does but for one in a thousand.
+/// The word with its seal. To follow an index word that was overwritten would be to lock, and to
+/// fill, words of others that look like a bucket; to take it for another, to say that keys are
+/// absent. Every change of one bit breaks the seal, and any other does but for one in a thousand.
 #[inline]
 const fn sealed(word: u64) -> u64 {
     let rest = word & !SEAL;
@@ -96,16 +98,16 @@ fn not_sealed(loc: Loc) -> Corrupt {
 
 /// An index segment: the contents of a partition or directory word, whose seal was seen whole.
 ///
-/// The word itself, as are a [`Root`] and a [`Loc`]: what every lookup carries from one step to the next
-/// stays in registers. A value of several words goes through memory at calls, and one that is read
-/// back in other pieces than it was stored in waits until every instruction before it is done, and
-/// with it the fetches of the next operation: single lookups at half their speed (measured).
+/// The word itself, as are a [`Root`] and a [`Loc`]: what every lookup carries from one step to the
+/// next stays in registers. A value of several words goes through memory at calls, and one that is
+/// read back in other pieces than it was stored in waits until every instruction before it is done,
+/// and with it the fetches of the next operation: single lookups at half their speed (measured).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentRef(NonZeroU64);
 
 impl SegmentRef {
-    /// The segment of `buckets` buckets at `loc`, whose entries share the first `depth` bits of their
-    /// tags.
+    /// The segment of `buckets` buckets at `loc`, whose entries share the first `depth` bits of
+    /// their tags.
     #[inline]
     pub const fn new(loc: Loc, buckets: u64, depth: u32) -> SegmentRef {
         let rest = loc.bits() | buckets << BUCKETS_SHIFT | (depth as u64) << DEPTH_SHIFT;
@@ -131,7 +133,8 @@ impl SegmentRef {
         }
     }
 
-    /// The segment that `word` names, for readers that take nothing else from it than its place; `None` says nothing.
+    /// The segment that `word` names, for readers that take nothing else from it than its place;
+    /// `None` says nothing.
     #[inline(always)]
     fn try_of_word(word: u64) -> Option<SegmentRef> {
         if sealed(word) == word && word >> 62 == PRESENT >> 62 {
@@ -297,7 +300,8 @@ pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 pub(crate) enum BucketRead<T> {
     /// This held at one moment during the look, when the home's word was this.
     Valid(T, HomeWord),
-    /// What was seen may have held at no moment: look again, once a transaction that the word tells of is over.
+    /// What was seen may have held at no moment: look again, once a transaction that the word tells
+    /// of is over.
     Retry(LockWord),
 }
 
@@ -326,12 +330,13 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
-    /// The record of `key`, if it lies in its home bucket, without room, and nothing there is unusual.
-    /// `None` says nothing: look again by [`Core::find`], which waits for transactions, follows entries that lie
-    /// behind their home, and tells damage from absence.
+    /// The record of `key`, if it lies in its home bucket, without room, and nothing there is
+    /// unusual. `None` says nothing: look again by [`Core::find`], which waits for transactions,
+    /// follows entries that lie behind their home, and tells damage from absence.
     ///
-    /// This is how almost every lookup that finds something ends. It has no results but what a register
-    /// holds, and little enough to do that a processor is at the next lookup's misses meanwhile.
+    /// This is how almost every lookup that finds something ends. It has no results but what a
+    /// register holds, and little enough to do that a processor is at the next lookup's misses
+    /// meanwhile.
     #[inline(always)]
     fn try_fast_record(
         &self,
@@ -343,15 +348,17 @@ pub(crate) trait Lookup: Memory {
         let before = home.word();
         // Another with this tag before it is as rare as a key behind its home.
         let record = self.plain_record(home.first_of(tag)?.loc())?;
-        // As in `read_bucket`; a locked bucket, whose page may be one that was replaced, is left to it.
+        // As in `read_bucket`; a locked bucket, whose page may be one that was replaced, is left to
+        // it.
         let settled = before.is_unlocked() && home.word() == before;
         (settled && record.has_key(key)).then_some(record)
     }
 
-    /// The index segment that `place` falls into, if there is one and nothing is unusual. `None` says nothing: look again
-    /// by [`index_segment`](Self::index_segment).
+    /// The index segment that `place` falls into, if there is one and nothing is unusual. `None`
+    /// says nothing: look again by [`index_segment`](Self::index_segment).
     ///
-    /// Of what a seal covers only what is followed here is looked at: a key that is found there is the key.
+    /// Of what a seal covers only what is followed here is looked at: a key that is found there is
+    /// the key.
     #[inline(always)]
     fn try_fast_segment(&self, root: Root, place: Place) -> Option<SegmentRef> {
         // SYNC: as in `index_segment`.
@@ -434,15 +441,16 @@ pub(crate) trait Lookup: Memory {
         Ok(None)
     }
 
-    /// The one validated look at a bucket: what `look` sees from the home of `place` on in `segment`, which the
-    /// caller has seen `place` lead to under its present pin.
+    /// The one validated look at a bucket: what `look` sees from the home of `place` on in
+    /// `segment`, which the caller has seen `place` lead to under its present pin.
     ///
-    /// All of a transaction's locks are set before its first publication and kept until its last, or
-    /// until it is undone. So a reader that has seen a part of it sees its bit now, or did before, or sees
-    /// by the version that the bucket was unlocked since.
+    /// All of a transaction's locks are set before its first publication and kept until its last,
+    /// or until it is undone. So a reader that has seen a part of it sees its bit now, or did
+    /// before, or sees by the version that the bucket was unlocked since.
     ///
-    /// A page that is replaced is locked before its successor can be found, and for good. So a reader that has seen
-    /// anything of what was written after that sees the lock, and asks again which page it is.
+    /// A page that is replaced is locked before its successor can be found, and for good. So a
+    /// reader that has seen anything of what was written after that sees the lock, and asks again
+    /// which page it is.
     #[inline(always)]
     fn read_bucket<T>(
         &self,
@@ -454,8 +462,9 @@ pub(crate) trait Lookup: Memory {
         let home = self.bucket(segment, segment.home(place.tag))?;
         let before = home.word();
         let seen = look(before)?;
-        // SYNC: pairs with the Release stores of `BucketOf::replace` and `overwrite`: a miss consists of relaxed loads,
-        // and a reader that has seen a removal, or a new byte, sees the bit that was set before, or the unlocking.
+        // SYNC: pairs with the Release stores of `BucketOf::replace` and `overwrite`: a miss
+        // consists of relaxed loads, and a reader that has seen a removal, or a new byte, sees the
+        // bit that was set before, or the unlocking.
         Self::Word::fence(Acquire);
         let word = home.word();
         Ok(
@@ -537,7 +546,8 @@ impl Core {
         Ok(seen.and_then(|(found, _)| found))
     }
 
-    /// As [`find`](Self::find), with the home bucket's word at that time; `None`: there is no bucket.
+    /// As [`find`](Self::find), with the home bucket's word at that time; `None`: there is no
+    /// bucket.
     #[inline(always)]
     pub(crate) fn find_seen<'m>(
         &'m self,
@@ -575,8 +585,8 @@ impl Core {
         }
     }
 
-    /// The rest of [`Core::look`], once it saw `word` where a transaction is or was under way, or in a page that was
-    /// replaced.
+    /// The rest of [`Core::look`], once it saw `word` where a transaction is or was under way, or
+    /// in a page that was replaced.
     #[cold]
     #[inline(never)]
     fn look_again<T>(
@@ -620,8 +630,8 @@ impl Core {
         Ok(segment)
     }
 
-    /// Fetches the first lines of the record that `place`'s home bucket probably names, and says where
-    /// it lies.
+    /// Fetches the first lines of the record that `place`'s home bucket probably names, and says
+    /// where it lies.
     #[inline(always)]
     pub(crate) fn prefetch_record(
         &self,
@@ -642,7 +652,8 @@ impl Core {
         Ok(Some(entry.loc()))
     }
 
-    /// Fetches what is behind the first `lines` lines of the record at `loc`, whose header has come.
+    /// Fetches what is behind the first `lines` lines of the record at `loc`, whose header has
+    /// come.
     #[inline(always)]
     pub(crate) fn prefetch_rest(&self, loc: Loc, lines: u64) {
         if let Ok(word) = self.mem.word(loc) {

@@ -2,9 +2,10 @@
 //!
 //! A block is a run of 256-byte units in a frame that belongs to one shard. The frame begins with a
 //! bitmap of its 8192 units, the only truth about what is in use; the shard's pool table names the
-//! frames and caches what the bitmap says. All of it is guarded by the shard's lock, and every change
-//! is written to the shard's *journal* first: the thread that inherits the lock from a dead holder finishes or
-//! undoes the change before anything else happens, so that no block is ever lost or given out twice.
+//! frames and caches what the bitmap says. All of it is guarded by the shard's lock, and every
+//! change is written to the shard's *journal* first: the thread that inherits the lock from a dead
+//! holder finishes or undoes the change before anything else happens, so that no block is ever lost
+//! or given out twice.
 //!
 //! A block that readers may still look at waits in the shard's limbo for a grace period.
 
@@ -53,7 +54,8 @@ pub(crate) mod journal {
     pub const OLD_BLOCK: usize = 9;
     /// Blocks allocated for the change (block words), given back if it is undone.
     pub const NEW: [usize; 3] = [10, 11, 12];
-    /// A frame, plus one, on its way into or out of the pool table, and in the high half its generation in the arena.
+    /// A frame, plus one, on its way into or out of the pool table, and in the high half its
+    /// generation in the arena.
     pub const FRAME: usize = 13;
     /// A block on its way out of limbo.
     pub const FREE: usize = 14;
@@ -146,7 +148,8 @@ impl Core {
         result
     }
 
-    /// As [`with_shard`](Self::with_shard), unless another thread that lives has the lock: then `None`.
+    /// As [`with_shard`](Self::with_shard), unless another thread that lives has the lock: then
+    /// `None`.
     pub(crate) fn try_with_shard<T>(
         &self,
         slot: &Slot<'_>,
@@ -201,14 +204,15 @@ impl Core {
         Ok(trimmed)
     }
 
-    /// Frees what has waited in limbo for readers that have left, and begins the grace period of the rest.
+    /// Frees what has waited in limbo for readers that have left, and begins the grace period of
+    /// the rest.
     pub(crate) fn collect_limbo(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         (0..self.tables.geometry.shards)
             .try_for_each(|shard| self.with_shard(slot, shard, |held| Ok(held.collect(true)?)))
     }
 
-    /// Frees what has waited in limbo, wherever a change of shape finds no room there; `None`: nowhere,
-    /// else whether all have room now. The caller is not pinned.
+    /// Frees what has waited in limbo, wherever a change of shape finds no room there; `None`:
+    /// nowhere, else whether all have room now. The caller is not pinned.
     pub(crate) fn clear_limbo(&self, slot: &Slot<'_>) -> Result<Option<bool>, WriteError> {
         let mut cleared = None;
         for shard in 0..self.tables.geometry.shards {
@@ -281,15 +285,16 @@ impl HeldShard<'_> {
         self.shard.journal[i].load(Acquire)
     }
 
-    /// Writes a journal word, in order with every other store: after those before it in the program,
-    /// and before those behind it, for a death falls between two instructions.
+    /// Writes a journal word, in order with every other store: after those before it in the
+    /// program, and before those behind it, for a death falls between two instructions.
     pub fn note(&self, i: usize, value: u64) {
         // SYNC: pairs with the Acquire load in `journal` by the lock's next holder.
         self.shard.journal[i].store(value, Release);
         compiler_fence(SeqCst);
     }
 
-    /// Notes that a frame of the index is on its way into the pool table or out of it, in its present life.
+    /// Notes that a frame of the index is on its way into the pool table or out of it, in its
+    /// present life.
     fn note_frame(&self, frame: Frame) -> Result<(), Corrupt> {
         let Some(info) = self.core.arena.extent_of(frame) else {
             let why = "a frame of the index that nobody has claimed";
@@ -300,8 +305,8 @@ impl HeldShard<'_> {
         Ok(())
     }
 
-    /// Allocates a block and notes it in journal word `note`; `None`: the arena has no frame to give.
-    /// The bytes are those of an earlier use.
+    /// Allocates a block and notes it in journal word `note`; `None`: the arena has no frame to
+    /// give. The bytes are those of an earlier use.
     pub fn allocate(
         &self,
         slot: &Slot<'_>,
@@ -456,14 +461,15 @@ impl HeldShard<'_> {
         limbo_is_full(self.shard)
     }
 
-    /// Puts a block that readers may still see into limbo. Idempotent; the caller made sure of room.
+    /// Puts a block that readers may still see into limbo. Idempotent; the caller made sure of
+    /// room.
     pub fn retire(&self, block: Block) {
         let limbo = &self.shard.limbo;
         if limbo.iter().any(|e| e[0].load(Relaxed) == block.word()) {
             return;
         }
-        // There is one after `limbo_room`, unless the region is damaged: then losing the block is the
-        // harmless way out.
+        // There is one after `limbo_room`, unless the region is damaged: then losing the block is
+        // the harmless way out.
         if let Some(entry) = limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
             entry[1].store(0, Relaxed);
             entry[0].store(block.word(), Release);
@@ -557,15 +563,17 @@ impl HeldShard<'_> {
         let Some(info) = self.core.arena.extent_of(frame) else {
             return Ok(());
         };
-        // In another life it belongs to a thread that has claimed it since and may be linking or releasing it right now.
-        // In this one it is this shard's, and changes its state under this shard's lock alone: until the dead one's
-        // slot is given back, and the thread that does that takes the lock first.
+        // In another life it belongs to a thread that has claimed it since and may be linking or
+        // releasing it right now. In this one it is this shard's, and changes its state under this
+        // shard's lock alone: until the dead one's slot is given back, and the thread that does
+        // that takes the lock first.
         if (info.extent, info.tag, info.generation) != (extent, TAG_INDEX, generation) {
             return Ok(());
         }
         let linked = self.core.pool_frames(self.index).any(|f| f == frame);
-        // It is linked before it is adopted: one that is adopted and not linked was on its way out. One that is neither
-        // was on its way in, and is taken back with all that the dead one had claimed.
+        // It is linked before it is adopted: one that is adopted and not linked was on its way out.
+        // One that is neither was on its way in, and is taken back with all that the dead one had
+        // claimed.
         match info.state {
             ExtentState::Claimed(_) if linked => self.core.adopt(extent)?,
             ExtentState::Held if !linked => self.core.release(slot, extent)?,

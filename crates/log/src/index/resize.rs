@@ -5,11 +5,12 @@
 //! 1. blocks are allocated (journal: `PREPARE`, undone by the lock's next holder if this one dies);
 //! 2. the old buckets are locked, so that their entries stand still; readers go on reading them;
 //! 3. the new segments are filled from position and tag alone, no other thread sees them yet;
-//! 4. the words that name the old segments are changed to name the new (journal: `PUBLISH`, finished
-//!    by the lock's next holder). Each word is one store, and a key is reached by one word, so a
-//!    reader or writer finds either the frozen old segment or the new one that equals it;
-//! 5. the old buckets are marked retired, which sends waiting writers back to look again, and the old
-//!    blocks wait in limbo until the readers have left.
+//! 4. the words that name the old segments are changed to name the new (journal: `PUBLISH`,
+//!    finished by the lock's next holder). Each word is one store, and a key is reached by one
+//!    word, so a reader or writer finds either the frozen old segment or the new one that equals
+//!    it;
+//! 5. the old buckets are marked retired, which sends waiting writers back to look again, and the
+//!    old blocks wait in limbo until the readers have left.
 //!
 //! A directory that is too short for a split is doubled in the same step: the new directory already
 //! names the new segments, and is published by the one store of the partition word.
@@ -26,9 +27,9 @@ use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
 use crate::mem::{Loc, Memory};
 
-/// A segment fuller than this grows. Tuned by `cargo run --release -p mneme-log --example index_fill`:
-/// 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029; beyond, segments
-/// run full before they get there.
+/// A segment fuller than this grows. Tuned by `cargo run --release -p mneme-log --example
+/// index_fill`: 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029;
+/// beyond, segments run full before they get there.
 const GROW_PERCENT: u64 = 90;
 /// The fill that a grown or shrunk segment has at most.
 const TARGET_PERCENT: u64 = 75;
@@ -71,8 +72,9 @@ pub(crate) struct LimboFull;
 impl Core {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
     ///
-    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. A change
-    /// that only would be good is left to the next thread that sees it if another holds the shard now.
+    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. A
+    /// change that only would be good is left to the next thread that sees it if another holds the
+    /// shard now.
     pub(crate) fn resize(
         &self,
         slot: &Slot<'_>,
@@ -390,8 +392,8 @@ impl HeldShard<'_> {
         }
     }
 
-    /// Whether this thread holds a bucket already, for a transaction that has locked ahead: to undo a change, or to carry
-    /// one out, would be to give that lock back.
+    /// Whether this thread holds a bucket already, for a transaction that has locked ahead: to undo
+    /// a change, or to carry one out, would be to give that lock back.
     fn holds_one_of(&self, old: &[SegmentRef]) -> Result<bool, Corrupt> {
         for segment in old {
             for i in 0..segment.buckets() {
@@ -444,8 +446,8 @@ impl HeldShard<'_> {
         Ok(Some(SegmentRef::new(block.loc, buckets, depth)))
     }
 
-    /// Locks every bucket of `old` and collects the entries, or says which thread does not let go of one.
-    /// The locks stay with this thread: `undo` and `publish` find them by the journal.
+    /// Locks every bucket of `old` and collects the entries, or says which thread does not let go
+    /// of one. The locks stay with this thread: `undo` and `publish` find them by the journal.
     fn freeze(&self, old: &[SegmentRef]) -> Result<Result<Vec<Entry>, SlotId>, Corrupt> {
         let mem = &self.core.mem;
         for segment in old {
@@ -568,7 +570,8 @@ impl HeldShard<'_> {
     }
 }
 
-/// What to say of an index word that names a segment that was replaced, which begins or has a bucket at `loc`.
+/// What to say of an index word that names a segment that was replaced, which begins or has a
+/// bucket at `loc`.
 #[cold]
 pub(crate) fn retired(loc: Loc) -> Corrupt {
     Corrupt::at(loc.byte(), "a retired index segment is in use")
@@ -646,7 +649,8 @@ pub(crate) fn fill<M: Memory>(
 }
 
 /// Makes the new segments seen and the old ones, which `owner` has frozen, not: stores each of
-/// `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as retired. `stored` and `retired` are told of each.
+/// `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as retired.
+/// `stored` and `retired` are told of each.
 pub(crate) fn replace<M: Memory>(
     mem: &M,
     words: impl Iterator<Item = (Loc, u64)>,

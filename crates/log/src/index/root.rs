@@ -1,10 +1,10 @@
 //! Spaces: an index each, one log for all. Dropping one costs the same whatever it holds.
 //!
-//! A space's index hangs from one word of the store's header. Clearing a database moves its space's root
-//! to the list of dropped ones and stores zero there: it is empty from that store on. The blocks and
-//! the records' bytes are given back by a sweep, piece by piece, once no thread can still be writing to
-//! the old index. Until the sweep is over no condemned log segment is freed, so that every location
-//! in the dropped index still leads to the record it named.
+//! A space's index hangs from one word of the store's header. Clearing a database moves its space's
+//! root to the list of dropped ones and stores zero there: it is empty from that store on. The
+//! blocks and the records' bytes are given back by a sweep, piece by piece, once no thread can
+//! still be writing to the old index. Until the sweep is over no condemned log segment is freed, so
+//! that every location in the dropped index still leads to the record it named.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
@@ -46,7 +46,8 @@ impl Root {
         Root::new(loc, Space::new(0)).unwrap()
     }
 
-    /// The root of `space`, if there is one and nothing is unusual. `None` says nothing: look again by [`Core::root`].
+    /// The root of `space`, if there is one and nothing is unusual. `None` says nothing: look again
+    /// by [`Core::root`].
     #[inline(always)]
     pub fn try_fast(
         header: &LogHeader,
@@ -132,7 +133,8 @@ impl Core {
         }
     }
 
-    /// A number that no other index of this store has or had. The caller is pinned since it saw `root`.
+    /// A number that no other index of this store has or had. The caller is pinned since it saw
+    /// `root`.
     #[inline]
     pub(crate) fn root_id(&self, root: Root) -> Result<u64, Corrupt> {
         match self.mem.word(root.loc())?.load(Relaxed) {
@@ -153,9 +155,9 @@ impl Core {
         }
     }
 
-    /// That there is an index wherever the header names one, and that every database has a space of its own: a store
-    /// that is opened must not pass for one that holds less. Beside writers; costs a line for each index, and no place of
-    /// a thread.
+    /// That there is an index wherever the header names one, and that every database has a space of
+    /// its own: a store that is opened must not pass for one that holds less. Beside writers; costs
+    /// a line for each index, and no place of a thread.
     pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
         let header = self.tables.header();
         for space in Space::all() {
@@ -167,7 +169,8 @@ impl Core {
                     break;
                 };
                 looks += 1;
-                // Without a pin it may have been dropped and freed in between, or the next one be there by now.
+                // Without a pin it may have been dropped and freed in between, or the next one be
+                // there by now.
                 if word.load(Acquire) == before && looks >= RETRY_LIMIT {
                     return Err(corrupt);
                 }

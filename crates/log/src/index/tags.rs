@@ -1,8 +1,8 @@
 //! Comparing the tags of a whole bucket at once.
 //!
-//! The answer is a filter: a reader that follows an entry loads it again, with Acquire, and looks at the
-//! record's key. So it may be a little out of date, but no tag may be missed that stood there all
-//! along; therefore every word is read by a load that cannot tear.
+//! The answer is a filter: a reader that follows an entry loads it again, with Acquire, and looks
+//! at the record's key. So it may be a little out of date, but no tag may be missed that stood
+//! there all along; therefore every word is read by a load that cannot tear.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::AtomicU8;
@@ -73,8 +73,8 @@ fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
     })
 }
 
-/// Four loads of four words each. A tag lies in the upper half of its word, so that two vectors of words make one of
-/// halves, and half of the comparisons do.
+/// Four loads of four words each. A tag lies in the upper half of its word, so that two vectors of
+/// words make one of halves, and half of the comparisons do.
 ///
 /// Other threads store to these words meanwhile, so the loads are written in assembler: to the
 /// compiler they are what `word_by_word` does, sixteen relaxed loads of aligned words. Processors
@@ -86,7 +86,8 @@ fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
 #[inline(always)]
 unsafe fn avx2(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
     let (first, second): (u32, u32);
-    // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX2 by the caller's promise.
+    // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX2 by the caller's
+    // promise.
     unsafe {
         std::arch::asm!(
             "vmovd {t}, {tag:e}",
@@ -120,8 +121,8 @@ unsafe fn avx2(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
     (first | second << 8) >> 1
 }
 
-/// Two loads of eight words each, otherwise as [`avx2`]: a third of its instructions. A vector is a whole line, and these
-/// processors read a line at once.
+/// Two loads of eight words each, otherwise as [`avx2`]: a third of its instructions. A vector is a
+/// whole line, and these processors read a line at once.
 ///
 /// # Safety
 /// The processor has AVX-512F.
@@ -129,7 +130,8 @@ unsafe fn avx2(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
 #[inline(always)]
 unsafe fn avx512(bucket: &[AtomicU64; 16], tag: u32) -> u32 {
     let found: u32;
-    // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX-512F by the caller's promise.
+    // SAFETY: reads the 128 bytes of `bucket`, writes registers alone; AVX-512F by the caller's
+    // promise.
     unsafe {
         std::arch::asm!(
             "vmovd {t}, {tag:e}",

@@ -305,8 +305,8 @@ fn a_new_segment_without_reach_hides_what_lies_behind_its_home() {
     );
 }
 
-/// A reader of a batch: the page of `KEY` is fetched ahead, then another key is read, elsewhere, and then `KEY`. Meanwhile
-/// the page is replaced, `KEY` is written, and then the other key.
+/// A reader of a batch: the page of `KEY` is fetched ahead, then another key is read, elsewhere,
+/// and then `KEY`. Meanwhile the page is replaced, `KEY` is written, and then the other key.
 fn batched(look: fn(&Space<Sound>, SegmentRef) -> Option<u64>) -> impl Fn() + Send + Sync {
     move || {
         let space = KEY_IN_FRONT.build::<Sound>();

@@ -1,5 +1,6 @@
-//! A change set whose thread dies after any of its steps, beside a reader: once it is repaired it was made
-//! whole or not at all, no reader sees half of it, and what a reader has sealed changes no more.
+//! A change set whose thread dies after any of its steps, beside a reader: once it is repaired it
+//! was made whole or not at all, no reader sees half of it, and what a reader has sealed changes no
+//! more.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -1,5 +1,5 @@
-//! What is entered into the effects' ring comes out whole, once and in order, or is counted as lost, whoever is passed over
-//! while he enters it.
+//! What is entered into the effects' ring comes out whole, once and in order, or is counted as
+//! lost, whoever is passed over while he enters it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -174,7 +174,8 @@ fn exchanges_that_order_nothing_mix_them() {
     fails("mixed", beside::<LooseExchanges>(1, [1, 0], None, true));
 }
 
-/// Somebody who died while he entered something is released by a reaper, and perhaps passed over meanwhile.
+/// Somebody who died while he entered something is released by a reaper, and perhaps passed over
+/// meanwhile.
 fn released<O: Orders>(release: fn(&Scene<O>)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let scene = Arc::new(Scene::<O>::new(1));

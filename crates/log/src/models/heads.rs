@@ -1,5 +1,5 @@
-//! Writers that append to a log segment, one after the other under the head's lock, against somebody
-//! who steps through it from header to header.
+//! Writers that append to a log segment, one after the other under the head's lock, against
+//! somebody who steps through it from header to header.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 

@@ -1,5 +1,5 @@
-//! Readers of a value, in part and as a whole, against one that patches it: none sees half a patch, and what is sealed
-//! changes no more.
+//! Readers of a value, in part and as a whole, against one that patches it: none sees half a patch,
+//! and what is sealed changes no more.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -27,7 +27,8 @@ impl<O: Orders> Value<O> {
         })
     }
 
-    /// Makes both words `to` and adds a third, as the holder of the bucket does; whether it was let.
+    /// Makes both words `to` and adds a third, as the holder of the bucket does; whether it was
+    /// let.
     fn patch(&self, begin: Begin<O>, to: u64) -> bool {
         let seen = PatchWord::load(&self.word);
         if seen.is_sealed() {

@@ -2,8 +2,8 @@
 //! were stopped before they acted on it.
 //!
 //! What must hold: who claims a victim or frees a segment does so after a grace period that began
-//! when the segment was closed, or condemned, *in this life*. Each model says from which epoch on that
-//! would be (`due`), and what was stamped is compared with it.
+//! when the segment was closed, or condemned, *in this life*. Each model says from which epoch on
+//! that would be (`due`), and what was stamped is compared with it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};

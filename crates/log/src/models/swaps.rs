@@ -4,8 +4,8 @@
 //! or after every other: what is prepared in a database is there for whoever finds it in the other
 //! afterwards, and whoever has taken a database out of service has it for itself.
 //!
-//! The order of the table's bytes themselves has no twin: the checker lets two sequentially consistent
-//! fences order more than C11 does, so that those of pin and swap hide it.
+//! The order of the table's bytes themselves has no twin: the checker lets two sequentially
+//! consistent fences order more than C11 does, so that those of pin and swap hide it.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -77,8 +77,8 @@ impl Store {
     }
 
     fn use_index(&self, space: Space) -> u64 {
-        // SAFETY: the protocol's claim (a pinned user has the space of its database, a swapper that of
-        // the one nobody else uses); loom fails the model where it does not hold.
+        // SAFETY: the protocol's claim (a pinned user has the space of its database, a swapper that
+        // of the one nobody else uses); loom fails the model where it does not hold.
         self.indexes[space.index()].with_mut(|uses| unsafe {
             *uses += 1;
             *uses

@@ -63,7 +63,8 @@ fn look_fast<O: Orders>(
     }
 }
 
-/// The twin without the fence before the second look at the home's word: no load of a miss orders it.
+/// The twin without the fence before the second look at the home's word: no load of a miss orders
+/// it.
 fn look_without_fence<O: Orders>(
     space: &Space<O>,
     segment: SegmentRef,
@@ -177,7 +178,8 @@ fn taken_back<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync
     }
 }
 
-/// A reader of both keys, one after the other, beside a transaction that is committed: the new one is there first.
+/// A reader of both keys, one after the other, beside a transaction that is committed: the new one
+/// is there first.
 fn committed<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
@@ -268,7 +270,8 @@ fn without_ordering_it_sees_what_is_not_written() {
     fails(unwritten, replaced::<LooseLoads>());
 }
 
-/// A writer of one of the keys waits for the transaction, and is not overwritten by what it takes back.
+/// A writer of one of the keys waits for the transaction, and is not overwritten by what it takes
+/// back.
 #[test]
 fn a_writer_beside_what_is_taken_back_is_not_lost() {
     holds(|| {

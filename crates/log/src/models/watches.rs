@@ -104,8 +104,8 @@ fn write<O: Orders>(scene: &Scene<O>, loc: Loc) {
     held.unlock();
 }
 
-/// One that watches the key, and then looks whether it has changed: at any time, or, as a transaction
-/// does, when it holds the key's home.
+/// One that watches the key, and then looks whether it has changed: at any time, or, as a
+/// transaction does, when it holds the key's home.
 fn watch<O: Orders>(
     write: Write<O>,
     begin: fn(&Scene<O>) -> u64,

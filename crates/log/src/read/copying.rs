@@ -1,18 +1,19 @@
 //! Reads that copy, under pins that may be taken away: **a reader that stands still, stopped or
 //! swapped out, holds up nobody for longer than about a second, and what it returns is whole.**
 //!
-//! Everything is read by racing loads and copies (see [`crate::racing`]). If the pin was left in time,
-//! what was seen is as true as under a firm pin. If it was taken away meanwhile, the bytes may have
-//! become those of another record: whatever was seen, damage included, means nothing, and the read begins anew.
-//! After [`TRIES`] such losses it reads under a firm pin: one value may take longer to copy than a
-//! pin is waited for, and a read that never ends is no better than a pin that is held for long. To hold
-//! up the others a reader must then be stopped once more, in that very attempt.
+//! Everything is read by racing loads and copies (see [`crate::racing`]). If the pin was left in
+//! time, what was seen is as true as under a firm pin. If it was taken away meanwhile, the bytes
+//! may have become those of another record: whatever was seen, damage included, means nothing, and
+//! the read begins anew. After [`TRIES`] such losses it reads under a firm pin: one value may take
+//! longer to copy than a pin is waited for, and a read that never ends is no better than a pin that
+//! is held for long. To hold up the others a reader must then be stopped once more, in that very
+//! attempt.
 //!
-//! A value that may be patched is believed if it was not patched meanwhile. A reader that was overtaken as often seals it
-//! under its firm pin, if it may write (see [`crate::patch`]).
+//! A value that may be patched is believed if it was not patched meanwhile. A reader that was
+//! overtaken as often seals it under its firm pin, if it may write (see [`crate::patch`]).
 //!
-//! Nothing is waited for under such a pin: a reader that finds a transaction or a swap in the way leaves, waits,
-//! and looks again. Nor is a caller's code run under one.
+//! Nothing is waited for under such a pin: a reader that finds a transaction or a swap in the way
+//! leaves, waits, and looks again. Nor is a caller's code run under one.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -35,7 +36,8 @@ use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
 const TRIES: u32 = 3;
-/// A part of a value that is copied in less time than usually lies between two patches, and how often it is tried at once.
+/// A part of a value that is copied in less time than usually lies between two patches, and how
+/// often it is tried at once.
 pub(crate) const SHORT: usize = 4096;
 pub(crate) const SHORT_TRIES: u32 = 16;
 
@@ -107,7 +109,8 @@ fn copy_unless_patched(
     // A long copy that will not be believed is given up early.
     let same = || PatchWord::load(word).same_bytes(seen);
     let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
-    // SYNC: pairs with the release fence where a patch begins: a reader that has read a new byte sees the odd word.
+    // SYNC: pairs with the release fence where a patch begins: a reader that has read a new byte
+    // sees the odd word.
     fence(Acquire);
     if copied && same() {
         return Look::Seen(());
@@ -120,8 +123,8 @@ fn copy_unless_patched(
 }
 
 impl Core {
-    /// What `look` sees in the space of `database` while its pin holds. `look` may be called more than
-    /// once, and its answers but for the last mean nothing.
+    /// What `look` sees in the space of `database` while its pin holds. `look` may be called more
+    /// than once, and its answers but for the last mean nothing.
     pub(crate) fn look_copying<T>(
         &self,
         database: u8,
@@ -281,8 +284,8 @@ impl Core {
         short
     }
 
-    /// Appends what there is of `range` in the value of `key`, which belongs at `place`; the value's length, if it is
-    /// there. `place` led to `segment` under the caller's pin.
+    /// Appends what there is of `range` in the value of `key`, which belongs at `place`; the
+    /// value's length, if it is there. `place` led to `segment` under the caller's pin.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is one fact of the operation"
@@ -327,7 +330,8 @@ impl Core {
             }
             BucketRead::Valid(Some((record, patch, _)), _) => (record, patch),
         };
-        // But for one with room a value is not copied yet: no change in its bucket matters to a long copy.
+        // But for one with room a value is not copied yet: no change in its bucket matters to a
+        // long copy.
         let copied = match patch {
             Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to),
             None if record.header().room().is_some() => Look::Seen(record.header().value_len()),
@@ -360,7 +364,8 @@ impl Core {
             // The length alone is right in any word.
             return Look::Seen(len(seen));
         }
-        // A short part is had soon beside any patches. To seal the value for it would make them copy all of it.
+        // A short part is had soon beside any patches. To seal the value for it would make them
+        // copy all of it.
         for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
             match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to) {
                 Look::Overtaken => std::hint::spin_loop(),
@@ -402,8 +407,8 @@ impl Core {
         Ok(())
     }
 
-    /// Copies the values of the first of `keys` to `bytes`, and says how many, at least one: no more
-    /// than are worth one pin. What is in the way of a later one is left for its turn.
+    /// Copies the values of the first of `keys` to `bytes`, and says how many, at least one: no
+    /// more than are worth one pin. What is in the way of a later one is left for its turn.
     fn copy_batch<K: AsRef<[u8]>>(
         &self,
         hold: &Hold<'_>,

@@ -1,15 +1,18 @@
-//! The optimistic read: **almost every lookup that finds something ends here, and stores nothing but its pin.**
+//! The optimistic read: **almost every lookup that finds something ends here, and stores nothing
+//! but its pin.**
 //!
-//! It follows what can be followed at once: the page that the index leads to, the first entry with the key's tag in its
-//! home bucket, a plain record behind it. It believes what it found if the bucket was unlocked before and is the same after.
+//! It follows what can be followed at once: the page that the index leads to, the first entry with
+//! the key's tag in its home bucket, a plain record behind it. It believes what it found if the
+//! bucket was unlocked before and is the same after.
 //!
-//! `None` says nothing about the key. The caller looks again in [`pinned`](super::pinned) or [`copying`](super::copying),
-//! which wait for transactions, follow entries behind their home, map what the region has grown by, and tell damage from
-//! absence.
+//! `None` says nothing about the key. The caller looks again in [`pinned`](super::pinned) or
+//! [`copying`](super::copying), which wait for transactions, follow entries behind their home, map
+//! what the region has grown by, and tell damage from absence.
 //!
-//! Everything is loaded by atomics from what was mapped when the read began, and each location is checked against that
-//! mapping, so that the read may also run under a pin that is taken away. No step has a result but what a register
-//! holds: `docs/decisions/007-what-a-lookup-carries-fits-registers.md` says what that is worth.
+//! Everything is loaded by atomics from what was mapped when the read began, and each location is
+//! checked against that mapping, so that the read may also run under a pin that is taken away. No
+//! step has a result but what a register holds:
+//! `docs/decisions/007-what-a-lookup-carries-fits-registers.md` says what that is worth.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -24,8 +27,8 @@ use crate::racing::RacingRecord;
 use crate::record::Header;
 use crate::spaces::Table;
 
-/// The region as it was mapped at one moment: where it lies and how long it is, loaded once and kept in registers. What
-/// it has grown by since is left to a slower read.
+/// The region as it was mapped at one moment: where it lies and how long it is, loaded once and
+/// kept in registers. What it has grown by since is left to a slower read.
 #[derive(Clone, Copy)]
 struct Mapped<'m> {
     base: *const u8,
@@ -69,8 +72,9 @@ impl<'a> Memory for Mapped<'a> {
     #[inline(always)]
     fn words<const N: usize>(&self, loc: Loc) -> Result<&[AtomicU64; N], Corrupt> {
         let address = self.address(loc, N as u64 * 8)?;
-        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from a
-        // page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as the `Mem`.
+        // SAFETY: the range lies inside the mapping (checked), a Loc is a multiple of 8 bytes from
+        // a page-aligned base, any bits are valid AtomicU64s, and the mapping lives as long as the
+        // `Mem`.
         Ok(unsafe { &*address.cast::<[AtomicU64; N]>() })
     }
 
@@ -85,7 +89,8 @@ impl<'a> Memory for Mapped<'a> {
     #[inline(always)]
     fn plain_record(&self, loc: Loc) -> Option<RacingRecord<'a>> {
         let word = self.word(loc).ok()?;
-        // Half of all short records lie in two lines. The second one is on its way before the first says so.
+        // Half of all short records lie in two lines. The second one is on its way before the first
+        // says so.
         mneme_sys::prefetch(std::ptr::from_ref(word).cast::<u8>().wrapping_add(63));
         let header = Header(word.load(Relaxed));
         let end = header.plain_end()?;
@@ -97,8 +102,8 @@ impl<'a> Memory for Mapped<'a> {
 }
 
 impl Core {
-    /// The plain record of `key`, unless it has expired, if nothing is unusual. The caller is pinned, firmly if it lends
-    /// the value.
+    /// The plain record of `key`, unless it has expired, if nothing is unusual. The caller is
+    /// pinned, firmly if it lends the value.
     #[inline(always)]
     pub(crate) fn try_fast_read(&self, database: u8, key: &[u8]) -> Option<RacingRecord<'_>> {
         let (mapped, header) = (Mapped::now(&self.mem), self.tables.header());
@@ -109,8 +114,8 @@ impl Core {
         self.read_in(mapped, root, place, segment, key)
     }
 
-    /// As [`try_fast_read`](Self::try_fast_read), of a key that belongs at `place`, which led to `segment` under the
-    /// caller's pin.
+    /// As [`try_fast_read`](Self::try_fast_read), of a key that belongs at `place`, which led to
+    /// `segment` under the caller's pin.
     #[inline(always)]
     pub(crate) fn try_fast_read_in(
         &self,

@@ -1,6 +1,8 @@
-//! Reads under a firm pin: **what they find stays as it was until the pin is given up, and is lent where it lies.**
+//! Reads under a firm pin: **what they find stays as it was until the pin is given up, and is lent
+//! where it lies.**
 //!
-//! The optimistic read comes first. What that leaves is read with regard to transactions, whose end it waits for.
+//! The optimistic read comes first. What that leaves is read with regard to transactions, whose end
+//! it waits for.
 
 use mneme_sync::Pin;
 
@@ -14,8 +16,8 @@ use crate::value::Value;
 impl Core {
     /// The value of `key`, kept readable by its pin.
     ///
-    /// A part of its caller, so that the value is not carried from one place in memory to another: what is stored in
-    /// pieces and loaded in wider ones has to wait.
+    /// A part of its caller, so that the value is not carried from one place in memory to another:
+    /// what is stored in pieces and loaded in wider ones has to wait.
     #[inline(always)]
     pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         if self.lends {
@@ -27,7 +29,8 @@ impl Core {
         self.get_slowly(database, key)
     }
 
-    /// The value of `key`, where it lies, if the optimistic read finds it. Valid as long as the caller is pinned.
+    /// The value of `key`, where it lies, if the optimistic read finds it. Valid as long as the
+    /// caller is pinned.
     #[inline(always)]
     pub(crate) fn try_fast_lend(&self, _pin: &Pin<'_>, database: u8, key: &[u8]) -> Option<&[u8]> {
         debug_assert!(self.lends);
@@ -36,8 +39,8 @@ impl Core {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// As [`try_fast_lend`](Self::try_fast_lend), of a key that belongs at `place`, which led to `segment` under the
-    /// same pin.
+    /// As [`try_fast_lend`](Self::try_fast_lend), of a key that belongs at `place`, which led to
+    /// `segment` under the same pin.
     #[inline(always)]
     pub(crate) fn try_fast_lend_in(
         &self,
@@ -53,8 +56,8 @@ impl Core {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// What [`Core::get`] does if anything is unusual. All of it is one call, or the caller of `get`
-    /// would have to put its result together from several.
+    /// What [`Core::get`] does if anything is unusual. All of it is one call, or the caller of
+    /// `get` would have to put its result together from several.
     #[inline(never)]
     fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         if !self.lends {
@@ -76,8 +79,8 @@ impl Core {
         )
     }
 
-    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned, and
-    /// has seen `place` lead to `segment` since. `copy` as for [`Core::find_whole`].
+    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned,
+    /// and has seen `place` lead to `segment` since. `copy` as for [`Core::find_whole`].
     #[inline(never)]
     pub(crate) fn find_live(
         &self,

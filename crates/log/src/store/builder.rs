@@ -56,9 +56,9 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Bytes of memory that the store may take, everything included: records, index, tables, reserve.
-    /// At least [`MIN_CAPACITY`]; 1 GiB unless said otherwise. Rounded up to 2 MiB. Memory is taken
-    /// from the system as it is first used.
+    /// Bytes of memory that the store may take, everything included: records, index, tables,
+    /// reserve. At least [`MIN_CAPACITY`]; 1 GiB unless said otherwise. Rounded up to 2 MiB. Memory
+    /// is taken from the system as it is first used.
     pub fn capacity(mut self, bytes: u64) -> Builder {
         self.capacity = bytes;
         self
@@ -84,21 +84,21 @@ impl Builder {
         self
     }
 
-    /// Whether threads of its own, one a NUMA node, compact the store ahead of need, remove what has
-    /// expired and reap the dead (they do unless told not to). Without them, writers compact when they
-    /// need the space, and the rest is done by [`LogStore::remove_expired`] and [`LogStore::reap`].
-    /// Of several openings of one store, in any processes, one [maintains](LogStore::maintains) it; the
-    /// others stand by. Dropping the store stops them, and another opening takes over within 100 ms, as it
-    /// does when the process dies.
+    /// Whether threads of its own, one a NUMA node, compact the store ahead of need, remove what
+    /// has expired and reap the dead (they do unless told not to). Without them, writers compact
+    /// when they need the space, and the rest is done by [`LogStore::remove_expired`] and
+    /// [`LogStore::reap`]. Of several openings of one store, in any processes, one
+    /// [maintains](LogStore::maintains) it; the others stand by. Dropping the store stops them, and
+    /// another opening takes over within 100 ms, as it does when the process dies.
     pub fn maintainer(mut self, start: bool) -> Builder {
         self.maintainer = start;
         self
     }
 
-    /// Whether reads of this opening lend values where they lie; they do unless told not to, in a store that
-    /// appends. If not, [`LogStore::get`] and the others return and visit copies, and a thread that is stopped or
-    /// swapped out in the middle of one holds up nobody: after half a second the others go on without it, and it
-    /// reads again. For clients that nobody vouches for.
+    /// Whether reads of this opening lend values where they lie; they do unless told not to, in a
+    /// store that appends. If not, [`LogStore::get`] and the others return and visit copies, and a
+    /// thread that is stopped or swapped out in the middle of one holds up nobody: after half a
+    /// second the others go on without it, and it reads again. For clients that nobody vouches for.
     pub fn lending(mut self, lend: bool) -> Builder {
         self.lending = lend;
         self
@@ -122,8 +122,8 @@ impl Builder {
         self
     }
 
-    /// The identity of the store that is created; a random one unless said otherwise. For who keeps its regions under an
-    /// identity of their own.
+    /// The identity of the store that is created; a random one unless said otherwise. For who keeps
+    /// its regions under an identity of their own.
     pub fn identity(mut self, uuid: [u8; 16]) -> Builder {
         self.identity = Some(uuid);
         self
@@ -231,20 +231,23 @@ impl Builder {
 
     /// Opens the store that another participant created in these regions.
     ///
-    /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may only
-    /// read: nothing is ever stored there, only to `control`, which must be writable. Whatever would
-    /// change the store fails with [`WriteError::ReadOnly`](crate::WriteError::ReadOnly) before it has touched anything, `check`,
-    /// `compact`, `reap` and a transaction's writes included; it has no maintainer. Where a read finds
-    /// what a dead participant left in its way, it waits a second at most for somebody who may write to
-    /// repair it, and then says so ([`ReadError::Reap`](crate::ReadError::Reap)).
+    /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may
+    /// only read: nothing is ever stored there, only to `control`, which must be writable. Whatever
+    /// would change the store fails with [`WriteError::ReadOnly`](crate::WriteError::ReadOnly)
+    /// before it has touched anything, `check`, `compact`, `reap` and a transaction's writes
+    /// included; it has no maintainer. Where a read finds what a dead participant left in its way,
+    /// it waits a second at most for somebody who may write to repair it, and then says so
+    /// ([`ReadError::Reap`](crate::ReadError::Reap)).
     ///
-    /// **After a reboot** of the machine that kept the regions, the first opening that may write puts the store in order:
-    /// every bucket of the index is looked at once, and others who open it wait for that two seconds at most. That the
-    /// bytes are those that were there before is the caller's to know.
+    /// **After a reboot** of the machine that kept the regions, the first opening that may write
+    /// puts the store in order: every bucket of the index is looked at once, and others who open it
+    /// wait for that two seconds at most. That the bytes are those that were there before is the
+    /// caller's to know.
     ///
     /// # Errors
-    /// The regions hold no store, one of another version, or a damaged one. After a reboot: [`OpenError::NotClean`] if
-    /// somebody had died in the store and nobody had repaired it, [`OpenError::NotRecovered`] to who may only read.
+    /// The regions hold no store, one of another version, or a damaged one. After a reboot:
+    /// [`OpenError::NotClean`] if somebody had died in the store and nobody had repaired it,
+    /// [`OpenError::NotRecovered`] to who may only read.
     pub fn open_in(
         self,
         data: Region,

@@ -1,4 +1,5 @@
-//! What can be done with a database's records, by [`Database`] and, of database 0, by [`LogStore`] itself.
+//! What can be done with a database's records, by [`Database`] and, of database 0, by [`LogStore`]
+//! itself.
 
 use std::ops::Range;
 
@@ -18,8 +19,9 @@ macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
             /// The value of `key`: where it lies in a store that appends, a copy in one that
-            /// overwrites or does not [lend](crate::Builder::lending). Waits for no writer, but for a transaction that is committing the key, or
-            /// for an overwriting of its value, a second at most.
+            /// overwrites or does not [lend](crate::Builder::lending). Waits for no writer, but for
+            /// a transaction that is committing the key, or for an overwriting of its value, a
+            /// second at most.
             ///
             /// # Errors
             /// This thread cannot take part, the region is damaged, or a transaction stalls.
@@ -30,8 +32,8 @@ macro_rules! operations {
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
-            /// single calls: the keys' cache misses overlap. Where values are lent, `visit` runs pinned, as
-            /// if it held a [`Value`]; where they are copied, this is `copy_many`.
+            /// single calls: the keys' cache misses overlap. Where values are lent, `visit` runs
+            /// pinned, as if it held a [`Value`]; where they are copied, this is `copy_many`.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -44,12 +46,12 @@ macro_rules! operations {
                 db.core.get_many(db.number, keys, visit)
             }
 
-            /// Copies the value of `key` to `value`, in place of what is there; whether it is there. If
-            /// it is not, `value` is empty afterwards.
+            /// Copies the value of `key` to `value`, in place of what is there; whether it is
+            /// there. If it is not, `value` is empty afterwards.
             ///
-            /// As good as `get` and `to_vec`, but that a thread which is stopped or swapped out in the
-            /// middle holds up nobody: after half a second the others go on without it, and it reads
-            /// again. For clients that nobody vouches for.
+            /// As good as `get` and `to_vec`, but that a thread which is stopped or swapped out in
+            /// the middle holds up nobody: after half a second the others go on without it, and it
+            /// reads again. For clients that nobody vouches for.
             ///
             /// # Errors
             /// As for `get`; `value` may have anything in it then.
@@ -59,9 +61,9 @@ macro_rules! operations {
                 db.core.get_into(db.number, key, value)
             }
 
-            /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is to
-            /// `get_into` what `get_many` is to `get`. `visit` is not run pinned: it may take its time.
-            /// Copies of about a MiB are taken at once.
+            /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is
+            /// to `get_into` what `get_many` is to `get`. `visit` is not run pinned: it may take
+            /// its time. Copies of about a MiB are taken at once.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -113,9 +115,10 @@ macro_rules! operations {
                 db.core.expiry(db.number, key)
             }
 
-            /// Bytes that the record of `key` occupies, as `stats().live_bytes` counts them: header, expiry, key, value, padding and
-            /// the room that a growing value has; not its share of the index. `None` if it is not there. However long
-            /// the value, only the record's header is read, and it does not count as a reading of it.
+            /// Bytes that the record of `key` occupies, as `stats().live_bytes` counts them:
+            /// header, expiry, key, value, padding and the room that a growing value has; not its
+            /// share of the index. `None` if it is not there. However long the value, only the
+            /// record's header is read, and it does not count as a reading of it.
             ///
             /// # Errors
             /// As for `get`.
@@ -124,8 +127,8 @@ macro_rules! operations {
                 db.core.record_bytes(db.number, key)
             }
 
-            /// Sets when `key` expires; whether it is there. Seldom copies the value: never if it is
-            /// longer than 64 KiB or was stored with an expiry.
+            /// Sets when `key` expires; whether it is there. Seldom copies the value: never if it
+            /// is longer than 64 KiB or was stored with an expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -133,8 +136,8 @@ macro_rules! operations {
                 Ok($self.update_expiry(key, |_| Some(expiry))? != Updated::Absent)
             }
 
-            /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide` may be
-            /// called more than once, so it must have no effect of its own.
+            /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide`
+            /// may be called more than once, so it must have no effect of its own.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -175,8 +178,8 @@ macro_rules! operations {
             }
 
             /// Changes `key` by its present value, atomically. `decide` is called again if somebody
-            /// else changed the key meanwhile, so it must have no effect of its own. It runs pinned, and
-            /// nothing is locked. A value that is replaced keeps its expiry.
+            /// else changed the key meanwhile, so it must have no effect of its own. It runs
+            /// pinned, and nothing is locked. A value that is replaced keeps its expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -201,10 +204,11 @@ macro_rules! operations {
                 db.core.update(db.number, key, decide)
             }
 
-            /// Calls `visit` once, with a part of the value of `key`: what there is of the range, in bytes, that `range` makes
-            /// of the value's length. `None`: the key is not there. What is not asked for is not copied. `range` may be
-            /// called again, and with lengths that the value never had. Where values are lent, `visit` may run pinned, as if it held a
-            /// [`Value`].
+            /// Calls `visit` once, with a part of the value of `key`: what there is of the range,
+            /// in bytes, that `range` makes of the value's length. `None`: the key is not there.
+            /// What is not asked for is not copied. `range` may be called again, and with lengths
+            /// that the value never had. Where values are lent, `visit` may run pinned, as if it
+            /// held a [`Value`].
             ///
             /// # Errors
             /// As for `get`; `visit` was not called.
@@ -218,14 +222,16 @@ macro_rules! operations {
                 db.core.read_part(db.number, key, range, visit)
             }
 
-            /// Changes a part of the value of `key` by a part of it, as for `read_part`, atomically. `decide` is called again
-            /// if somebody else changed the key meanwhile, so it must have no effect of its own. It runs pinned, and
-            /// nothing is locked. The expiry stays as it is.
+            /// Changes a part of the value of `key` by a part of it, as for `read_part`,
+            /// atomically. `decide` is called again if somebody else changed the key meanwhile, so
+            /// it must have no effect of its own. It runs pinned, and nothing is locked. The expiry
+            /// stays as it is.
             ///
-            /// What it costs grows with what is read and written, not with the value: one of more than 4 KiB is
-            /// changed where it lies, up to 4 KiB within it and 1 MiB behind its end at once; for its growth it gets
-            /// room for as much again, above 1 MiB for an eighth. It is stored anew when that is used up, and for the first change
-            /// after it was read as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
+            /// What it costs grows with what is read and written, not with the value: one of more
+            /// than 4 KiB is changed where it lies, up to 4 KiB within it and 1 MiB behind its end
+            /// at once; for its growth it gets room for as much again, above 1 MiB for an eighth.
+            /// It is stored anew when that is used up, and for the first change after it was read
+            /// as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -239,10 +245,11 @@ macro_rules! operations {
                 db.core.update_part(db.number, key, range, decide)
             }
 
-            /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says where to go on. From
-            /// [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is
-            /// visited at least once. The order is that of the keys' hashes. Where values are lent, `visit`
-            /// runs pinned, as if it held a [`Value`]; where they are copied, this is `scan_copied`.
+            /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says
+            /// where to go on. From [`Cursor::START`] to [`Cursor::END`] every record that is there
+            /// all the time is visited at least once. The order is that of the keys' hashes. Where
+            /// values are lent, `visit` runs pinned, as if it held a [`Value`]; where they are
+            /// copied, this is `scan_copied`.
             ///
             /// # Errors
             /// As for `get`.
@@ -270,8 +277,8 @@ macro_rules! operations {
                 db.core.scan_keys(db.number, cursor, count, visit)
             }
 
-            /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not run
-            /// pinned.
+            /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not
+            /// run pinned.
             ///
             /// # Errors
             /// As for `get`; the records before have been visited.
@@ -285,8 +292,9 @@ macro_rules! operations {
                 db.core.scan_copied(db.number, cursor, count, all, visit)
             }
 
-            /// A key drawn by lot, each as likely as any other; `None`: the database holds no record. Looks at a
-            /// few dozen records, or, where hardly any of those counted are alive, at all.
+            /// A key drawn by lot, each as likely as any other; `None`: the database holds no
+            /// record. Looks at a few dozen records, or, where hardly any of those counted are
+            /// alive, at all.
             ///
             /// # Errors
             /// As for `get`.
@@ -295,8 +303,8 @@ macro_rules! operations {
                 db.core.random_key(db.number)
             }
 
-            /// Records in the database, those included that have expired and are not yet removed. The sum
-            /// of what all threads have counted; 0 if it cannot be said (see `try_len`).
+            /// Records in the database, those included that have expired and are not yet removed.
+            /// The sum of what all threads have counted; 0 if it cannot be said (see `try_len`).
             pub fn len(&$self) -> u64 {
                 $self.try_len().unwrap_or(0)
             }
@@ -310,7 +318,8 @@ macro_rules! operations {
                 db.core.len(db.number)
             }
 
-            /// The database's records, how many of them are to expire, and an estimate of when. As cheap as `len`.
+            /// The database's records, how many of them are to expire, and an estimate of when. As
+            /// cheap as `len`.
             ///
             /// # Errors
             /// As for `get`.
@@ -324,7 +333,8 @@ macro_rules! operations {
                 $self.len() == 0
             }
 
-            /// Empties the database, at once whatever its size; memory is given back in the background.
+            /// Empties the database, at once whatever its size; memory is given back in the
+            /// background.
             ///
             /// # Errors
             /// Somebody stalls, or 64 earlier clearings still wait for readers to leave.

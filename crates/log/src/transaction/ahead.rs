@@ -3,9 +3,10 @@
 //! meanwhile. After some conflicts the homes of the keys that earlier attempts have used are locked
 //! too.
 //!
-//! The locks are plain ones, in the order of their places like those of every commit: the body reads past them, and so does
-//! everybody else. Committing sets the bit on them that makes readers wait, and goes on as ever. The intent stands as
-//! long as they are held, in the phase in which nothing is published: who dies meanwhile has his homes unlocked.
+//! The locks are plain ones, in the order of their places like those of every commit: the body
+//! reads past them, and so does everybody else. Committing sets the bit on them that makes readers
+//! wait, and goes on as ever. The intent stands as long as they are held, in the phase in which
+//! nothing is published: who dies meanwhile has his homes unlocked.
 //!
 //! Whoever holds locks must wait for nobody who may wait for him. So the locks are given up as soon
 //! as the body reads a key whose home is not among them (it is among them next time), and nothing
@@ -218,7 +219,8 @@ impl<'a> Transaction<'a> {
         let Some(mut ahead) = self.ahead.take() else {
             return Ok(());
         };
-        // What was read under them was read beside nobody: no holder is to be waited for who may have been changing it.
+        // What was read under them was read beside nobody: no holder is to be waited for who may
+        // have been changing it.
         for seen in self.reads.iter_mut().filter_map(|read| read.seen.as_mut()) {
             if ahead.holds(seen.at) {
                 seen.word = seen.word.let_go();
@@ -230,7 +232,8 @@ impl<'a> Transaction<'a> {
         self.core.drop_notes(self.slot, ahead.room)
     }
 
-    /// Whether what was read, and nothing else was done, is as it was read; `None`: not all of it is held.
+    /// Whether what was read, and nothing else was done, is as it was read; `None`: not all of it
+    /// is held.
     pub(super) fn settle_held(&mut self) -> Result<Option<Outcome>, WriteError> {
         let Some(mut ahead) = self.ahead.take() else {
             return Ok(None);

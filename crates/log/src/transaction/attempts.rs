@@ -14,13 +14,13 @@ use super::ahead::Overtaken;
 use super::commit::Outcome;
 use super::growth::{Growing, Growth};
 
-/// Attempts that fail because something that they have seen has expired. Where that goes on all the time the next one takes
-/// what was there when it began for what is there.
+/// Attempts that fail because something that they have seen has expired. Where that goes on all the
+/// time the next one takes what was there when it began for what is there.
 const EXPIRED: u32 = 4;
 
 impl Core {
-    /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched has
-    /// changed, so that it did not happen. The `keys` are locked before it runs.
+    /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched
+    /// has changed, so that it did not happen. The `keys` are locked before it runs.
     pub(crate) fn transaction<T, E: From<WriteError>>(
         &self,
         watch: Option<&Watch>,

@@ -114,8 +114,8 @@ impl<'a> Transaction<'a> {
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
         self.may_go_on()?;
         if self.writes.is_empty() {
-            // A change is counted before it can be seen: had a watched key changed before all of this was as it was read,
-            // the watch would say so now.
+            // A change is counted before it can be seen: had a watched key changed before all of
+            // this was as it was read, the watch would say so now.
             let settled = match self.settle_held()? {
                 Some(settled) => settled,
                 None => self.settle_reads()?,
@@ -214,7 +214,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Writes down what is to be locked, or takes over what is locked already. `Err`: there is no room for so many bytes.
+    /// Writes down what is to be locked, or takes over what is locked already. `Err`: there is no
+    /// room for so many bytes.
     fn announce(
         &mut self,
         homes: Homes<'a>,
@@ -233,7 +234,8 @@ impl<'a> Transaction<'a> {
             self.ahead = Some(ahead);
             self.give_up_locks()?;
         }
-        // What only removes is let through in a full store too: it gives the reserve back at once, and room soon.
+        // What only removes is let through in a full store too: it gives the reserve back at once,
+        // and room soon.
         let class = match self.writes.iter().all(|write| write.new.is_none()) {
             true => Class::Reserved,
             false => Class::Ordinary,
@@ -278,8 +280,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Makes room in the index for what found none, and at once for all that is to come: one step after the other it would be
-    /// as many rounds as a segment is doubled.
+    /// Makes room in the index for what found none, and at once for all that is to come: one step
+    /// after the other it would be as many rounds as a segment is doubled.
     fn make_room_for(
         &self,
         full: &Full,
@@ -422,7 +424,8 @@ impl<'a> Transaction<'a> {
         intent::set_phase(self.slot, Phase::Committed);
         mneme_sys::fault!("txn.committed");
         for note in &noted {
-            // It was found there a moment ago. It has happened: damage there is for the check to say.
+            // It was found there a moment ago. It has happened: damage there is for the check to
+            // say.
             let _ = self.core.carry_out(*note);
             mneme_sys::fault!("txn.applied");
         }
@@ -449,8 +452,8 @@ impl<'a> Transaction<'a> {
 
     /// Inserts what is new; those that found no slot, one for each segment.
     ///
-    /// It goes on past the first of them, so that all segments that are too small grow before all is
-    /// locked anew: the rounds are as many as the doublings of one segment, not of all.
+    /// It goes on past the first of them, so that all segments that are too small grow before all
+    /// is locked anew: the rounds are as many as the doublings of one segment, not of all.
     fn insert(
         &self,
         homes: &mut Homes<'_>,

@@ -1,8 +1,10 @@
-//! Room in the index for what a transaction adds: where that is much, it is made for all of it at once, between two attempts.
+//! Room in the index for what a transaction adds: where that is much, it is made for all of it at
+//! once, between two attempts.
 //!
-//! **What has grown for a transaction stays so until that has happened, and no longer.** Until its entries come the segments
-//! are nearly empty, and whoever removes something in one would make it small again: a process keeps those that have grown for its
-//! own transactions from that. Once these have happened, or will not, it does what it has kept others from.
+//! **What has grown for a transaction stays so until that has happened, and no longer.** Until its
+//! entries come the segments are nearly empty, and whoever removes something in one would make it
+//! small again: a process keeps those that have grown for its own transactions from that. Once
+//! these have happened, or will not, it does what it has kept others from.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -19,7 +21,8 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::room::Room;
 
-/// Entries for which the index grows while the attempt that adds them is under way: it replaces few blocks then.
+/// Entries for which the index grows while the attempt that adds them is under way: it replaces few
+/// blocks then.
 pub(super) const MANY: usize = 4096;
 /// Changes of shape between two looks at what can be given back.
 const STEPS: usize = 64;
@@ -27,7 +30,8 @@ const STEPS: usize = 64;
 /// How the index has grown for what a transaction adds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Growth {
-    /// Not at all. An attempt that adds much gives way first, so that the index can give back what it replaces.
+    /// Not at all. An attempt that adds much gives way first, so that the index can give back what
+    /// it replaces.
     Unprepared,
     /// For all at once.
     Prepared,
@@ -42,7 +46,8 @@ pub(super) enum Grown {
     Yes,
     /// Somebody held it up, and was waited for: look again.
     Busy,
-    /// Pins are to be given up first, perhaps the caller's own: blocks that were replaced wait for them.
+    /// Pins are to be given up first, perhaps the caller's own: blocks that were replaced wait for
+    /// them.
     GiveWay,
     NoRoom,
 }
@@ -65,7 +70,8 @@ impl ToCome {
     }
 }
 
-/// The index segments in which room was made for transactions of this process that have not happened yet.
+/// The index segments in which room was made for transactions of this process that have not
+/// happened yet.
 #[derive(Default)]
 pub(crate) struct GrownAhead {
     /// How many there are: as a rule none, and nobody need ask further.
@@ -99,7 +105,8 @@ impl GrownAhead {
         if self.number.load(Relaxed) == 0 {
             return false;
         }
-        // Others of other processes wait for the caller: it does not wait for one of its own that is stopped.
+        // Others of other processes wait for the caller: it does not wait for one of its own that
+        // is stopped.
         let Some(mut segments) = self.try_segments() else {
             return true;
         };
@@ -108,7 +115,8 @@ impl GrownAhead {
     }
 }
 
-/// The segments in which room was made for one transaction: while it lives, they do not shrink on this process' account.
+/// The segments in which room was made for one transaction: while it lives, they do not shrink on
+/// this process' account.
 pub(super) struct Growing<'a> {
     core: &'a Core,
     segments: Vec<(Root, Place, SegmentRef)>,
@@ -131,7 +139,8 @@ impl<'a> Growing<'a> {
         grown.number.fetch_add(1, Relaxed);
     }
 
-    /// Gives the segments back; those of them that should be looked at: all if the transaction did not happen.
+    /// Gives the segments back; those of them that should be looked at: all if the transaction did
+    /// not happen.
     fn give_back(&mut self, happened: bool) -> Vec<(Root, Place)> {
         let mut due = Vec::new();
         if self.segments.is_empty() || self.core.participants.is_forked() {
@@ -155,8 +164,8 @@ impl<'a> Growing<'a> {
         due
     }
 
-    /// The transaction is over: what is too large now, because it did not happen or others have removed much meanwhile,
-    /// becomes smaller, as far as nobody is in the way.
+    /// The transaction is over: what is too large now, because it did not happen or others have
+    /// removed much meanwhile, becomes smaller, as far as nobody is in the way.
     pub fn end(mut self, slot: &Slot<'_>, happened: bool) {
         let core = self.core;
         let due = self.give_back(happened);
@@ -172,8 +181,8 @@ impl Drop for Growing<'_> {
 }
 
 impl Core {
-    /// Makes room in the index for entries to come, and has it give back what it replaces on the way: the caller, who is not
-    /// pinned, does not wait for itself.
+    /// Makes room in the index for entries to come, and has it give back what it replaces on the
+    /// way: the caller, who is not pinned, does not wait for itself.
     #[cold]
     pub(super) fn grow_ahead(
         &self,
@@ -213,7 +222,8 @@ impl Core {
         }
     }
 
-    /// The same within an attempt, which is pinned: as far as blocks that are replaced find a place.
+    /// The same within an attempt, which is pinned: as far as blocks that are replaced find a
+    /// place.
     pub(super) fn grow_within(
         &self,
         slot: &Slot<'_>,
@@ -223,8 +233,9 @@ impl Core {
         self.grow_for(slot, &mut &to_come.0[..], wait, usize::MAX, None)
     }
 
-    /// Makes the index' segments as large as the entries to come ask for, by `steps` changes of shape at most: then pins are to
-    /// be given up. `rest` are the entries that have no room yet; `growing` keeps the segments that have. The caller is pinned.
+    /// Makes the index' segments as large as the entries to come ask for, by `steps` changes of
+    /// shape at most: then pins are to be given up. `rest` are the entries that have no room yet;
+    /// `growing` keeps the segments that have. The caller is pinned.
     fn grow_for(
         &self,
         slot: &Slot<'_>,
@@ -292,7 +303,8 @@ impl Core {
         }
     }
 
-    /// Makes the segments at these places as small as what is in them allows, and waits for no reader.
+    /// Makes the segments at these places as small as what is in them allows, and waits for no
+    /// reader.
     fn shrink_all(&self, slot: &Slot<'_>, places: &[(Root, Place)]) -> Result<(), WriteError> {
         let (mut rest, mut in_vain) = (places, 0);
         while !rest.is_empty() && in_vain < 2 {
@@ -308,7 +320,8 @@ impl Core {
         Ok(())
     }
 
-    /// The same of the first of them, by some changes of shape, while these find places for what they replace.
+    /// The same of the first of them, by some changes of shape, while these find places for what
+    /// they replace.
     fn shrink_some(&self, slot: &Slot<'_>, rest: &mut &[(Root, Place)]) -> Result<(), WriteError> {
         let mut steps = 0;
         while let Some(&(root, place)) = rest.first() {

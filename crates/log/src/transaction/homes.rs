@@ -1,4 +1,5 @@
-//! Home buckets of a transaction's keys, and the locks on them, taken in the order of their locations.
+//! Home buckets of a transaction's keys, and the locks on them, taken in the order of their
+//! locations.
 
 use crate::core::{Core, Wait};
 use crate::error::WriteError;
@@ -93,7 +94,8 @@ impl<'a> Transaction<'a> {
                         break;
                     }
                     TryLock::Retired => {
-                        // SYNC: pairs with the Release store in `Held::retire`: the next look finds another segment.
+                        // SYNC: pairs with the Release store in `Held::retire`: the next look finds
+                        // another segment.
                         let _ = bucket.word();
                         return match wait.found_retired(loc.bits()) {
                             true => Ok(false),

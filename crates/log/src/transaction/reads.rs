@@ -14,8 +14,8 @@ use super::{Read, Transaction};
 const LOOKS: usize = 64;
 
 impl Transaction<'_> {
-    /// Without writes nothing is locked, so that openings which may only read do this too: if all is as it
-    /// was when the last key was read, the body saw it all at that time.
+    /// Without writes nothing is locked, so that openings which may only read do this too: if all
+    /// is as it was when the last key was read, the body saw it all at that time.
     ///
     /// A record is never seen at its place again once it was replaced, but what is absent may have
     /// been there meanwhile. So everything is looked at until the homes of what is absent are found
@@ -78,7 +78,8 @@ impl Transaction<'_> {
                 return Ok(Some(Some(now)));
             }
             if word.holder() == self.slot.id() {
-                // Its own thread's, which has locked ahead and is in its body: nothing is changed under it.
+                // Its own thread's, which has locked ahead and is in its body: nothing is changed
+                // under it.
                 return Ok(Some(Some(now)));
             }
             if !word.retired() {

@@ -1,9 +1,9 @@
-//! What a transaction writes down before it locks its first bucket, and what others make of it if its
-//! thread dies.
+//! What a transaction writes down before it locks its first bucket, and what others make of it if
+//! its thread dies.
 //!
-//! An intent on the transactions' lane says how far it is and where its *notes* lie: in the thread's
-//! undo area, or, if they are long, in an extent that the thread has claimed and not adopted, so that
-//! the arena takes it back by itself. The notes are words:
+//! An intent on the transactions' lane says how far it is and where its *notes* lie: in the
+//! thread's undo area, or, if they are long, in an extent that the thread has claimed and not
+//! adopted, so that the arena takes it back by itself. The notes are words:
 //!
 //! | words | what |
 //! |---|---|
@@ -178,7 +178,8 @@ impl Transaction<'_> {
 }
 
 impl Core {
-    /// Room for so many notes, of `class` where it takes whole frames. `Err`: there is none for so many bytes.
+    /// Room for so many notes, of `class` where it takes whole frames. `Err`: there is none for so
+    /// many bytes.
     pub(super) fn note_room<'s>(
         &self,
         slot: &Slot<'s>,
@@ -233,7 +234,8 @@ impl Core {
         room.extent.map_or(Ok(()), |e| self.release(slot, e))
     }
 
-    /// Settles a transaction whose thread died: undoes it, or carries it through if it was committed.
+    /// Settles a transaction whose thread died: undoes it, or carries it through if it was
+    /// committed.
     pub(crate) fn repair_transaction(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         let Some(Intent::Transaction {
             phase,

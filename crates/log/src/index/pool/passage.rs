@@ -1,4 +1,5 @@
-//! A frame on its way out of a pool, whose bearer died, is given back once: also where another shard has had it since.
+//! A frame on its way out of a pool, whose bearer died, is given back once: also where another
+//! shard has had it since.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,8 +28,8 @@ fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
     block.unwrap().unwrap()
 }
 
-/// The frame that a thread of `store` gives back from shard 0, and dies after the arena has it and before the journal
-/// says so.
+/// The frame that a thread of `store` gives back from shard 0, and dies after the arena has it and
+/// before the journal says so.
 fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     let dying = Arc::clone(store.core());
     let outcome = fault::run("arena.release.cleared", Action::Abandon, 1, move || {
