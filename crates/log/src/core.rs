@@ -17,6 +17,7 @@ use crate::fresh::Claimed;
 use crate::index::bucket::LockWord;
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
+use crate::stalled::StalledLocks;
 use crate::transaction::GrownAhead;
 
 /// How long an operation waits for a holder that is alive but does not go on.
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     pub claimed: Claimed,
     /// A reader that copies and holds something up, and since when it was seen to.
     pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
+    /// Locks that this process has waited for in vain.
+    pub stalled: StalledLocks,
     /// Where it looks for records with an expiry to forget.
     pub expiring_walk: Mutex<ExpiringWalk>,
     /// What has grown in the index for transactions of this process, and does not shrink on its
@@ -152,6 +155,27 @@ impl Core {
     ) -> Result<(), WriteError> {
         wait.look_at(Some(word), word.holder());
         self.wait_on(slot, wait, word.holder(), Holding::Lock)
+    }
+
+    /// As [`Core::wait_for`], of the bucket at `at`. The timeout that one waiter has waited out
+    /// counts for the next ones until the word changes: they fail at once.
+    #[cold]
+    pub fn wait_for_bucket(
+        &self,
+        slot: &Slot<'_>,
+        wait: &mut Wait,
+        at: Loc,
+        word: LockWord,
+    ) -> Result<(), WriteError> {
+        wait.look_at(Some(word), word.holder());
+        if wait.began.is_none() {
+            wait.began = self.stalled.since(at.byte(), word.0);
+        }
+        let waited = self.wait_on(slot, wait, word.holder(), Holding::Lock);
+        if let (Err(WriteError::Stalled(_)), Some(began)) = (&waited, wait.began) {
+            self.stalled.note(at.byte(), word.0, began);
+        }
+        waited
     }
 
     /// One round of waiting for whatever `holder` holds. The timeout counts from when the *current*

@@ -81,6 +81,7 @@ mod room;
 mod scan;
 mod segment;
 mod spaces;
+mod stalled;
 mod stats;
 mod store;
 mod survivors;

@@ -309,7 +309,7 @@ impl Core {
             }
             TryLock::Busy(word) => {
                 slot.intent(OPERATION_LANE).clear();
-                self.wait_for(slot, wait, word)?;
+                self.wait_for_bucket(slot, wait, segment.home_at(place.tag), word)?;
                 Ok(None)
             }
         }

@@ -250,7 +250,7 @@ impl Core {
                 Some(first) if first.at == now.at => {}
                 _ => first = Some(now),
             }
-            self.wait_for(slot, &mut wait, word)?;
+            self.wait_for_bucket(slot, &mut wait, now.at, word)?;
         }
     }
 

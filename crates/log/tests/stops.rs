@@ -8,10 +8,12 @@ mod memory;
 use memory::Memory;
 use memory::stopped::Stopped;
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mneme_log::{Cursor, Expiry, LogStore, ReadError, WriteError};
-use mneme_sys::Access;
 use mneme_sys::fault::{self, Action, Outcome};
+use mneme_sys::{Access, Clock};
 
 fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
@@ -560,6 +562,48 @@ fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
     stopped.finish().unwrap();
     for key in [b"outer", b"inner"] {
         assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"1"[..]));
+    }
+    sound(&store, "");
+}
+
+/// A clock that moves by a millisecond whenever somebody looks at it, and counts the looks.
+#[derive(Default)]
+struct Looked(AtomicU64);
+
+impl Clock for Looked {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed) * 1_000_000
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1 << 30
+    }
+}
+
+/// One writer waits its second for a stopped holder; those after it are told at once, until the lock is given back.
+#[test]
+fn only_the_first_waits_for_a_holder_that_is_stopped() {
+    let clock = Arc::new(Looked::default());
+    let builder = LogStore::builder().clock(clock.clone());
+    let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
+    let theirs = memory.open(2);
+    for round in 0..2u8 {
+        let holder = memory.open(3 + u32::from(round));
+        let stopped = Stopped::at("log.bucket.locked", 1, move || holder.put(b"k", &[round]));
+        let looks = || {
+            let before = clock.0.load(Relaxed);
+            let refused = theirs.put(b"k", b"theirs").unwrap_err();
+            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+            let refused = theirs.transaction(|t| t.put(b"k", b"theirs")).unwrap_err();
+            assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
+            clock.0.load(Relaxed) - before
+        };
+        let first = looks();
+        assert!(first >= 1000, "{first} ms");
+        let later = looks();
+        assert!(later < 100, "{later} ms");
+        stopped.finish().unwrap();
+        theirs.put(b"k", b"theirs").unwrap();
     }
     sound(&store, "");
 }

@@ -19,6 +19,7 @@ use crate::fresh::Claimed;
 use crate::layout::{Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
+use crate::stalled::StalledLocks;
 use crate::transaction::GrownAhead;
 
 /// Options of a store, see [`LogStore::builder`].
@@ -330,6 +331,7 @@ impl Builder {
             participants,
             topology,
             still: Mutex::default(),
+            stalled: StalledLocks::default(),
             expiring_walk: Mutex::default(),
             grown_ahead: GrownAhead::default(),
         })

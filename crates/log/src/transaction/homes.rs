@@ -103,7 +103,7 @@ impl<'a> Transaction<'a> {
                         };
                     }
                     TryLock::Busy(word) => {
-                        core.wait_for(self.slot, wait, word)?;
+                        core.wait_for_bucket(self.slot, wait, *loc, word)?;
                     }
                 }
             }
