@@ -20,11 +20,11 @@ use crate::mem::{Loc, Mem};
 use crate::stalled::StalledLocks;
 use crate::transaction::GrownAhead;
 
-/// How long an operation waits for a holder that is alive but does not go on.
+/// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a reader that copies may hold others up. Half of what an operation waits, so that none
-/// fails for it.
+/// How long a copying reader may block others. It is half of what an operation waits, so that no
+/// operation fails because of such a reader.
 const PIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An open store, without its maintainer thread.
@@ -35,27 +35,27 @@ pub(crate) struct Core {
     pub participants: Participants,
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
-    /// Whether this opening may only read: it stores nothing to the data region, which may be
-    /// mapped so.
+    /// Whether this opening may only read. It then stores nothing to the data region, which may be
+    /// mapped read-only.
     pub read_only: bool,
-    /// Whether reads lend values where they lie. Not where those are overwritten, and not where
-    /// this opening was asked for copies.
+    /// Whether reads lend values where they lie. They copy if values are overwritten in place, or
+    /// if this opening was asked for copies.
     pub lends: bool,
     pub secrets: RapidSecrets,
-    /// Victims that this process has in view, by node.
+    /// Compaction victims that this process has selected, by node.
     pub candidates: Vec<Mutex<Candidates>>,
-    /// What others are told of changes.
+    /// The change feed's area.
     pub effects: Area,
     /// How far the frames have been claimed.
     pub claimed: Claimed,
-    /// A reader that copies and holds something up, and since when it was seen to.
+    /// The copying reader whose pin blocks something, and when its pin was first seen to do so.
     pub still: Mutex<Option<(SlotId, Epoch, u64)>>,
     /// Locks that this process has waited for in vain.
     pub stalled: StalledLocks,
-    /// Where it looks for records with an expiry to forget.
+    /// Where the search for records with an expiry to evict stands.
     pub expiring_walk: Mutex<ExpiringWalk>,
-    /// What has grown in the index for transactions of this process, and does not shrink on its
-    /// account.
+    /// The parts of the index that grew for transactions of this process and are not shrunk
+    /// meanwhile.
     pub grown_ahead: GrownAhead,
 }
 
@@ -73,7 +73,7 @@ impl Core {
         Ok(self.participants.slot()?)
     }
 
-    /// Refuses where this opening may only read.
+    /// Fails with `ReadOnly` if this opening may only read.
     #[inline]
     pub fn may_write(&self) -> Result<(), WriteError> {
         if self.read_only {
@@ -107,7 +107,7 @@ impl Core {
                 ClaimError::OutOfMemory { .. }
                 | ClaimError::NoContiguousRun { .. }
                 | ClaimError::Invalid(InvalidClaim::TooMany { .. })
-                // The file system is full before the store is.
+                // The file system can be full before the store is.
                 | ClaimError::Backing(RegionError::NoSpace { .. } | RegionError::NoMemory { .. }),
             ) => Ok(None),
             Err(ClaimError::Stalled(stalled)) => Err(stalled.into()),
@@ -115,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Makes a claimed extent the log's own.
+    /// Adopts a claimed extent for the log.
     pub fn adopt(&self, extent: Extent) -> Result<(), Corrupt> {
         self.arena.adopt(extent).map_err(|e| {
             Corrupt::at(
@@ -143,9 +143,10 @@ impl Core {
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
     }
 
-    /// One round of waiting for the holder of the bucket whose word is `word`: repairs what it left
-    /// if it is dead, gives up on it after a second if it is not. An opening that may only read
-    /// gives up on the dead too, if no other opening repairs what they left.
+    /// One round of waiting for the holder of the bucket whose word is `word`. If the holder is
+    /// dead, this repairs what it left. If it is alive, the wait fails after a second. An opening
+    /// that may only read also times out on a dead holder, if no other opening repairs what that
+    /// left.
     #[cold]
     pub fn wait_for(
         &self,
@@ -192,8 +193,8 @@ impl Core {
         if what == Holding::Pin {
             self.revoke_stalled_pins();
         }
-        // Time counts from the first round on: what the caller does between two may itself take
-        // long.
+        // Time counts from the first round on: what the caller does between two rounds may itself
+        // take long.
         let now = self.clock.now_ns();
         let began = *wait.since(holder, what).get_or_insert(now);
         let since = Duration::from_nanos(now.saturating_sub(began));
@@ -235,12 +236,12 @@ impl Core {
         Ok(())
     }
 
-    /// To be called while something waits for pins to go: takes away the pin of a reader that
-    /// copies and has stood still for half a second. It will read again (see
+    /// To be called while something waits for pins to be released. Revokes the pin of a copying
+    /// reader that has made no progress for half a second. That reader will read again (see
     /// [`crate::read::copying`]).
     #[cold]
     pub fn revoke_stalled_pins(&self) {
-        // Somebody else of this process is looking.
+        // Another thread of this process is checking.
         let Ok(mut still) = self.still.try_lock() else {
             return;
         };
@@ -261,7 +262,7 @@ impl Core {
         }
     }
 
-    /// The thread whose pin holds up reclamation most, if there is one.
+    /// The thread with the oldest pin, which blocks reclamation most, if there is one.
     #[cold]
     pub fn oldest_pin(&self) -> SlotId {
         let oldest = self.participants.stats().oldest_pin;
@@ -273,11 +274,12 @@ impl Core {
 #[derive(Debug, Default)]
 pub(crate) struct Wait {
     rounds: u32,
-    /// When the wait for the present holder of a lock began.
+    /// When the wait for the current holder of a lock began.
     began: Option<u64>,
-    /// That holder, and the lock's word, if it is one that counts how often it was given back.
+    /// That holder, and the lock's word if the word counts how often the lock was released.
     held: Option<(SlotId, Option<LockWord>)>,
-    /// When the first wait for a pin began: the thread that pins changes all the time.
+    /// When the first wait for a pin began. It is kept over a change of the pinning thread, for
+    /// that changes all the time.
     pinned: Option<u64>,
     retired: u64,
 }
@@ -287,7 +289,8 @@ impl Wait {
         Wait::default()
     }
 
-    /// Begins anew if another holds the lock, or the same one again.
+    /// Restarts the timeout if another thread holds the lock, or if the holder has released and
+    /// retaken it.
     fn look_at(&mut self, word: Option<LockWord>, holder: SlotId) {
         let now = Some((holder, word));
         if self.held != now {
@@ -332,13 +335,13 @@ mod tests {
         };
         assert_eq!(look(word(1, 1), 10), 10);
         assert_eq!(look(word(1, 1), 20), 10);
-        // The same holder, which gave it back meanwhile.
+        // One holder again, which released the lock meanwhile.
         assert_eq!(look(word(1, 2), 30), 30);
         assert_eq!(look(word(2, 2), 40), 40);
         assert_eq!(look(word(2, 2), 50), 40);
         let mut on = |holder, what, now| *wait.since(SlotId(holder), what).get_or_insert(now);
         assert_eq!(on(3, Holding::Lock, 60), 60);
-        // Pins come and go: what is waited for is that none is in the way.
+        // Pins come and go: the wait is for the moment at which no pin is in the way.
         assert_eq!(on(4, Holding::Pin, 70), 70);
         assert_eq!(on(5, Holding::Pin, 80), 70);
         assert_eq!(on(3, Holding::Lock, 90), 60);

@@ -1,15 +1,15 @@
-//! **mneme-log** keeps byte strings under byte-string keys, in memory that never fragments.
+//! **mneme-log** stores byte strings under byte-string keys, in memory that never fragments.
 //!
 //! Records are appended to a log with a head for each CPU; an index leads from keys to records; a
-//! compactor moves live records together so that memory becomes whole again. It is the design of
+//! compactor moves live records together so that memory becomes whole again. The design is that of
 //! Nibble (Merritt, Gavrilovska, Chen, Milojicic: *Concurrent Log-Structured Memory for Many-Core
 //! Key-Value Stores*; index §3.1, heads and compaction §3.2, epochs §3.3) and Nibble-2 (Merritt's
 //! dissertation, ch. VI: values overwritten in place), brought up to date: byte-string keys, an
 //! index that grows and shrinks in small steps, reads without copying, batches that overlap their
 //! cache misses, and a region that several processes may share and be killed in.
 //!
-//! How to embed it stands in `docs/embedding.md`, its format and why it is right in
-//! `docs/design/log.md`.
+//! `docs/embedding.md` says how to embed it. `docs/design/log.md` gives its format and the argument
+//! for its correctness.
 //!
 //! # Usage
 //! ```
@@ -24,17 +24,17 @@
 //!
 //! # Consistency
 //! Every operation on one key is atomic and linearisable. `get` waits for no writer, no compaction
-//! and no change of the index' shape; only for a [transaction](LogStore::transaction) that is
-//! committing a key of the same bucket, for a [swap](LogStore::swap_databases) of its database, and
-//! in a store that [overwrites](UpdatePolicy::InPlace) for the overwriting of one. A batch is as
-//! fast as it is because it is *not* atomic as a whole: other threads may see a part of it. A
-//! transaction is, over any number of keys.
+//! and no change of the index' shape. It waits only for a [transaction](LogStore::transaction) that
+//! is committing a key of the same bucket, for a [swap](LogStore::swap_databases) of its database,
+//! and, in a store that [overwrites](UpdatePolicy::InPlace), for the overwriting of a value in the
+//! same bucket. A batch is *not* atomic as a whole, which makes it fast: other threads may see a
+//! part of it. A transaction is atomic over any number of keys.
 //!
 //! # Threads and processes
 //! [`LogStore`] is `Send` and `Sync`; a [`Value`] stays on its thread. A thread becomes a
 //! participant at its first call, one of at most 1,020. A participant may be killed at any
-//! instruction: whoever finds what it left repairs it. A forked child is no participant; its calls
-//! fail with [`SlotError::Forked`].
+//! instruction: the participant that finds what it left repairs it. A forked child is no
+//! participant: its calls fail with [`SlotError::Forked`].
 //!
 //! # Performance
 //! A single `get` costs two dependent cache misses, whatever the size of the store. Use the batched

@@ -1,8 +1,8 @@
-//! The writes of one key: put, remove, update, each atomic and under one pin. Reads are in
+//! Writes of one key: put, remove, update, each atomic and under one pin. Reads are in
 //! [`crate::read`].
 //!
-//! A write reserves space, copies, and publishes (see [`crate::publish`]). One that finds no room
-//! gives its pin up, makes room, and begins anew.
+//! A write reserves space, copies, and publishes (see [`crate::publish`]). A write that finds no
+//! free space releases its pin, frees space, and starts again.
 
 use mneme_sync::{Holding, Pin, Slot};
 
@@ -79,8 +79,8 @@ impl Core {
         }
     }
 
-    /// Writes `value` over the old one where that lies; false: it does not fit there, or there is
-    /// none.
+    /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
+    /// no old value.
     #[cold]
     fn put_in_place(
         &self,
@@ -99,7 +99,7 @@ impl Core {
         Ok(self.overwrite(slot, &change, value, expiry)?.is_some())
     }
 
-    /// Appends a record and publishes it, under one pin; false: there is no room.
+    /// Appends a record and publishes it, under one pin. False: there is no free space.
     #[inline(never)]
     fn try_put(
         &self,
@@ -119,7 +119,7 @@ impl Core {
         let Some(loc) = self.reserve_one(slot, header)? else {
             return Ok(false);
         };
-        // Its key is fetched, for comparison, while the new record is copied.
+        // The old record's key is prefetched, for comparison, while the new record is copied.
         if let Some(segment) = segment {
             self.prefetch_record(segment, place.tag, 2)?;
         }
@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// The rest of [`Core::put`] where there was no room.
+    /// The rest of [`Core::put`] if there was no free space.
     #[cold]
     #[inline(never)]
     fn put_with_room(
@@ -165,7 +165,7 @@ impl Core {
         }
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`. Returns whether it was there.
     pub(crate) fn remove(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
         let slot = self.writer()?;
         if key.len() > MAX_KEY {
@@ -197,7 +197,8 @@ impl Core {
         }
     }
 
-    /// Decides on `key` by its present value, atomically; `decide` may be called more than once.
+    /// Changes `key` depending on its present value, atomically. `decide` may be called more than
+    /// once.
     pub(crate) fn update(
         &self,
         database: u8,
@@ -214,7 +215,8 @@ impl Core {
                 let (pin, space) = self.enter(&slot, database)?;
                 let root = match self.root(space)? {
                     Some(root) => Some(root),
-                    // A decision to store nothing needs no index. Any other is made again with one.
+                    // A decision to store nothing needs no index. For any other decision the index
+                    // is created and `decide` is called again.
                     None if matches!(decide(None), Decision::Keep | Decision::Remove) => {
                         return Ok(Updated::Absent);
                     }
@@ -263,7 +265,7 @@ impl Core {
         } else {
             let seen = self.find_whole(root, place, segment, key, &mut copy)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
-            // Read once: it may change where it lies.
+            // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
             let stored =
                 there
@@ -330,10 +332,10 @@ impl Core {
         Ok(Tried::of(published))
     }
 
-    /// The header of a record that takes the place of one whose value had `grows_from` bytes.
+    /// The header of a record that replaces one whose value had `grows_from` bytes.
     ///
-    /// A value that an update has made longer is likely to grow on: it gets room for twice as much,
-    /// so that one that grows byte by byte is copied as often as it doubles.
+    /// A value that an update has made longer is likely to grow on. It gets slack for twice its
+    /// length, so that a value that grows byte by byte is copied only as often as it doubles.
     fn header_of_update(
         &self,
         root: Root,
@@ -356,7 +358,7 @@ impl Core {
         })
     }
 
-    /// Appends a record for `key`: where, and its size. `None`: no room.
+    /// Appends a record for `key`. Returns where, and its size. `None`: no free space.
     fn write_new(
         &self,
         slot: &Slot<'_>,
@@ -396,7 +398,7 @@ impl Core {
         self.tables.policy == UpdatePolicy::InPlace
     }
 
-    /// Appends a record; `None`: no room. The caller is pinned.
+    /// Appends a record. `None`: no free space. The caller is pinned.
     pub(crate) fn write_record(
         &self,
         slot: &Slot<'_>,
@@ -412,8 +414,8 @@ impl Core {
         Ok(Some(loc))
     }
 
-    /// Reserves space for a record and writes its header there; `None`: no room. The caller is
-    /// pinned.
+    /// Reserves space for a record and writes its header there. `None`: no free space. The caller
+    /// is pinned.
     #[inline]
     pub(crate) fn reserve_one(
         &self,
@@ -426,7 +428,7 @@ impl Core {
         }
     }
 
-    /// What [`Core::reserve_one`] does if its head is busy or full, or the record large.
+    /// What [`Core::reserve_one`] does if its head is busy or full, or the record is large.
     #[inline(never)]
     fn reserve_one_slowly(
         &self,
@@ -453,7 +455,7 @@ impl Core {
     ) -> Result<(), Corrupt> {
         let address = self.mem.address(loc, header.size())?;
         if mneme_sys::fault::ENABLED {
-            // With fault points compiled in the copy has a middle at which it can be abandoned.
+            // With fault points compiled in, the copy has a middle at which it can be abandoned.
             // SAFETY: as below.
             unsafe {
                 address
@@ -463,18 +465,18 @@ impl Core {
             mneme_sys::fault!("log.body.during");
         }
         // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record
-        // before it is published, but those that have lost their pins and copy; a scan by headers
-        // does not look at bodies of unpublished records.
+        // before it is published, except copying readers that have lost their pins; a scan by
+        // headers does not look at bodies of unpublished records.
         unsafe { write_body(address, header, expiry.word(), key, value) };
         mneme_sys::fault!("log.body.after");
         Ok(())
     }
 }
 
-/// What one attempt at an update came to.
+/// The result of one attempt at an update.
 pub(crate) enum Tried {
     Done(Updated),
-    /// Somebody changed the key in between.
+    /// Another thread changed the key in between.
     Conflict,
     NoRoom,
 }

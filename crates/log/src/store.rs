@@ -1,4 +1,4 @@
-//! [`LogStore`]: what can be done with a store as a whole.
+//! [`LogStore`]: the operations on a store as a whole.
 
 mod builder;
 mod database;
@@ -33,9 +33,9 @@ pub enum UpdatePolicy {
     /// Every change appends a record; records are immutable and are read where they lie.
     #[default]
     Append = 0,
-    /// A value of up to 4 KiB is overwritten where it lies if the new one fits there, other changes
-    /// append. Reads copy. For stores that are nearly full of values that often change: nothing
-    /// needs to be compacted then.
+    /// A value of up to 4 KiB is overwritten where it lies if the new one fits there. Other changes
+    /// append. Reads copy. This suits stores that are nearly full of values that often change:
+    /// overwriting leaves nothing to compact.
     InPlace = 1,
 }
 
@@ -72,7 +72,7 @@ pub struct RegionKind {
     pub magic: [u8; 8],
     /// The version of its layout.
     pub format: u32,
-    /// What the layout's sizes come to.
+    /// A hash of the layout's sizes.
     pub layout_hash: u64,
 }
 
@@ -127,13 +127,14 @@ impl LogStore {
         self.core.stats(|| self.core.mem.region().pages())
     }
 
-    /// As [`stats`](Self::stats), but with this report of the [pages](Self::pages), of some moment
-    /// before, instead of one that the system makes now.
+    /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
+    /// of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
         self.core.stats(|| pages)
     }
 
-    /// Bytes of the region, as [`Stats::capacity`], without the rest of it. Some loads.
+    /// Bytes of the region, as [`Stats::capacity`], without the other statistics. Costs a few
+    /// loads.
     pub fn capacity(&self) -> u64 {
         match self.core.participants.is_forked() {
             true => 0,
@@ -141,25 +142,26 @@ impl LogStore {
         }
     }
 
-    /// Records in all databases, as [`Stats::records`], without the rest of it: a look at what each
-    /// thread has counted, whatever the store's size.
+    /// Records in all databases, as [`Stats::records`], without the other statistics. Costs a look
+    /// at each thread's counters, whatever the store's size.
     pub fn records(&self) -> u64 {
         self.core.records()
     }
 
-    /// Records that were forgotten for want of room, as [`Stats::evicted`], without the rest of it.
+    /// Records that were evicted to free space, as [`Stats::evicted`], without the other
+    /// statistics.
     pub fn evicted(&self) -> u64 {
         self.core.forgotten().0
     }
 
-    /// Records that were removed because they had expired, as [`Stats::expired`], without the rest
-    /// of it.
+    /// Records that were removed because they had expired, as [`Stats::expired`], without the other
+    /// statistics.
     pub fn expired(&self) -> u64 {
         self.core.forgotten().1
     }
 
-    /// The pages behind the region in this process, as [`Stats::pages`], without the rest of it.
-    /// The system counts them: a millisecond a GiB in small pages.
+    /// The pages behind the region in this process, as [`Stats::pages`], without the other
+    /// statistics. The system counts them, which takes a millisecond a GiB of small pages.
     pub fn pages(&self) -> PageReport {
         match self.core.participants.is_forked() {
             true => Stats::unseen().pages,
@@ -167,27 +169,28 @@ impl LogStore {
         }
     }
 
-    /// Whether it is this opening that maintains the store, see [`Builder::maintainer`].
+    /// Whether this opening maintains the store, see [`Builder::maintainer`].
     pub fn maintains(&self) -> bool {
         self.maintainer.as_ref().is_some_and(Maintainer::is_at_work)
     }
 
-    /// The processes that are attached to the store, dead ones included that nobody has repaired
-    /// after: to say who holds the others up. An opening counts as a process. Takes no lock and
-    /// stores nothing; costs some system calls for each process. Nothing in a forked child.
+    /// The processes that are attached to the store, including dead ones whose state is not yet
+    /// repaired. It shows which process blocks the others. An opening counts as a process. Takes no
+    /// lock and stores nothing. Costs some system calls for each process. Empty in a forked child.
     pub fn processes(&self) -> Vec<Process> {
         self.core.processes()
     }
 
-    /// A number that changes whenever a process attaches the store, for reading or for writing: who
-    /// finds it the same later knows that all that was written since was written by those who were
-    /// there. Takes no lock and stores nothing.
+    /// A number that changes whenever a process attaches the store, for reading or for writing. As
+    /// long as it is unchanged, all writes since came from processes that were attached before.
+    /// Takes no lock and stores nothing.
     pub fn arrivals(&self) -> u64 {
         self.core.participants.arrivals()
     }
 
-    /// Makes this opening the store's server: of all openings in all processes one at a time has
-    /// the [role](ServerRole), until it drops it, or dies. A system call; waits for nobody.
+    /// Makes this opening the store's server. Of all openings in all processes one at a time has
+    /// the [role](ServerRole), until it drops the role or dies. Costs a system call and never
+    /// waits.
     ///
     /// # Errors
     /// [`RoleError::Taken`] names the process that has it.
@@ -195,21 +198,22 @@ impl LogStore {
         self.core.take_server_role()
     }
 
-    /// Walks everything and says what is wrong. Readers and writers may go on meanwhile; changes of
-    /// the index' shape wait for the shard that is being checked.
+    /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
+    /// Changes of the index' shape wait while their shard is being checked.
     ///
     /// Takes as long as reading all headers and keys does.
     ///
     /// # Errors
-    /// A lock that the check needs is held by somebody who is stopped, or a number of records is
-    /// wrong and somebody is stopped who may not have counted a change of his; or this thread
-    /// cannot take part. Damage is no error: the [`Report`] says what it is.
+    /// A stopped thread holds a lock that the check needs; or a number of records is wrong and a
+    /// stopped thread may not have counted a change that it made; or this thread cannot take part.
+    /// Damage is no error: the [`Report`] describes it.
     pub fn check(&self) -> Result<Report, WriteError> {
         self.check_while(&|| true).map(Option::unwrap_or_default)
     }
 
-    /// [`check`](Self::check), given up once `goes_on` says no, for good: `None`. It is asked at
-    /// least once for each log segment and each part of an index, some hundred thousand records.
+    /// [`check`](Self::check), cancelled with `None` once `goes_on` returns false, as it must from
+    /// then on. `goes_on` is called at least once for each log segment and each part of an index,
+    /// which is some hundred thousand records.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -219,9 +223,9 @@ impl LogStore {
         Ok(goes_on().then_some(report))
     }
 
-    /// [`check`](Self::check) of the index alone: that what it refers to is there, that all its
+    /// [`check`](Self::check) of the index alone: that what it refers to exists, that all its
     /// memory is referred to, and that each database holds as many records as it counts. Costs next
-    /// to nothing where there are no records, however full the log may be of what was removed.
+    /// to nothing if there are no records, however full the log may be of removed ones.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -230,24 +234,24 @@ impl LogStore {
         self.core.check_index(&slot, &|| true)
     }
 
-    /// Repairs what participants left that were killed, and takes their slots back; how many slots.
-    /// The maintainer does this twice a second.
+    /// Repairs what killed participants left and frees their slots. Returns how many slots. The
+    /// maintainer does this twice a second.
     ///
     /// # Errors
-    /// A lock that the repair needs is held by somebody who is stopped.
+    /// A stopped thread holds a lock that the repair needs.
     pub fn reap(&self) -> Result<usize, WriteError> {
         let slot = self.core.writer()?;
         self.core.reap(&slot)
     }
 
-    /// Runs `body` so that all it reads and changes happens at one instant, for readers and for
-    /// whoever repairs what a killed participant left: all or nothing.
+    /// Runs `body` so that all its reads and changes happen at one instant. That holds for readers,
+    /// and for the repair after a killed participant: all or nothing.
     ///
-    /// If somebody else changes a key that it has read before it is done, `body` runs again: it
-    /// must have no effect but those on the transaction. It holds a pin meanwhile, so keep it
-    /// short. An error that it returns ends the transaction without effect. After 16 such conflicts
-    /// it runs with the buckets of the keys locked that it used before, so that it is done in the
-    /// end; writers of those keys wait meanwhile.
+    /// If another thread changes a key that `body` has read before the transaction commits, `body`
+    /// runs again. So it must have no effect but those on the transaction. It holds a pin
+    /// meanwhile, so keep it short. An error that it returns ends the transaction without effect.
+    /// After 16 such conflicts the buckets of the keys that it used before are locked while it
+    /// runs, so that it commits in the end. Writers of those keys wait meanwhile.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};
@@ -271,18 +275,19 @@ impl LogStore {
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         loop {
-            // At once: it is refused only where something is watched.
+            // The first attempt returns: only a watching transaction is refused with `None`.
             if let Some(value) = self.core.transaction(None, &[], &mut body)? {
                 return Ok(value);
             }
         }
     }
 
-    /// [`transaction`](Self::transaction) of keys that are known, each with its database: they are
-    /// locked before `body` runs, which runs once as long as it reads no others, their databases
-    /// are not empty, and neither the store nor the index has to make room. Writers of these keys
-    /// wait meanwhile, and are told `Stalled` after a second; readers do not wait. `body` may use
-    /// other keys, which costs it what it costs any transaction, and need not use these.
+    /// [`transaction`](Self::transaction) of keys that are known, each with its database. They are
+    /// locked before `body` runs. `body` runs once as long as it reads no other keys, their
+    /// databases are not empty, and neither the store nor the index has to free space. Writers of
+    /// these keys wait meanwhile, and fail with `Stalled` after a second. Readers do not wait.
+    /// `body` may use other keys at the cost that they have in any transaction. It need not use
+    /// these.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};
@@ -298,7 +303,8 @@ impl LogStore {
     /// ```
     ///
     /// # Errors
-    /// As for that, and there is no such database. Nothing was changed.
+    /// As for [`transaction`](Self::transaction), or there is no such database. Nothing was
+    /// changed.
     pub fn transaction_on<K: AsRef<[u8]>, T, E: From<WriteError>>(
         &self,
         keys: &[(usize, K)],
@@ -306,7 +312,7 @@ impl LogStore {
     ) -> Result<T, E> {
         let places = self.core.places_of(keys)?;
         loop {
-            // At once, as above.
+            // The first attempt returns, as above.
             if let Some(value) = self.core.transaction(None, &places, &mut body)? {
                 return Ok(value);
             }
@@ -314,7 +320,8 @@ impl LogStore {
     }
 
     /// Begins to watch for changes of the keys that are then [added](Watch::add), of any databases,
-    /// made by anybody: for a transaction that is to take place only if they are as they were.
+    /// by any process. It serves a transaction that is to take place only if its keys are
+    /// unchanged.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};
@@ -330,9 +337,9 @@ impl LogStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// While anybody watches, in any process, all writers count their changes, which costs each
-    /// some nanoseconds more. To begin costs a barrier, up to 10 us between processes, unless this
-    /// opening watches already: a server may keep an empty watch as long as there are others.
+    /// While any process watches, all writers count their changes, which costs each change some
+    /// nanoseconds more. To begin costs a barrier, up to 10 us between processes, unless this
+    /// opening watches already. A server may keep an empty watch as long as it has others.
     ///
     /// # Errors
     /// This thread cannot take part.
@@ -340,8 +347,7 @@ impl LogStore {
         Watch::new(Arc::clone(&self.core))
     }
 
-    /// Which records the store forgets when it is full. None in a forked child, which sees no
-    /// store.
+    /// Which records the store evicts when it is full. None in a forked child, which sees no store.
     pub fn eviction(&self) -> Evict {
         if self.core.participants.is_forked() {
             return Evict::None;
@@ -349,8 +355,8 @@ impl LogStore {
         self.core.eviction()
     }
 
-    /// Changes it, for all participants and at once. What was read before counts only if the policy
-    /// before was one that goes by reads too.
+    /// Changes the eviction policy, at once and for all participants. Earlier reads count only if
+    /// the previous policy went by reads too.
     ///
     /// # Errors
     /// [`WriteError::ReadOnly`], where this opening may only read; this thread cannot take part.
@@ -361,8 +367,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes all expired records of all databases now; how many there were. The maintainer does
-    /// it steadily, so this is for a store without one.
+    /// Removes all expired records of all databases now, and returns how many there were. The
+    /// maintainer does this steadily, so this call is for a store without one.
     ///
     /// # Errors
     /// As for [`LogStore::remove`].
@@ -370,12 +376,13 @@ impl LogStore {
         self.core.remove_all_expired()
     }
 
-    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it; how large it is
-    /// now. Does nothing if it is that large. It may never be larger than the
+    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it. Returns its present
+    /// capacity. Does nothing if the store is that large already. It may never be larger than the
     /// [`max_capacity`](Builder::max_capacity), or the region's maximum, that it was created with.
     ///
     /// # Errors
-    /// Beyond that maximum or the machine's memory, or the system refuses: nothing has changed.
+    /// `bytes` is beyond that maximum or the machine's memory, or the system refuses. Nothing has
+    /// changed.
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
         if self.core.read_only {
             return Err(GrowError::ReadOnly);
@@ -384,13 +391,14 @@ impl LogStore {
         self.core.grow(&slot, bytes)
     }
 
-    /// Exchanges two databases: what one held the other holds, at one instant for all threads of
-    /// all processes. An operation takes place wholly before it or wholly after it.
+    /// Exchanges the contents of two databases, at one instant for all threads of all processes.
+    /// Each operation takes place wholly before the swap or wholly after it.
     ///
-    /// Costs the same whatever the databases hold. It waits until every operation that is under way
-    /// anywhere in the store is over, and until every [`Value`](crate::Value) that anybody keeps is
-    /// dropped: first for all that there are, and keeps nobody waiting; then for those that came
-    /// meanwhile, while operations on the two databases, and transactions, wait for it.
+    /// The cost does not depend on what the databases hold. The swap waits until every operation
+    /// that is under way anywhere in the store is over, and until every [`Value`](crate::Value)
+    /// that any thread keeps is dropped. It first waits for those that exist, and blocks nothing
+    /// meanwhile. It then waits for those that began in the meantime, while operations on the two
+    /// databases, and transactions, wait for the swap.
     ///
     /// ```
     /// # use mneme_log::LogStore;
@@ -403,19 +411,20 @@ impl LogStore {
     /// ```
     ///
     /// # Errors
-    /// Nothing was changed: there is no such database, or the wait took longer than half a second
-    /// ([`WriteError::Stalled`] names whom it waited for; the calling thread, if that keeps a value
-    /// itself). Who waits for a swap waits a second at most.
+    /// There is no such database, or the wait took longer than half a second.
+    /// [`WriteError::Stalled`] then names the thread that it waited for, which is the calling
+    /// thread if that keeps a value itself. Nothing was changed. An operation waits for a swap for
+    /// a second at most.
     pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
         self.swap_databases_within(a, b, crate::spaces::PATIENCE)
     }
 
-    /// As [`swap_databases`](Self::swap_databases), but waits for those who use the store no longer
-    /// than `patience`, or half a second: nor does anybody wait for it longer than that, so that it
-    /// may be tried again and again.
+    /// As [`swap_databases`](Self::swap_databases), but waits for operations under way no longer
+    /// than `patience`, and no longer than half a second. Operations do not wait for the swap
+    /// longer than that either, so it may be retried again and again.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`swap_databases`](Self::swap_databases).
     pub fn swap_databases_within(
         &self,
         a: usize,
@@ -426,9 +435,10 @@ impl LogStore {
         self.core.swap_databases(a.number, b.number, patience)
     }
 
-    /// Compacts until no log segment is worth it, and frees what readers have left; segments moved.
-    /// These are at most as many as there are log segments when it begins: what writers beside it
-    /// make worth it meanwhile, they make for the next.
+    /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,
+    /// and returns how many segments it moved. That is at most the number of log segments when it
+    /// begins: a segment that becomes worth compacting through concurrent writers is left to the
+    /// next call.
     ///
     /// # Errors
     /// As for [`LogStore::put`].
@@ -436,7 +446,8 @@ impl LogStore {
         self.compact_while(|| true)
     }
 
-    /// [`compact`](Self::compact), which ends once `goes_on`, asked before each segment, says no.
+    /// [`compact`](Self::compact) that ends once `goes_on`, called before each segment, returns
+    /// false.
     ///
     /// # Errors
     /// As for [`LogStore::put`].
@@ -444,7 +455,7 @@ impl LogStore {
         let slot = self.core.writer()?;
         self.core.maintain(&slot)?;
         let (mut moved, most) = (0, self.core.segments().count());
-        // Beside writers without pause there is always one that is worth it.
+        // While writers go on without pause, some segment is always worth it.
         while moved < most && goes_on() && self.core.compact(&slot)? {
             moved += 1;
             self.core.maintain(&slot)?;

@@ -1,4 +1,4 @@
-//! How a store is made or opened: its options, and the regions that it lies in.
+//! How a store is created or opened: its options, and the regions that it lies in.
 
 use std::sync::{Arc, Mutex};
 
@@ -58,15 +58,15 @@ impl Default for Builder {
 
 impl Builder {
     /// Bytes of memory that the store may take, everything included: records, index, tables,
-    /// reserve. At least [`MIN_CAPACITY`]; 1 GiB unless said otherwise. Rounded up to 2 MiB. Memory
-    /// is taken from the system as it is first used.
+    /// reserve. At least [`MIN_CAPACITY`]; 1 GiB by default. Rounded up to 2 MiB. Memory is taken
+    /// from the system as it is first used.
     pub fn capacity(mut self, bytes: u64) -> Builder {
         self.capacity = bytes;
         self
     }
 
-    /// Bytes that the store may [`grow`](LogStore::grow) to; no more than its capacity unless said
-    /// otherwise. It costs addresses, and tables of some hundred bytes for every 2 MiB.
+    /// Bytes that the store may [`grow`](LogStore::grow) to; its capacity by default. It costs
+    /// address space, and tables of some hundred bytes for every 2 MiB.
     pub fn max_capacity(mut self, bytes: u64) -> Builder {
         self.max_capacity = Some(bytes);
         self
@@ -78,67 +78,69 @@ impl Builder {
         self
     }
 
-    /// Which records the store may forget when it is full; none unless said otherwise. See
+    /// Which records the store may evict when it is full; none by default. See
     /// [`LogStore::set_eviction`].
     pub fn evict(mut self, evict: Evict) -> Builder {
         self.evict = evict;
         self
     }
 
-    /// Whether threads of its own, one a NUMA node, compact the store ahead of need, remove what
-    /// has expired and reap the dead (they do unless told not to). Without them, writers compact
-    /// when they need the space, and the rest is done by [`LogStore::remove_expired`] and
-    /// [`LogStore::reap`]. Of several openings of one store, in any processes, one
-    /// [maintains](LogStore::maintains) it; the others stand by. Dropping the store stops them, and
-    /// another opening takes over within 100 ms, as it does when the process dies.
+    /// Whether the store has threads of its own, one a NUMA node; true by default. They compact the
+    /// store ahead of need, remove what has expired and reap dead participants. Without them,
+    /// writers compact when they need the space, and the rest is done by
+    /// [`LogStore::remove_expired`] and [`LogStore::reap`]. Of several openings of one store, in
+    /// any processes, one [maintains](LogStore::maintains) it; the others are on standby. Dropping
+    /// the store stops its threads, and another opening takes over within 100 ms. The same happens
+    /// when the process dies.
     pub fn maintainer(mut self, start: bool) -> Builder {
         self.maintainer = start;
         self
     }
 
-    /// Whether reads of this opening lend values where they lie; they do unless told not to, in a
-    /// store that appends. If not, [`LogStore::get`] and the others return and visit copies, and a
-    /// thread that is stopped or swapped out in the middle of one holds up nobody: after half a
-    /// second the others go on without it, and it reads again. For clients that nobody vouches for.
+    /// Whether reads of this opening lend values where they lie; true by default, in a store that
+    /// appends. If not, [`LogStore::get`] and the others return and visit copies. A thread that is
+    /// stopped or swapped out in the middle of a copy then blocks no other: after half a second the
+    /// others go on without it, and it reads again. This suits clients that are not trusted to go
+    /// on.
     pub fn lending(mut self, lend: bool) -> Builder {
         self.lending = lend;
         self
     }
 
-    /// What pages to ask the kernel for; huge ones unless said otherwise.
+    /// What pages to ask the kernel for; huge ones by default.
     pub fn page_policy(mut self, pages: PagePolicy) -> Builder {
         self.pages = pages;
         self
     }
 
-    /// The machine's nodes and CPUs; as the system describes them unless said otherwise.
+    /// The machine's nodes and CPUs; by default as the system describes them.
     pub fn topology(mut self, topology: Arc<dyn Topology>) -> Builder {
         self.topology = Some(topology);
         self
     }
 
-    /// The clock; the system's unless said otherwise.
+    /// The clock; the system's by default.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Builder {
         self.clock = clock;
         self
     }
 
-    /// The identity of the store that is created; a random one unless said otherwise. For who keeps
-    /// its regions under an identity of their own.
+    /// The identity of the store that is created; a random one by default. It is for a caller that
+    /// names its regions itself.
     pub fn identity(mut self, uuid: [u8; 16]) -> Builder {
         self.identity = Some(uuid);
         self
     }
 
     /// Identity and hash seed of the store that is created, so that a test gets the same bytes
-    /// every time. Whoever can guess the seed can choose keys that all fall into one bucket.
+    /// every time. A client that can guess the seed can choose keys that all fall into one bucket.
     #[doc(hidden)]
     pub fn entropy(mut self, bytes: [u8; 24]) -> Builder {
         self.entropy = Some(bytes);
         self
     }
 
-    /// Opens a store in memory that this process alone uses and that ends with it.
+    /// Opens a store in memory that this process alone uses. The store ends with the process.
     ///
     /// # Errors
     /// The capacity is below the minimum or beyond the machine's memory, or the kernel refuses it.
@@ -178,10 +180,11 @@ impl Builder {
             .unwrap_or_else(|| Arc::new(SysfsTopology::detect()))
     }
 
-    /// Creates a store in two regions that are wholly its own: `data`, whose size is its capacity,
+    /// Creates a store in two regions that nothing else uses: `data`, whose size is its capacity,
     /// and `control`, of at least [`control_bytes`]. Others may [`open_in`](Builder::open_in) them
-    /// afterwards, at any addresses. `liveness` says who of them lives: a participant that it calls
-    /// dead is repaired after, and must never touch the regions again.
+    /// afterwards, at any addresses. `liveness` says which participants live. The store repairs
+    /// what a participant left that it calls dead, and such a participant must never touch the
+    /// regions again.
     ///
     /// # Errors
     /// A region is too small or read-only.
@@ -211,7 +214,7 @@ impl Builder {
         let uuid = self.identity.unwrap_or(std::array::from_fn(|i| random[i]));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
         let participants = Participants::create(control, ControlOptions::new(uuid), liveness)?;
-        // Whatever the control region held before.
+        // Cleared, whatever the control region held before.
         Area::of(&participants)?.clear();
         let data = Arc::new(data);
         let options = ArenaOptions {
@@ -233,22 +236,23 @@ impl Builder {
     /// Opens the store that another participant created in these regions.
     ///
     /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may
-    /// only read: nothing is ever stored there, only to `control`, which must be writable. Whatever
-    /// would change the store fails with [`WriteError::ReadOnly`](crate::WriteError::ReadOnly)
-    /// before it has touched anything, `check`, `compact`, `reap` and a transaction's writes
-    /// included; it has no maintainer. Where a read finds what a dead participant left in its way,
-    /// it waits a second at most for somebody who may write to repair it, and then says so
+    /// only read: nothing is ever stored there, only to `control`, which must be writable. Every
+    /// call that would change the store fails with
+    /// [`WriteError::ReadOnly`](crate::WriteError::ReadOnly) before it has touched anything,
+    /// `check`, `compact`, `reap` and a transaction's writes included; it has no maintainer. If
+    /// something that a dead participant left blocks a read, the read waits a second at most for an
+    /// opening that may write to repair it, and then fails
     /// ([`ReadError::Reap`](crate::ReadError::Reap)).
     ///
     /// **After a reboot** of the machine that kept the regions, the first opening that may write
-    /// puts the store in order: every bucket of the index is looked at once, and others who open it
-    /// wait for that two seconds at most. That the bytes are those that were there before is the
-    /// caller's to know.
+    /// puts the store in order: it looks at every bucket of the index once. Other openings wait for
+    /// that two seconds at most. The caller must know that the bytes are those from before the
+    /// reboot.
     ///
     /// # Errors
     /// The regions hold no store, one of another version, or a damaged one. After a reboot:
-    /// [`OpenError::NotClean`] if somebody had died in the store and nobody had repaired it,
-    /// [`OpenError::NotRecovered`] to who may only read.
+    /// [`OpenError::NotClean`] if a participant had died in the store and nothing had repaired what
+    /// it left, [`OpenError::NotRecovered`] for an opening that may only read.
     pub fn open_in(
         self,
         data: Region,
@@ -338,7 +342,7 @@ impl Builder {
     }
 }
 
-/// The tables of the store in an arena, if they are made for it.
+/// The tables of the store in an arena, if they fit it.
 fn open_tables(data: &Arc<Region>, arena: &Arena) -> Result<Tables, OpenError> {
     let tables = Tables::open(&Mem::new(Arc::clone(data)), arena.client())?;
     let frames = arena.stats();
@@ -356,7 +360,7 @@ fn open_tables(data: &Arc<Region>, arena: &Arena) -> Result<Tables, OpenError> {
     Ok(tables)
 }
 
-/// So many bytes in whole frames; the greatest numbers, which no memory has, become smaller.
+/// `bytes` rounded up to whole frames. The largest numbers, beyond any memory, are rounded down.
 fn whole_frames(bytes: u64) -> u64 {
     let frames = bytes.checked_next_multiple_of(FRAME_BYTES);
     frames.unwrap_or(u64::MAX - (FRAME_BYTES - 1))

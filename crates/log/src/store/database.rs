@@ -1,4 +1,4 @@
-//! What can be done with a database's records, by [`Database`] and, of database 0, by [`LogStore`]
+//! The operations on a database's records: by [`Database`], and for database 0 by [`LogStore`]
 //! itself.
 
 use std::ops::Range;
@@ -14,13 +14,13 @@ use crate::read::copying::all;
 use crate::scan::Cursor;
 use crate::value::Value;
 
-/// The operations of a database, written once for both of its faces.
+/// The operations of a database, written once for both types that offer them.
 macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
             /// The value of `key`: where it lies in a store that appends, a copy in one that
-            /// overwrites or does not [lend](crate::Builder::lending). Waits for no writer, but for
-            /// a transaction that is committing the key, or for an overwriting of its value, a
+            /// overwrites or does not [lend](crate::Builder::lending). Waits for no writer, except
+            /// for a transaction that is committing the key or for an overwriting of its value, a
             /// second at most.
             ///
             /// # Errors
@@ -46,15 +46,15 @@ macro_rules! operations {
                 db.core.get_many(db.number, keys, visit)
             }
 
-            /// Copies the value of `key` to `value`, in place of what is there; whether it is
-            /// there. If it is not, `value` is empty afterwards.
+            /// Replaces the content of `value` by a copy of the value of `key`. Returns whether
+            /// `key` is there. If it is not, `value` is empty afterwards.
             ///
-            /// As good as `get` and `to_vec`, but that a thread which is stopped or swapped out in
-            /// the middle holds up nobody: after half a second the others go on without it, and it
-            /// reads again. For clients that nobody vouches for.
+            /// Like `get` and `to_vec`, but a thread that is stopped or swapped out in the middle
+            /// blocks no other: after half a second the others go on without it, and it reads
+            /// again. This suits clients that are not trusted to go on.
             ///
             /// # Errors
-            /// As for `get`; `value` may have anything in it then.
+            /// As for `get`; `value` may then hold anything.
             #[inline]
             pub fn get_into(&$self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, ReadError> {
                 let db = $db;
@@ -62,8 +62,8 @@ macro_rules! operations {
             }
 
             /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is
-            /// to `get_into` what `get_many` is to `get`. `visit` is not run pinned: it may take
-            /// its time. Copies of about a MiB are taken at once.
+            /// to `get_into` what `get_many` is to `get`. `visit` does not run pinned, so it may
+            /// take long. About a MiB is copied at a time.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -85,18 +85,19 @@ macro_rules! operations {
                 db.core.contains(db.number, key)
             }
 
-            /// Stores `value` under `key`, in place of an older one and its expiry. Keys have up to
+            /// Stores `value` under `key`, replacing an older value and its expiry. Keys have up to
             /// [`MAX_KEY`](crate::MAX_KEY) bytes, values up to [`MAX_VALUE`](crate::MAX_VALUE). May
-            /// compact, and waits for room a bounded time (see [`WriteError`]).
+            /// compact, and waits for free space a bounded time (see [`WriteError`]).
             ///
             /// # Errors
-            /// Nothing was stored: key or value too long, the store full, or somebody stalls.
+            /// Nothing was stored: key or value is too long, the store is full, or another thread
+            /// stalls.
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
                 db.core.put(db.number, key, value, Expiry::Never)
             }
 
-            /// Stores `value` under `key` until its expiry. One that is over already makes the key
+            /// Stores `value` under `key` until its expiry. An expiry in the past makes the key
             /// absent.
             ///
             /// # Errors
@@ -116,9 +117,9 @@ macro_rules! operations {
             }
 
             /// Bytes that the record of `key` occupies, as `stats().live_bytes` counts them:
-            /// header, expiry, key, value, padding and the room that a growing value has; not its
-            /// share of the index. `None` if it is not there. However long the value, only the
-            /// record's header is read, and it does not count as a reading of it.
+            /// header, expiry, key, value, padding and the slack of a growing value, without its
+            /// share of the index. `None` if `key` is not there. However long the value, only the
+            /// record's header is read, and this does not count as a read of the record.
             ///
             /// # Errors
             /// As for `get`.
@@ -127,8 +128,8 @@ macro_rules! operations {
                 db.core.record_bytes(db.number, key)
             }
 
-            /// Sets when `key` expires; whether it is there. Seldom copies the value: never if it
-            /// is longer than 64 KiB or was stored with an expiry.
+            /// Sets when `key` expires. Returns whether `key` is there. Seldom copies the value:
+            /// never if it is longer than 64 KiB or was stored with an expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -136,8 +137,9 @@ macro_rules! operations {
                 Ok($self.update_expiry(key, |_| Some(expiry))? != Updated::Absent)
             }
 
-            /// Sets when `key` expires by when it does now, atomically; `None` leaves it. `decide`
-            /// may be called more than once, so it must have no effect of its own.
+            /// Sets when `key` expires, depending on its present expiry, atomically. `None` leaves
+            /// it unchanged. `decide` may be called more than once, so it must have no effect of
+            /// its own.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -159,16 +161,16 @@ macro_rules! operations {
                 db.core.put_many(db.number, pairs)
             }
 
-            /// Removes `key`; whether it was there.
+            /// Removes `key`. Returns whether it was there.
             ///
             /// # Errors
-            /// Nothing was removed: somebody stalls, or the region is damaged.
+            /// Nothing was removed: another thread stalls, or the region is damaged.
             pub fn remove(&$self, key: &[u8]) -> Result<bool, WriteError> {
                 let db = $db;
                 db.core.remove(db.number, key)
             }
 
-            /// Removes each key; how many there were.
+            /// Removes each key. Returns how many were there.
             ///
             /// # Errors
             /// The first `done` keys are removed, the others are not.
@@ -177,9 +179,9 @@ macro_rules! operations {
                 db.core.remove_many(db.number, keys)
             }
 
-            /// Changes `key` by its present value, atomically. `decide` is called again if somebody
-            /// else changed the key meanwhile, so it must have no effect of its own. It runs
-            /// pinned, and nothing is locked. A value that is replaced keeps its expiry.
+            /// Changes `key` depending on its present value, atomically. `decide` is called again
+            /// if another thread changed the key meanwhile, so it must have no effect of its own.
+            /// It runs pinned, and nothing is locked. A value that is replaced keeps its expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -191,7 +193,7 @@ macro_rules! operations {
                 $self.update_stored(key, |stored| decide(stored.map(|s| s.value)))
             }
 
-            /// As `update`, with the present expiry.
+            /// As `update`, but `decide` also gets the present expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -204,11 +206,11 @@ macro_rules! operations {
                 db.core.update(db.number, key, decide)
             }
 
-            /// Calls `visit` once, with a part of the value of `key`: what there is of the range,
-            /// in bytes, that `range` makes of the value's length. `None`: the key is not there.
-            /// What is not asked for is not copied. `range` may be called again, and with lengths
-            /// that the value never had. Where values are lent, `visit` may run pinned, as if it
-            /// held a [`Value`].
+            /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's
+            /// length and returns the range of bytes; `visit` gets what exists of that range.
+            /// `None`: the key is not there. Nothing outside the range is copied. `range` may be
+            /// called again, and with lengths that the value never had. Where values are lent,
+            /// `visit` may run pinned, as if it held a [`Value`].
             ///
             /// # Errors
             /// As for `get`; `visit` was not called.
@@ -222,16 +224,16 @@ macro_rules! operations {
                 db.core.read_part(db.number, key, range, visit)
             }
 
-            /// Changes a part of the value of `key` by a part of it, as for `read_part`,
-            /// atomically. `decide` is called again if somebody else changed the key meanwhile, so
-            /// it must have no effect of its own. It runs pinned, and nothing is locked. The expiry
-            /// stays as it is.
+            /// Changes a part of the value of `key` depending on a part of it, chosen as for
+            /// `read_part`, atomically. `decide` is called again if another thread changed the key
+            /// meanwhile, so it must have no effect of its own. It runs pinned, and nothing is
+            /// locked. The expiry stays as it is.
             ///
-            /// What it costs grows with what is read and written, not with the value: one of more
-            /// than 4 KiB is changed where it lies, up to 4 KiB within it and 1 MiB behind its end
-            /// at once; for its growth it gets room for as much again, above 1 MiB for an eighth.
-            /// It is stored anew when that is used up, and for the first change after it was read
-            /// as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
+            /// The cost grows with what is read and written, not with the value. A value of more
+            /// than 4 KiB is changed where it lies: up to 4 KiB within it and 1 MiB behind its end
+            /// at once. It gets as much slack to grow as it is long, above 1 MiB an eighth of that.
+            /// It is stored anew when the slack is used up, and for the first change after it was
+            /// read as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -245,11 +247,11 @@ macro_rules! operations {
                 db.core.update_part(db.number, key, range, decide)
             }
 
-            /// Visits about `count` records (key, value), of 0 as of 1, from `cursor` on and says
-            /// where to go on. From [`Cursor::START`] to [`Cursor::END`] every record that is there
-            /// all the time is visited at least once. The order is that of the keys' hashes. Where
-            /// values are lent, `visit` runs pinned, as if it held a [`Value`]; where they are
-            /// copied, this is `scan_copied`.
+            /// Visits about `count` records (key, value) from `cursor` on, and returns where to go
+            /// on. A `count` of 0 means 1. From [`Cursor::START`] to [`Cursor::END`] every record
+            /// that is there all the time is visited at least once. The order is that of the keys'
+            /// hashes. Where values are lent, `visit` runs pinned, as if it held a [`Value`]; where
+            /// they are copied, this is `scan_copied`.
             ///
             /// # Errors
             /// As for `get`.
@@ -263,7 +265,7 @@ macro_rules! operations {
                 db.core.scan(db.number, cursor, count, visit)
             }
 
-            /// As `scan`, with keys alone: no value is looked at, however long.
+            /// As `scan`, with keys alone: no value is read.
             ///
             /// # Errors
             /// As for `get`.
@@ -281,7 +283,7 @@ macro_rules! operations {
             /// run pinned.
             ///
             /// # Errors
-            /// As for `get`; the records before have been visited.
+            /// As for `get`; the records before the error have been visited.
             pub fn scan_copied(
                 &$self,
                 cursor: Cursor,
@@ -292,9 +294,8 @@ macro_rules! operations {
                 db.core.scan_copied(db.number, cursor, count, all, visit)
             }
 
-            /// A key drawn by lot, each as likely as any other; `None`: the database holds no
-            /// record. Looks at a few dozen records, or, where hardly any of those counted are
-            /// alive, at all.
+            /// A random key, each as likely as any other. `None`: the database holds no record.
+            /// Looks at a few dozen records, or at all if hardly any of the counted ones are alive.
             ///
             /// # Errors
             /// As for `get`.
@@ -303,13 +304,13 @@ macro_rules! operations {
                 db.core.random_key(db.number)
             }
 
-            /// Records in the database, those included that have expired and are not yet removed.
-            /// The sum of what all threads have counted; 0 if it cannot be said (see `try_len`).
+            /// Records in the database, including those that have expired and are not yet removed.
+            /// It is the sum of all threads' counters, or 0 on an error (see `try_len`).
             pub fn len(&$self) -> u64 {
                 $self.try_len().unwrap_or(0)
             }
 
-            /// As `len`, and says why if it cannot be said.
+            /// As `len`, but returns the error.
             ///
             /// # Errors
             /// As for `get`.
@@ -318,8 +319,8 @@ macro_rules! operations {
                 db.core.len(db.number)
             }
 
-            /// The database's records, how many of them are to expire, and an estimate of when. As
-            /// cheap as `len`.
+            /// The number of the database's records, how many of them have an expiry, and an
+            /// estimate of when these expire. As cheap as `len`.
             ///
             /// # Errors
             /// As for `get`.
@@ -333,11 +334,11 @@ macro_rules! operations {
                 $self.len() == 0
             }
 
-            /// Empties the database, at once whatever its size; memory is given back in the
+            /// Empties the database, at once whatever its size. Its memory is freed in the
             /// background.
             ///
             /// # Errors
-            /// Somebody stalls, or 64 earlier clearings still wait for readers to leave.
+            /// Another thread stalls, or 64 earlier clearings still wait for readers to finish.
             pub fn clear(&$self) -> Result<(), WriteError> {
                 let db = $db;
                 db.core.clear(db.number)
