@@ -1,21 +1,23 @@
-//! Compaction: moving the live records out of a log segment so that its memory is whole again.
+//! Compaction: moving the live records out of a log segment, which frees its memory in one piece.
 //!
 //! A victim is the closed segment of greatest benefit, `(1 - u) * age / (1 + u)` at utilisation `u`
-//! (Nibble §3.2), among those whose grace period is over: every record in it was published or given
-//! up. Its records are walked from header to header; one is live if the index of its database names
-//! exactly this place. Live ones are copied to a survivors' head, *then* the bucket is locked, the
-//! entry compared once more and swapped; whoever lost the race leaves a dead copy. Readers are
-//! never in the way: the old bytes stay until the last of them has unpinned.
+//! (Nibble §3.2), among those whose grace period is over: every record in it was published or
+//! abandoned. Its records are walked from header to header. A record is live if the index of its
+//! database names exactly its location. Live ones are copied to a survivors' head. *Then* the
+//! bucket is locked, and the entry compared once more and swapped. A compactor that lost the race
+//! to a writer leaves a dead copy. Readers never block this: the old bytes stay until the last of
+//! them has unpinned.
 //!
-//! The age is the time since the segment was closed. (By the age of the data, as the paper's source
-//! has it, what never changes becomes ever more attractive, and is moved again and again for
-//! little: under zipfian load at 0.90 live that cost four tenths of the throughput.) The data's age
-//! decides between a worker's two heads, one for the young and one for the old, so that what seldom
-//! changes does not lie between what changes often.
+//! The age is the time since the segment was closed. (The paper's source uses the age of the data.
+//! Then data that never changes becomes ever more attractive, and is moved again and again for
+//! little gain: under zipfian load at 0.90 live that cost four tenths of the throughput.) The
+//! data's age decides between a worker's two heads, one for young and one for old records, so that
+//! data that seldom changes is kept apart from data that changes often.
 //!
-//! Work is by node: the victims of a node are candidates of their own, and survivors stay there,
-//! unless another node is much emptier. Then they move to it, so that writers here find room near
-//! them again. Any thread may compact, as many at once as there are workers' heads.
+//! Work is divided by node. Each node has its own list of candidates, and survivors stay on their
+//! node, unless another node is much emptier. Then they move to that one, so that writers find free
+//! space on their own node again. Any thread may compact, as many at once as there are workers'
+//! heads.
 
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
@@ -33,19 +35,19 @@ use crate::mem::Loc;
 use crate::segment::{State, StateWord, frame_byte};
 use crate::survivors::Walk;
 
-/// Of so many closed segments one becomes a candidate at a time: few enough that the order in which
-/// they were found is still nearly right when the last of them is taken.
+/// One in this many closed segments becomes a candidate at a time. That is few enough that the
+/// order in which they were found is still nearly right when the last of them is taken.
 const CANDIDATE_SHARE: usize = 16;
-/// Victims that are moved between two looks for what can be freed: a grace period costs a barrier.
+/// Victims that are moved between two checks for what can be freed: a grace period costs a barrier.
 const BATCH: usize = 4;
-/// Another node is much emptier if so much more of it is free.
+/// Another node is much emptier if this much more of it is free.
 const MUCH: f64 = 0.25;
 
 /// Victims of one node, the best last, as this process has found them.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     victims: Vec<(Frame, StateWord)>,
-    /// Mean time of birth of the node's closed segments when they were looked through.
+    /// Mean time of birth of the node's closed segments when they were last examined.
     born: u64,
 }
 
@@ -56,8 +58,8 @@ pub(crate) struct Lane<'h> {
 }
 
 impl Core {
-    /// Moves one victim's records, on the calling thread's node if there is one, or finds large
-    /// records that nobody needs. False: no victim is worth it, or none can be had now.
+    /// Moves one victim's records, on the calling thread's node if there is one, or finds lost
+    /// large records. False: no victim is worth it, or none is available now.
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
         for &node in self.arena.nodes_from(self.topology.current_node()) {
             if self.compact_node(slot, NodeId(node))? {
@@ -67,14 +69,14 @@ impl Core {
         Ok(self.condemn_lost(slot) > 0)
     }
 
-    /// Moves the records of up to a batch of `node`'s victims; how many.
+    /// Moves the records of up to a batch of `node`'s victims. Returns how many victims.
     pub(crate) fn compact_batch(&self, slot: &Slot<'_>, node: NodeId) -> Result<usize, WriteError> {
         let mut moved = 0;
         while moved < BATCH && self.compact_node(slot, node)? {
             moved += 1;
             let stats = self.arena.stats();
             if stats.free <= stats.reserved {
-                // Those who wait for room shall have this at once.
+                // Writers that wait for free space get these frames at once.
                 break;
             }
         }
@@ -95,12 +97,12 @@ impl Core {
         self.compact_victim(slot, &lane, frame, word, None)
     }
 
-    /// Moves a large record behind which much is lost, and what lives behind it: the last resort of
-    /// a writer that finds no room otherwise for a record of `wanted` bytes. False: there is none
-    /// that would give it any.
+    /// Moves a large record with much dead or unused space behind it, and the live records there.
+    /// It is the last resort of a writer that finds no other space for a record of `wanted` bytes.
+    /// False: no large record would yield any.
     pub(crate) fn compact_large(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
-        // What is won is the rest of the extent that the large record moves to, for this CPU's
-        // head. Where that is no better off with it, one large record after the other would move
+        // The gain is the rest of the extent that the large record moves to, which goes to this
+        // CPU's head. If the head had as much before, one large record after the other would move
         // for nothing.
         let needed = (2 * self.left_at_head()?).max(wanted);
         if self.is_large(wanted) {
@@ -118,7 +120,7 @@ impl Core {
                 if bytes.next_multiple_of(FRAME_BYTES) - bytes <= needed {
                     return None;
                 }
-                // Won for every byte that must be copied.
+                // Gain for every byte that must be copied.
                 Some((gain as f64 / info.live().max(1) as f64, frame, word))
             })
             .max_by(|a, b| a.0.total_cmp(&b.0));
@@ -128,8 +130,8 @@ impl Core {
         self.compact_this(slot, frame, word)
     }
 
-    /// Moves what lives in the closed segment at `frame`, whose grace period is over, whatever it
-    /// is worth. False: it is closed no longer, or there is no room.
+    /// Moves the live records of the closed segment at `frame`, whose grace period is over,
+    /// whatever the gain. False: the segment is no longer closed, or there is no free space.
     pub(crate) fn compact_this(
         &self,
         slot: &Slot<'_>,
@@ -148,8 +150,8 @@ impl Core {
         self.compact_victim(slot, &self.lane(first, node), frame, claimed, None)
     }
 
-    /// The first head of a worker on `node` that has nothing to do, and the lock that makes it the
-    /// caller's, with the heads behind it.
+    /// The first head of an idle worker on `node`, and the lock that gives it and the worker's
+    /// other heads to the caller.
     pub(crate) fn hold_worker<'s>(
         &'s self,
         slot: &Slot<'s>,
@@ -167,7 +169,7 @@ impl Core {
         None
     }
 
-    /// The numbers of a worker's heads, of all ages: who holds the first has them all.
+    /// The numbers of a worker's heads, of all ages. The lock of the first covers them all.
     pub(crate) fn heads_of_worker(&self, worker: u64) -> Range<u64> {
         let ages = self.tables.geometry.ages();
         let first = self.tables.geometry.heads + worker * ages;
@@ -184,15 +186,16 @@ impl Core {
         }
     }
 
-    /// The workers whose heads are on `node`; where nodes are more than workers, they share.
+    /// The workers whose heads are on `node`. If there are more nodes than workers, nodes share
+    /// workers.
     fn workers_of(&self, node: NodeId) -> impl Iterator<Item = u64> {
         let (workers, node) = (self.tables.geometry.workers(), u64::from(node.0));
         let nodes = u64::from(self.arena.nodes());
         (node % workers..workers).step_by(nodes as usize)
     }
 
-    /// Where the survivors of `node` go: there, or if it is short of free frames, to a node that is
-    /// much emptier.
+    /// The node that the survivors of `node` go to: `node` itself, or, if it is short of free
+    /// frames, one that is much emptier.
     fn destination(&self, node: NodeId) -> NodeId {
         if self.arena.nodes() < 2 {
             return node;
@@ -213,15 +216,16 @@ impl Core {
     }
 
     fn candidates(&self, node: NodeId) -> MutexGuard<'_, Candidates> {
-        // There is a list for every node of the arena; a panic left a list of candidates at worst.
+        // There is a list for every node of the arena. After a panic the list is still one of
+        // candidates.
         let i = usize::from(node.0) % self.candidates.len();
         self.candidates[i]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims the closed segment of greatest benefit on `node`, and says whether its records are
-    /// rather old.
+    /// Claims the closed segment of greatest benefit on `node`. Returns also whether its records
+    /// are rather old.
     fn claim_victim(
         &self,
         slot: &Slot<'_>,
@@ -243,7 +247,7 @@ impl Core {
             };
             let (frame, word) = next;
             let info = self.tables.info(frame);
-            // In another life since, or grown together by removals alone: not worth it any more.
+            // The segment is in another life by now, or is no longer worth a copy.
             if info.state() != word || (node == to && gain(info, self.segment_bytes()).is_none()) {
                 continue;
             }
@@ -255,8 +259,8 @@ impl Core {
         }
     }
 
-    /// Looks through all closed segments of `node`, and keeps the best. If their records leave the
-    /// node, all of their memory is gained.
+    /// Examines all closed segments of `node`, and keeps the best. If their records leave the node,
+    /// all of their memory is gained.
     fn look_for_victims(&self, node: NodeId, leave: bool, found: &mut Candidates) {
         let now = self.clock.now_ns();
         let mut all: Vec<(f64, Frame, StateWord)> = Vec::new();
@@ -287,7 +291,7 @@ impl Core {
         found.born = (born / u128::from(closed.max(1))) as u64;
     }
 
-    /// Walks a claimed victim, condemns it if that emptied it, else gives it back.
+    /// Walks a claimed victim. Condemns it if it is empty then, otherwise closes it again.
     pub(crate) fn compact_victim(
         &self,
         slot: &Slot<'_>,
@@ -298,7 +302,7 @@ impl Core {
     ) -> Result<bool, WriteError> {
         let walk = self.move_records(slot, to, frame, evict);
         let info = self.tables.info(frame);
-        // A large record in front may have died meanwhile, and the word tell so.
+        // A large record in front may have died meanwhile, which changes the state word.
         if let Ok(Walk::Empty) = walk {
             mneme_sys::fault!("compact.moved");
             loop {
@@ -323,10 +327,10 @@ impl Core {
         u64::from(stats.free) < self.ahead(&stats)
     }
 
-    /// The same, of the frames of one node.
+    /// As [`wants_compaction`](Self::wants_compaction), for the frames of one node.
     pub(crate) fn node_wants_compaction(&self, node: NodeId) -> bool {
         let stats = self.arena.stats();
-        // Where the whole store has room, a node is only relieved by another.
+        // If the store as a whole has free space, records only move from this node to another.
         self.is_short(&stats, node)
             && (u64::from(stats.free) < self.ahead(&stats) || self.destination(node) != node)
     }
@@ -337,7 +341,7 @@ impl Core {
         on.is_some_and(|on| u64::from(on.free) * frames < self.ahead(stats) * u64::from(on.frames))
     }
 
-    /// Free frames that compaction keeps in stock.
+    /// Free frames that compaction keeps available.
     fn ahead(&self, stats: &ArenaStats) -> u64 {
         let few = 2 * self.tables.geometry.segment_frames;
         let frames = stats.frames.saturating_sub(self.arena.withheld());
@@ -359,10 +363,10 @@ fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Opt
     Some(won * age / (1.0 + u))
 }
 
-/// Bytes won by compacting a closed segment, if they are worth a copy of the others.
+/// Bytes gained by compacting a closed segment, if they are worth a copy of the live ones.
 ///
-/// An unused end counts only if it is longer than any that an ordinary closing leaves: the copies
-/// would end in as long a one.
+/// An unused end counts only if it is longer than any that an ordinary closing leaves: the segment
+/// of the copies would have as long an unused end.
 pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
     // A segment whose lengths are damaged is left alone.
     let used = info.written()?;
@@ -377,8 +381,8 @@ pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
     (gain >= capacity / 256).then_some(gain)
 }
 
-/// Bytes won by moving the large record in front of a closed segment, if they are as many as a log
-/// segment's worth of small records needs.
+/// Bytes gained by moving the large record in front of a closed segment, if they suffice for a log
+/// segment of small records.
 pub(crate) fn large_gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
     let gain = info.capacity().saturating_sub(info.live());
     (gain > segment_bytes / LARGE_SHARE && gain > info.capacity() / 8).then_some(gain)

@@ -1,17 +1,17 @@
-//! Eviction: a full store that may forget makes room instead of refusing.
+//! Eviction: a full store that may evict frees space instead of refusing writes.
 //!
-//! Whatever of the log is oldest is compacted as if to move all of it, but records that nobody has
-//! read since they came there are not copied: they are removed. Those that were read lose their
-//! marks and go to the young end of the log: the clock algorithm over a log, or FIFO with
-//! reinsertion. What counts as read is told by samples, see [`crate::access`].
+//! The oldest part of the log is compacted, but records that were not read since they were written
+//! there are removed instead of copied. Records that were read lose their marks and go to the young
+//! end of the log. This is the clock algorithm over a log, or FIFO with reinsertion. Samples decide
+//! what counts as read, see [`crate::access`].
 //!
-//! Policies that may forget only records with an expiry do not walk the log, where such records may
-//! be few: they draw samples of records by places in the index, as Redis does, and remove the worst
-//! of each; ordinary compaction then wins the space. Where few records have an expiry a walk
-//! through the index finds them, and where none has, as the databases count them, nobody looks.
+//! Policies that may evict only records with an expiry do not walk the log, where such records may
+//! be few: they sample records by random places in the index, as Redis does, and remove the worst
+//! of each sample. Ordinary compaction then frees the space. If few records have an expiry, a walk
+//! through the index finds them. If none has, by the databases' counters, there is no search.
 //!
-//! It happens when little is left that compaction could win, ahead of need by the maintainer, else
-//! by the writer that is short of room.
+//! Eviction begins when compaction could gain little. The maintainer does it ahead of need,
+//! otherwise the writer that lacks space.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -33,7 +33,7 @@ use crate::scan::HashOrder;
 use crate::segment::{State, StateWord, frame_byte};
 use crate::spaces::Space;
 
-/// Which records a full store may forget.
+/// Which records a full store may evict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[repr(u64)]
 #[non_exhaustive]
@@ -61,16 +61,15 @@ pub enum Evict {
 const SAMPLE: usize = 8;
 /// Records removed in one round of sampling, at most.
 const ROUND: usize = 64;
-/// Places drawn in vain before a walk goes looking.
+/// Random places without a record to evict after which a walk through the index begins.
 const VAIN: u32 = 100;
 /// Buckets that a walk looks at under one pin.
 const STEP: u32 = 256;
-/// How long a round goes on, in nanoseconds.
+/// How long a round lasts, in nanoseconds.
 const LONG_NS: u64 = 1_000_000;
-/// How long nobody walks again, at least, after a walk that found nothing in all of the store, in
-/// nanoseconds.
+/// The pause, in nanoseconds, after a walk that found nothing in the whole store.
 const REST_NS: u64 = 100_000_000;
-/// If compaction could win less than this share of the store, records are evicted.
+/// If compaction could gain less than this share of the store, records are evicted.
 const LITTLE: u64 = 16;
 /// Marks of the least often read record that is kept for its frequency.
 const MOST_MARKS: u64 = 7;
@@ -92,7 +91,7 @@ impl Evict {
         known.unwrap_or_default()
     }
 
-    /// Whether it goes by what was read.
+    /// Whether the policy depends on what was read.
     fn wants_samples(self) -> bool {
         matches!(
             self,
@@ -129,7 +128,7 @@ impl Evict {
         }
     }
 
-    /// The marks of a record that is kept when its turn comes; `None`: it is not.
+    /// The new marks of a record that is kept when its turn comes. `None`: it is evicted.
     pub(crate) fn kept(self, marks: u64) -> Option<u64> {
         match self {
             Evict::Lru if marks > 0 => Some(0),
@@ -138,7 +137,7 @@ impl Evict {
         }
     }
 
-    /// How little a sampled record is worth keeping: the least is removed.
+    /// How much a sampled record is worth keeping: the record of least worth is removed.
     fn worth(self, header: Header, expires: u64) -> u64 {
         match self {
             Evict::ExpiringSoonest => expires,
@@ -148,42 +147,42 @@ impl Evict {
     }
 }
 
-/// Records that may be forgotten, with what each is worth.
+/// Records that may be evicted, each with its worth.
 type Sample = Vec<(u64, Root, Entry)>;
 
 /// This process' walk for records with an expiry.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiringWalk {
     sweep: ExpirySweep,
-    /// Since it last found one: nanoseconds that it took, and how often it has come to the end of
-    /// the store.
+    /// Since the walk last found a record: nanoseconds that it took, and how often it has come to
+    /// the end of the store.
     took_ns: u64,
     ends: u32,
-    /// When it was last gone on with.
+    /// When the walk last went on.
     last_ns: u64,
-    /// It found none in all of the store, and need not look again before.
+    /// The walk found none in the whole store, and rests until this time.
     rests_until_ns: u64,
 }
 
 impl ExpiringWalk {
-    /// What it has not found so far may be there by now.
+    /// Resets the walk: records that it has not found so far may exist by now.
     fn forget(&mut self) {
         (self.took_ns, self.ends) = (0, 0);
     }
 }
 
-/// What came of an attempt to evict.
+/// The result of an attempt to evict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Evicted {
     /// Records were removed.
     Some,
-    /// It is not time for it, or nothing may go.
+    /// Eviction is not due, or nothing may be evicted.
     Nothing,
-    /// Somebody else is at it.
+    /// Another thread is evicting.
     Busy,
 }
 
-/// What a walk for eviction goes by, and what it has left behind.
+/// The policy of an eviction walk, and what the walk has removed.
 pub(crate) struct Cull {
     pub policy: Evict,
     /// Bytes of the records that were removed.
@@ -191,12 +190,12 @@ pub(crate) struct Cull {
 }
 
 impl Core {
-    /// Which records may be forgotten.
+    /// Which records may be evicted.
     pub(crate) fn eviction(&self) -> Evict {
         Evict::of_word(self.tables.header().evict.load(Acquire))
     }
 
-    /// Sets it, for all participants.
+    /// Sets the eviction policy, for all participants.
     pub(crate) fn set_eviction(&self, policy: Evict) {
         let header = self.tables.header();
         // SYNC: pairs with the Acquire load in `eviction`.
@@ -206,7 +205,7 @@ impl Core {
             .store(u64::from(policy.wants_samples()), Relaxed);
     }
 
-    /// Makes room by forgetting, if it is time for that. The caller is not pinned.
+    /// Frees space by eviction, if that is due. The caller is not pinned.
     pub(crate) fn evict(&self, slot: &Slot<'_>) -> Result<Evicted, WriteError> {
         let policy = self.eviction();
         if policy == Evict::None || !self.is_worn_out() {
@@ -222,15 +221,15 @@ impl Core {
             if evicted != Evicted::Nothing {
                 return Ok(evicted);
             }
-            // The next walk needs the room that this one has emptied.
+            // The next walk needs the space that this one has emptied.
             self.free_emptied(slot)?;
         }
         Ok(Evicted::Nothing)
     }
 
-    /// Whether there is what may be forgotten as soon as a grace period is over, or somebody else
-    /// is done with it: a policy that draws samples waits for what is about to be free, which it
-    /// takes for enough.
+    /// Whether something may be evicted as soon as a grace period is over, or another thread has
+    /// finished with it. A sampling policy waits for the space that is about to be free, and counts
+    /// it as enough.
     pub(crate) fn may_forget_later(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
         let choosy = self.eviction().is_choosy();
         Ok(self.may_forget_any(slot)?
@@ -241,7 +240,7 @@ impl Core {
             }))
     }
 
-    /// Whether any record may be forgotten, sooner or later. The caller is not pinned.
+    /// Whether any record may be evicted, sooner or later. The caller is not pinned.
     pub(crate) fn may_forget_any(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
         match self.eviction() {
             Evict::None => Ok(false),
@@ -253,16 +252,16 @@ impl Core {
         }
     }
 
-    /// What is little for compaction to win, in bytes.
+    /// The gain, in bytes, below which compaction counts as gaining little.
     fn little(&self) -> u64 {
         let withheld = u64::from(self.arena.withheld()) * FRAME_BYTES;
         self.capacity().saturating_sub(withheld) / LITTLE
     }
 
-    /// Whether compaction alone could win little.
+    /// Whether compaction alone could gain little.
     fn is_worn_out(&self) -> bool {
         let mut left = self.little();
-        // Enough to know that it is more.
+        // The sum is needed only up to the limit.
         self.gains(false).all(|gain| {
             let little = gain < left;
             left = left.saturating_sub(gain);
@@ -270,7 +269,7 @@ impl Core {
         })
     }
 
-    /// Walks a log segment, of the nearest node that has one.
+    /// Walks one log segment, of the nearest node that has one.
     fn evict_oldest(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
         let mut busy = false;
         for &node in self.arena.nodes_from(self.topology.current_node()) {
@@ -279,7 +278,7 @@ impl Core {
                 continue;
             };
             let lane = self.lane(first, NodeId(node));
-            // Large records that were read are not copied for it: their turn comes again.
+            // Large records that were read are not copied: they are kept until their next turn.
             while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
                 let info = self.tables.info(frame);
                 if word.large() && self.spare_large(frame, info, word, policy)? {
@@ -307,7 +306,7 @@ impl Core {
 
     /// The log segment of `node` that is to be walked: the oldest, or any; a damaged one last.
     fn choose_to_evict(&self, node: NodeId, policy: Evict) -> Option<(Frame, StateWord)> {
-        // While others will be due that are not damaged, those that are stay.
+        // Damaged segments are left alone while undamaged ones will be due.
         let mut waits = false;
         let due = self.segments().filter(|(frame, info, _, state)| {
             let is_meant = *state == State::Closed && self.arena.node_of(*frame) == node;
@@ -329,7 +328,7 @@ impl Core {
             .map(|(frame, _, word, _)| (frame, word))
     }
 
-    /// Whether the large record at `frame` stays where it is; it is young again then.
+    /// Whether the large record at `frame` is kept where it is. It then counts as young again.
     fn spare_large(
         &self,
         frame: Frame,
@@ -338,12 +337,12 @@ impl Core {
         policy: Evict,
     ) -> Result<bool, WriteError> {
         let _pin = self.participants.pin()?;
-        // Seen again under the pin: until it ends the record stays where it is.
+        // Checked again under the pin: until the pin ends the record stays where it is.
         if info.state() != word {
             return Ok(false);
         }
         let record = self.mem.record(Loc::of_byte(frame_byte(frame)));
-        // The next who evicts chooses another.
+        // The next eviction chooses another segment.
         let record = record.inspect_err(|_| info.shun())?;
         let stays = self.spares(&record, policy);
         if stays {
@@ -352,7 +351,7 @@ impl Core {
         Ok(stays)
     }
 
-    /// Whether a record whose turn has come stays; with fewer marks then.
+    /// Whether a record whose turn has come is kept. If so, its marks are lowered.
     pub(crate) fn spares(&self, record: &Record<'_>, policy: Evict) -> bool {
         let kept = policy.kept(record.header().marks());
         if let Some(marks) = kept {
@@ -361,7 +360,8 @@ impl Core {
         kept.is_some()
     }
 
-    /// Removes a record because it is least worth keeping; its bytes, if it was still there.
+    /// Removes a record because it is least worth keeping. Returns its bytes, if it was still
+    /// there.
     pub(crate) fn forget(
         &self,
         slot: &Slot<'_>,
@@ -384,7 +384,7 @@ impl Core {
                 header.evicted.fetch_add(1, Relaxed);
                 header.evicted_bytes.fetch_add(bytes, Relaxed);
             }
-            // It had expired.
+            // The record had expired.
             Published::Absent => {
                 header.expired.fetch_add(1, Relaxed);
             }
@@ -418,7 +418,7 @@ impl Core {
             if sample.is_empty() {
                 few = true;
                 let Ok(mut walk) = self.expiring_walk.try_lock() else {
-                    // Somebody else is at it.
+                    // Another thread is evicting.
                     break false;
                 };
                 if !self.walk_on(policy, &mut walk, &mut sample)? {

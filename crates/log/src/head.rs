@@ -1,9 +1,10 @@
-//! Heads: where records are appended, one a CPU, "write local, read global" (Nibble §3.2).
+//! Heads: where records are appended. There is one for each CPU: "write local, read global" (Nibble
+//! §3.2).
 //!
-//! Under the head's one-word lock a writer writes the headers of its records and moves `used`
-//! past them; the bodies are copied after the lock is given back. So a log segment can always be
-//! stepped through from header to header, and a holder that dies has either moved `used` or left
-//! bytes that the next writer overwrites. A busy head is never waited for while another is free.
+//! Under the head's one-word lock a writer writes the headers of its records and moves `used` past
+//! them; the bodies are copied after the lock is released. So a log segment can always be walked
+//! from header to header. A holder that dies has either moved `used` or left bytes that the next
+//! writer overwrites. A writer never waits for a busy head while another head is free.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -23,13 +24,13 @@ use crate::segment::{State, frame_byte};
 /// Records above this share of a log segment get an extent of their own.
 pub(crate) const LARGE_SHARE: u64 = 4;
 
-/// A shorter rest of a large record's extent is left unused: a log segment more to look after, for
-/// a few records.
+/// A shorter rest of a large record's extent is left unused: it would be one more log segment to
+/// manage, for a few records.
 const MIN_TAIL: u64 = 64 << 10;
 
 impl<W: Word> SegmentInfoOf<W> {
     /// Reserves space in the log segment at `frame` for as many of `headers`, in order, as fit, and
-    /// writes them there; `locs` receives where, `written` is told before the space is taken.
+    /// writes them there; `locs` receives where. `written` is called before the space is taken.
     ///
     /// The caller holds the head that appends to it.
     #[inline]
@@ -57,8 +58,8 @@ impl<W: Word> SegmentInfoOf<W> {
         Ok(done)
     }
 
-    /// As [`append`](Self::append), of one record; `None`: it does not fit, or the lengths are
-    /// damaged, and nothing was done.
+    /// As [`append`](Self::append), of one record. `None`: it does not fit, or the lengths are
+    /// damaged. Then nothing was done.
     #[inline]
     fn append_one<M: Memory<Word = W>>(
         &self,
@@ -79,7 +80,7 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 }
 
-/// On whose account frames are claimed, and where they should lie.
+/// The purpose for which frames are claimed, and where they should lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub class: Class,
@@ -87,7 +88,7 @@ pub(crate) struct Claim {
 }
 
 impl Core {
-    /// What the calling thread claims for records of its own: "write local".
+    /// The claim of the calling thread for records of its own: "write local".
     fn ordinary_claim(&self) -> Claim {
         Claim {
             class: Class::Ordinary,
@@ -107,13 +108,13 @@ impl Core {
         self.tables.geometry.segment_frames * FRAME_BYTES
     }
 
-    /// Reserves space for one record and writes its header, if the head of this CPU is free and its
-    /// log segment has room; `None` says nothing: look again by [`Core::reserve`], which tries
-    /// other heads and opens log segments.
+    /// Reserves space for one record and writes its header, if the head of this CPU is free and the
+    /// record fits its log segment. `None` does not mean that the store is full: call
+    /// [`Core::reserve`], which tries other heads and opens log segments.
     #[inline]
     pub(crate) fn try_reserve_one(&self, slot: &Slot<'_>, header: Header) -> Option<Loc> {
         let head = self.tables.head(self.number_of_head());
-        // Relaxed: looked at again under the lock.
+        // Relaxed: loaded again under the lock.
         if self.is_large(header.size()) || head.segment.load(Relaxed) == 0 {
             return None;
         }
@@ -130,9 +131,10 @@ impl Core {
     }
 
     /// Reserves space for as many of `headers`, in order, as the present log segment holds, at
-    /// least for one, and writes them; `locs` receives where. `Ok(0)`: the store has no room now.
+    /// least for one, and writes them; `locs` receives where. `Ok(0)`: the store has no free space
+    /// now.
     ///
-    /// The caller is pinned, and stays so until the records are published or given up.
+    /// The caller is pinned, and stays so until the records are published or abandoned.
     pub(crate) fn reserve(
         &self,
         slot: &Slot<'_>,
@@ -154,7 +156,7 @@ impl Core {
                 std::thread::yield_now();
             }
         }
-        // All are busy all the time; now it is asked whether the owner lives.
+        // All heads stayed busy. From here on the loop checks whether the owner lives.
         let head = self.tables.head(first);
         let held = head.lock.lock(slot)?;
         self.append(slot, head, held, headers, locs)
@@ -200,8 +202,8 @@ impl Core {
         }
     }
 
-    /// The log segment of the held `head`, with room for a record of `bytes` bytes: the present one
-    /// or a fresh one, claimed as `claim` says. `None`: no room.
+    /// The log segment of the held `head`, with space for a record of `bytes` bytes: the present
+    /// one, or a fresh one that is claimed as `claim` says. `None`: no free space.
     #[inline]
     pub(crate) fn segment_for(
         &self,
@@ -222,7 +224,7 @@ impl Core {
         Ok(self.head_segment(head)?)
     }
 
-    /// Gives the locked `head` a fresh segment and closes the `old` one. False: no room.
+    /// Gives the locked `head` a fresh segment and closes the `old` one. False: no free space.
     fn open_segment(
         &self,
         slot: &Slot<'_>,
@@ -251,8 +253,8 @@ impl Core {
         }
     }
 
-    /// An extent for a log segment: of the ordinary length, or, where large records have left free
-    /// frames but no such run of them, of a part of it that still holds any ordinary record.
+    /// An extent for a log segment. It has the ordinary length. If large records have left free
+    /// frames but no run of that length, it is shorter, but long enough for any ordinary record.
     fn ordinary_extent(&self, slot: &Slot<'_>, claim: Claim) -> Result<Option<Extent>, WriteError> {
         let ordinary = self.tables.geometry.segment_frames;
         let mut frames = ordinary;
@@ -278,7 +280,7 @@ impl Core {
         self.inherit_heads(std::iter::once(head), held)
     }
 
-    /// The same of all heads that go with one lock.
+    /// Does what [`Core::inherit_head`] does for all heads that share one lock.
     pub(crate) fn inherit_heads<'a, 'h>(
         &self,
         heads: impl Iterator<Item = &'a Head>,
@@ -299,7 +301,7 @@ impl Core {
         }
     }
 
-    /// Reserves an extent of its own for a large record. `None`: no room.
+    /// Reserves an extent of its own for a large record. `None`: no free space.
     pub(crate) fn reserve_large(
         &self,
         slot: &Slot<'_>,
@@ -318,8 +320,8 @@ impl Core {
         Ok(Some(loc))
     }
 
-    /// Ends the opening of a segment whose large record of `bytes` bytes is reserved: what is left
-    /// of it is a head's, or nobody's.
+    /// Ends the opening of a segment whose large record of `bytes` bytes is reserved. The rest of
+    /// the segment goes to a head, or stays unused.
     pub(crate) fn close_large(
         &self,
         slot: &Slot<'_>,
@@ -342,7 +344,7 @@ impl Core {
             u64::from(self.topology.current_cpu().0),
             self.tables.geometry.heads,
         );
-        // As a rule there is one for each CPU, and a division costs as much as the rest.
+        // As a rule there is a head for each CPU, and a division costs as much as the rest.
         if cpu < heads { cpu } else { cpu % heads }
     }
 
@@ -350,7 +352,7 @@ impl Core {
         self.tables.head(self.number_of_head())
     }
 
-    /// Bytes that this CPU's head has left in its log segment; a moment later it may be fewer.
+    /// Free bytes in the log segment of this CPU's head. A moment later there may be fewer.
     pub(crate) fn left_at_head(&self) -> Result<u64, Corrupt> {
         let word = self.head_of_cpu().segment.load(Acquire);
         Ok(match self.tables.named(word) {
@@ -359,8 +361,8 @@ impl Core {
         })
     }
 
-    /// Makes what a large record leaves of its extent the log segment of this CPU's head, if that
-    /// has much less left in its present one.
+    /// Makes the rest of a large record's extent the log segment of this CPU's head, if the head's
+    /// present segment has much less free space.
     fn lend_tail(
         &self,
         slot: &Slot<'_>,
@@ -385,8 +387,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Closes such segments of heads that nobody is at; how many. Whoever appends next begins
-    /// another.
+    /// Closes the segments that `which` selects of heads that no thread holds. Returns how many.
+    /// The next append to such a head opens another.
     pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
         let writers = self.tables.geometry.heads;
         self.head_groups()
@@ -395,8 +397,8 @@ impl Core {
             .sum()
     }
 
-    /// The numbers of the heads that go with one lock, that of the first: writers' heads each by
-    /// itself, a worker's together.
+    /// The numbers of the heads that share one lock, which is that of the first: each writers' head
+    /// alone, a worker's heads together.
     pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
         let geometry = &self.tables.geometry;
         let writers = (0..geometry.heads).map(|head| head..head + 1);
@@ -404,7 +406,7 @@ impl Core {
         writers.chain(workers)
     }
 
-    /// As [`Core::leave_segments`], of the heads that go with the lock of the first.
+    /// As [`Core::leave_segments`], of heads that share the lock of the first.
     fn leave_segments_of(&self, slot: &Slot<'_>, heads: Range<u64>, which: Leave) -> u64 {
         let heads = || heads.clone().map(|head| self.tables.head(head));
         let is_longer = |info: &SegmentInfo| info.capacity() > self.segment_bytes();
@@ -413,13 +415,13 @@ impl Core {
             Leave::BehindLarge => is_longer(info),
             Leave::Every => true,
         };
-        // Looked at first without the lock, which is as a rule all.
+        // The first check takes no lock, and as a rule it is the only one.
         let named = |head: &Head| self.tables.named(head.segment.load(Acquire));
         if !heads().any(|head| named(head).is_some_and(|(_, info)| is_meant(info))) {
             return 0;
         }
-        // Until it ends the segments live no other life: somebody else may close them, but nobody
-        // free them.
+        // Until the pin ends these segments begin no other life: another thread may close them, but
+        // none may free them.
         let _pin = slot.pin();
         let first = heads()
             .next()
@@ -430,7 +432,7 @@ impl Core {
         let _guard = self.inherit_heads(heads(), held);
         let mut left = 0;
         for head in heads() {
-            // What is damaged keeps no other from being left: who appends there says so.
+            // A damaged head does not stop the loop: an append there reports the damage.
             let Ok(Some((frame, info))) = self.head_segment(head) else {
                 continue;
             };
@@ -446,11 +448,12 @@ impl Core {
     }
 }
 
-/// Which of their segments heads give up. As long as a head goes on in one, that is neither moved
-/// nor forgotten, nor free once it is dead.
+/// Which of their segments heads give up. As long as a head appends to a segment, that is neither
+/// compacted nor evicted, nor freed once it is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Those that lie behind large records, longer than others, whose large record is gone.
+    /// Those that lie behind a large record, in a segment longer than others, and the large record
+    /// is dead.
     BehindTheGone,
     /// All that lie behind large records.
     BehindLarge,
@@ -458,11 +461,11 @@ pub(crate) enum Leave {
     Every,
 }
 
-/// What to say of the word at `loc`, by which a head names what it appends to.
+/// The error for a damaged word at `loc`, by which a head names the segment that it appends to.
 #[cold]
 pub(crate) fn no_head(loc: Loc) -> Corrupt {
     Corrupt::at(loc.byte(), "a head names no log segment of its own")
 }
 
-/// How long an operation waits for room before it says `Stalled`.
+/// How long an operation waits for free space before it fails with `Stalled`.
 pub(crate) const ROOM_TIMEOUT: Duration = Duration::from_secs(2);

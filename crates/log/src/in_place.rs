@@ -2,14 +2,15 @@
 //! [`UpdatePolicy::InPlace`](crate::UpdatePolicy) does: nothing dies, so nothing needs compaction,
 //! however full the store is.
 //!
-//! A record of a value up to [`MAX_IN_PLACE`] bytes carries its *room*: how long a value may be
-//! that takes its place. It is overwritten under its bucket's lock, with the bit set that makes
-//! readers wait; they copy the value and believe the copy only if the bucket's version is the same
-//! before and after (a sequence lock). Keys never change, so they are compared in place as ever.
+//! A record of a value up to [`MAX_IN_PLACE`] bytes has *slack*: its header says how long a value
+//! may be that overwrites the present one. A value is overwritten under its bucket's lock, with the
+//! bit set that makes readers wait. Readers copy the value, and accept the copy only if the
+//! bucket's version is the same before and after (a sequence lock). Keys never change, so they are
+//! compared where they lie.
 //!
 //! **No death leaves a torn value.** The new bytes are written to the thread's redo area first,
-//! then the intent says so: a repairer overwrites again from there. Without that intent nothing was
-//! begun.
+//! then the intent says so: a repairer overwrites again from there. Without that intent no byte was
+//! changed.
 //!
 //! A value that does not fit, and any value longer than the limit, is appended and published as in
 //! a store that always appends. After Nibble-2 (dissertation, ch. VI).
@@ -34,7 +35,7 @@ use crate::patch::Overtaken;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_IN_PLACE, Record};
 
-/// A value that was copied out of a store that overwrites, and all else that was seen with it.
+/// A value that was copied out of a store that overwrites, and what was seen together with it.
 pub(crate) struct Copied {
     pub entry: Entry,
     pub home: HomeWord,
@@ -43,8 +44,8 @@ pub(crate) struct Copied {
 }
 
 impl Core {
-    /// Copies the value of `key` to `value`; `None`, with the home's word if there is a home: it is
-    /// not there. The caller is pinned, and has seen `place` lead to `segment` since.
+    /// Copies the value of `key` to `value`. `None`, with the home's word if there is a home: the
+    /// key is not there. The caller is pinned, and has seen `place` lead to `segment` since.
     pub(crate) fn copy_out(
         &self,
         root: Root,
@@ -60,8 +61,8 @@ impl Core {
                 Some((Some((_, _, record)), _)) if record.header().room().is_none() => record,
                 _ => break seen,
             };
-            // Once it is sealed it never changes. To copy one of a GiB while nobody writes to its
-            // bucket could be to wait for ever.
+            // Once it is sealed the value never changes. Otherwise a copy of a GiB, valid only if
+            // no thread writes to its bucket meanwhile, might be retried for ever.
             if self.copy_whole(record, value) {
                 break seen;
             }
@@ -80,7 +81,7 @@ impl Core {
         })
     }
 
-    /// The part of [`Core::copy_out`] that looks: a value with room is copied.
+    /// The lookup of [`Core::copy_out`]. It copies a value with slack.
     #[allow(clippy::type_complexity, reason = "what was found, as one look saw it")]
     fn look_out<'m>(
         &'m self,
@@ -98,15 +99,16 @@ impl Core {
                 }
                 (found.entry, found.record.expires(), found.record)
             });
-            // SYNC: pairs with the release fence in `overwrite`: whoever has read a new byte sees
-            // the bit, or the unlocking.
+            // SYNC: pairs with the release fence in `overwrite`: a reader that has read a new byte
+            // sees the bit, or the unlocking.
             fence(Acquire);
             Ok(copied)
         })
     }
 
-    /// Overwrites the value of `change.key`, if it is as expected and fits where the old one lies.
-    /// `None`: it does not, or there is none; nothing was changed. The caller is pinned.
+    /// Overwrites the value of `change.key`, if the record is as expected and the new value fits
+    /// where the old one lies. `None`: it does not fit, or there is no old value. Then nothing was
+    /// changed. The caller is pinned.
     pub(crate) fn overwrite(
         &self,
         slot: &Slot<'_>,
@@ -160,7 +162,7 @@ impl Core {
                 _ => None,
             };
             let Some(target) = target.filter(|found| pieces[0].is_of(found)) else {
-                // Nothing happened: those who read by the version need not doubt.
+                // Nothing was changed: readers that go by the version need not retry.
                 held.unlock_unchanged();
                 slot.intent(OPERATION_LANE).clear();
                 let has_moved = target.is_some();
@@ -200,13 +202,13 @@ impl Core {
         }
     }
 
-    /// Makes the copy at `new` of the record at `old` complete: value, length, expiry. The bucket
-    /// is held, so that nobody overwrites either.
+    /// Completes the copy at `new` of the record at `old`: value, length, expiry. The bucket is
+    /// held, so that no thread overwrites either.
     pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
         let record = self.mem.record(old)?;
         let copy = self.mem.record(new)?;
         if record.header().shape() != copy.header().shape() {
-            // Somebody has damaged it since it was copied: what it says now may not fit into the
+            // The record was damaged since it was copied: its present value may not fit into the
             // copy.
             return Err(Corrupt::at(old.byte(), "a record that changed its shape"));
         }
@@ -222,8 +224,9 @@ impl Core {
 
     /// Whether what was found at a key's home, which is held, is as a change expects.
     ///
-    /// What others did in the bucket makes no difference, or a change of one key would begin anew
-    /// for ever beside busy neighbours. While a caller is pinned no location is used again.
+    /// Changes of other keys in the bucket make no difference. Otherwise a change of one key might
+    /// be retried for ever beside busy neighbours. While a caller is pinned no location is used
+    /// again.
     pub(crate) fn is_expected(&self, expect: Expect<'_>, found: Option<&Found<'_>>) -> bool {
         match (expect, found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
@@ -240,21 +243,21 @@ impl Core {
     }
 
     /// Whether the record at `loc` expires as it did when a change of it was decided on, and has
-    /// not expired since. Where it has, others have been told that the key is absent, and the
-    /// change is decided on anew.
+    /// not expired since. If it has expired, other threads may have seen the key as absent, so the
+    /// change is decided on again.
     fn is_live_at(&self, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
         found.entry.loc() == loc && found.record.expires() == expires && !self.has_passed(expires)
     }
 }
 
-/// Whether a record with this header has room for the value and a word for the expiry.
+/// Whether a record with this header can hold the value, and has a word for the expiry.
 fn holds(header: Header, value: &[u8], expiry: Expiry) -> bool {
     let room = header.room().is_some_and(|room| value.len() <= room);
     room && (expiry == Expiry::Never || header.has_expiry())
 }
 
 impl Copied {
-    /// What a change expects that was decided on when the record was so, with this value;
+    /// What a change expects that was decided on when the record was as seen here, with this value.
     /// `is_live`: it had not expired.
     pub fn expect<'v>(&self, value: &'v [u8], is_live: bool) -> Expect<'v> {
         let loc = self.entry.loc();
@@ -284,10 +287,11 @@ impl Copied {
 }
 
 impl Record<'_> {
-    /// Copies the value, which somebody may be overwriting.
+    /// Copies the value, which another thread may be overwriting.
     pub fn copy_value(&self, to: &mut Vec<u8>) {
         to.resize(self.value_len(), 0);
-        // SAFETY: the record is mapped; whoever writes to it meanwhile does so by `overwrite`.
+        // SAFETY: the record is mapped; a thread that writes to it meanwhile does so by
+        // `overwrite`.
         unsafe { mneme_sys::racy::load(self.value_address(), to) };
     }
 }

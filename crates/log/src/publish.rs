@@ -1,18 +1,19 @@
-//! Publishing: the one moment at which a write happens, and what a death near it leaves.
+//! Publishing: the one moment at which a write takes effect, and what a death near it leaves.
 //!
 //! A writer's steps, each a fault point:
 //!
 //! 1. pin; reserve space at a head and write the record's header there; copy key and value;
-//! 2. write the intent that names the home bucket; lock the bucket;
-//!    if anybody watches, note the change (see [`crate::watch`]);
+//! 2. write the intent that names the home bucket; lock the bucket; if any process watches, count
+//!    the change (see [`crate::watch`]);
 //! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
-//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead;
-//!    if anybody follows, tell him (see [`crate::effects`]);
-//! 5. unlock; strike the intent out; unpin.
+//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead; if
+//!    any process follows the change feed, publish the change there (see [`crate::effects`]);
+//! 5. unlock; clear the intent; unpin.
 //!
-//! Up to 3 nothing is visible; from 3 on everything is. A writer that dies between 3 and 5 leaves a
-//! locked bucket, which readers pass through, and an intent with the value its counter was to have:
-//! the reaper settles both ([`Core::repair_operation`]).
+//! Before the 8-byte store nothing is visible; from the store on everything is. A writer that dies
+//! between the store and the unlocking leaves a locked bucket, which readers pass through, and an
+//! intent with the value that its counter was to have: the reaper settles both
+//! ([`Core::repair_operation`]).
 
 use mneme_sync::{DeadSlot, Pin, Slot};
 
@@ -38,7 +39,7 @@ pub(crate) struct Change<'k> {
     pub new: Option<(Loc, u64)>,
     /// Whether that record has an expiry.
     pub expiring: bool,
-    /// Whether it is removed to make room.
+    /// Whether the key is evicted to free space.
     pub evicting: bool,
     pub expect: Expect<'k>,
 }
@@ -59,10 +60,10 @@ impl<'k> Change<'k> {
     }
 }
 
-/// What [`Core::publish`] is to do with the entry it finds.
+/// What [`Core::publish`] expects of the entry that it finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expect<'k> {
-    /// Whatever is there.
+    /// Any entry, or none.
     Anything,
     /// No entry.
     Absent,
@@ -71,8 +72,8 @@ pub(crate) enum Expect<'k> {
     /// Exactly this location, of a record that still expires as this word says, and has not
     /// expired.
     Expiring(Loc, u64),
-    /// The same, of a record that still has this value. It may be overwritten where it lies, so
-    /// that it is no longer than `MAX_IN_PLACE`.
+    /// As `Expiring`, of a record that still has this value too. The value may be overwritten where
+    /// it lies, so it is no longer than `MAX_IN_PLACE`.
     Value(Loc, u64, &'k [u8]),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
@@ -83,15 +84,15 @@ pub(crate) enum Expect<'k> {
 pub(crate) enum Published {
     /// A new key.
     Inserted,
-    /// In place of an older record.
+    /// An older record was replaced.
     Replaced,
-    /// The key is gone now.
+    /// The key was there, and is removed.
     Removed,
     /// There was nothing to remove.
     Absent,
-    /// Somebody changed the key since the caller looked.
+    /// Another thread changed the key since the caller looked.
     Conflict,
-    /// The index has no room for another key.
+    /// The index has no free space for another key.
     NoRoom,
 }
 
@@ -99,10 +100,10 @@ impl Core {
     /// Publishes a record, or a removal, if what is there is as expected.
     ///
     /// On `Err` nothing was published, and the new record is counted as dead, as after a
-    /// `Conflict`; after `NoRoom` that is left to the caller.
+    /// `Conflict`. After `NoRoom` the caller counts it.
     ///
-    /// `_pin` shows that the caller is pinned, since before the record's space was reserved and
-    /// since before it saw `change.segment`.
+    /// `_pin` shows that the caller is pinned. The pin began before the record's space was reserved
+    /// and before the caller saw `change.segment`.
     #[inline]
     pub(crate) fn publish(
         &self,
@@ -116,12 +117,12 @@ impl Core {
         }
     }
 
-    /// The new record of a change that failed is dead: whatever fails does so before it is
+    /// Counts the new record of a failed change as dead: a change fails only before it is
     /// published.
     #[cold]
     fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
-            // If the segment that it is counted in is damaged, that is for the check to say.
+            // If the segment that it is counted in is damaged, the check reports that.
             let _ = self.record_died(loc, size);
         }
         error
@@ -130,7 +131,8 @@ impl Core {
     #[inline(always)]
     fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {
         let id = self.root_id(change.root)?;
-        // Almost every write ends here. What waits, or changes the index' shape, is out of line.
+        // Almost every write ends here. The code that waits, or changes the index' shape, is out of
+        // line.
         let segment = match change.segment {
             None => self.mem.index_segment(change.root, change.place)?,
             seen => seen,
@@ -147,8 +149,7 @@ impl Core {
         self.publish_waiting(slot, change, id)
     }
 
-    /// The rest of [`Core::try_publish`] where the bucket, or a slot in it, was not to be had at
-    /// once.
+    /// The rest of [`Core::try_publish`] if the bucket was locked, or had no free slot.
     #[cold]
     #[inline(never)]
     fn publish_waiting(
@@ -186,8 +187,8 @@ impl Core {
         }
     }
 
-    /// Makes room in the index for a change that found no slot in `segment`, or waits once for the
-    /// thread that is in the way; false: there is no room.
+    /// Grows the index for a change that found no slot in `segment`, or waits once for the thread
+    /// that blocks that. False: there is no free space.
     fn grow_page_for(
         &self,
         slot: &Slot<'_>,
@@ -203,8 +204,7 @@ impl Core {
         Ok(true)
     }
 
-    /// What is to be done once the bucket was given back; `None`: the key found no slot in
-    /// `segment`.
+    /// Does what is due after the bucket is unlocked. `None`: the key found no slot in `segment`.
     #[inline(always)]
     fn conclude(
         &self,
@@ -226,21 +226,21 @@ impl Core {
             } => (published, died, look),
         };
         if let Some((loc, size)) = died {
-            // It has happened already: if the segment that the old record is counted in
-            // is damaged, that is for the check to say.
+            // The change is made already. If the segment that the old record is counted in is
+            // damaged, the check reports that.
             let _ = self.record_died(loc, size);
         }
         if change.expiring {
             self.expect_expiries();
         }
         if let Some(why) = look {
-            // It has happened already. A change of shape that fails is put off.
+            // The change is made already. A change of shape that fails is left for later.
             let _ = self.resize(slot, change.root, change.place, Some(segment), why);
         }
         Ok(Some(published))
     }
 
-    /// The new record of a change that did not come about is dead.
+    /// Counts the new record of a change that was not made as dead.
     fn conflict(&self, change: &Change<'_>) -> Result<Published, WriteError> {
         if let Some((loc, size)) = change.new {
             self.record_died(loc, size)?;
@@ -248,7 +248,8 @@ impl Core {
         Ok(Published::Conflict)
     }
 
-    /// Locks the home bucket of `place` if it is free; `None`: it is not, or its page was replaced.
+    /// Locks the home bucket of `place` if it is free. `None`: it is locked, or its page was
+    /// replaced.
     #[inline(always)]
     fn try_lock_home(
         &self,
@@ -297,9 +298,9 @@ impl Core {
             }
             TryLock::Retired => {
                 slot.intent(OPERATION_LANE).clear();
-                // The word that named the segment was changed before the segment was retired, which
-                // was seen in this order: the next look finds another one.
-                // SYNC: pairs with the Release store in `Held::retire`.
+                // The word that named the segment was changed before the segment was retired. This
+                // thread has seen both in that order, so the next look finds another segment. SYNC:
+                // pairs with the Release store in `Held::retire`.
                 let _ = home.word();
                 if wait.found_retired(segment.word()) {
                     Ok(None)
@@ -315,8 +316,7 @@ impl Core {
         }
     }
 
-    /// Makes the index lead to the copy at `new` instead of `old`; false if it leads elsewhere by
-    /// now.
+    /// Makes the index name the copy at `new` instead of `old`. False: it names neither by now.
     ///
     /// `seen`: the index segment that `place` led to, if the caller has looked under its present
     /// pin.
@@ -360,7 +360,7 @@ impl Core {
         Ok(true)
     }
 
-    /// The part of [`Core::publish`] that holds the home bucket, and gives it back.
+    /// The part of [`Core::publish`] that holds the home bucket. It unlocks the bucket.
     #[inline(always)]
     fn publish_held(
         &self,
@@ -401,7 +401,7 @@ impl Core {
             expires.map(|expires| expires != 0),
             change.new.map(|_| change.expiring),
         );
-        // To its users an expired record is gone already.
+        // For callers an expired record is absent already.
         let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
         let publish = HomeChange::Publish {
             segment,
@@ -464,7 +464,7 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Settles an operation whose thread died: it happened if its entry is published, else not.
+    /// Settles an operation whose thread died: it took place exactly if its entry is published.
     pub(crate) fn repair_operation(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         let announced = Intent::of_dead(dead, OPERATION_LANE)?;
         let Some(Intent::Home { home, change }) = announced else {
@@ -472,7 +472,7 @@ impl Core {
         };
         let bucket = Bucket::of_words(self.mem.words(home)?);
         let Some(held) = bucket.inherit(dead.id()) else {
-            // It never had the lock, or gave it back: nothing is half done.
+            // The thread never had the lock, or released it: nothing is half done.
             return Ok(());
         };
         match change {
@@ -540,13 +540,13 @@ impl Core {
     }
 }
 
-/// Samples one in four places, so that the state of a segment is looked at now and then.
+/// Samples one in four places, so that the fill of a segment is checked now and then.
 #[inline]
 fn worth_a_look(place: Place) -> bool {
     place.tag & 3 == 0
 }
 
-/// What happened under the bucket's lock, and what is to be done after it.
+/// What happened under the bucket's lock, and what is to be done after the unlocking.
 enum Outcome {
     Done {
         published: Published,

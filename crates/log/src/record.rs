@@ -9,12 +9,13 @@
 //! | 8 | expiry in wall-clock milliseconds (0: none), only if the header's expiry flag is set |
 //! | then | key, value, zero to seven bytes of padding |
 //!
-//! A record with *room* (see [`crate::in_place`]) has its value at a multiple of 8 bytes, so that
-//! no word holds bytes of both, and behind the value whatever room is left. A *patchable* one (see
-//! [`crate::patch`]) has one word more, before the value, with the value's length.
+//! A record with *slack* (see [`crate::in_place`]) has its value at a multiple of 8 bytes, so that
+//! no word holds bytes of both key and value. The rest of the slack lies behind the value. A
+//! *patchable* record (see [`crate::patch`]) has one more word, before the value, with the value's
+//! length.
 //!
-//! Key and value never change once the record is published, but for the value of a record with
-//! room, and of a patchable one that is not sealed. The expiry does, by one store under the
+//! The key never changes once the record is published. The value changes only in a record with
+//! slack, or in a patchable one that is not sealed. The expiry may change, by one store under the
 //! bucket's lock.
 //!
 //! Nibble §4.1 keeps the key with the object for the same reason: compaction finds the index entry
@@ -42,8 +43,8 @@ const ALWAYS_EXPIRY: usize = 64 << 10;
 /// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]),
 /// expiry 1, state 2, space 6.
 ///
-/// In state [`STATE_ROOMY`] the 31 bits are length 15 and room 16, in state [`STATE_PATCHABLE`]
-/// they are the room: the value's length may change, and what the record occupies must not.
+/// In state [`STATE_ROOMY`] the 31 bits are length 15 and capacity 16, in state [`STATE_PATCHABLE`]
+/// they are the capacity: the value's length may change, and what the record occupies must not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header(pub u64);
 
@@ -78,8 +79,8 @@ impl Header {
         )
     }
 
-    /// The header of a record whose value has room to be overwritten by one of `room` bytes, at
-    /// most [`MAX_IN_PLACE`], or that fills the record's last word.
+    /// The header of a record whose value may be overwritten by one of up to `room` bytes, at most
+    /// [`MAX_IN_PLACE`], or to the end of the record's last word.
     pub fn roomy(key_len: usize, value_len: usize, room: usize, space: Space) -> Header {
         debug_assert!(value_len <= room && room <= MAX_IN_PLACE);
         let plain = Header::record(key_len, 0, space).0 & !(3 << STATE_SHIFT);
@@ -106,7 +107,7 @@ impl Header {
         self.plain_len()
     }
 
-    /// The same for a value of `len` bytes, no more than its room.
+    /// This header with a value of `len` bytes, which must fit the record.
     pub fn with_length(self, len: usize) -> Header {
         debug_assert!(self.room().is_some_and(|room| len <= room));
         Header(self.0 & !(LENGTH_MASK << VALUE_SHIFT) | (len as u64) << VALUE_SHIFT)
@@ -119,8 +120,8 @@ impl Header {
             .then_some((self.0 >> ROOM_SHIFT & ROOM_MASK) as usize)
     }
 
-    /// What never changes once a record is published: all but the marks, and the length of a value
-    /// with room.
+    /// The bits that never change once a record is published: all but the marks, and the length of
+    /// a value with slack.
     pub fn shape(self) -> u64 {
         let changing = match self.room() {
             Some(_) => MARKS_MASK | LENGTH_MASK << VALUE_SHIFT,
@@ -129,7 +130,7 @@ impl Header {
         self.0 & !changing
     }
 
-    /// The same with an expiry word.
+    /// This header with an expiry word.
     pub fn with_expiry(self) -> Header {
         Header(self.0 | 1 << EXPIRY_SHIFT)
     }
@@ -139,7 +140,7 @@ impl Header {
         (self.0 & 0xffff) as usize
     }
 
-    /// Not of a patchable record: that one's word says it.
+    /// Not for a patchable record, whose own word has the length.
     #[inline(always)]
     pub fn value_len(self) -> usize {
         debug_assert!(!self.is_patchable());
@@ -178,25 +179,25 @@ impl Header {
     }
 
     /// Bytes from the record's start to its value's end, if this is the header of a record without
-    /// room. The length may still be more than a value's.
+    /// slack. The length may still be more than a value's.
     #[inline(always)]
     pub fn plain_end(self) -> Option<usize> {
         let plain = self.0 & (3 << STATE_SHIFT | 0x1f << KIND_SHIFT) == PLAIN;
         plain.then_some(self.key_offset() + self.key_len() + self.plain_len())
     }
 
-    /// The value's length, if this is the header of a record without room.
+    /// The value's length, if this is the header of a record without slack.
     #[inline(always)]
     pub fn plain_len(self) -> usize {
         (self.0 >> VALUE_SHIFT & 0x7fff_ffff) as usize
     }
 
-    /// How much it was read lately.
+    /// How often the record was read lately.
     pub fn marks(self) -> u64 {
         (self.0 & MARKS_MASK) >> MARKS_SHIFT
     }
 
-    /// The same with other marks, below 8.
+    /// This header with other marks, below 8.
     pub fn with_marks(self, marks: u64) -> Header {
         Header(self.0 & !MARKS_MASK | marks << MARKS_SHIFT & MARKS_MASK)
     }
@@ -218,7 +219,7 @@ impl Header {
         }
     }
 
-    /// Bytes the record occupies, padding and room included.
+    /// Bytes that the record occupies, including padding and slack.
     #[inline(always)]
     pub fn size(self) -> u64 {
         let end = if self.0 & PATCHABLE == PLAIN {
@@ -230,7 +231,7 @@ impl Header {
     }
 }
 
-/// So many bytes rounded up to whole words. (They are far from overflowing.)
+/// `bytes` rounded up to whole words. (They are far from overflowing.)
 #[inline(always)]
 const fn whole_words(bytes: usize) -> usize {
     (bytes + 7) & !7
@@ -274,8 +275,8 @@ impl<'m> Record<'m> {
 
     #[inline]
     pub fn value(&self) -> &'m [u8] {
-        // SAFETY: as in `key`. Values with room are read so only while nobody can overwrite them,
-        // patchable ones once they are sealed.
+        // SAFETY: as in `key`. Values with slack are read so only while no thread can overwrite
+        // them, patchable ones once they are sealed.
         unsafe { std::slice::from_raw_parts(self.value_address(), self.value_len()) }
     }
 
@@ -288,7 +289,7 @@ impl<'m> Record<'m> {
         }
     }
 
-    /// The word of a patchable record, and what it says now.
+    /// The word of a patchable record, and its present value.
     #[inline]
     pub fn patch(&self) -> Option<(&'m AtomicU64, PatchWord)> {
         if !self.header.is_patchable() {
@@ -306,7 +307,7 @@ impl<'m> Record<'m> {
         self.address.wrapping_add(self.header.value_offset())
     }
 
-    /// Sets the marks, unless the header changes at the same time.
+    /// Sets the marks, unless the header changes concurrently.
     pub fn set_marks(&self, marks: u64) {
         // SAFETY: the header is the record's first, aligned word, and is only accessed as an atomic
         // once the record is published.
@@ -352,9 +353,9 @@ impl<'m> Record<'m> {
             }
             return;
         }
-        // SAFETY: the bytes are the record's, which is mapped for writing; whoever reads them
-        // meanwhile does so by `copy_value`, `copy_part` or another racing copy, and no other
-        // thread writes to them.
+        // SAFETY: the bytes are the record's, which is mapped for writing; threads that read them
+        // meanwhile do so by `copy_value`, `copy_part` or another racing copy, and no other thread
+        // writes to them.
         unsafe { mneme_sys::racy::store(bytes, to) };
     }
 
@@ -369,8 +370,8 @@ impl<'m> Record<'m> {
     }
 }
 
-/// Writes all of a patchable record but its value behind the header word at `address`: `len` is the
-/// value's length.
+/// Writes all of a patchable record except its value behind the header word at `address`. `len` is
+/// the value's length.
 ///
 /// # Safety
 /// As [`write_body`].
@@ -396,9 +397,9 @@ pub(crate) unsafe fn write_patchable(
 /// it.
 ///
 /// # Safety
-/// `address` has room for `header.size()` bytes that the caller has reserved, and that nobody reads
-/// yet but those who have lost their pins: they copy by [`mneme_sys::racy`] and do not believe it.
-/// The lengths in `header` are those of `key` and `value`.
+/// `address` points to `header.size()` bytes that the caller has reserved. No thread reads them yet
+/// except copying readers that have lost their pins: these copy by [`mneme_sys::racy`] and discard
+/// the copy. The lengths in `header` are those of `key` and `value`.
 pub(crate) unsafe fn write_body(
     address: *mut u8,
     header: Header,

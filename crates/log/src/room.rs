@@ -1,9 +1,9 @@
-//! Making room: what a writer does that found none.
+//! Freeing space: what a writer does that found none.
 //!
-//! It frees what is due, moves a victim's records if enough bytes are dead somewhere, and waits for
-//! readers to leave, for a bounded time. If there is nothing to be gained the store is full, and it
-//! says so at once; reads and removals go on, and after removals writes do again. A reserve for
-//! compaction is Nibble's too (§3.2); that any writer may help himself is not.
+//! It frees what is due, compacts a victim if enough bytes are dead somewhere, and waits for
+//! readers to unpin, for a bounded time. If there is nothing to gain the store is full, and the
+//! write fails at once. Reads and removals go on, and after removals writes succeed again. Nibble
+//! has a reserve for compaction too (§3.2). That any writer may compact is new here.
 
 use std::time::Duration;
 
@@ -17,30 +17,29 @@ use crate::evict::Evicted;
 use crate::head::{Leave, ROOM_TIMEOUT};
 use crate::segment::State;
 
-/// One writer's search for room.
+/// One writer's search for free space.
 #[derive(Debug)]
 pub(crate) struct Room {
     wanted: u64,
-    /// The time that it has taken. What is done between, a transaction's body perhaps, is none of
-    /// it.
+    /// The time that the search has taken. Work in between, such as a transaction's body, does not
+    /// count.
     spent: Duration,
-    /// Rounds in a row after which there was nothing to wait for, and yet no room.
+    /// Consecutive rounds after which there was nothing to wait for, and yet no free space.
     vain: u32,
-    /// Windows of frames emptied for it.
+    /// Windows of frames emptied for this search.
     vacated: u32,
-    /// Whose pin held it up when it was last looked at.
+    /// The pin that blocked the search when that was last checked.
     pin: Suspect<(SlotId, Epoch)>,
-    /// Who swept then.
+    /// The thread that swept then.
     sweeper: Suspect<SlotId>,
 }
 
-/// Who seems to hold a search up, since when, in nanoseconds, and how often he was seen since.
+/// What seems to block a search, since when, in nanoseconds, and how often it was seen since.
 #[derive(Debug)]
 struct Suspect<T>(Option<(T, u64, u32)>);
 
 impl<T: Copy + PartialEq> Suspect<T> {
-    /// How long the one who is seen now has been seen at each look, if that is long enough to say
-    /// so.
+    /// How long `seen` has been found at every look, if that is long enough to report it.
     fn look(&mut self, seen: Option<T>, now: u64) -> Option<(T, Duration)> {
         match (seen, &mut self.0) {
             (Some(seen), Some((before, since, looks))) if *before == seen => {
@@ -56,19 +55,19 @@ impl<T: Copy + PartialEq> Suspect<T> {
     }
 }
 
-/// Rounds without anything to wait for before free room that cannot be had is given up: it is not
-/// in one piece, or others are always faster.
+/// Rounds without anything to wait for after which the search ends although space is free. That
+/// space is not in one piece, or other threads always take it first.
 pub(crate) const VAIN: u32 = 16;
-/// Windows that are emptied for one large record: others may be faster to what has become free.
+/// Windows that are emptied for one large record: other threads may take the freed frames first.
 const VACATED: u32 = 8;
-/// How long a writer goes on making room, with success, that others take or that is not in one
-/// piece, before it says so.
+/// How long a writer goes on freeing space that other threads take, or that is not in one piece,
+/// before it fails.
 pub(crate) const DILIGENCE: Duration = Duration::from_secs(10);
-/// Looks at whoever holds a search up before he is named.
+/// Looks at the thread that blocks a search before it is reported.
 const LOOKS: u32 = 3;
 
 impl Room {
-    /// A search for room for a record of `wanted` bytes.
+    /// A search for free space for a record of `wanted` bytes.
     pub fn new(wanted: u64) -> Room {
         Room {
             wanted,
@@ -80,24 +79,24 @@ impl Room {
         }
     }
 
-    /// The record has `wanted` bytes.
+    /// Sets the record's size to `wanted` bytes.
     pub fn want(&mut self, wanted: u64) {
         self.wanted = wanted;
     }
 }
 
 impl Core {
-    /// Tries to make room; on `Ok` the caller tries its write again. It holds no pin of its own.
+    /// Tries to free space. On `Ok` the caller retries its write. The caller is not pinned.
     pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
         self.win_room(slot, room).map(drop)
     }
 
-    /// The same: whether something was won, else it has waited a little.
+    /// As [`Core::make_room`]. Returns whether it freed anything; if not, it has waited a little.
     pub(crate) fn win_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         self.spend(room, |room| self.seek_room(slot, room))
     }
 
-    /// Does something for a search, on its time.
+    /// Runs a part of a search and adds its duration to the search's time.
     fn spend<T>(&self, room: &mut Room, search: impl FnOnce(&mut Room) -> T) -> T {
         let began = self.clock.now_ns();
         let found = search(room);
@@ -107,7 +106,7 @@ impl Core {
 
     fn seek_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         if !self.could_hold(room.wanted) {
-            // Nothing that could be moved or forgotten would help.
+            // Nothing that could be compacted or evicted would help.
             return Err(self.out_of_memory(room.wanted));
         }
         self.reap(slot)?;
@@ -120,7 +119,7 @@ impl Core {
         }
         self.revoke_stalled_pins();
         if slot.is_pinned() {
-            // A `Value` of this thread is alive: whatever were emptied now would wait for it.
+            // A `Value` of this thread is alive: whatever is emptied now would wait for it.
             return Err(if self.is_full(room.wanted) {
                 self.out_of_memory(room.wanted)
             } else {
@@ -141,7 +140,8 @@ impl Core {
                 return Ok(true);
             }
         }
-        // Between frames of the index that are too near nothing is won by forgetting.
+        // Eviction gains nothing for a large record if no run of frames between those of the index
+        // is long enough.
         let could_lie = !self.is_large(room.wanted) || self.could_lie(frames);
         match could_lie
             .then(|| self.evict(slot))
@@ -159,7 +159,7 @@ impl Core {
             Evicted::Nothing => {}
         }
         if self.compact(slot)? {
-            // Its segment is free after a grace period, which seldom takes longer than this.
+            // The segment is free after a grace period, which seldom takes longer than this.
             self.free_emptied(slot)?;
             return Ok(true);
         }
@@ -175,8 +175,8 @@ impl Core {
         if full && !may_forget {
             return Err(self.out_of_memory(room.wanted));
         }
-        // A store that may forget is full only after several looks: what others fill meanwhile, and
-        // what was read often, can be forgotten at the next.
+        // A store that may evict counts as full only after several rounds: what others fill
+        // meanwhile, and what was read often, can be evicted in the next round.
         let awaited = later || (!full && self.awaits_room());
         room.vain = if awaited { 0 } else { room.vain + 1 };
         if room.vain > VAIN {
@@ -187,10 +187,10 @@ impl Core {
         Ok(false)
     }
 
-    /// Goes on making room while it finds some, until `bytes` bytes are free: for those who begin
-    /// anew with all of it, and leave as much behind, if there is not enough. Of little what was
-    /// made is enough. What the caller does next may succeed whatever this says: it is told
-    /// `Stalled` to say so if it does not.
+    /// Goes on freeing space while it finds some, until `bytes` bytes are free. It is for callers
+    /// that start over with the whole of their work, and leave as many dead bytes behind, if there
+    /// is not enough space. For little, one round is enough. The caller's next attempt may succeed
+    /// whatever this returns; the caller gets `Stalled` to return if that attempt fails.
     pub(crate) fn make_more_room(
         &self,
         slot: &Slot<'_>,
@@ -202,7 +202,7 @@ impl Core {
         }
         let wanted = bytes + FRAME_BYTES + self.segment_bytes();
         let mut more = Room::new(room.wanted);
-        // Others may take what becomes free.
+        // Other threads may take what becomes free.
         let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
         while self.free_bytes() < wanted && rounds > 0 {
             match self.win_room(slot, &mut more) {
@@ -219,8 +219,9 @@ impl Core {
         Ok(())
     }
 
-    /// Waits a little for the readers of the index' old blocks where these leave a change of shape
-    /// no room; false: there is room. The caller is not pinned, or would wait for itself.
+    /// Waits a little for the readers of the index' old blocks if these leave no place in limbo for
+    /// a change of shape. False: there is a place. The caller is not pinned, or it would wait for
+    /// itself.
     pub(crate) fn await_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
         self.spend(room, |room| self.look_at_limbo(slot, room))
     }
@@ -241,8 +242,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether the search may go on waiting: nobody has held it up for long. That is said of one
-    /// and the same pin, and where nobody reads of who sweeps and does not go on.
+    /// Fails if one thread has blocked the search for long: one and the same pin, or, if no reader
+    /// is pinned, one sweeper that makes no progress.
     fn may_wait(&self, room: &mut Room) -> Result<(), WriteError> {
         let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
         let pinned = room.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
@@ -261,7 +262,7 @@ impl Core {
         .into())
     }
 
-    /// Said at once: to wait would be to wait for oneself.
+    /// The error is returned at once: the thread would wait for itself.
     pub(crate) fn stalled_by_own_pin(&self, slot: &Slot<'_>) -> WriteError {
         Stalled {
             pid: self.participants.pid_of(slot.id()),
@@ -272,7 +273,7 @@ impl Core {
         .into()
     }
 
-    /// Whether something is under way that will give room back, or let it be won.
+    /// Whether something is under way that will free space, or let it be compacted.
     fn awaits_room(&self) -> bool {
         let segment = self.segment_bytes();
         self.sweeps_due()
@@ -283,10 +284,10 @@ impl Core {
             })
     }
 
-    /// Whether neither what is free nor what compaction can win is enough for `wanted` bytes.
+    /// Whether free space and what compaction can gain are together too little for `wanted` bytes.
     ///
-    /// Others may be compacting, or have just given back what is needed: then it is not full, and
-    /// the caller tries again.
+    /// Other threads may be compacting, or have just freed what is needed. Then the store is not
+    /// full, and the caller retries.
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let free = self.free_bytes();
         let gains: u64 = self.gains(!self.is_large(wanted)).sum();
@@ -299,15 +300,15 @@ impl Core {
         u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES
     }
 
-    /// Whether the store is large enough for so many bytes, were nothing else in it.
+    /// Whether an empty store of this size could hold `bytes` bytes.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
         let stats = self.arena.stats();
         let without = stats.reserved.saturating_add(self.arena.withheld());
         bytes <= u64::from(stats.frames.saturating_sub(without)) * FRAME_BYTES
     }
 
-    /// What each log segment gives back once it is compacted, or is about to; with what lies unused
-    /// behind large records, or without.
+    /// Bytes that each log segment frees once it is compacted, or is about to free. `behind_large`:
+    /// unused space behind large records counts too.
     pub(crate) fn gains(&self, behind_large: bool) -> impl Iterator<Item = u64> {
         let segment = self.segment_bytes();
         self.segments()
@@ -332,7 +333,8 @@ impl Core {
         }
     }
 
-    /// Frees what can be freed and starts the grace periods that are due; segments freed.
+    /// Frees what can be freed and starts the grace periods that are due. Returns the number of
+    /// segments freed.
     pub(crate) fn maintain(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         if self.sweeps_due() {
             self.sweep(slot)?;
@@ -341,8 +343,8 @@ impl Core {
         self.free_emptied(slot)
     }
 
-    /// Starts the grace periods that are due and frees what has lived through its own; segments
-    /// freed.
+    /// Starts the grace periods that are due and frees the segments whose own is over. Returns how
+    /// many.
     pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.stamp_segments();
         self.free_condemned(slot)

@@ -1,12 +1,13 @@
 //! The life of a log segment: `Free → Opening → Head → Closed → Compacting → Condemned → Freeing`.
 //!
-//! Every step is one compare-and-swap on [`SegmentInfo::state`], so that each happens once whoever
-//! attempts it. States that belong to one thread carry its slot: the reaper finds what the dead
-//! left half-way by walking the table, and sets it back or forward (see [`Core::repair_segments`]).
+//! Every step is one compare-and-swap on [`SegmentInfo::state`], so that each happens once, however
+//! many threads attempt it. States that belong to one thread carry its slot: the reaper walks the
+//! table to find steps that dead threads left half-way, and undoes or finishes them (see
+//! [`Core::repair_segments`]).
 //!
-//! Two grace periods guard the bytes (Nibble §3.3, and one more): a closed segment becomes a victim
+//! Two grace periods guard the bytes (Nibble §3.3, and one more): A closed segment becomes a victim
 //! only when every thread that may have reserved space in it has unpinned, for until then a record
-//! may be reserved and not yet published; a condemned one is freed only when every reader that may
+//! may be reserved and not yet published. A condemned one is freed only when every reader that may
 //! still look at it has unpinned.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -28,21 +29,21 @@ pub(crate) const TAG_LOG: u16 = 1;
 /// The arena tag of index frames.
 pub(crate) const TAG_INDEX: u16 = 2;
 
-/// Set in [`SegmentInfo::stamp`] while a grace period is due and not yet begun.
+/// Set in [`SegmentInfo::stamp`] while a grace period is due and has not begun.
 const UNSTAMPED: u64 = 1 << 63;
 
 /// Frames of the longest log segment: one with the largest record, or an ordinary one.
 const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
 const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
 
-/// A length as a [`SegmentInfo`] keeps it: in the low half, and once more, every bit turned over,
-/// in the high one. These words alone say where records are: one that is overwritten must be
-/// noticed before compaction, or the next append, believes it.
+/// A length as a [`SegmentInfo`] keeps it: the length in the low half, its complement in the high
+/// half. These words alone say where records are, so damage to one must be noticed before
+/// compaction, or the next append, relies on it.
 pub(crate) fn length_word(length: u64) -> u64 {
     length | !length << 32
 }
 
-/// The length in such a word; `None`: it is damaged.
+/// The length in a word made by [`length_word`]. `None`: the word is damaged.
 #[inline]
 fn length(word: u64) -> Option<u64> {
     let length = word & u64::from(u32::MAX);
@@ -57,15 +58,15 @@ fn no_length(frame: Frame) -> Corrupt {
     )
 }
 
-/// Of the word that says how old a closed segment is: when it was closed, in 4 us (44 bits: two
-/// years), and how much older its records were then, in 17 ms (20 bits: five hours; what is older
-/// is just old).
+/// Units of the age word of a closed segment. It says when the segment was closed, in 4 us (44
+/// bits: two years), and how much older its records were then, in 17 ms (20 bits: five hours, at
+/// which it saturates).
 const CLOSED_UNIT: u32 = 12;
 const LAG_BITS: u32 = 20;
 const LAG_MASK: u64 = (1 << LAG_BITS) - 1;
 const LAG_UNIT: u32 = 24;
 
-/// Where a log segment stands.
+/// The state of a log segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -88,8 +89,8 @@ pub(crate) enum State {
 /// The state word: state 8 bits, owner 16, large flag 1, life 39.
 ///
 /// The *life* is the number of the extent that begins at this frame, counted from the region's
-/// creation. So a state that was seen in one life is never mistaken for the same state of a later
-/// one, however long its observer was stopped in between.
+/// creation. So a state that was seen in one life is never mistaken for an equal state of a later
+/// life, however long its observer was stopped in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StateWord(pub u64);
 
@@ -97,7 +98,7 @@ const LARGE: u64 = 1 << 24;
 const LIFE_SHIFT: u32 = 25;
 
 impl StateWord {
-    /// The same segment in another state, in the hands of `owner` or of nobody.
+    /// This segment in another state, owned by `owner` or by no thread.
     pub fn to(self, state: State, owner: Option<SlotId>) -> StateWord {
         let kept = self.0 & (LARGE | u64::MAX << LIFE_SHIFT);
         StateWord(kept | state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8)
@@ -123,7 +124,7 @@ impl StateWord {
         })
     }
 
-    /// The same segment, once its large record is dead.
+    /// This state without the large flag, for a segment whose large record is dead.
     pub fn ordinary(self) -> StateWord {
         StateWord(self.0 & !LARGE)
     }
@@ -144,7 +145,7 @@ impl<W: Word> SegmentInfoOf<W> {
         StateWord(self.state.load(Acquire))
     }
 
-    /// One step of the segment's life; false if somebody else took one first.
+    /// One step of the segment's life. False: another thread took a step first.
     pub fn change(&self, from: StateWord, to: StateWord) -> bool {
         // SYNC: pairs with the Acquire load in `state`.
         self.state
@@ -152,8 +153,8 @@ impl<W: Word> SegmentInfoOf<W> {
             .is_ok()
     }
 
-    /// The step that `next` says, by the only thread that may take one; the state of the large
-    /// record in front may change meanwhile.
+    /// The step that `next` chooses, by the only thread that may take one. Only the flag of the
+    /// large record in front may change meanwhile.
     pub fn step(&self, next: impl Fn(State) -> Option<State>) {
         loop {
             let word = self.state();
@@ -171,21 +172,21 @@ impl<W: Word> SegmentInfoOf<W> {
         self.unstamp();
         self.age.store(0, Relaxed);
         self.frames.store(length_word(u64::from(frames)), Relaxed);
-        // Relaxed: nobody else changes the state of an extent that this thread has claimed.
+        // Relaxed: no other thread changes the state of an extent that this thread has claimed.
         let last = StateWord(self.state.load(Relaxed));
         // SYNC: pairs with the Acquire load in `state`.
         self.state.store(last.reborn(owner, large).0, Release);
     }
 
-    /// Bytes between the segment's start and the end of its last record; `None` if a word that says
-    /// so is damaged. To believe such a one would be to append to others' bytes, or to take records
-    /// that are there for none.
+    /// Bytes between the segment's start and the end of its last record; `None` if one of the
+    /// length words is damaged. Relying on a damaged one would mean to append over other bytes, or
+    /// to miss existing records.
     #[inline]
     pub fn written(&self) -> Option<u64> {
         self.written_of().map(|(used, _)| used)
     }
 
-    /// The same, and how many bytes there may be.
+    /// As [`written`](Self::written), and how many bytes the segment can hold.
     #[inline]
     pub fn written_of(&self) -> Option<(u64, u64)> {
         // SYNC: pairs with the Release stores in `set_used`: the headers below are written.
@@ -194,18 +195,18 @@ impl<W: Word> SegmentInfoOf<W> {
         (used <= capacity && used.is_multiple_of(8)).then_some((used, capacity))
     }
 
-    /// The same, or what is wrong with the segment at `frame`.
+    /// As [`written`](Self::written), or the error for the damaged segment at `frame`.
     #[inline]
     pub fn written_at(&self, frame: Frame) -> Result<u64, Corrupt> {
         self.written().ok_or_else(|| no_length(frame))
     }
 
-    /// The same for those who count: nothing, if it is damaged.
+    /// As [`written`](Self::written), for statistics: 0 if the word is damaged.
     pub fn used(&self) -> u64 {
         self.written().unwrap_or(0)
     }
 
-    /// Says that the headers up to there are written.
+    /// States that the headers in the first `bytes` bytes are written.
     #[inline]
     pub fn set_used(&self, bytes: u64) {
         // SYNC: pairs with the Acquire load in `written`.
@@ -242,14 +243,14 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// The number of the period that waits for its grace period to begin, if one does: the segment
-    /// is closed or condemned, and nobody has stamped it since.
+    /// is closed or condemned, and no thread has stamped it since.
     pub fn waiting(&self) -> Option<u64> {
         let word = self.state();
         if !matches!(word.state(), Some(State::Closed | State::Condemned)) {
             return None;
         }
         let period = self.stamp().err()?;
-        // Else the period may be one of the next life, and not due yet.
+        // Otherwise the period may belong to the next life, and not be due yet.
         (self.state() == word).then_some(period)
     }
 
@@ -259,10 +260,10 @@ impl<W: Word> SegmentInfoOf<W> {
         let _ = self.stamp.compare_exchange(period, epoch, AcqRel, Relaxed);
     }
 
-    /// Condemns the segment, which was seen in state `from` and holds no live record any more.
+    /// Condemns the segment, which was seen in state `from` and holds no live record.
     pub fn condemn(&self, from: StateWord) -> bool {
-        // First: whoever sees it condemned sees that the grace period of its closing is not the
-        // one.
+        // First, so that a thread that sees the segment condemned also sees that the grace period
+        // of its closing does not count any more.
         self.unstamp();
         self.change(from, from.to(State::Condemned, None))
     }
@@ -283,13 +284,13 @@ impl<W: Word> SegmentInfoOf<W> {
         self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
     }
 
-    /// It was found damaged: the last that is chosen again, for others are worth more, whose
-    /// records can be followed.
+    /// Gives a damaged segment the lowest compaction priority. Compacting others gains more, for
+    /// their records can be walked.
     pub fn shun(&self) {
         self.age.store(u64::MAX, Relaxed);
     }
 
-    /// Whether it was found damaged, and is compacted last.
+    /// Whether the segment was found damaged, and is compacted last.
     pub fn is_shunned(&self) -> bool {
         self.age.load(Relaxed) == u64::MAX
     }
@@ -314,7 +315,7 @@ impl<W: Word> SegmentInfoOf<W> {
         self.age.load(Relaxed) >> LAG_BITS << CLOSED_UNIT
     }
 
-    /// When its records were written, on the average; of a closed segment.
+    /// When the records of a closed segment were written, on average.
     pub fn born(&self) -> u64 {
         let lag = (self.age.load(Relaxed) & LAG_MASK) << LAG_UNIT;
         self.closed().saturating_sub(lag)
@@ -338,7 +339,7 @@ pub(crate) fn frame_byte(frame: Frame) -> u64 {
 }
 
 impl Core {
-    /// Claims an extent for a log segment and puts it in state `Opening`. `None`: no room.
+    /// Claims an extent for a log segment and puts it in state `Opening`. `None`: no free space.
     pub(crate) fn open_extent(
         &self,
         slot: &Slot<'_>,
@@ -346,7 +347,8 @@ impl Core {
         claim: Claim,
         large: bool,
     ) -> Result<Option<Extent>, WriteError> {
-        // Once for so many bytes written. What fails here fails again for those whom it concerns.
+        // Done once for each segment of bytes written. An error here is ignored: it recurs in the
+        // calls that it concerns.
         let _ = self.fold_own_accesses(slot);
         let Some(extent) = self.claim(slot, frames, claim.node, claim.class, TAG_LOG)? else {
             return Ok(None);
@@ -365,7 +367,7 @@ impl Core {
         Ok(Some(extent))
     }
 
-    /// Closes the segment at `frame`, if it is a head's, which is its head's no longer.
+    /// Closes the segment at `frame` if its state is `Head`. Its head no longer appends to it.
     pub(crate) fn close_segment(&self, frame: Frame) {
         let info = self.tables.info(frame);
         if info.state().state() != Some(State::Head) {
@@ -386,9 +388,9 @@ impl Core {
         Ok(())
     }
 
-    /// Nobody finds the large record of `bytes` bytes at `frame` any more. If it lies there alone
-    /// it needs no compaction, only the grace period; with others behind it, it is a segment like
-    /// others.
+    /// The index no longer leads to the large record of `bytes` bytes at `frame`. If the record
+    /// lies in its segment alone, the segment needs no compaction, only the grace period. With
+    /// other records behind it, it becomes a segment like others.
     fn large_died(&self, frame: Frame, bytes: u64) {
         let info = self.tables.info(frame);
         loop {
@@ -443,23 +445,23 @@ impl Core {
         stats.own..stats.own + stats.frames
     }
 
-    /// Says that a large record may be lost: its writer died, or gave up, before it published it or
-    /// after it had replaced it. Of ordinary ones compaction finds out by itself.
+    /// Notes that a large record may be lost: its writer died, or gave up, before it published the
+    /// record or after it had replaced it. Compaction finds lost ordinary records by itself.
     #[cold]
     pub(crate) fn suspect_lost(&self) {
         // SYNC: pairs with the exchange in `condemn_lost`.
         self.tables.header().lost.store(1, Release);
     }
 
-    /// Condemns the large records that are lost; how many.
+    /// Condemns the large records that are lost. Returns how many.
     pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> usize {
-        // Taken first: who loses one from here on asks for another look.
-        // SYNC: pairs with the Release store in `suspect_lost`.
+        // Cleared first: a thread that loses a record from here on requests another look. SYNC:
+        // pairs with the Release store in `suspect_lost`.
         if self.tables.header().lost.swap(0, AcqRel) == 0 {
             return 0;
         }
         mneme_sys::fault!("log.lost.taken");
-        // A head may go on behind it.
+        // A head may append behind the lost record.
         self.leave_segments(slot, Leave::BehindLarge);
         let mut condemned = 0;
         for (frame, info, word, state) in self.segments() {
@@ -467,17 +469,18 @@ impl Core {
                 continue;
             }
             if state != State::Closed || !self.grace_over(info) {
-                // Perhaps it is about to be published.
+                // The record may be about to be published.
                 self.suspect_lost();
                 continue;
             }
             let _pin = slot.pin();
-            // Seen again under the pin: until it ends the record stays where it is. What is damaged
-            // is kept, for the check to say, and keeps no other from being found.
+            // Checked again under the pin: until the pin ends the record stays where it is. A
+            // damaged segment is kept, for the check to report, and does not stop the search for
+            // others.
             if info.state() == word
                 && let Ok(Some(bytes)) = self.lost_bytes(frame, info)
             {
-                // Perhaps it was counted already.
+                // `fetch_max`: the record may have been counted already.
                 info.dead.fetch_max(bytes, Relaxed);
                 self.large_died(frame, bytes);
                 condemned += 1;
@@ -531,8 +534,8 @@ impl Core {
                     None | Some(State::Free | State::Freeing) => continue,
                     Some(state) => state,
                 };
-                // Seen in the same state afterwards, the length is of this life: no other segment
-                // began inside it.
+                // If the state is unchanged afterwards, the length belongs to this life: no other
+                // segment began inside it.
                 let length = info.frames();
                 if let Some(length) = length.filter(|_| info.state() == word) {
                     frames.start = frame.0.saturating_add(length).min(frames.end);
@@ -559,7 +562,8 @@ impl Core {
         if waiting.is_empty() {
             return;
         }
-        // Without the barrier none begins: another process, or a later call, stamps them.
+        // Without the barrier no grace period begins: another process, or a later call, stamps the
+        // segments.
         let Ok(epoch) = self.participants.advance() else {
             return;
         };
@@ -568,22 +572,24 @@ impl Core {
         }
     }
 
-    /// Gives back every condemned segment whose readers have left; returns how many.
+    /// Frees every condemned segment whose readers have unpinned. Returns how many.
     ///
-    /// While an index waits for its sweep there is none: the walk that emptied a segment took
-    /// the records of a dropped index for stale, and the sweep still follows their locations.
+    /// While a dropped index waits for its sweep nothing is freed: the walk that emptied a segment
+    /// treated the records of the dropped index as stale, and the sweep still follows their
+    /// locations.
     pub(crate) fn free_condemned(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let mut freed = 0;
         for (frame, info, word, state) in self.segments() {
             if state != State::Condemned || !self.grace_over(info) {
                 continue;
             }
-            // How much would be given back? One whose length is damaged stays where it is.
+            // A segment whose length is damaged is never freed: its extent is unknown.
             let Some(frames) = info.frames() else {
                 continue;
             };
-            // Asked after the state was seen: whoever emptied the segment of a dropped index'
-            // records had seen it dropped, so that it is seen listed here, or swept.
+            // Checked after the state was seen: the thread that emptied the segment of a dropped
+            // index' records had seen the index dropped. So this load sees the index listed, or its
+            // sweep is over.
             if self.sweeps_due() {
                 break;
             }
@@ -597,7 +603,7 @@ impl Core {
             };
             let released = self.release(slot, extent);
             if let Err(WriteError::Stalled(_)) = released {
-                // The arena is held up: this is done another time.
+                // The arena's lock is not to be had now: a later call frees the segment.
                 info.change(info.state(), word);
             }
             released?;
@@ -607,13 +613,13 @@ impl Core {
         Ok(freed)
     }
 
-    /// Whether everybody who was pinned when the segment was stamped has left.
+    /// Whether every thread that was pinned when the segment was stamped has unpinned.
     pub(crate) fn grace_over(&self, info: &SegmentInfo) -> bool {
         info.stamp()
             .is_ok_and(|epoch| self.participants.quiescent(epoch))
     }
 
-    /// Settles every segment that the dead thread `dead` had in its hands.
+    /// Settles every segment that the dead thread `dead` owned.
     ///
     /// Runs before the arena's own repair, which gives back what was claimed and never adopted.
     pub(crate) fn repair_segments(&self, slot: &Slot<'_>, dead: SlotId) -> Result<(), WriteError> {
@@ -625,7 +631,7 @@ impl Core {
                 continue;
             }
             // Read before the state is read again: an extent that is adopted while its state still
-            // names the dead was not given away since.
+            // names the dead thread was not released since.
             let arena = self.arena.extent_of(frame);
             let adopted = arena.as_ref().is_some_and(|a| {
                 a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
@@ -658,12 +664,12 @@ impl Core {
         Ok(())
     }
 
-    /// Closes the segments of heads that moved on and died before they had done it.
+    /// Closes segments whose head moved on and whose writer died before it closed them.
     pub(crate) fn close_abandoned(&self) {
         for (frame, info, word, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
                 info.close(self.clock.now_ns());
-                // In the life in which it was seen, and no later one.
+                // The exchange succeeds only in the life in which the segment was seen.
                 info.change(word, word.to(State::Closed, None));
             }
         }
@@ -680,7 +686,7 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// Also where the clock of the present boot has not come as far as that of the one before.
+    /// This also holds if the clock of this boot is behind that of the previous boot.
     #[test]
     fn what_was_closed_earlier_stays_older() {
         let hour = 3_600 << 30;
@@ -695,14 +701,14 @@ mod tests {
             "{closed:?}"
         );
         assert!(closed[2] <= 3 * hour - hour - hour / 2);
-        // What compaction found damaged it still chooses last.
+        // A segment that compaction found damaged is still chosen last.
         infos[0].shun();
         infos[0].predate(State::Closed, hour);
         assert!(infos[0].is_shunned());
     }
 
-    /// A compactor that is stopped between its choice of a victim and its claim finds the same
-    /// frame closed again: in another life, whose grace period is not over.
+    /// A compactor that is stopped between its choice of a victim and its claim finds that frame
+    /// closed again: in another life, whose grace period is not over.
     #[test]
     fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
         let info = SegmentInfo::default();

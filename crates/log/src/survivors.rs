@@ -2,13 +2,13 @@
 //! together.
 //!
 //! **A record that the index names is never lost**: its copy is whole, and below the `used` mark of
-//! the survivors' segment, before the index is led to it; the old bytes stay. A thread that dies
-//! leaves copies that nobody finds, or an index that names some copies and some originals.
+//! the survivors' segment, before the index names it. The old bytes stay. A thread that dies leaves
+//! copies that the index does not name, or an index that names some copies and some originals.
 //!
 //! The steps of a chunk, each a fault point: the headers are stepped through and the keys hashed,
 //! while the processor fetches the words that lead to their buckets; then the buckets are fetched
-//! and searched for exactly these places. Live records are copied, neighbours in one go, behind the
-//! `used` mark of the survivors' head, where nobody looks; one store moves the mark past all of
+//! and searched for exactly these places. Live records are copied, neighbours together, behind the
+//! `used` mark of the survivors' head, where no walk looks. One store moves the mark past all of
 //! them. Then bucket after bucket is locked, compared once more and changed. What died in the
 //! victim is counted once for the whole chunk.
 
@@ -32,10 +32,10 @@ use crate::segment::frame_byte;
 
 /// Records moved under one pin. Enough to keep every miss buffer of a core busy.
 const CHUNK: usize = 32;
-/// How many records ahead headers are fetched, were all as long as the present one.
+/// How many records ahead headers are prefetched, if all were as long as the present one.
 const AHEAD: u64 = 8;
 
-/// How often somebody is waited for who is patching a record that is to be moved.
+/// Spins that a compactor waits for a thread that is patching a record to be moved.
 const SPINS: u32 = 1000;
 
 /// A record of a victim that was live when it was looked up.
@@ -52,8 +52,9 @@ impl Survivor<'_> {
         self.record.header().size()
     }
 
-    /// Before it is copied: what nobody changes meanwhile need not be copied again under its
-    /// bucket's lock. False: somebody is patching it, and for longer than a patch takes.
+    /// Seals the record before it is copied: a value that no thread can change need not be copied
+    /// again under its bucket's lock. False: a thread is patching it, for longer than a patch
+    /// takes.
     fn seal(&self) -> bool {
         (0..SPINS).any(|_| {
             let sealed = self.record.seals(false);
@@ -67,9 +68,9 @@ impl Survivor<'_> {
 
 /// How a walk over a victim's records ended.
 pub(crate) enum Walk {
-    /// All its live records lie elsewhere.
+    /// All its live records were moved.
     Empty,
-    /// There is no room for the survivors.
+    /// There is no free space for the survivors.
     NoRoom,
 }
 
@@ -87,8 +88,8 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl Core {
-    /// Moves the live records of the claimed victim at `frame` to a head that the caller holds, but
-    /// for those that `evict` lets go.
+    /// Moves the live records of the claimed victim at `frame` to a head that the caller holds,
+    /// except those that `evict` evicts.
     pub(crate) fn move_records(
         &self,
         slot: &Slot<'_>,
@@ -101,7 +102,7 @@ impl Core {
         let end = info.written_at(frame)?;
         let mut at = 0;
         while at < end {
-            // One pin a chunk, so that a long walk holds up no grace period.
+            // One pin a chunk, so that a long walk delays no grace period.
             let _pin = slot.pin();
             let mut chunk = self.survivors(slot, frame, &mut at, end)?;
             if let Some(cull) = &mut evict {
@@ -121,7 +122,7 @@ impl Core {
         Ok(Walk::Empty)
     }
 
-    /// Moves `chunk`; `left` counts the bytes that the index leads elsewhere since.
+    /// Moves `chunk`. `left` counts the bytes of records that the index no longer names here.
     fn move_chunk(
         &self,
         slot: &Slot<'_>,
@@ -158,8 +159,8 @@ impl Core {
         Ok(Walk::Empty)
     }
 
-    /// Leads the index to `copy`, which is whole; false: somebody was faster, and nobody finds the
-    /// copy.
+    /// Makes the index name `copy`, which is whole. False: another thread changed the key first,
+    /// and the copy is dead.
     fn lead_to(
         &self,
         slot: &Slot<'_>,
@@ -176,8 +177,8 @@ impl Core {
         self.relocate(slot, root, place, segment, loc, copy)
     }
 
-    /// Moves a large record to an extent of its own, the rest of which serves small ones. False:
-    /// there is none.
+    /// Moves a large record to an extent of its own, whose rest is used for small records. False:
+    /// there is no such extent.
     fn move_large(
         &self,
         slot: &Slot<'_>,
@@ -211,7 +212,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Leaves those of `chunk` that are to stay; the others are removed.
+    /// Keeps the records of `chunk` that the policy spares, and removes the others.
     fn let_go(
         &self,
         slot: &Slot<'_>,
@@ -234,7 +235,7 @@ impl Core {
         error.map_or(Ok(()), Err)
     }
 
-    /// The live ones of the next records from offset `at` on, which moves past them.
+    /// The live ones among the next records from offset `at` on. Moves `at` past them.
     fn survivors(
         &self,
         slot: &Slot<'_>,
@@ -259,7 +260,8 @@ impl Core {
                     Corrupt::at(loc.byte(), "a record that goes beyond its log segment").into(),
                 );
             }
-            // One look serves neighbours of one space: under one pin its root stays readable.
+            // One lookup of the root serves neighbours of one space: under one pin the root stays
+            // readable.
             let root = match last {
                 Some(root) if root.space() == header.space() => Some(root),
                 _ => self.root(header.space())?,
@@ -301,8 +303,7 @@ impl Core {
                 mneme_sys::fault!("compact.expired");
                 let expired = &chunk[i];
                 let change = Change::removal(expired.root, expired.place, expired.record.key());
-                // Where it was not removed it may have been given another expiry, at the same
-                // place: it is moved.
+                // If it was not removed, its expiry may have been changed in place: it is moved.
                 if self.remove_expired(slot, change, expired.loc)? {
                     chunk.remove(i);
                 }
@@ -312,9 +313,9 @@ impl Core {
     }
 
     /// Appends copies of as many of `survivors`, in order, as the head's present log segment holds,
-    /// at least of one; `copies` receives where. `Ok(0)`: there is no room. The copies count as
-    /// dead until the index leads to them: if it never does, for somebody stands in the way or the
-    /// caller dies, they are.
+    /// at least of one; `copies` receives where. `Ok(0)`: there is no free space. The copies count
+    /// as dead until the index names them. If it never does, for another change comes first or the
+    /// caller dies, that count is right.
     fn append_copies(
         &self,
         slot: &Slot<'_>,
@@ -363,8 +364,8 @@ impl Core {
         Ok(n)
     }
 
-    /// Copies `bytes` bytes of records, headers included, to where only this thread looks. What
-    /// others change in them meanwhile (an expiry) `relocate` copies once more.
+    /// Copies `bytes` bytes of records, headers included, to where only this thread looks. If
+    /// others change them meanwhile (an expiry), `relocate` copies the change once more.
     fn copy_run(&self, from: Loc, to: Loc, bytes: u64) -> Result<(), Corrupt> {
         let source = self.mem.address(from, bytes)?;
         let target = self.mem.address(to, bytes)?;
@@ -376,8 +377,8 @@ impl Core {
         }
         // SAFETY: both ranges are mapped, do not overlap, and consist of whole records, which are
         // whole words. The target lies behind the `used` mark of a segment whose head this thread
-        // holds, so that only those read it who have lost their pins, by racing copies. What others
-        // change in the source meanwhile are words of records, by atomic stores.
+        // holds, so that only readers that have lost their pins read it, by racing copies. What
+        // others change in the source meanwhile are words of records, by atomic stores.
         unsafe { mneme_sys::racy::transfer(source.cast(), target.cast(), bytes as usize / 8) };
         Ok(())
     }
