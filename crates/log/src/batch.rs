@@ -1,7 +1,7 @@
 //! Many keys at once: all hashed, then all buckets fetched, then all records, then the work.
 //!
-//! One lookup costs two cache misses one after the other; a batch has them in flight together. On
-//! the machines measured a batch of 32 does three to six times the work of single calls.
+//! One lookup costs two dependent cache misses. A batch overlaps the misses of its keys. On the
+//! machines measured a batch of 32 has three to six times the throughput of single calls.
 
 use crate::core::Core;
 use crate::error::{BatchError, ReadError, WriteError};
@@ -16,13 +16,13 @@ use crate::spaces::Space;
 
 /// Keys of which buckets and records are fetched together.
 pub(crate) const WIDTH: usize = 32;
-/// Lines of a record fetched ahead at most, before its header has come; the rest follow by what it
-/// says.
+/// Lines of a record that are prefetched at most before its header is loaded. The rest follow by
+/// the length in the header.
 pub(crate) const AHEAD_LINES: u64 = 3;
-/// How many records before its own turn the rest of one is fetched.
+/// How many records ahead the rest of a record is prefetched.
 pub(crate) const DISTANCE: usize = 4;
 
-/// A batch whose buckets and records are being fetched: where its keys belong.
+/// A batch whose buckets and records are being prefetched: the places of its keys.
 pub(crate) struct PrefetchBatch {
     pub places: [Place; WIDTH],
     pub segments: [Option<SegmentRef>; WIDTH],
@@ -30,7 +30,7 @@ pub(crate) struct PrefetchBatch {
     pub locs: [Option<Loc>; WIDTH],
 }
 
-/// The keys of a batch, whatever stands beside them.
+/// The keys of a batch, with or without values.
 pub(crate) trait Keys {
     /// At most `WIDTH`.
     fn count(&self) -> usize;
@@ -171,7 +171,8 @@ impl Core {
         self.make_room(&slot, room)
     }
 
-    /// Stores a prefix of up to `WIDTH` pairs; its length. Zero: no room for the first.
+    /// Stores a prefix of up to `WIDTH` pairs. Returns its length. Zero: no free space for the
+    /// first.
     fn put_chunk<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         database: u8,
@@ -184,7 +185,7 @@ impl Core {
             return Ok(0);
         };
         if self.overwrites() {
-            // Fetches only: each store finds its place again.
+            // This only prefetches: each store looks its place up again.
             self.prefetch_batch(root, &KeysOf(pairs), AHEAD_LINES)
                 .map_err(|e| first(e.into()))?;
             drop(pin);
@@ -213,7 +214,7 @@ impl Core {
                 .map(|()| 1)
                 .map_err(first);
         }
-        // The line with the key alone: an old value is not read.
+        // Only the line with the key: an old value is not read.
         let ahead = self
             .prefetch_batch(root, &KeysOf(&pairs[..small]), 1)
             .map_err(|e| first(e.into()))?;
@@ -271,7 +272,7 @@ impl Core {
         Ok(pairs.len())
     }
 
-    /// Removes each key; how many there were.
+    /// Removes each key. Returns how many were there.
     pub(crate) fn remove_many<K: AsRef<[u8]>>(
         &self,
         database: u8,

@@ -1,12 +1,12 @@
-//! Expiry: from its time on a record is absent to everybody, whether or not it has been removed.
+//! Expiry: from its time on a record is absent for all readers, whether or not it has been removed.
 //!
-//! Readers only compare its time with the clock. Expired records are removed by whoever changes
-//! their key, by compaction, and by the maintainer's sweep, which goes round all spaces in the
-//! order of their hashes: slowly while it finds little, faster while much of what it sees has
-//! expired. A store that never held an expiring record is never swept.
+//! Readers only compare its time with the clock. Expired records are removed by writers of their
+//! key, by compaction, and by the maintainer's sweep. The sweep goes round all spaces in the order
+//! of their hashes: slowly while it finds little, faster while much of what it sees has expired. A
+//! store that never held an expiring record is never swept.
 //!
 //! A record has a word for its expiry if it was stored with one, or if its value is long: setting
-//! the expiry of such a record is one store under its bucket's lock, of another one a copy.
+//! the expiry of such a record is one store under its bucket's lock. Any other record is copied.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -77,10 +77,10 @@ impl<'v> Stored<'v> {
 const STEP: usize = 32;
 /// Steps of a round in which little has expired.
 const STEPS: u32 = 4;
-/// How long a round goes on while it finds much.
+/// How long a round lasts while it finds much.
 const LIMIT_NS: u64 = 2_500_000;
 
-/// Where a walk past all records of all databases stands that looks for such with an expiry.
+/// The position of a walk over all records of all databases that looks for records with an expiry.
 #[derive(Debug)]
 pub(crate) struct ExpirySweep {
     pub space: Space,
@@ -100,8 +100,8 @@ impl Core {
         expires != 0 && expires <= self.clock.wall_ms()
     }
 
-    /// Says that the store holds expiring records. Called *after* one was published: the sweep that
-    /// takes this back first has then either seen the record or finds it said again.
+    /// Notes that the store holds expiring records. Called *after* one was published: a sweep
+    /// clears this note first, so it has then either seen the record or finds the note set again.
     pub(crate) fn expect_expiries(&self) {
         let expiring = &self.tables.header().expiring;
         if expiring.load(Acquire) == 0 {
@@ -110,13 +110,13 @@ impl Core {
         }
     }
 
-    /// When `key` expires; `None`: it is absent.
+    /// When `key` expires. `None`: it is absent.
     pub(crate) fn expiry(&self, database: u8, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
         let found = self.find_copying(database, key)?;
         Ok(found.map(|outline| Expiry::of_word(outline.expires)))
     }
 
-    /// Sets the expiry of `key` to what `decide` makes of the present one, atomically.
+    /// Sets the expiry of `key` to what `decide` returns for the present one, atomically.
     pub(crate) fn update_expiry(
         &self,
         database: u8,
@@ -138,7 +138,7 @@ impl Core {
         })
     }
 
-    /// Sets it where it lies; `None`: the record has no word for it.
+    /// Sets the expiry where it lies. `None`: the record has no word for it.
     fn update_expiry_word(
         &self,
         database: u8,
@@ -156,13 +156,13 @@ impl Core {
             let segment = self.mem.index_segment(root, place)?;
             let seen = self.find_seen(root, place, segment, key)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
-            // Read once: it may change where it lies.
+            // Read once: the expiry may change where it lies.
             let there = found.map(|found| (found, found.record.expires()));
             let Some((found, expires)) = there.filter(|(_, e)| !self.has_passed(*e)) else {
                 return Ok(Some(Updated::Absent));
             };
             self.note_access(root, place);
-            // Before the bucket is locked: whatever `decide` does, panic even, is its own affair.
+            // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);
             let to = match decide(now) {
                 Some(to) if to != now => to,
@@ -223,8 +223,8 @@ impl Core {
         Ok(set)
     }
 
-    /// Removes a record that has expired, if it is still there; whether it was. `place` is its
-    /// key's.
+    /// Removes a record that has expired, if it is still there. Returns whether it was. `place` is
+    /// its key's.
     pub(crate) fn remove_expired(
         &self,
         slot: &Slot<'_>,
@@ -245,8 +245,8 @@ impl Core {
         Ok(removed)
     }
 
-    /// One round of the sweep; how many records it removed. If it meets damage it says so in the
-    /// end: it has gone on behind it, and so does the next round.
+    /// One round of the sweep. Returns how many records it removed. If it finds damage it continues
+    /// behind it and returns the error at the end. The next round continues behind it too.
     pub(crate) fn sweep_expired(
         &self,
         slot: &Slot<'_>,
@@ -261,7 +261,7 @@ impl Core {
         let (mut removed_in_all, mut damage) = (0, None);
         for step in 1.. {
             if sweep.is_at_start() {
-                // Said again by whoever finds or stores an expiring record from here on.
+                // Set again by any thread that finds or stores an expiring record from here on.
                 // SYNC: pairs with the Release store in `expect_expiries`.
                 expiring.swap(0, AcqRel);
                 mneme_sys::fault!("expiry.sweep.begun");
@@ -273,7 +273,7 @@ impl Core {
                     (0, 0)
                 }
                 Err(error) => {
-                    // What was passed by is looked at again.
+                    // Records behind the damage may be expiring: the next sweep looks again.
                     self.expect_expiries();
                     return Err(error);
                 }
@@ -288,15 +288,15 @@ impl Core {
         damage.map_or(Ok(removed_in_all), |corrupt| Err(corrupt.into()))
     }
 
-    /// Leaves a sweep where it is: another one finds what this one has not come to.
+    /// Abandons a sweep: another one finds the records that this one has not come to.
     pub(crate) fn leave_sweep(&self, sweep: &ExpirySweep) {
         if !sweep.is_at_start() {
             self.expect_expiries();
         }
     }
 
-    /// Removes every record that has expired; how many there were. Damage is passed by, and said
-    /// afterwards.
+    /// Removes every record that has expired. Returns how many there were. Damage is skipped, and
+    /// reported afterwards.
     pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
         let slot = self.writer()?;
         let mut sweep = ExpirySweep::default();
@@ -312,10 +312,11 @@ impl Core {
         }
     }
 
-    /// Looks at the next few buckets: how many records there were, and how many of them it removed.
+    /// Looks at the next few buckets. Returns how many records there were, and how many of them it
+    /// removed.
     ///
-    /// Whatever fails, the sweep stands behind it. Past damage the step goes on, and says the first
-    /// of it in the end.
+    /// After any error, the sweep's position is behind it. The step continues behind damage, and
+    /// returns the first damage at the end.
     fn sweep_step(
         &self,
         slot: &Slot<'_>,

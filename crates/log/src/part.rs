@@ -1,9 +1,9 @@
-//! Parts of values: read and changed without the rest of the value, so that a bit of a long one
-//! costs what a bit costs.
+//! Parts of values: read and changed without the rest of the value, so that the cost depends on the
+//! part, not on the value.
 //!
 //! A short value is read and stored whole, as by [`update`](crate::LogStore::update). The first
-//! change of a part of a long one makes a patchable record of it; what comes after is a patch,
-//! unless somebody has sealed the record meanwhile (see [`crate::patch`]).
+//! change of a part of a long one makes a patchable record of it; later changes are patches, unless
+//! the record was sealed meanwhile (see [`crate::patch`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use crate::read::copying::{Look, SHORT, SHORT_TRIES};
 use crate::record::{Header, MAX_VALUE, Record, write_patchable};
 use crate::room::Room;
 
-/// Values longer than this are patched; shorter ones are as quickly stored anew.
+/// Values longer than this are patched. Shorter ones are stored anew as quickly.
 const LONG: usize = 4096;
-/// A value of at most so many bytes gets room for as many again, a longer one for an eighth of
-/// them, or for these.
+/// A value of at most this length gets as much slack as it is long. A longer one gets an eighth of
+/// its length, or this much.
 const MOST_DOUBLED: usize = 1 << 20;
 
 /// A part of what is stored under a key.
@@ -39,7 +39,7 @@ pub struct Part<'v> {
 }
 
 impl<'v> Part<'v> {
-    /// What there is in `value` of the range that `range` makes of its length.
+    /// The part of `value` in the range that `range` returns for its length.
     #[must_use]
     pub fn of(value: &'v [u8], range: impl Fn(usize) -> Range<usize>) -> Part<'v> {
         Part {
@@ -54,8 +54,8 @@ impl<'v> Part<'v> {
 pub enum Patch<'b> {
     /// Leave the value as it is.
     Keep,
-    /// Write these bytes. Where the value ends before the last of them it becomes longer, with
-    /// zeros in between; so it does if they are none.
+    /// Write these bytes. If the value ends before the last of them it becomes longer, with zeros
+    /// in between. It also becomes longer, up to `at`, if there are no bytes.
     Write {
         /// Where the first of them goes, in bytes from the value's beginning.
         at: usize,
@@ -64,7 +64,7 @@ pub enum Patch<'b> {
     },
 }
 
-/// What there is of `range` in a value of `len` bytes.
+/// The part of `range` that lies in a value of `len` bytes.
 pub(crate) fn within(range: &impl Fn(usize) -> Range<usize>, len: usize) -> Range<usize> {
     let range = range(len);
     let end = range.end.min(len);
@@ -95,7 +95,8 @@ impl Patch<'_> {
     }
 }
 
-/// `value` with that written. Memory for a long tail of zeros is taken when it is read.
+/// `value` with `bytes` written at `at`. Memory for a long tail of zeros is allocated only when it
+/// is read.
 fn patched(value: &[u8], Write { at, bytes }: Write<'_>) -> Vec<u8> {
     let end = at + bytes.len();
     let mut new = if end > value.len() {
@@ -110,7 +111,7 @@ fn patched(value: &[u8], Write { at, bytes }: Write<'_>) -> Vec<u8> {
 }
 
 impl Core {
-    /// Calls `visit` once, with what there is of `range` in the value of `key`.
+    /// Calls `visit` once, with the part of the value of `key` that lies in `range`.
     pub(crate) fn read_part<R>(
         &self,
         database: u8,
@@ -154,8 +155,8 @@ impl Core {
         Ok(visit(seen.map(|len| Part { bytes: &bytes, len })))
     }
 
-    /// Decides on `key` by a part of its present value, atomically; `decide` may be called more
-    /// than once.
+    /// Changes `key` depending on a part of its present value, atomically. `decide` may be called
+    /// more than once.
     pub(crate) fn update_part<'b>(
         &self,
         database: u8,
@@ -189,7 +190,7 @@ impl Core {
                 Some(Tried::Done(updated)) => return Ok(updated),
                 Some(Tried::Conflict) => self.stand_back(&mut conflicts),
                 Some(Tried::NoRoom) => match self.make_room(&slot, &mut room) {
-                    // There may be room for the value, if not for what it would grow by.
+                    // There may be space for the value without slack.
                     Err(WriteError::OutOfMemory { .. }) if long.grows => {
                         (long.grows, room) = (false, Room::new(0));
                     }
@@ -201,7 +202,7 @@ impl Core {
         self.update_short(database, key, &range, &mut decide)
     }
 
-    /// The same of a value that is short, or not there.
+    /// As [`Core::update_part`], for a value that is short, or not there.
     fn update_short<'b>(
         &self,
         database: u8,
@@ -231,16 +232,17 @@ struct Long<'a, R> {
     place: Place,
     key: &'a [u8],
     range: &'a R,
-    /// Whether there may be room for what the value grows by.
+    /// Whether the value gets slack to grow.
     grows: bool,
     overtaken: Overtaken,
-    /// How often the part was patched while it was copied, and whether that is to have an end.
+    /// How often the part was patched while it was copied, and whether the value is sealed to end
+    /// that.
     tries: u32,
     starves: bool,
 }
 
 impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
-    /// One attempt; `None`: the value is not long.
+    /// One attempt. `None`: the value is not long.
     fn try_update<'b>(
         &mut self,
         pin: &Pin<'_>,
@@ -277,7 +279,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
                 self.overtaken = Overtaken::default();
                 if !record.copy_part(word, asked.start, &mut copy) {
                     self.tries += 1;
-                    // One that asks for much would be overtaken for ever.
+                    // An attempt that copies much might be overtaken for ever.
                     self.starves = asked.len() > SHORT || self.tries > SHORT_TRIES;
                     return Ok(Some(Tried::Conflict));
                 }
@@ -301,7 +303,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         if patch.is_some() && seen.takes(&write) {
             match core.patch(self.slot, (root, self.place), self.key, &seen, write)? {
                 Changed::Done => {
-                    // It stays where it is, and is not the oldest for that.
+                    // The record stays at its place in the log, so the access is noted, or it would
+                    // count as old.
                     core.note_access(root, self.place);
                     return Ok(Some(Tried::Done(Updated::Replaced)));
                 }
@@ -320,7 +323,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             .map(Some)
     }
 
-    /// Stores the value anew, as a patchable one, with what is to be written.
+    /// Stores the value anew, as a patchable one, with the change applied.
     fn store_patchable(
         &self,
         pin: &Pin<'_>,
@@ -346,8 +349,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         };
         let size = header.size();
         let address = core.mem.address(loc, size)?;
-        // SAFETY: `reserve` gave these bytes to this thread alone, and nobody finds the record
-        // before it is published, but those who have lost their pins and copy.
+        // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record
+        // before it is published, except copying readers that have lost their pins.
         unsafe { write_patchable(address, header, seen.expires, self.key, after) };
         mneme_sys::fault!("log.body.during");
         let new = Record::new(header, address);

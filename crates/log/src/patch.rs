@@ -1,12 +1,12 @@
-//! Patching: a part of a long value is changed where it lies, so that what a change costs does not
-//! depend on how long the value is.
+//! Patching: a part of a long value is changed where it lies, so that the cost of a change does not
+//! depend on the length of the value.
 //!
 //! A *patchable* record is one that a change of a part has made (see [`crate::part`]). Its word,
 //! before the value, says how long the value is, counts the patches, and whether it is *sealed*:
-//! then it changes no more, as all other records in the log. **Whoever needs the value as a whole,
-//! at one place and for long, seals it first**: readers that lend, transactions, compaction. The
-//! next patch then makes a new record. That costs as much as what the reader did, and not more
-//! often: a value is copied at most as often as it is read as a whole.
+//! then it never changes again, like all other records in the log. **A thread that needs the whole
+//! value, at one place and for long, seals it first**: readers that lend, transactions, compaction.
+//! The next patch then makes a new record, which costs about as much as the reading did. So a value
+//! is copied at most as often as it is read as a whole.
 //!
 //! - A patch is made under the bucket's lock. Behind the value's end, where nobody looks, bytes are
 //!   simply written. Others are written to the thread's redo area first, then the intent says so,
@@ -42,9 +42,9 @@ use crate::record::{MAX_IN_PLACE, Record};
 const MAX_INSIDE: usize = MAX_IN_PLACE;
 /// The most that is written behind a value's end under its bucket's lock.
 const MAX_BEHIND: usize = 1 << 20;
-/// How long somebody looks again at a value that is always being patched.
+/// How long a reader retries on a value that is always being patched.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// And how often at least: it may itself have been kept from running.
+/// The least number of retries: the reader may itself have been kept from running.
 const LOOKS: u32 = 500;
 
 /// What a patch writes: `bytes` from `at` on, with zeros before them where the value ends earlier.
@@ -60,14 +60,14 @@ impl<'b> Write<'b> {
         len.max(self.at.saturating_add(self.bytes.len()))
     }
 
-    /// What overwrites bytes of a value of `len` bytes, and what comes behind its end.
+    /// The bytes that overwrite a value of `len` bytes, and those that come behind its end.
     fn parts(&self, len: usize) -> (&'b [u8], &'b [u8]) {
         let inside = len.saturating_sub(self.at).min(self.bytes.len());
         self.bytes.split_at(inside)
     }
 }
 
-/// Somebody who looks again because the value was patched meanwhile.
+/// A reader that retries because the value was patched meanwhile.
 #[derive(Default)]
 pub(crate) struct Overtaken {
     rounds: u32,
@@ -75,8 +75,8 @@ pub(crate) struct Overtaken {
 }
 
 impl Overtaken {
-    /// Stands back before the next look. An end has to come: one that may write seals a value that
-    /// is patched all the time, and one that may only read has to be told that it has no chance.
+    /// Backs off before the next retry. Retries must end: an opening that may write seals a value
+    /// that is patched all the time, and one that may only read gets an error.
     #[cold]
     pub fn again(&mut self, core: &Core) -> Result<(), ReadError> {
         let now = core.clock.now_ns();
@@ -101,8 +101,8 @@ pub(crate) struct Target<'m> {
 }
 
 impl Core {
-    /// What [`Core::find_seen`] finds, with a value that nobody patches any more: it is sealed.
-    /// Where this opening may only read it cannot be; there `copy` is the value while the record
+    /// What [`Core::find_seen`] finds, with a value that can no longer be patched: it is sealed. An
+    /// opening that may only read cannot seal it; there `copy` is the value while the record
     /// [`changes`](Record::changes).
     #[inline(always)]
     pub(crate) fn find_whole<'m>(
@@ -142,15 +142,15 @@ impl Core {
             if whole {
                 return Ok(seen);
             }
-            // Who patches has the bucket locked: the next look waits for that.
+            // A patching thread has the bucket locked: the next look waits for that.
             overtaken.again(self)?;
             let segment = self.mem.index_segment(root, place)?;
             seen = self.find_seen(root, place, segment, key)?;
         }
     }
 
-    /// Copies a value that does not lie in a record with room; false: it was patched meanwhile, or
-    /// is being.
+    /// Copies a value that does not lie in a record with slack. False: it was patched meanwhile, or
+    /// is being patched.
     pub(crate) fn copy_whole(&self, record: &Record<'_>, copy: &mut Vec<u8>) -> bool {
         if record.seals(self.read_only) {
             record.copy_value(copy);
@@ -163,8 +163,8 @@ impl Core {
         !word.is_odd() && record.copy_part(word, 0, copy)
     }
 
-    /// Patches the value of `key`, if it is as when that was decided on. The caller is pinned since
-    /// it saw `target`.
+    /// Patches the value of `key`, if it is as it was when the patch was decided on. The caller is
+    /// pinned since it saw `target`.
     pub(crate) fn patch(
         &self,
         slot: &Slot<'_>,
@@ -202,7 +202,7 @@ impl Core {
         {
             self.note_change(root, place);
             let len = target.word.len();
-            // Nobody looks behind the value's end.
+            // No reader looks behind the value's end.
             target
                 .record
                 .write_behind(len, write.at + inside.len(), behind);
@@ -223,7 +223,7 @@ impl Core {
             }
             held.unlock();
         } else {
-            // Nothing happened: those who read by the version need not doubt.
+            // Nothing was changed: readers that go by the version need not retry.
             held.unlock_unchanged();
         }
         mneme_sys::fault!("log.patch.unlocked");
@@ -235,7 +235,7 @@ impl Core {
         })
     }
 
-    /// Makes the copy of a patchable record whole whose bucket is held, so that nobody patches
+    /// Completes the copy of a patchable record. Its bucket is held, so that no thread patches
     /// either.
     ///
     /// A copy that says it is sealed was made of a sealed value (see [`Record::unseal`]), and is
@@ -301,31 +301,33 @@ impl<'m> Record<'m> {
         }
     }
 
-    /// Lets the word of a copy, which only this thread can find, say that the value was not sealed
-    /// when the copying began: the bytes may have been read before the word, and be older.
+    /// Clears the seal in the word of a copy that only this thread can find. It states that the
+    /// value was not sealed when the copying began: the bytes may have been read before the word,
+    /// and be older.
     pub fn unseal(&self) {
         if let Some((word, now)) = self.patch() {
-            // Relaxed: nobody else's.
+            // Relaxed: no other thread has the word.
             word.store(now.0 & !SEALED, Relaxed);
         }
     }
 
-    /// Copies a part of the value, which somebody may be patching; false: somebody was.
+    /// Copies a part of the value, which another thread may be patching. False: it was patched
+    /// meanwhile.
     pub fn copy_part(&self, seen: PatchWord, at: usize, to: &mut [u8]) -> bool {
         let Some((word, _)) = self.patch() else {
             return false;
         };
         debug_assert!(at + to.len() <= self.header().patch_room());
-        // SAFETY: the part is the record's, which is mapped; whoever writes to it meanwhile does so
-        // by `write_part`.
+        // SAFETY: the part is the record's, which is mapped; a thread that writes to it meanwhile
+        // does so by `write_part`.
         unsafe { mneme_sys::racy::load(self.value_address().wrapping_add(at), to) };
         // SYNC: pairs with the release fence in `begin`.
         fence(Acquire);
         PatchWord::load(word).same_bytes(seen)
     }
 
-    /// Writes a part of the value. The bucket is held, and the word odd, or the record nobody
-    /// else's.
+    /// Writes a part of the value. The bucket is held and the word is odd, or no other thread has
+    /// the record.
     pub fn write_part(&self, at: usize, bytes: &[u8]) {
         self.store(self.header().value_offset() + at, bytes);
     }

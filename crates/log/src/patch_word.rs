@@ -1,9 +1,9 @@
 //! The word of a patchable record, by which readers of its value tell whether the value changes.
 //!
 //! It is a sequence lock of the record's own, with a length and a *seal*. A writer makes it odd,
-//! changes the value, and makes it even again. A reader copies the value and believes the copy if
-//! the word was even and is the same afterwards. A reader that needs the value in its place for
-//! long seals the word: from then on nobody can make it odd.
+//! changes the value, and makes it even again. A reader copies the value and accepts the copy if
+//! the word was even and is unchanged afterwards. A reader that needs the value in its place for
+//! long seals the word: from then on no thread can make it odd.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -19,7 +19,7 @@ pub(crate) const SEALED: u64 = 1 << 31;
 const ONE_STEP: u64 = 1 << 32;
 
 impl PatchWord {
-    /// Of a value of `len` bytes that nobody has patched yet.
+    /// The word of a value of `len` bytes without patches.
     pub fn new(len: usize) -> PatchWord {
         PatchWord(len as u64)
     }
@@ -69,10 +69,10 @@ impl PatchWord {
     }
 }
 
-/// What became of an attempt to seal.
+/// The result of an attempt to seal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seal {
-    /// Nobody changes the value any more.
+    /// The value never changes again.
     Sealed,
     /// A patch is being made.
     Odd,
@@ -96,7 +96,7 @@ pub(crate) fn seal<W: Word>(word: &W) -> Seal {
     }
 }
 
-/// Makes the word odd, if it is still as it was `seen`. Else a reader has sealed it.
+/// Makes the word odd, if it is still `seen`. False: a reader has sealed it.
 pub(crate) fn begin<W: Word>(word: &W, seen: PatchWord) -> bool {
     // SYNC: pairs with the exchange in `seal`.
     let begun = (word.compare_exchange(seen.0, seen.odd().0, AcqRel, Relaxed)).is_ok();

@@ -124,7 +124,7 @@ impl Core {
         })
     }
 
-    /// As [`Core::scan`], with keys alone: no value is copied for it, nor sealed.
+    /// As [`Core::scan`], with keys alone: no value is copied or sealed.
     pub(crate) fn scan_keys(
         &self,
         database: u8,
@@ -141,7 +141,7 @@ impl Core {
         })
     }
 
-    /// The same with records where they lie; `visit` says whether it counts.
+    /// As [`Core::scan`], with records where they lie. `visit` returns whether the record counts.
     fn scan_records(
         &self,
         database: u8,
@@ -150,7 +150,7 @@ impl Core {
         mut visit: impl FnMut(&Record<'_>) -> Result<bool, ReadError>,
     ) -> Result<Cursor, ReadError> {
         let slot = self.participants.slot()?;
-        // Who asks for none and goes on until the end shall come there.
+        // A caller that asks for none must still come to the end.
         let count = count.max(1);
         let mut at = HashOrder::of(cursor);
         let (mut visited, mut from) = (0, None);
@@ -164,7 +164,7 @@ impl Core {
             budget -= 1;
             let (_pin, space) = self.enter(&slot, database)?;
             if visited > 0 && from != Some(space) {
-                // It was swapped since: what is visited in one step is of one instant's database.
+                // The database was swapped since: one step visits the database of one instant.
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             from = Some(space);
@@ -214,14 +214,13 @@ impl Core {
 }
 
 impl Core {
-    /// Goes on from `at` to the next bucket that can be found, past what cannot be followed here.
-    /// The caller is pinned.
+    /// Moves `at` to the next bucket that can be found, past damage at `at`. The caller is pinned.
     #[cold]
     pub(crate) fn pass_by(&self, root: Root, at: &mut HashOrder) {
         let place = at.place();
         let next = match self.mem.index_segment(root, place) {
             Ok(Some(segment)) => next_interval(place.tag, segment).max(at.tag + 1),
-            // What is damaged is the way to the segment.
+            // The words that lead to the segment are damaged.
             _ => 1 << TAG_BITS,
         };
         at.go_to(next);
@@ -260,7 +259,7 @@ impl Core {
                 Ok(home.map(|next| (space, next)))
             })?;
             if visited > 0 && from != Some(space) {
-                // It was swapped since: what is visited in one step is of one instant's database.
+                // The database was swapped since: one step visits the database of one instant.
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             from = Some(space);
@@ -276,9 +275,9 @@ impl Core {
         Ok(Cursor::END)
     }
 
-    /// Copies the records from `at` on whose home is its bucket, and says where to go on; `None`:
-    /// the space is empty. In the order of their tags, so that a step can end between two of them
-    /// where it has copied enough for one pin.
+    /// Copies the records from `at` on whose home is its bucket, and returns where to go on.
+    /// `None`: the space is empty. In the order of their tags, so that a step can end between two
+    /// of them where it has copied enough for one pin.
     fn copy_home(
         &self,
         hold: &Hold<'_>,
@@ -377,8 +376,8 @@ impl Core {
         })
     }
 
-    /// The entries of `tag` and of later tags whose home is its bucket, of which `word` is the
-    /// word; how many.
+    /// The entries of `tag` and of later tags whose home is its bucket. `word` is that bucket's
+    /// word. Returns how many.
     fn home_entries(
         &self,
         segment: SegmentRef,
@@ -387,7 +386,7 @@ impl Core {
         entries: &mut [Entry; HOME_ENTRIES],
     ) -> Result<usize, Corrupt> {
         let (home, mut count) = (segment.home(tag), 0);
-        // The reach may grow meanwhile; what comes with it is newer than this step.
+        // The reach may grow meanwhile. Entries that come with it are newer than this step.
         for distance in 0..=word.reach().min(segment.max_reach()) {
             let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
             for entry in (0..SLOTS).map(|i| bucket.entry(i)) {

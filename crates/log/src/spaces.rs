@@ -1,28 +1,29 @@
-//! Databases and the spaces behind them.
+//! Databases and the spaces that hold their records.
 //!
-//! **Two databases are exchanged at one instant, for all threads of all processes, whoever dies
-//! when; no operation is half in one space and half in the other.** An index, its records and its
-//! counters belong to one of 64 *spaces* for good. A table of 64 bytes says which space is a
-//! database's; an operation pins, looks there once, and stays with what it found until it gives the
-//! pin up.
+//! **Two databases are exchanged at one instant, for all threads of all processes, even if a
+//! process dies in the middle. No operation is half in one space and half in the other.** An index,
+//! its records and its counters belong to one of 64 *spaces* for good. A table of 64 bytes says
+//! which space is a database's; an operation pins, loads the database's byte once, and uses that
+//! space until it unpins.
 //!
-//! Swapping, under a lock of its own:
+//! The steps of a swap, under a lock of its own:
 //!
-//! 1. wait until every pin that there is now is gone, while others come and go;
-//! 2. note: which two databases, and which spaces they have;
-//! 3. mark both bytes: whoever finds a mark gives up its pin and waits;
-//! 4. wait until every pin from before the marks is gone; if that takes too long, undo;
-//! 5. note that the storing begins;
-//! 6. store the two new bytes, which have no mark, and clear the note.
+//! 1. *drained*: wait until every pin that exists now is gone, while others come and go;
+//! 2. *noted*: note which two databases, and which spaces they have;
+//! 3. *marked*: mark both bytes. A thread that finds a mark releases its pin and waits;
+//! 4. *excluded*: wait until every pin from before the marks is gone. If that takes too long, undo;
+//! 5. *storing*: note that the storing begins;
+//! 6. *stored*: store the two new bytes, which have no mark, and clear the note.
 //!
-//! Nothing rests on step 1 but that whoever keeps a value for long holds up the swapper alone, and
-//! nobody else.
+//! The step *drained* serves only one purpose: a thread that keeps a value for long delays the
+//! swapper alone, and no other thread.
 //!
-//! If the swapper dies, whoever waits for it, or reaps it, gets the lock with the news: it undoes
-//! what was noted in 2 and finishes what was noted in 5, when nobody uses the old spaces any more.
+//! If the swapper dies, the next thread that takes the lock, a waiter or the reaper, learns from
+//! the lock that its owner died. It undoes a swap that is *noted* and finishes one that is
+//! *storing*, when no thread uses the old spaces any more.
 //!
-//! A transaction must find all its databases as they are at one instant: it begins while no swap is
-//! noted, and a swap that is noted later waits for its pin.
+//! A transaction must see all its databases as they are at one instant. So it begins while no swap
+//! is noted, and a swap that is noted later waits for its pin.
 
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64, fence};
@@ -35,8 +36,8 @@ use crate::effects::Kind;
 use crate::error::{ReadError, WriteError};
 use crate::layout::{DATABASES, LogHeader};
 
-/// How long a swap waits at most for those who are using the two databases. Half of what these wait
-/// for the swap, so that one that gives up fails nobody else.
+/// How long a swap waits at most for threads that use the two databases. It is half of what these
+/// wait for the swap, so that a swap that times out makes no other operation fail.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Set in a database's byte while it is being swapped.
@@ -46,10 +47,10 @@ const SPACE: u8 = DATABASES as u8 - 1;
 
 /// In the note: both bytes are marked or about to be.
 const MARKING: u64 = 1;
-/// In the note: nobody uses the old spaces any more, and the new bytes are stored.
+/// In the note: no thread uses the old spaces any more, and the new bytes are being stored.
 const STORING: u64 = 2;
 
-/// What an index, its records and its counters belong to, whichever database that is now.
+/// A keyspace that an index, its records and its counters belong to, whichever database has it now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Space(u8);
 
@@ -74,7 +75,8 @@ impl Space {
         usize::from(self.0)
     }
 
-    /// A byte of the table says space XOR database: in zeroed memory each database has its own.
+    /// A byte of the table is space XOR database: in zeroed memory each database has the space of
+    /// its own number.
     #[inline]
     fn of_byte(byte: u8, database: u8) -> Space {
         Space::new(byte ^ database)
@@ -131,7 +133,7 @@ impl Swap {
     }
 }
 
-/// The table and the note, in a region or in a model. All but reading is for the lock's holder.
+/// The table and the note, in a region or in a model. Only the lock's holder may do more than read.
 pub(crate) struct Table<'t, B, W> {
     pub bytes: &'t [B],
     pub note: &'t W,
@@ -148,23 +150,23 @@ impl<'t> Table<'t, AtomicU8, AtomicU64> {
 }
 
 impl<B: Byte, W: Word> Table<'_, B, W> {
-    /// The space of `database`; `None` while it is being swapped. The caller is pinned, and has no
+    /// The space of `database`. `None` while it is being swapped. The caller is pinned, and uses no
     /// answer from before that pin.
     #[inline]
     pub fn space(&self, database: u8) -> Option<Space> {
-        // SYNC: pairs with the Release stores in `mark` and `set`: who finds the new space sees
-        // what was done there as long as it was another database's.
+        // SYNC: pairs with the Release stores in `mark` and `set`: a thread that loads the new
+        // space sees what was done there while it was another database's.
         let byte = self.byte(database).load(Acquire);
         (byte & MARK == 0).then_some(Space::of_byte(byte, database))
     }
 
-    /// The same, marked or not: for those whose pin is older than any mark.
+    /// As [`space`](Self::space), marked or not: for a thread whose pin is older than any mark.
     pub fn space_as_pinned(&self, database: u8) -> Space {
         // SYNC: as in `space`.
         Space::of_byte(self.byte(database).load(Acquire), database)
     }
 
-    /// Whether no swap is under way: then none changes anything until the caller's pin is gone.
+    /// Whether no swap is under way. Then no swap changes anything until the caller's pin is gone.
     pub fn is_settled(&self) -> bool {
         // SYNC: pairs with the Release stores of the note: with the last swap's end come its bytes.
         self.note.load(Acquire) == 0
@@ -175,7 +177,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         &self.bytes[usize::from(database & SPACE)]
     }
 
-    /// Steps 1 and 2.
+    /// The steps *noted* and *marked*.
     pub fn mark(&self, databases: [u8; 2]) -> Swap {
         let swap = Swap {
             databases,
@@ -185,8 +187,8 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         self.note.store(swap.word(MARKING), Release);
         mneme_sys::fault!("log.swap.noted");
         for (database, space) in databases.into_iter().zip(swap.spaces) {
-            // SYNC: pairs with the Acquire load in `space`; those who do not see it have pinned
-            // before the epoch that step 3 waits for.
+            // SYNC: pairs with the Acquire load in `space`; threads that do not see it have pinned
+            // before the epoch that the step *excluded* waits for.
             let byte = self.byte(database);
             byte.store(space.byte(database) | MARK, Release);
             mneme_sys::fault!("log.swap.marked");
@@ -194,7 +196,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         swap
     }
 
-    /// Steps 4 and 5.
+    /// The steps *storing* and *stored*.
     pub fn exchange(&self, swap: Swap) {
         // SYNC: pairs with the Acquire load in `settle`.
         self.note.store(swap.word(STORING), Release);
@@ -208,7 +210,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         self.clear_note();
     }
 
-    /// Takes the marks back.
+    /// Removes the marks.
     pub fn undo(&self, swap: Swap) {
         for (database, space) in swap.databases.into_iter().zip(swap.spaces) {
             self.set(database, space);
@@ -228,7 +230,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         mneme_sys::fault!("log.swap.done");
     }
 
-    /// Ends a swap whose swapper died, one way or the other.
+    /// Undoes or finishes a swap whose swapper died.
     pub fn settle(&self) {
         // SYNC: pairs with the Release stores of the note.
         let word = self.note.load(Acquire);
@@ -238,8 +240,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
             STORING => self.exchange(swap),
             _ => self.undo(swap),
         }
-        // Whoever holds the lock has noted nothing yet: a mark now is damage, and would be waited
-        // for for ever.
+        // No swap is noted, so a mark is damage, and threads would wait for it for ever.
         for byte in self.bytes {
             let marked = byte.load(Relaxed);
             if marked & MARK != 0 {
@@ -255,7 +256,7 @@ impl Core {
         Table::of(self.tables.header())
     }
 
-    /// Pins, and says which space is `database`'s until the pin is given up.
+    /// Pins. Returns the space of `database`, which stays so until the pin is released.
     #[inline(always)]
     pub(crate) fn enter<'p>(
         &'p self,
@@ -272,7 +273,7 @@ impl Core {
         }
     }
 
-    /// The same for readers, who need no slot until they have to wait.
+    /// As [`enter`](Self::enter), for readers, which need no slot until they have to wait.
     pub(crate) fn enter_to_read(&self, database: u8) -> Result<(Pin<'_>, Space), ReadError> {
         let pin = self.participants.pin()?;
         match self.space(database) {
@@ -284,7 +285,7 @@ impl Core {
         }
     }
 
-    /// The space of `database` until the caller's pin is given up; `None` while it is being
+    /// The space of `database` until the caller's pin is released. `None` while it is being
     /// swapped.
     #[inline(always)]
     pub(crate) fn space(&self, database: u8) -> Option<Space> {
@@ -308,7 +309,7 @@ impl Core {
         }
     }
 
-    /// Pins so that no database gets another space until the pin is given up.
+    /// Pins so that no database gets another space until the pin is released.
     pub(crate) fn enter_all<'p>(&'p self, slot: &Slot<'p>) -> Result<Pin<'p>, WriteError> {
         let mut wait = Wait::new();
         loop {
@@ -321,18 +322,19 @@ impl Core {
         }
     }
 
-    /// The space of a database, for those who came in by [`enter_all`](Self::enter_all).
+    /// The space of a database, for a caller pinned by [`enter_all`](Self::enter_all).
     pub(crate) fn entered_space(&self, database: u8) -> Space {
         self.table().space_as_pinned(database)
     }
 
-    /// One round of waiting for whoever swaps.
+    /// One round of waiting for the swapper.
     #[cold]
     pub(crate) fn await_swap(&self, slot: &Slot<'_>, wait: &mut Wait) -> Result<(), WriteError> {
         let lock = &self.tables.header().swap;
         match lock.owner() {
             Some(swapper) => self.wait_on(slot, wait, swapper, Holding::Lock),
-            // The lock is in the data. Its holder has just let go, or whoever may write repairs it.
+            // The lock is in the data region, which this opening may not write. Its holder has just
+            // released it, or an opening that may write repairs it.
             None if self.read_only => self.wait_on(slot, wait, SlotId::NONE, Holding::Lock),
             None => {
                 if let Some(acquired) = lock.try_lock_free(slot) {
@@ -343,7 +345,7 @@ impl Core {
         }
     }
 
-    /// Ends what the lock's last owner left, if it died.
+    /// Settles the swap that the lock's last owner left, if it died.
     fn settle_swap<'g>(&self, acquired: Acquired<Guard<'g>>) -> Guard<'g> {
         let guard = acquired.into_inner();
         self.table().settle();
@@ -357,7 +359,7 @@ impl Core {
         Ok(())
     }
 
-    /// Exchanges two databases, if nobody keeps it from it for longer than `patience`.
+    /// Exchanges two databases, unless other threads block that for longer than `patience`.
     pub(crate) fn swap_databases(
         &self,
         a: u8,
@@ -377,7 +379,7 @@ impl Core {
         let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
         let table = self.table();
         let swap = table.mark([a, b]);
-        // Whoever came meanwhile is not in the way for long.
+        // An operation that began meanwhile does not take long.
         let rest = patience.saturating_sub(waited).max(patience / 8);
         if let Err(error) = self.await_users(&slot, rest) {
             table.undo(swap);
@@ -385,8 +387,8 @@ impl Core {
         }
         mneme_sys::fault!("log.swap.alone");
         self.announce_and_tell(&slot, Kind::Swapped, [a, b], || {
-            // SYNC: pairs with the Acquire loads in `watch`: who finds the new spaces finds them
-            // counted.
+            // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::watch`]) and in
+            // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
             self.tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
             Ok(true)
@@ -394,8 +396,8 @@ impl Core {
         .map(|_| ())
     }
 
-    /// Waits until all pins that there are now are gone; those of the dead are reaped, and of
-    /// readers that only copy they are taken away half-way.
+    /// Waits until all pins that exist now are gone. Pins of dead threads are reaped. Pins of
+    /// copying readers are revoked half-way through the wait.
     fn await_users(&self, slot: &Slot<'_>, patience: Duration) -> Result<(), WriteError> {
         let epoch = self.participants.advance()?;
         let mut revoked = false;
@@ -416,7 +418,7 @@ impl Core {
         }
     }
 
-    /// What is wrong with the table, once no swap is under way.
+    /// What is wrong with the table, checked once no swap is under way.
     pub(crate) fn check_spaces(&self, slot: &Slot<'_>) -> Result<Option<String>, WriteError> {
         let _held = self.settle_swap(self.tables.header().swap.lock(slot)?);
         let bytes = &self.tables.header().spaces;
@@ -427,8 +429,8 @@ impl Core {
         })
     }
 
-    /// Two databases that have one space, if it can be seen that nobody swaps databases meanwhile.
-    /// Takes no lock.
+    /// Two databases that have one space, if no thread visibly swaps databases meanwhile. Takes no
+    /// lock.
     pub(crate) fn settled_shared_space(&self) -> Option<String> {
         let standing = || {
             // SYNC: pairs with the Release in `swap_databases`.

@@ -1,9 +1,9 @@
-//! Bucket locks whose holders did not go on for as long as an operation waits.
+//! Bucket locks whose holders made no progress for as long as an operation waits.
 //!
 //! **One waiter waits the whole timeout, the next ones fail at once**, until the lock's word
-//! changes: else each of a thousand pipelined writes of one bucket would wait its own second. The
-//! word counts how often the lock was given back, so that a holder that went on is not taken for
-//! one that did not.
+//! changes: otherwise each of a thousand pipelined writes of one bucket would wait its own second.
+//! The word counts how often the lock was released, so that a holder that made progress is never
+//! mistaken for one that did not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,13 +32,13 @@ impl StalledLocks {
     /// Since when the lock at `at`, which is held as `word` says, has been waited for in vain.
     pub fn since(&self, at: u64, word: u64) -> Option<u64> {
         let mut locks = self.locks();
-        // Its holder has gone on since.
+        // A lock whose word has changed was released since.
         locks.retain(|lock| lock.at != at || lock.word == word);
         let lock = locks.iter().find(|lock| lock.at == at)?;
         Some(lock.since)
     }
 
-    /// Notes one at which the timeout has passed.
+    /// Notes a lock at which a waiter has timed out.
     pub fn note(&self, at: u64, word: u64, since: u64) {
         let mut locks = self.locks();
         locks.retain(|lock| lock.at != at);

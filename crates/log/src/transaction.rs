@@ -1,13 +1,13 @@
 //! Transactions: several keys, of any databases, read and changed as if at one instant.
 //!
-//! **Nobody sees a part of one, whoever dies when.** A transaction runs optimistically: its body
-//! reads and appends new records that nobody can find yet. Committing locks the home buckets of all
-//! its keys, in the order of their locations, checks that what was read is still so, and publishes
-//! (see [`commit`]). If somebody was faster, the body runs again; after some such conflicts under
-//! locks (see [`ahead`]).
+//! **No thread sees a part of a transaction, even if a process dies in the middle.** A transaction
+//! runs optimistically: its body reads, and appends new records that the index does not name yet.
+//! Committing locks the home buckets of all its keys, in the order of their locations, checks that
+//! what was read is unchanged, and publishes (see [`commit`]). On a conflict the body runs again,
+//! after some conflicts under locks (see [`ahead`]).
 //!
-//! Readers of its keys wait while it publishes, writers in the same buckets while these are locked;
-//! all others take no notice.
+//! Readers of its keys wait while it publishes. Writers in the same buckets wait while these are
+//! locked. All others are unaffected.
 
 mod ahead;
 mod attempts;
@@ -54,7 +54,7 @@ struct Read {
     expires: u64,
 }
 
-/// A key as a transaction wants it to be.
+/// A key as a transaction changes it.
 struct Write {
     database: u8,
     root: Root,
@@ -78,8 +78,8 @@ impl Write {
 pub struct Transaction<'a> {
     core: &'a Core,
     slot: &'a Slot<'a>,
-    /// What was read and written stays where it is until the attempt is over, and databases keep
-    /// their spaces.
+    /// The pin keeps what was read and written where it is until the attempt is over, and databases
+    /// keep their spaces.
     _pin: Pin<'a>,
     /// The time, in milliseconds since the Unix epoch: it stands still.
     now_ms: u64,
@@ -88,14 +88,14 @@ pub struct Transaction<'a> {
     writes: Vec<Write>,
     /// The numbers in `writes`, by the hashes of the keys.
     written: HashTable<usize>,
-    /// The attempt failed for want of so many bytes.
+    /// The attempt failed because it lacked so many bytes.
     wanting: Option<u64>,
     /// What must not have changed.
     watch: Option<&'a Watch>,
     /// What is locked before the body runs.
     ahead: Option<Ahead<'a>>,
     growth: Growth,
-    /// Whether it is another attempt's that something has expired which this one has seen.
+    /// Whether a record's expiry since this attempt read it calls for another attempt.
     minds_expiry: bool,
 }
 
@@ -136,9 +136,9 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Milliseconds since the Unix epoch, as they are for the whole attempt: what has not expired
-    /// by then does not expire in the middle of it. Where it has by the time that the transaction
-    /// is to happen, there is another attempt, four times at most.
+    /// Milliseconds since the Unix epoch, fixed for the whole attempt: no record expires in the
+    /// middle of it. If a record that was read has expired by the time of the commit, there is
+    /// another attempt, four times at most.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.now_ms
@@ -148,8 +148,8 @@ impl<'a> Transaction<'a> {
         expires != 0 && expires <= self.now_ms
     }
 
-    /// Whether something that was seen has expired since, so that the transaction is to happen
-    /// without it.
+    /// Whether a record that was read has expired since, so that another attempt must do without
+    /// it.
     fn has_outlived_what_it_saw(&self) -> bool {
         if !self.minds_expiry {
             return false;
@@ -216,7 +216,7 @@ impl<'a> Transaction<'a> {
         self.zero().put_until(key, value, expiry)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -224,7 +224,7 @@ impl<'a> Transaction<'a> {
         self.zero().remove(key)
     }
 
-    /// The index of a database: the same one for the whole attempt, so that a clearing meanwhile
+    /// The index of a database. It stays fixed for the whole attempt, so that a clearing meanwhile
     /// comes before all of it or after all of it.
     fn root(&mut self, database: u8) -> Result<Option<Root>, ReadError> {
         let known = &mut self.roots[usize::from(database)];
@@ -236,7 +236,7 @@ impl<'a> Transaction<'a> {
         Ok(root)
     }
 
-    /// The same, created if need be. `None`: no room.
+    /// As [`root`](Self::root), created if need be. `None`: no free space.
     fn root_or_create(&mut self, database: u8) -> Result<Option<Root>, WriteError> {
         if let Some(root) = self.root(database)? {
             return Ok(Some(root));
@@ -249,7 +249,7 @@ impl<'a> Transaction<'a> {
         Ok(root)
     }
 
-    /// Refuses in a child that was forked by the body: what was begun is its parent's.
+    /// Fails in a child that was forked by the body: the attempt belongs to its parent.
     fn may_go_on(&self) -> Result<(), WriteError> {
         match self.core.participants.is_forked() {
             true => Err(SlotError::Forked.into()),
@@ -257,7 +257,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Bytes that were appended and not given up.
+    /// Bytes that were appended and not abandoned.
     fn bytes(&self) -> u64 {
         let appended = self.writes.iter().filter_map(|w| w.new);
         appended.map(|new| new.1).sum()
@@ -270,11 +270,11 @@ impl Drop for Transaction<'_> {
         if self.may_go_on().is_err() {
             return;
         }
-        // Where the arena does not take the notes back at once it does so when this thread is gone.
+        // If the arena cannot take the notes back now, it does so when this thread is gone.
         let _ = self.give_up_locks();
         for write in &self.writes {
             if let Some((loc, size)) = write.new {
-                // Where that fails is damage for the check to say.
+                // This fails only for damage, which the check reports.
                 let _ = self.core.record_died(loc, size);
             }
         }

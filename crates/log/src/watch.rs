@@ -1,24 +1,24 @@
-//! Watching keys: **a watch that says "unchanged" has missed no change, whoever made it**; one that
-//! says "changed" may be wrong.
+//! Watching keys: **a watch that reports "unchanged" has missed no change by any process**. One
+//! that reports "changed" may be wrong.
 //!
-//! A table of counters, by hash, in the store's region counts changes of keys, but only while
-//! somebody keeps a [vigil](mneme_sync::WatchRegistration). A writer that holds a key's home bucket
-//! asks whether anybody does, and if so counts, before what it does can be seen: a record that is
-//! published, overwritten, removed (also because it has expired, or for want of room) or gets
-//! another expiry. To begin watching a key is to begin the vigil, to note the key's counter, and
-//! then to wait until its home is found free: who held it and was not told to count is done by
-//! then. Whether the order is right is tried in [`crate::models`].
+//! A table of counters, by hash, in the store's region counts changes of keys, but only while there
+//! is a [watch registration](mneme_sync::WatchRegistration). A writer that holds a key's home
+//! bucket checks for a registration, and if there is one counts its change before the change is
+//! visible: a record that is published, overwritten, removed (also by expiry or eviction) or gets
+//! another expiry. To begin watching a key, a thread registers, notes the key's counter, and then
+//! waits until the key's home is free: a writer that held the home and did not see the registration
+//! is done by then. The models in [`crate::models`] check this order.
 //!
-//! What is rarer is told without counting while one watches: a database that was cleared has
-//! another index root, whose number is never used again; swaps of databases are counted always; and
-//! the note has when the key is to expire, if it was there.
+//! Rarer changes are recognised without these counters: a database that was cleared has another
+//! index root, whose number is never used again; swaps of databases are always counted; and the
+//! note has the key's expiry, if the key was there.
 //!
-//! Two keys may share a counter: one in as many as there are counters (a store of 1 GiB has
-//! 65,536), so that a watch is wrong as often as so many other changes happen meanwhile.
+//! Two keys share a counter with a probability of one in the number of counters (a store of 1 GiB
+//! has 65,536). So about one in as many unrelated changes makes a watch wrong.
 //!
 //! A transaction that a watch guards locks the homes of the watched keys with its own, so that the
-//! answer holds until it has happened. Who dies while it watches leaves the others counting until
-//! it is reaped.
+//! answer holds until the commit. If a process dies while it watches, the others go on counting
+//! until it is reaped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct Watch {
     _watch: WatchRegistration,
 }
 
-/// A key, as it was when watching it began.
+/// A key as it was when it was added to the watch.
 pub(crate) struct Watched {
     space: Space,
     pub place: Place,
@@ -70,8 +70,8 @@ impl Watch {
         })
     }
 
-    /// Watches `key` of a database too, from now on; one that is watched already is watched from
-    /// the first time on. Waits for who is just changing it, a second at most.
+    /// Watches `key` of a database too, from now on; a key that is watched already stays watched
+    /// from the first time on. Waits for a writer that is just changing the key, a second at most.
     ///
     /// # Errors
     /// As for [`LogStore::get`](crate::LogStore::get), and there is no such database; the key is
@@ -91,24 +91,24 @@ impl Watch {
     }
 
     /// Whether no watched key was changed, removed, or has expired since it was added, none of
-    /// their databases was cleared, and no databases were swapped. "No" may be wrong, seldom; "yes"
-    /// is not, but by the time that it arrives: [`transaction`](Self::transaction) is isolated from
-    /// others.
+    /// their databases was cleared, and no databases were swapped. False may be wrong, seldom. True
+    /// is right, but may be out of date when it is returned: use [`transaction`](Self::transaction)
+    /// to be isolated from others.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
-        // Roots are in blocks that are freed when nobody is pinned.
+        // The pin keeps the blocks of index roots from being freed.
         match self.core.participants.pin() {
             Ok(_pin) => self.is_as_noted(),
             Err(_) => false,
         }
     }
 
-    /// Runs `body` as [`LogStore::transaction`](crate::LogStore::transaction) does, so that at the
-    /// instant at which it happens nothing watched has changed. `None`: something has, and it did
-    /// not happen. What it changes itself counts as changed afterwards.
+    /// Runs `body` as [`LogStore::transaction`](crate::LogStore::transaction) does, and commits
+    /// only if nothing watched has changed at that instant. `None`: something has changed, and the
+    /// transaction did not take place. What it changes itself counts as changed afterwards.
     ///
     /// # Errors
-    /// As for that; nothing was changed.
+    /// As for [`LogStore::transaction`](crate::LogStore::transaction); nothing was changed.
     pub fn transaction<T, E: From<WriteError>>(
         &self,
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
@@ -120,7 +120,7 @@ impl Watch {
     /// [`LogStore::transaction_on`](crate::LogStore::transaction_on).
     ///
     /// # Errors
-    /// As for those; nothing was changed.
+    /// As for [`LogStore::transaction_on`](crate::LogStore::transaction_on); nothing was changed.
     pub fn transaction_on<K: AsRef<[u8]>, T, E: From<WriteError>>(
         &self,
         keys: &[(usize, K)],
@@ -160,16 +160,16 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// Counts a change, before anybody can see it.
+/// Counts a change, before it is visible.
 pub(crate) fn count<W: Word>(counter: &W) {
-    // SYNC: pairs with the Acquire loads in `begin_watching` and `is_as_noted`: who sees it counted
-    // sees the home locked.
+    // SYNC: pairs with the Acquire loads in `begin_watching` and `is_as_noted`: a thread that sees
+    // the new count sees the home locked.
     counter.fetch_add(1, Release);
 }
 
 impl Core {
-    /// Notes a change of the key at `place`, if anybody watches. The caller holds its home, and
-    /// nobody can see the change yet.
+    /// Counts a change of the key at `place`, if any process watches. The caller holds the key's
+    /// home, and the change is not visible yet.
     #[inline(always)]
     pub(crate) fn note_change(&self, root: Root, place: Place) {
         if self.participants.is_watched() {
@@ -192,10 +192,10 @@ impl Core {
         self.tables.header().swaps.load(Acquire)
     }
 
-    /// Notes a key as it is. A vigil has begun.
+    /// Notes a key as it is. The watch is registered.
     fn begin_watching(&self, database: u8, key: &[u8]) -> Result<Watched, ReadError> {
         let slot = self.participants.slot()?;
-        // All that is compared later is noted before anything is looked at.
+        // All that is compared later is noted before the key is looked at.
         let swaps = self.swaps();
         let (_pin, space) = self.enter(&slot, database)?;
         let place = self.place(key);
@@ -222,12 +222,13 @@ impl Core {
         Ok(noted)
     }
 
-    /// Waits until whoever held the home of `place` when this began has given it back.
+    /// Waits until the thread that held the home of `place` when this began has released it.
     fn await_home(&self, slot: &Slot<'_>, root: Root, place: Place) -> Result<(), WriteError> {
         let mut wait = Wait::new();
         let mut first: Option<HomeWord> = None;
         loop {
-            // Without a segment nobody holds anything: who makes one finds the vigil begun.
+            // Without a segment no thread holds a home: a thread that makes one sees the
+            // registration.
             let Some(segment) = self.mem.index_segment(root, place)? else {
                 return Ok(());
             };
@@ -245,7 +246,7 @@ impl Core {
                 continue;
             }
             match first {
-                // Held by another since, who found the vigil begun.
+                // Another thread has taken the lock since, and has seen the registration.
                 Some(first) if first.at == now.at && !now.same_version(first) => return Ok(()),
                 Some(first) if first.at == now.at => {}
                 _ => first = Some(now),
@@ -254,8 +255,8 @@ impl Core {
         }
     }
 
-    /// Whether nothing has happened to a key since. The caller is pinned; while it holds the key's
-    /// home the answer stays right, but for time that passes.
+    /// Whether a key is unchanged since. The caller is pinned. While it holds the key's home the
+    /// answer stays right, except that the key may expire.
     pub(crate) fn is_as_noted(&self, noted: &Watched) -> bool {
         let same_root = |root: Root| self.root_id(root).is_ok_and(|id| id == noted.root);
         self.swaps() == noted.swaps
@@ -274,8 +275,8 @@ impl Core {
     }
 }
 
-/// By which a key of a space gets its counter: keys that differ by place, or lie in different
-/// spaces, seldom have the same.
+/// The hash by which a key of a space gets its counter. Keys of different places or spaces seldom
+/// share one.
 fn hash(space: Space, place: Place) -> u64 {
     let word =
         u64::from(place.partition) << 32 | u64::from(place.tag) << 6 | u64::from(space.number());

@@ -10,7 +10,7 @@
 //! 512    slots x 4,096, of 128 bytes: the state, and 15 words of content
 //! ```
 //!
-//! All zero is a ring in which nothing was ever entered, that nobody follows.
+//! All zero is an empty ring without a follower.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -61,7 +61,7 @@ pub(crate) struct Area {
     layout: NonNull<Layout>,
     /// The number of the following by this opening itself; 0: it does not follow.
     pub own: AtomicU64,
-    /// This process, as others are told.
+    /// The id of this process, as effects carry it.
     pub pid: u32,
     /// Keeps the memory.
     _participants: Participants,
@@ -118,7 +118,7 @@ impl Area {
         }
     }
 
-    /// Makes it that of a store that nobody has followed. Nobody else has the store open.
+    /// Resets the area to that of a store without a follower. No other opening uses the store.
     pub fn clear(&self) {
         self.ring().clear();
         for word in [self.followed(), self.number(), self.come()] {

@@ -1,4 +1,4 @@
-//! The follower's side, see [`crate::effects`].
+//! The follower's side of the change feed, see [`crate::effects`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -13,16 +13,16 @@ use crate::core::Core;
 use crate::layout::DATABASES;
 use crate::role::ServerRole;
 
-/// How long a writer that is entering an effect is waited for. Longer than a time slice or a few:
-/// what is said to be lost costs a look at everything.
+/// How long the follower waits for a writer that is entering an effect. It is longer than a few
+/// time slices, for each loss makes the follower look at everything.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What others change in a store, as the holder of its [server's role](ServerRole) is told: one at
-/// a time, by the type.
+/// The changes that others make in a store, for the holder of its [server's role](ServerRole). The
+/// type allows one follower at a time.
 ///
-/// Changes by the follower's own opening, its maintainer's included, are not told; another opening
-/// in the same process is another. `Send`; dropping it ends the following, then gives the role
-/// back.
+/// Changes by the follower's own opening, including its maintainer, are not reported. Those by
+/// another opening in the same process are. `Send`; dropping it ends the following, then releases
+/// the role.
 ///
 /// ```
 /// # use mneme_log::{LogStore, Told, What, control_bytes};
@@ -68,43 +68,44 @@ pub struct Effects {
     role: ServerRole,
     /// The next position.
     at: u64,
-    /// Losses that it has been told of.
+    /// Losses that were reported to the follower.
     losses: u64,
-    /// Changes that began before it followed, and may not be told.
+    /// Changes that began before the following did, and may not be entered.
     owed: Announced,
-    /// The barrier to the writers was refused: any change may be lost at any time.
+    /// The barrier was refused, so writers may not see the follower: any change may be lost at any
+    /// time.
     is_unheard: bool,
-    /// Whether it is to be told that something was lost.
+    /// Whether a loss is to be reported.
     lost: bool,
-    /// Who is entering something, and since when.
+    /// The slot that a writer is entering an effect into, and since when.
     busy: Option<(State, u64)>,
 }
 
-/// Something that a follower is told.
+/// What a follower receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told<'k> {
-    /// Something has been changed of which nothing else will be told: all that matters is to be
-    /// looked at again. What is found then is as new as what was lost, or newer. Said for certain
-    /// at the beginning; whenever more effects have come than the ring holds (4,096); of a writer
-    /// that stood still for 100 ms while it entered its effect; and of each that died in the middle
-    /// of a change, once somebody has repaired what it left. It may be wrong.
+    /// Something has changed that is not reported otherwise: the follower must look again at all
+    /// that matters to it. What it then finds is as new as what was lost, or newer. This is
+    /// reported at the beginning; whenever more effects were entered than the ring holds (4,096);
+    /// for a writer that was stopped for 100 ms while it entered its effect; and for each writer
+    /// that died in the middle of a change, once that is repaired. It may be a false alarm.
     Lost,
     /// This has been changed.
     Effect(Effect<'k>),
 }
 
-/// A change that another opening has made, and that can be seen.
+/// A change that another opening has made, and that is visible.
 ///
 /// Effects of one key come in the order of its changes. Those of a transaction come one by one,
-/// with others in between. What cleared or swapped databases did to a key, and what was done to the
-/// key about that time, may come in either order: the store says what is there.
+/// with others in between. Clearing or swapping databases and a change of a key at about that time
+/// may be reported in either order: the store has the outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Effect<'k> {
-    /// The database, 0 to 63, in which it was made. Of what expires or is forgotten while databases
-    /// are swapped, perhaps the other one.
+    /// The database, 0 to 63, in which the change was made. For a record that expires or is evicted
+    /// while databases are swapped it may be the other one.
     pub database: usize,
-    /// The process that made it, as it knows itself.
+    /// The id of the process that made it, in that process' own namespace.
     pub process: u32,
     /// What it was.
     pub what: What<'k>,
@@ -120,10 +121,10 @@ pub enum What<'k> {
     Retimed(KeyOf<'k>),
     /// The key was removed.
     Removed(KeyOf<'k>),
-    /// The key's time had come, and its record was removed: by a sweep, or by a removal that came
-    /// too late.
+    /// The key had expired, and its record was removed: by a sweep, or by a removal that came too
+    /// late.
     Expired(KeyOf<'k>),
-    /// The key was forgotten, to make room.
+    /// The key was evicted, to free space.
     Evicted(KeyOf<'k>),
     /// All keys of the database were removed.
     Cleared,
@@ -136,7 +137,7 @@ pub enum What<'k> {
 pub enum KeyOf<'k> {
     /// The key. Of up to 112 bytes.
     Whole(&'k [u8]),
-    /// The [hash](Effects::hash_of) of a longer one. Others may have the same, seldom.
+    /// The [hash](Effects::hash_of) of a longer one. Two keys may share a hash, seldom.
     Hash(u64),
 }
 
@@ -230,10 +231,10 @@ impl Effects {
         area.come().store(self.at, Release);
     }
 
-    /// Calls `told` with what has been changed since the last time, `most` effects at most; how
-    /// many there were. If there were as many as that, there may be more. Waits for nobody: a
-    /// writer that is just entering an effect is looked for next time, with all behind it, until
-    /// that has been so for 100 ms.
+    /// Calls `told` with the changes since the last time, at most `most` effects. Returns how many
+    /// there were. If there were `most`, there may be more. Never waits: an effect that a writer is
+    /// just entering, and all behind it, are left for the next call, until that has been so for 100
+    /// ms.
     ///
     /// # Errors
     /// [`SlotError::Forked`].
@@ -272,29 +273,30 @@ impl Effects {
                 }
                 Next::Left => told(Told::Lost),
                 Next::Entered => {
-                    // Who was waited for has gone on: whom the same words name later enters
-                    // something else.
+                    // The writer that was waited for has finished: an equal state later belongs to
+                    // another entry.
                     self.busy = None;
                     count += 1;
                     read(&words, &mut told);
                 }
             }
         }
-        // Whoever dies, or panics, before is believed not to have come so far.
-        // SYNC: pairs with the Acquire load in `begin`, of whoever follows after this process.
+        // A follower that dies, or panics, before this store counts as not having read these
+        // effects. SYNC: pairs with the Acquire load in `begin`, by the follower after this
+        // process.
         core.effects.come().store(self.at, Release);
         Ok(count)
     }
 
-    /// Whom it has waited for long enough.
+    /// The slot whose writer the follower has waited for long enough.
     fn leave(&self, core: &Core) -> Option<State> {
         let (state, since) = self.busy?;
         let waited = core.clock.now_ns().saturating_sub(since);
         (waited >= PATIENCE.as_nanos() as u64).then_some(state)
     }
 
-    /// What an effect says of a key that is longer than 112 bytes. The same in all openings of a
-    /// store.
+    /// The hash that an effect has for a key of more than 112 bytes. It is equal in all openings of
+    /// a store.
     #[must_use]
     pub fn hash_of(&self, key: &[u8]) -> u64 {
         self.following.core.hash(key)
@@ -315,7 +317,7 @@ impl std::fmt::Debug for Effects {
     }
 }
 
-/// Says what an entry's words do; of such as nobody enters, that something was lost.
+/// Decodes an entry's words and passes them to `told`. Words that no writer enters count as a loss.
 fn read(words: &[u64; CONTENT], told: &mut impl FnMut(Told<'_>)) {
     let number = |shift: u32| (words[0] >> shift) as u8;
     let mut bytes = [0; WHOLE];

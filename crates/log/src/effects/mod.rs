@@ -1,28 +1,30 @@
-//! Effects: **who serves a store is told what others change in it, or that he was not told all.**
-//! For those whom a server owes an answer to a change: clients that wait for a key, that want to be
-//! notified, a replica.
+//! The change feed: **the store's server receives every change that other openings make, or a
+//! notice that some were lost.** It serves what a server must do upon a change: wake clients that
+//! wait for a key, notify clients, feed a replica.
 //!
 //! While the holder of the [server's role](crate::ServerRole) [follows](crate::Effects), every
-//! other opening that changes a key, clears a database or swaps two enters the effect into a
-//! [ring](ring) in the control region: after the change can be seen, and before the lock of the
-//! key's bucket is given back, so that the effects of one key stand in the order of its changes.
-//! While nobody follows, a change costs a load of a word that does not change.
+//! other opening that changes a key, clears a database or swaps two enters the change, called an
+//! *effect*, into a [ring](ring) in the control region. It does so after the change is visible and
+//! before the key's bucket is unlocked, so that the effects of one key stand in the order of its
+//! changes. While no opening follows, a change costs a load of a word that does not change.
 //!
-//! **What is lost is told.** A ring that is full, or a writer that the follower would have had to
-//! wait for too long, is counted as a loss; the follower then looks at everything again. A death
-//! between the change and its effect is one, too: a change is announced by an
-//! [intent](mneme_sync::IntentLine) before it happens, and the intent goes only when the effect is
-//! entered. Who repairs what a dead thread has left, and finds such an intent, counts a loss, after
-//! the change has been finished or undone. That may be once too often, and is never missed.
+//! **Every loss is reported.** A full ring is counted as a loss, and so is a writer that the
+//! follower would have to wait for too long. The follower then looks at everything again. A death
+//! between the change and its effect is a loss too: a change is announced by an
+//! [intent](mneme_sync::IntentLine) before it happens, and the intent is cleared only when the
+//! effect is entered. A repairer that finds such an intent of a dead thread counts a loss, after
+//! the change has been finished or undone. A loss may be counted once too often, and is never
+//! missed.
 //!
-//! **No change is missed when following begins.** The follower stores its number, and then looks
-//! for intents behind the heavy barrier: a change whose intent is not among them is told, or is
-//! visible by then. Of those that are among them one may have happened without being told; that is
-//! a loss when it is over. So the first thing that a follower is told is always that all is to be
-//! looked at, and perhaps once again soon after. No writer waits for it, and it waits for none.
+//! **No change is missed when following begins.** The follower stores its number, passes the heavy
+//! barrier, and then looks for intents. A change without an intent among them is entered into the
+//! ring, or is visible by then. A change with an intent among them may take place without being
+//! entered: a loss is reported when that intent is gone. So the first thing that a follower
+//! receives is always a loss, and perhaps another soon after. No writer waits for the follower, and
+//! the follower waits for no writer.
 //!
-//! A follower that dies leaves its number in the word, and what it has not taken in the ring. Who
-//! reaps it takes the number out; who follows it begins anew, and drops what was entered for it.
+//! A follower that dies leaves its number in the word, and unread effects in the ring. Its reaper
+//! clears the number. The next follower starts afresh, and drops what was entered for the dead one.
 
 mod area;
 mod follow;
@@ -73,7 +75,7 @@ impl Kind {
     }
 }
 
-/// Bytes of a key that is entered whole. Of a longer one its hash is.
+/// Bytes of a key that is entered whole. Of a longer one the hash is entered.
 pub(crate) const WHOLE: usize = 8 * (area::CONTENT - 1);
 
 /// An effect's words: kind, database, the other database, length of the key, process; then the key
@@ -105,9 +107,9 @@ fn entry(
 }
 
 impl Core {
-    /// Tells whoever follows of a change of `key`, which can be seen by now and whose bucket is
-    /// still held, under a pin. The caller has announced it, and has passed the light barrier since
-    /// (by `note_change`).
+    /// Publishes a change of `key` in the feed, if it is followed. The change is visible by now,
+    /// and the key's bucket is still held, under a pin. The caller has announced the change, and
+    /// has passed the light barrier since (by `note_change`).
     #[inline(always)]
     pub(crate) fn tell(&self, slot: &Slot<'_>, space: Space, kind: Kind, key: &[u8]) {
         // Relaxed: without a follower nothing depends on it.
@@ -131,8 +133,8 @@ impl Core {
 
     /// Whether another opening follows.
     fn is_followed(&self) -> bool {
-        // SYNC: pairs with the Release store in `follow`: who finds its own number knows it as
-        // such.
+        // SYNC: pairs with the Release store in `follow`: an opening that loads its own number
+        // recognises it.
         let number = self.effects.followed().load(Acquire);
         number != 0 && number != self.effects.own.load(Relaxed)
     }
@@ -145,8 +147,9 @@ impl Core {
         mneme_sys::fault!("log.effects.told");
     }
 
-    /// Runs `work`, which clears `databases[0]`, or swaps both, and tells whoever follows, if it
-    /// says that this has happened. It locks no bucket: there is one such intent at a time.
+    /// Runs `work`, which clears `databases[0]` or swaps both. If `work` returns that this has
+    /// happened, the change is published in the feed. `work` locks no bucket: a thread has one such
+    /// intent at a time.
     pub(crate) fn announce_and_tell<E>(
         &self,
         slot: &Slot<'_>,
@@ -166,17 +169,18 @@ impl Core {
         done
     }
 
-    /// The database whose space it is. The caller is pinned.
+    /// The database whose space is `space`. The caller is pinned.
     fn database_of(&self, space: Space) -> u8 {
         let is_its = |database: &u8| self.entered_space(*database) == space;
-        // Most have never been swapped.
+        // Most databases have never been swapped.
         let first = [space.number()].into_iter();
         let found = first.chain(0..DATABASES as u8).find(is_its);
         found.unwrap_or(space.number())
     }
 
-    /// To be called by whoever repairs what `dead` has left, once its changes are finished or
-    /// undone and before their intents are gone. Also more than once.
+    /// Counts a loss for each change that `dead` may not have published. A repairer calls this once
+    /// the changes are finished or undone, and before their intents are cleared. It may be called
+    /// more than once.
     pub(crate) fn lose_effects_of(&self, dead: &DeadSlot<'_>) {
         if LANES.into_iter().any(|lane| dead.intent(lane).is_some()) {
             let ring = self.effects.ring();
@@ -186,7 +190,7 @@ impl Core {
         }
     }
 
-    /// Nobody needs to be told any more if the follower has died.
+    /// Ends the following if the follower has died.
     pub(crate) fn end_dead_following(&self) {
         let followed = self.effects.followed();
         // SYNC: as in `is_followed`.
@@ -194,7 +198,7 @@ impl Core {
         if number == 0 || number == self.effects.own.load(Relaxed) {
             return;
         }
-        // Whoever follows later has another number.
+        // A later follower has another number.
         if let Ok(None) = self.participants.lease_holder(SERVER) {
             let _ = followed.compare_exchange(number, 0, AcqRel, Relaxed);
         }

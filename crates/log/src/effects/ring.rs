@@ -1,10 +1,9 @@
-//! A ring with many producers and one consumer: **what is entered comes out once and whole, in an
-//! order in which what one thread entered before another began to enter stands before it; nobody
-//! waits for anybody, whoever stops or dies where. What does not come out has been counted as
-//! lost.**
+//! A ring with many producers and one consumer: **each entry comes out once and whole. An entry
+//! that was complete before another was begun comes out before it. No thread waits for another,
+//! wherever a thread stops or dies. Every entry that does not come out was counted as lost.**
 //!
 //! Positions count up for ever; position `p` is in slot `p mod n`, in lap `p / n`. A slot's state
-//! says of which lap it is and what goes on there, so that zeroed memory is an empty ring:
+//! says which lap it is in and what is happening there. Zeroed memory is an empty ring:
 //!
 //! | state | meaning | who goes on |
 //! |---|---|---|
@@ -15,15 +14,16 @@
 //! | gone | passed over, and nobody writes any more | the consumer, when it comes by: free in the next lap |
 //!
 //! A position is taken by one exchange, of free for busy; `head`, where producers begin to look, is
-//! a hint that only goes up, past positions that are taken or passed over. A producer that meets a
-//! slot of the lap before, not yet consumed, has met a full ring: it enters nothing, and counts a
-//! loss. So does one that was left.
+//! a hint that only goes up, past positions that are taken or passed over. A producer that finds a
+//! slot of the lap before, not yet consumed, has found the ring full: it enters nothing, and counts
+//! a loss. So does a producer that was left.
 //!
-//! A slot that was left is not used again while its producer may write there: else what two wrote
-//! would be mixed. All pass over it until it is gone. Whoever dies in the middle leaves it busy or
-//! left; who repairs what it has left says `gone`, and counts a loss, see [`crate::effects`].
+//! A slot that was left is not used again while its producer may write there: otherwise the content
+//! of two entries would be mixed. All threads pass over it until it is gone. A producer that dies
+//! in the middle leaves its slot busy or left. Its reaper sets the slot to gone, and counts a loss,
+//! see [`crate::effects`].
 //!
-//! Tried in [`crate::models`].
+//! The models in [`crate::models`] check this.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -41,7 +41,7 @@ pub(crate) struct Ring<'r, W> {
     pub stride: usize,
 }
 
-/// What goes on in a slot.
+/// What is happening in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tag {
     Free,
@@ -51,7 +51,7 @@ enum Tag {
     Gone,
 }
 
-/// A slot's state: a tag in three bits, who has it in sixteen, the lap in the others.
+/// A slot's state: a tag in three bits, the owner's thread slot in sixteen, the lap in the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct State(u64);
 
@@ -68,7 +68,8 @@ impl State {
         State::new(Tag::Free, SlotId::NONE, lap & LAPS)
     }
 
-    /// Anything that is no tag, which only damage writes, is passed over, and used again.
+    /// The tag. A value that is no tag, which only damage writes, is passed over, and the slot is
+    /// used again.
     fn tag(self) -> Tag {
         match self.0 & 7 {
             0 => Tag::Free,
@@ -112,15 +113,15 @@ impl State {
 pub(crate) enum Next {
     /// Nothing more.
     Nothing,
-    /// This was entered, and is taken out.
+    /// An entry, which is taken out.
     Entered,
-    /// Somebody is entering something.
+    /// A producer is writing an entry.
     Busy(State),
-    /// Who was entering something was left.
+    /// A producer that was writing was left.
     Left,
 }
 
-/// To the next position. Only damage brings one near the end.
+/// Moves to the next position. Only damage makes a position overflow.
 fn step(at: &mut u64) {
     *at = at.wrapping_add(1);
 }
@@ -139,13 +140,13 @@ impl<W: Word> Ring<'_, W> {
         (&state[0], content, (at / n) & LAPS)
     }
 
-    /// Enters `content`, in the name of the thread `me`. False: it could not, or was left
-    /// meanwhile; then the caller counts a [loss](Self::lose).
+    /// Enters `content` for the thread `me`. False: the ring is full, or the producer was left
+    /// meanwhile. The caller then counts a [loss](Self::lose).
     pub fn enter(&self, me: SlotId, content: &[u64]) -> bool {
-        // Relaxed: a hint. What the slots say decides, and those behind what this thread has seen
-        // it sees as well.
+        // Relaxed: a hint. The slots' states decide, and this thread sees states that are
+        // consistent with what it has seen.
         let mut at = self.head.load(Relaxed);
-        // In a sound ring fewer are passed over than there are slots.
+        // In a sound ring fewer slots are passed over than there are.
         for _ in 0..2 * self.slots() {
             let (state, room, lap) = self.slot(at);
             // SYNC: pairs with the Release stores and exchanges of states.
@@ -155,15 +156,15 @@ impl<W: Word> Ring<'_, W> {
                 _ if now.lap() > lap => {}
                 Tag::Free if now.lap() == lap => {
                     let busy = State::new(Tag::Busy, me, lap);
-                    // SYNC: Acquire pairs with the consumer's Release in `next`: who had the slot
-                    // before writes, and the consumer reads, no more.
+                    // SYNC: Acquire pairs with the consumer's Release in `next`: the slot's
+                    // previous producer no longer writes, and the consumer no longer reads.
                     if state
                         .compare_exchange(now.0, busy.0, AcqRel, Relaxed)
                         .is_err()
                     {
                         continue;
                     }
-                    // Before anybody can come who must stand behind this.
+                    // Before any producer can begin whose entry must come after this one.
                     self.head.fetch_max(at.wrapping_add(1), Relaxed);
                     mneme_sys::fault!("log.effects.reserved");
                     for (word, value) in room.iter().zip(content) {
@@ -195,7 +196,7 @@ impl<W: Word> Ring<'_, W> {
         completed.is_ok()
     }
 
-    /// Counts a loss. What was lost is visible to whoever sees it counted.
+    /// Counts a loss. A thread that sees the new count sees the lost change too.
     pub fn lose(&self) {
         // SYNC: pairs with the Acquire load in `losses`.
         self.losses.fetch_add(1, Release);
@@ -207,10 +208,10 @@ impl<W: Word> Ring<'_, W> {
         self.losses.load(Acquire)
     }
 
-    /// The consumer's next step, from position `at` on: what was entered there is copied to
-    /// `content`. A slot that is as `leave` says is left.
+    /// The consumer's next step, from position `at` on. An entry there is copied to `content`. A
+    /// slot whose state equals `leave` is left.
     pub fn next(&self, at: &mut u64, leave: Option<State>, content: &mut [u64]) -> Next {
-        // Each round but those that an exchange with a producer costs goes on by a position.
+        // Each round advances by a position, except those that lose an exchange to a producer.
         for _ in 0..4 * self.slots() {
             let (state, room, lap) = self.slot(*at);
             // SYNC: pairs with the Release exchanges in `complete`, `release` and below.
@@ -221,7 +222,7 @@ impl<W: Word> Ring<'_, W> {
                     self.free(state, now, lap + 1);
                     step(at);
                 }
-                // An earlier consumer was here, and did not come to say so.
+                // An earlier consumer took this entry, and died before it noted that.
                 _ if now.lap() > lap => step(at),
                 Tag::Done if now.lap() == lap => {
                     for (value, word) in content.iter_mut().zip(room) {
@@ -240,7 +241,7 @@ impl<W: Word> Ring<'_, W> {
                         return Next::Busy(now);
                     }
                     let left = now.with(Tag::Left);
-                    // Fails where its producer was quicker. SYNC: Release passes on what `enter`
+                    // Fails if the producer was faster. SYNC: Release passes on what `enter`
                     // acquires.
                     if state
                         .compare_exchange(now.0, left.0, AcqRel, Relaxed)
@@ -251,7 +252,7 @@ impl<W: Word> Ring<'_, W> {
                         return Next::Left;
                     }
                 }
-                // Producers have passed over it while it was left, a lap ahead of this.
+                // Producers a lap ahead have passed over this slot while it was left.
                 Tag::Free if now.lap() == lap && self.head.load(Relaxed) > *at => {
                     self.free(state, now, lap + 1);
                 }
@@ -264,12 +265,13 @@ impl<W: Word> Ring<'_, W> {
     }
 
     fn free(&self, state: &W, now: State, lap: u64) {
-        // Fails where a producer was quicker: the caller looks again.
-        // SYNC: pairs with the Acquire exchange in `enter`.
+        // Fails if a producer was faster: the caller looks again. SYNC: pairs with the Acquire
+        // exchange in `enter`.
         let _ = state.compare_exchange(now.0, State::free(lap).0, AcqRel, Relaxed);
     }
 
-    /// By whoever repairs what the thread `dead` has left: nobody writes to its slot any more.
+    /// Sets the slots of the thread `dead` to gone, for its reaper: no thread writes there any
+    /// more.
     pub fn release(&self, dead: SlotId) {
         for slot in self.words.chunks_exact(self.stride) {
             loop {
@@ -279,8 +281,8 @@ impl<W: Word> Ring<'_, W> {
                     break;
                 }
                 let gone = now.with(Tag::Gone);
-                // Fails where the consumer has just left it.
-                // SYNC: pairs with the Acquire load in `next`.
+                // Fails if the consumer has just left the slot. SYNC: pairs with the Acquire load
+                // in `next`.
                 let released = slot[0].compare_exchange(now.0, gone.0, AcqRel, Relaxed);
                 if released.is_ok() {
                     break;
@@ -289,10 +291,10 @@ impl<W: Word> Ring<'_, W> {
         }
     }
 
-    /// Of a ring that nobody uses: as if nothing had ever been entered.
+    /// Resets a ring that no thread uses, as if nothing had ever been entered.
     pub fn clear(&self) {
         for word in [self.head, self.losses].into_iter().chain(self.words) {
-            // Only what is not zero is written: fresh memory stays unallocated.
+            // Only words that are not zero are written: fresh memory stays unallocated.
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
             }

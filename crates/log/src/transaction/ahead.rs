@@ -1,17 +1,17 @@
-//! **A transaction whose keys are known runs once, and any other is done in the end**: the homes of
-//! the keys that the caller names are locked before the body runs, so that nobody can change them
-//! meanwhile. After some conflicts the homes of the keys that earlier attempts have used are locked
-//! too.
+//! **A transaction whose keys are known runs once, and any other commits in the end**: the homes of
+//! the keys that the caller names are locked before the body runs, so that no other thread can
+//! change them meanwhile. After some conflicts the homes of the keys that earlier attempts have
+//! used are locked too.
 //!
-//! The locks are plain ones, in the order of their places like those of every commit: the body
-//! reads past them, and so does everybody else. Committing sets the bit on them that makes readers
-//! wait, and goes on as ever. The intent stands as long as they are held, in the phase in which
-//! nothing is published: who dies meanwhile has his homes unlocked.
+//! The locks are plain ones, taken in the order of their locations like those of every commit. All
+//! readers read past them, the body included. Committing sets the bit on them that makes readers
+//! wait, and continues as usual. The intent stands as long as they are held, in the phase in which
+//! nothing is published. So if the thread dies meanwhile, its homes are unlocked.
 //!
-//! Whoever holds locks must wait for nobody who may wait for him. So the locks are given up as soon
-//! as the body reads a key whose home is not among them (it is among them next time), and nothing
-//! else that a body does waits for a bucket. A body that takes long, and whose keys the caller has
-//! not named, runs without locks, as before: others would wait for it.
+//! A thread that holds locks must not wait for a thread that may wait for it. So the locks are
+//! released as soon as the body reads a key whose home is not among them (it is among them next
+//! time). Nothing else that a body does waits for a bucket. A body that takes long, and whose keys
+//! the caller has not named, runs without locks, as others would wait for it.
 
 use mneme_arena::Class;
 
@@ -31,11 +31,12 @@ use crate::intent::Intent;
 
 /// Conflicts after which a transaction locks ahead.
 const CONFLICTS: u32 = 16;
-/// What a body may take that runs under locks: others are told that somebody stalls after a second.
+/// How long a body may take that runs under locks: waiting threads fail with `Stalled` after a
+/// second.
 const SHORT_NS: u64 = 200_000_000;
 
-/// What a transaction knows of its keys: what the caller has named, and what the attempts before
-/// have used.
+/// The keys that a transaction knows: those that the caller has named, and those that earlier
+/// attempts have used.
 pub(super) struct Overtaken<'k> {
     pub conflicts: u32,
     /// Named by the caller: database and place.
@@ -48,7 +49,7 @@ pub(super) struct Overtaken<'k> {
 }
 
 impl<'k> Overtaken<'k> {
-    /// Before the first attempt.
+    /// The state before the first attempt.
     pub fn of(named: &'k [(u8, Place)]) -> Self {
         Overtaken {
             conflicts: 0,
@@ -64,16 +65,17 @@ impl<'k> Overtaken<'k> {
         !self.named.is_empty() || (self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS)
     }
 
-    /// Whether what attempts do is written down.
+    /// Whether the keys of attempts are recorded.
     pub fn is_close(&self) -> bool {
         self.conflicts + 1 >= CONFLICTS
     }
 
-    /// Takes in what an attempt has used.
+    /// Records the keys that an attempt has used.
     pub fn learn(&mut self, attempt: &Transaction<'_>, took_ns: u64) {
         let reads = attempt.reads.iter().map(|read| (read.space, read.place));
         let writes = attempt.writes.iter().map(|w| (w.root.space(), w.place));
-        // The keys of a body that uses others each time are of no use to it, and keep others out.
+        // If the body uses other keys each time, locking the old ones does not help it, and blocks
+        // other threads.
         if self.keys.len() > 4 * (attempt.reads.len() + attempt.writes.len()) {
             self.keys.clear();
         }
@@ -86,11 +88,11 @@ impl<'k> Overtaken<'k> {
     }
 }
 
-/// Locks that are held before the body runs, and the room for the notes.
+/// Locks that are held before the body runs, and the space for the notes.
 pub(super) struct Ahead<'c> {
     pub homes: Homes<'c>,
     pub room: NoteRoom<'c>,
-    /// Writes and databases that there is room for.
+    /// Writes and databases that the space suffices for.
     most: Counts,
 }
 
@@ -99,7 +101,8 @@ impl Ahead<'_> {
         self.homes.locs.binary_search(&loc).is_ok()
     }
 
-    /// What the notes are of, if all these are held and so many are foreseen.
+    /// The counts that the notes are made for, if all of `homes` are held and the space suffices
+    /// for `counts`.
     pub fn covers(&self, homes: &[Loc], mut counts: Counts) -> Option<Counts> {
         counts.homes = self.homes.locs.len();
         let foreseen = counts.writes <= self.most.writes && counts.databases <= self.most.databases;
@@ -108,7 +111,7 @@ impl Ahead<'_> {
 }
 
 impl Core {
-    /// Where keys belong that a caller names, each with its database.
+    /// The places of keys that a caller names, each with its database.
     pub(crate) fn places_of<K: AsRef<[u8]>>(
         &self,
         keys: &[(usize, K)],
@@ -122,9 +125,9 @@ impl Core {
 }
 
 impl<'a> Transaction<'a> {
-    /// Locks the homes of what the caller has named and earlier attempts have used; not where there
-    /// is no room to write that down, nor in the body of another transaction that has done so: the
-    /// thread has one intent.
+    /// Locks the homes of the keys that the caller has named and earlier attempts have used. It
+    /// does not if there is no space to write that down, nor in the body of another transaction
+    /// that has locked ahead: the thread has one intent.
     pub(super) fn lock_ahead(&mut self, known: &Overtaken<'_>) -> Result<(), WriteError> {
         let core = self.core;
         if self.slot.intent(LANE).read().is_some() {
@@ -136,7 +139,7 @@ impl<'a> Transaction<'a> {
             let writes = known.writes.max(known.named.len());
             let most = Counts {
                 homes: homes.locs.len(),
-                // A body may do a little more than the last time.
+                // A body may write a little more than the last time.
                 writes: writes + writes / 4 + 4,
                 databases: DATABASES.min(writes + 4),
             };
@@ -169,8 +172,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Where the keys live by now that are named, those of earlier attempts, and those that are
-    /// watched.
+    /// The present homes of the named keys, of those of earlier attempts, and of the watched keys.
     fn known_homes(
         &mut self,
         known: &Overtaken<'_>,
@@ -178,8 +180,8 @@ impl<'a> Transaction<'a> {
     ) -> Result<Vec<Loc>, WriteError> {
         let mut locs = Vec::with_capacity(known.named.len() + known.keys.len());
         for &(database, place) in known.named {
-            // With a bucket to lock, for it may be written. Where there is no room for one the body
-            // does without.
+            // The index is created, for the key may be written and needs a bucket to lock. If there
+            // is no free space for one, the body does without the lock.
             if let Some(root) = self.root(database)?
                 && let Ok(home) = self.home_of(root, place, wait)?
             {
@@ -206,7 +208,8 @@ impl<'a> Transaction<'a> {
         Ok(segment.map(|segment| Home::of(segment, noted.place)))
     }
 
-    /// Before a key is read whose home may be held by somebody who waits for this transaction.
+    /// To be called before a key is read whose home may be held by a thread that waits for this
+    /// transaction.
     pub(super) fn before_reading(&mut self, home: Option<Loc>) -> Result<(), WriteError> {
         match (&self.ahead, home) {
             (Some(ahead), Some(loc)) if !ahead.holds(loc) => self.give_up_locks(),
@@ -219,8 +222,8 @@ impl<'a> Transaction<'a> {
         let Some(mut ahead) = self.ahead.take() else {
             return Ok(());
         };
-        // What was read under them was read beside nobody: no holder is to be waited for who may
-        // have been changing it.
+        // No other thread could change what was read under these locks, so no holder that may have
+        // been changing it is to be waited for.
         for seen in self.reads.iter_mut().filter_map(|read| read.seen.as_mut()) {
             if ahead.holds(seen.at) {
                 seen.word = seen.word.let_go();
@@ -232,7 +235,7 @@ impl<'a> Transaction<'a> {
         self.core.drop_notes(self.slot, ahead.room)
     }
 
-    /// Whether what was read, and nothing else was done, is as it was read; `None`: not all of it
+    /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it
     /// is held.
     pub(super) fn settle_held(&mut self) -> Result<Option<Outcome>, WriteError> {
         let Some(mut ahead) = self.ahead.take() else {

@@ -1,4 +1,5 @@
-//! Attempts: a transaction's body runs until it happens, is refused, or is not to happen.
+//! Attempts: a transaction's body runs until the transaction commits, fails, or is cancelled by its
+//! watch.
 
 use mneme_sync::Slot;
 
@@ -14,13 +15,14 @@ use super::ahead::Overtaken;
 use super::commit::Outcome;
 use super::growth::{Growing, Growth};
 
-/// Attempts that fail because something that they have seen has expired. Where that goes on all the
-/// time the next one takes what was there when it began for what is there.
+/// Attempts that fail because a record that they have read has expired. If all of them do, the next
+/// attempt treats what was there when it began as present.
 const EXPIRED: u32 = 4;
 
 impl Core {
-    /// Runs `body` until what it did happens at one instant, or it fails. `None`: what is watched
-    /// has changed, so that it did not happen. The `keys` are locked before it runs.
+    /// Runs `body` until its changes are made at one instant, or it fails. `None`: a watched key
+    /// has changed, so the transaction did not take place. The `keys` are locked before `body`
+    /// runs.
     pub(crate) fn transaction<T, E: From<WriteError>>(
         &self,
         watch: Option<&Watch>,
@@ -61,7 +63,7 @@ impl Core {
             }
             let began = overtaken.is_close().then(|| self.clock.now_ns());
             let result = body(&mut attempt);
-            // A child that was forked by it: nothing of the store is there.
+            // A child that was forked by `body` does not have the store.
             attempt.may_go_on()?;
             if let Some(began) = began {
                 let took = self.clock.now_ns().saturating_sub(began);
@@ -70,7 +72,8 @@ impl Core {
             let written = attempt.bytes();
             let notes = attempt.notes_bytes();
             let (wanting, beside) = match attempt.wanting {
-                // Whatever the body made of that error.
+                // An attempt that lacked space is retried, whatever the body returned for that
+                // error.
                 Some(wanted) => {
                     drop(attempt);
                     (wanted, notes)
@@ -101,28 +104,28 @@ impl Core {
                             }
                             continue;
                         }
-                        // They may be what there was no room for.
+                        // The notes may be what the space was lacking for.
                         Outcome::NoRoom(wanted) => (wanted, notes.saturating_sub(wanted)),
                     }
                 }
             };
             refusals.make_room(self, slot, wanting, written + wanting + beside)?;
             if growth == Growth::ByStep {
-                // Now there may be room for all at once.
+                // By now the free space may suffice for all at once.
                 growth = Growth::Unprepared;
             }
         }
     }
 }
 
-/// What there was no room for, attempt after attempt.
+/// The attempts that failed because they lacked space.
 struct Refusals {
     room: Room,
     /// When the first attempt was refused, in nanoseconds.
     since: Option<u64>,
-    /// Those after which room was won, and yet the next was refused.
+    /// Refused attempts after which space was freed, and yet the next was refused.
     number: u64,
-    /// Who held up the search for more room, this time and the time before.
+    /// What blocked the search for more space, this time and the time before.
     held_up: [Option<WriteError>; 2],
 }
 
@@ -142,7 +145,8 @@ impl Refusals {
         *before = now.take();
     }
 
-    /// Makes room for all of an attempt, of `total` bytes, that found none for `wanting` of them.
+    /// Frees space for the whole of an attempt, of `total` bytes, that found none for `wanting` of
+    /// them.
     fn make_room(
         &mut self,
         core: &Core,
@@ -153,8 +157,8 @@ impl Refusals {
         let now = core.clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
         let is_patient = since <= DILIGENCE.as_nanos() as u64;
-        // One that fills much of the store gets the room that the others leave within few
-        // attempts or not at all: it does not compact its own leavings for ever.
+        // A transaction that fills much of the store gets the space that others leave within few
+        // attempts or not at all. So it does not compact its own dead records for ever.
         let mut most = (core.capacity() / total.max(1)).max(4);
         if !is_patient {
             most = most.min(VAIN.into());
@@ -168,10 +172,10 @@ impl Refusals {
         }
         self.room.want(wanting);
         let won = core.win_room(slot, &mut self.room)?;
-        // Where it has only waited, others were not faster.
+        // If it has only waited, no other thread has taken freed space.
         self.number += u64::from(won || !is_patient);
         match core.make_more_room(slot, &mut self.room, total) {
-            // It may do with what there is.
+            // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
             other => other?,
         }

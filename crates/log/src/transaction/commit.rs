@@ -1,25 +1,26 @@
 //! Committing: lock all, check all, publish all, unlock all.
 //!
-//! 1. The index segments of all keys are looked up, or made. Their home buckets, sorted by
-//!    location, are written down, and what is to be done there as far as it is known; then the
-//!    intent.
-//! 2. The homes are locked in that order: a transaction that holds one never waits for a lower one,
-//!    so no two transactions wait for each other. A change of the index' shape gives up its locks
-//!    when it cannot have all of them. Readers read past these locks until all are held; then all
-//!    are marked, and readers of these homes wait.
-//! 3. What was read is looked at again, and whether the databases are still those: one may have
-//!    been cleared. If it changed, everything is unlocked: a conflict. So it is if what is watched
-//!    has changed, whose homes are locked too: then the transaction does not happen. One that only
-//!    reads locks nothing, see `Transaction::settle_reads`.
-//! 4. What is new is inserted. If some find no slot, all are taken out again, their segments grow,
-//!    and it begins anew at 1.
-//! 5. If anybody watches, all changes are noted. One store of the intent's phase commits. Only then
-//!    what was there is replaced and removed, so that an entry which compaction does not find is
-//!    one that never comes back. Records are counted, the change feed is told, and the homes are
-//!    unlocked.
+//! 1. *Written down*: the index segments of all keys are looked up, or made. Their home buckets,
+//!    sorted by location, are written down, with the changes there as far as they are known; then
+//!    the intent.
+//! 2. *Locked*: the homes are locked in that order: a transaction that holds one never waits for a
+//!    lower one, so no two transactions wait for each other. A change of the index' shape gives up
+//!    its locks when it cannot have all of them. Readers read past these locks until all are held.
+//!    Then all are marked, and readers of these homes wait.
+//! 3. *Checked*: what was read is looked at again, and whether the databases still have the same
+//!    indexes, for one may have been cleared. If anything changed, everything is unlocked: a
+//!    conflict. The homes of watched keys are locked and checked too: if one changed, the
+//!    transaction does not take place. A transaction that only reads locks nothing, see
+//!    `Transaction::settle_reads`.
+//! 4. *Inserted*: new keys are inserted. If some find no slot, all are taken out again, their
+//!    segments grow, and the commit starts over.
+//! 5. *Committed*: if any process watches, all changes are counted. One store of the intent's phase
+//!    commits. Only then are old entries replaced and removed, so that an entry which compaction
+//!    does not find never comes back. Records are counted, the changes are published in the change
+//!    feed, and the homes are unlocked.
 //!
-//! The locks of 2 and the check of 3 make it serialisable (optimistic concurrency control in the
-//! manner of Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
+//! The locks and the check make it serialisable (optimistic concurrency control in the manner of
+//! Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
 
 use std::collections::HashSet;
 
@@ -45,18 +46,18 @@ use super::undo::{Counts, LANE, NoteRoom, Noted, Notes, Phase};
 use super::{Transaction, Write};
 use crate::intent::{self, Intent};
 
-/// What an attempt at committing came to. Unless it committed, what was appended is given up.
+/// The result of an attempt to commit. Unless it committed, what was appended is abandoned.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Committed,
     Conflict,
-    /// What was seen has expired.
+    /// A record that was read has expired.
     Expired,
-    /// What is watched is not as it was.
+    /// A watched key has changed.
     Changed,
-    /// Pins are to be given up, perhaps its own, before the index has room for these.
+    /// Pins must be released, perhaps its own, before the index has space for these entries.
     GiveWay(ToCome),
-    /// There is no room for so many bytes.
+    /// There is no free space for so many bytes.
     NoRoom(u64),
 }
 
@@ -68,7 +69,7 @@ enum Round {
     Changed,
     /// The index changed its shape: look again.
     Again,
-    /// The index has no room for these entries.
+    /// The index has no free slots for these entries.
     Full(Full),
 }
 
@@ -79,14 +80,14 @@ struct Full {
     found_none: Vec<usize>,
 }
 
-/// What an intent says, before its buckets are locked or while they are.
+/// What an intent refers to, before its buckets are locked or while they are.
 struct Announced<'c> {
     homes: Homes<'c>,
     room: NoteRoom<'c>,
     counts: Counts,
 }
 
-/// Where all keys of a transaction live.
+/// The homes of all keys of a transaction.
 #[derive(Clone, Copy)]
 struct Found<'h> {
     writes: &'h [Home],
@@ -110,12 +111,12 @@ impl Core {
 }
 
 impl<'a> Transaction<'a> {
-    /// Makes it happen, if what it read is still so.
+    /// Commits the transaction, if what it read is unchanged.
     pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
         self.may_go_on()?;
         if self.writes.is_empty() {
-            // A change is counted before it can be seen: had a watched key changed before all of
-            // this was as it was read, the watch would say so now.
+            // A change is counted before it is visible: had a watched key changed before the moment
+            // at which all of this was as it was read, the watch would report it now.
             let settled = match self.settle_held()? {
                 Some(settled) => settled,
                 None => self.settle_reads()?,
@@ -144,7 +145,8 @@ impl<'a> Transaction<'a> {
     fn commit_writes(&mut self) -> Result<Outcome, WriteError> {
         let mut wait = Wait::new();
         while self.ahead.is_none() && self.slot.intent(LANE).read().is_some() {
-            // A transaction in the body of one that has locked ahead: it is told who stalls.
+            // A transaction in the body of one that has locked ahead fails with the thread that
+            // stalls.
             self.core
                 .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
         }
@@ -196,7 +198,7 @@ impl<'a> Transaction<'a> {
             let dropped = self.core.drop_notes(self.slot, room);
             let round = round?;
             if !matches!(round, Round::Committed) {
-                // Else it has happened, whether or not the arena could take the notes back.
+                // Otherwise it is committed, whether or not the arena could take the notes back.
                 dropped?;
             }
             match round {
@@ -215,7 +217,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Writes down what is to be locked, or takes over what is locked already. `Err`: there is no
-    /// room for so many bytes.
+    /// free space for so many bytes.
     fn announce(
         &mut self,
         homes: Homes<'a>,
@@ -234,8 +236,8 @@ impl<'a> Transaction<'a> {
             self.ahead = Some(ahead);
             self.give_up_locks()?;
         }
-        // What only removes is let through in a full store too: it gives the reserve back at once,
-        // and room soon.
+        // A transaction that only removes may use the reserve of a full store: it gives the reserve
+        // back at once, and frees space soon.
         let class = match self.writes.iter().all(|write| write.new.is_none()) {
             true => Class::Reserved,
             false => Class::Ordinary,
@@ -262,7 +264,8 @@ impl<'a> Transaction<'a> {
         }))
     }
 
-    /// The home bucket of `place`, with a segment made for it if need be, or why there is none.
+    /// The home bucket of `place`, whose segment is created if need be, or the reason why there is
+    /// none.
     pub(super) fn home_of(
         &self,
         root: Root,
@@ -273,15 +276,15 @@ impl<'a> Transaction<'a> {
             if let Some(segment) = self.core.mem.index_segment(root, place)? {
                 return Ok(Ok(Home::of(segment, place)));
             }
-            // A first segment replaces nothing that would have to wait.
+            // A first segment replaces no block that would have to wait in limbo.
             if self.grow(root, place, None, wait)? == Grown::NoRoom {
                 return Ok(Err(Outcome::NoRoom(0)));
             }
         }
     }
 
-    /// Makes room in the index for what found none, and at once for all that is to come: one step
-    /// after the other it would be as many rounds as a segment is doubled.
+    /// Grows the index for the entries that found no slot, and at once for all that are to come.
+    /// Step by step it would take as many rounds as a segment is doubled.
     fn make_room_for(
         &self,
         full: &Full,
@@ -308,7 +311,7 @@ impl<'a> Transaction<'a> {
         Ok(Grown::Yes)
     }
 
-    /// Makes room in the index around `place`.
+    /// Grows the index around `place`.
     fn grow(
         &self,
         root: Root,
@@ -335,7 +338,7 @@ impl<'a> Transaction<'a> {
             .collect()
     }
 
-    /// Steps 2 to 5, but for the unlocking.
+    /// The steps from *locked* to *committed*, without the unlocking.
     fn round(
         &self,
         homes: &mut Homes<'a>,
@@ -416,7 +419,7 @@ impl<'a> Transaction<'a> {
                 to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
             }));
         }
-        // Those who read wait for the unlocking, so that nobody has seen any of it yet.
+        // Readers wait for the unlocking, so that no thread has seen any of it yet.
         for write in &self.writes {
             self.core.note_change(write.root, write.place);
         }
@@ -424,8 +427,8 @@ impl<'a> Transaction<'a> {
         intent::set_phase(self.slot, Phase::Committed);
         mneme_sys::fault!("txn.committed");
         for note in &noted {
-            // It was found there a moment ago. It has happened: damage there is for the check to
-            // say.
+            // The entry was found there a moment ago, and the transaction is committed. The check
+            // reports damage there.
             let _ = self.core.carry_out(*note);
             mneme_sys::fault!("txn.applied");
         }
@@ -450,10 +453,10 @@ impl<'a> Transaction<'a> {
         Ok(Round::Committed)
     }
 
-    /// Inserts what is new; those that found no slot, one for each segment.
+    /// Inserts new keys. Returns those that found no slot, one for each segment.
     ///
-    /// It goes on past the first of them, so that all segments that are too small grow before all
-    /// is locked anew: the rounds are as many as the doublings of one segment, not of all.
+    /// It goes on after the first failure, so that all segments that are too small grow before all
+    /// is locked again: the number of rounds is that of the doublings of one segment, not of all.
     fn insert(
         &self,
         homes: &mut Homes<'_>,

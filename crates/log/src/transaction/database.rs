@@ -118,7 +118,7 @@ impl TransactionOn<'_, '_> {
             Some(write) => write.new.map(|(loc, _)| loc),
             None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
         };
-        // What was read stays where it is until the attempt is over, and keeps its size.
+        // A record that was read stays where it is until the attempt is over, and keeps its size.
         let record = loc.map(|loc| t.core.mem.record(loc)).transpose()?;
         Ok(record.map(|record| record.header().size()))
     }
@@ -156,7 +156,7 @@ impl TransactionOn<'_, '_> {
         t.set(self.database, root, key, Some((loc, header.size())), expiry)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
@@ -178,7 +178,7 @@ impl Transaction<'_> {
         self.core.out_of_memory(wanted)
     }
 
-    /// What the transaction has made of a key so far.
+    /// The transaction's own write of a key so far, if there is one.
     fn written(&self, database: u8, key: &[u8]) -> Option<&Write> {
         let hash = self.core.hash(key);
         let same = |&at: &usize| self.writes[at].is_of(database, key);

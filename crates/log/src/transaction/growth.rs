@@ -1,10 +1,10 @@
-//! Room in the index for what a transaction adds: where that is much, it is made for all of it at
+//! Index growth for what a transaction adds. If that is much, the index grows for all of it at
 //! once, between two attempts.
 //!
-//! **What has grown for a transaction stays so until that has happened, and no longer.** Until its
-//! entries come the segments are nearly empty, and whoever removes something in one would make it
-//! small again: a process keeps those that have grown for its own transactions from that. Once
-//! these have happened, or will not, it does what it has kept others from.
+//! **Segments that have grown for a transaction are not shrunk until that is over.** Until its
+//! entries come these segments are nearly empty, and a removal in one would shrink it again. So a
+//! process does not shrink segments that have grown for its own transactions. Once such a
+//! transaction has committed or failed, the process makes up for the shrinking that it has put off.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -21,10 +21,10 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::room::Room;
 
-/// Entries for which the index grows while the attempt that adds them is under way: it replaces few
-/// blocks then.
+/// The most entries for which the index grows while the attempt that adds them is under way: such
+/// growth replaces few blocks.
 pub(super) const MANY: usize = 4096;
-/// Changes of shape between two looks at what can be given back.
+/// Changes of shape between two checks for what can be freed.
 const STEPS: usize = 64;
 
 /// How the index has grown for what a transaction adds.
@@ -35,24 +35,24 @@ pub(super) enum Growth {
     Unprepared,
     /// For all at once.
     Prepared,
-    /// There was no room for all at once: step by step, as it is filled.
+    /// There was no space for all at once: the index grows step by step, as it is filled.
     ByStep,
 }
 
-/// What an attempt to make room in the index came to.
+/// The result of an attempt to grow the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Grown {
-    /// There is room, or another shape: look again.
+    /// There is space, or the index has another shape: look again.
     Yes,
-    /// Somebody held it up, and was waited for: look again.
+    /// Another thread blocked it, and was waited for: look again.
     Busy,
-    /// Pins are to be given up first, perhaps the caller's own: blocks that were replaced wait for
+    /// Pins must be released first, perhaps the caller's own: blocks that were replaced wait for
     /// them.
     GiveWay,
     NoRoom,
 }
 
-/// Entries that the index is to have room for, those of one segment together.
+/// Entries that the index is to grow for, those of one segment together.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct ToCome(Vec<(Root, Place)>);
 
@@ -70,11 +70,10 @@ impl ToCome {
     }
 }
 
-/// The index segments in which room was made for transactions of this process that have not
-/// happened yet.
+/// The index segments that have grown for transactions of this process that are not over yet.
 #[derive(Default)]
 pub(crate) struct GrownAhead {
-    /// How many there are: as a rule none, and nobody need ask further.
+    /// How many there are: as a rule none, which one load tells.
     number: AtomicUsize,
     segments: Mutex<HashMap<u64, Kept>>,
 }
@@ -82,7 +81,7 @@ pub(crate) struct GrownAhead {
 #[derive(Default)]
 struct Kept {
     transactions: usize,
-    /// Whether somebody would have made it smaller.
+    /// Whether a thread would have shrunk it.
     missed: bool,
 }
 
@@ -101,12 +100,13 @@ impl GrownAhead {
 
     /// Whether this segment is to stay as large as it is.
     pub fn keeps(&self, segment: SegmentRef) -> bool {
-        // Relaxed here and below: who misses it makes a segment smaller that then grows once more.
+        // Relaxed here and below: a thread that misses the number shrinks a segment that then grows
+        // once more.
         if self.number.load(Relaxed) == 0 {
             return false;
         }
-        // Others of other processes wait for the caller: it does not wait for one of its own that
-        // is stopped.
+        // Threads of other processes may wait for the caller, so it does not wait for a stopped
+        // thread of its own process.
         let Some(mut segments) = self.try_segments() else {
             return true;
         };
@@ -115,8 +115,8 @@ impl GrownAhead {
     }
 }
 
-/// The segments in which room was made for one transaction: while it lives, they do not shrink on
-/// this process' account.
+/// The segments that have grown for one transaction. While this lives, this process does not shrink
+/// them.
 pub(super) struct Growing<'a> {
     core: &'a Core,
     segments: Vec<(Root, Place, SegmentRef)>,
@@ -130,7 +130,8 @@ impl<'a> Growing<'a> {
 
     fn keep(&mut self, root: Root, place: Place, segment: SegmentRef) {
         let grown = &self.core.grown_ahead;
-        // Pinned, and so as in `keeps`: it can do without.
+        // The caller is pinned, and so, as in `keeps`, does not wait: noting the segment is
+        // optional.
         let Some(mut segments) = grown.try_segments() else {
             return;
         };
@@ -139,8 +140,8 @@ impl<'a> Growing<'a> {
         grown.number.fetch_add(1, Relaxed);
     }
 
-    /// Gives the segments back; those of them that should be looked at: all if the transaction did
-    /// not happen.
+    /// Releases the segments. Returns those that may have to shrink: all if the transaction did not
+    /// commit.
     fn give_back(&mut self, happened: bool) -> Vec<(Root, Place)> {
         let mut due = Vec::new();
         if self.segments.is_empty() || self.core.participants.is_forked() {
@@ -164,12 +165,13 @@ impl<'a> Growing<'a> {
         due
     }
 
-    /// The transaction is over: what is too large now, because it did not happen or others have
-    /// removed much meanwhile, becomes smaller, as far as nobody is in the way.
+    /// Ends the growth of a transaction that is over. Segments that are too large now, because it
+    /// did not commit or others have removed much meanwhile, shrink as far as no thread blocks
+    /// that.
     pub fn end(mut self, slot: &Slot<'_>, happened: bool) {
         let core = self.core;
         let due = self.give_back(happened);
-        // What has come of the transaction is decided, and is not made otherwise by this.
+        // The transaction's outcome is decided, and an error here does not change it.
         let _ = core.shrink_all(slot, &due);
     }
 }
@@ -181,8 +183,8 @@ impl Drop for Growing<'_> {
 }
 
 impl Core {
-    /// Makes room in the index for entries to come, and has it give back what it replaces on the
-    /// way: the caller, who is not pinned, does not wait for itself.
+    /// Grows the index for entries to come, and frees the blocks that it replaces on the way. The
+    /// caller is not pinned, and so does not wait for itself.
     #[cold]
     pub(super) fn grow_ahead(
         &self,
@@ -192,7 +194,7 @@ impl Core {
     ) -> Result<Growth, WriteError> {
         let mut room = Room::new(0);
         let (mut wait, mut rest) = (Wait::new(), &to_come.0[..]);
-        // A store in which more is won than all of it holds is not one that has room for this.
+        // If more space was freed than the whole store has, the store cannot hold this.
         let mut refusals = 2 * self.segments().count();
         loop {
             let before = rest.len();
@@ -200,7 +202,7 @@ impl Core {
             let grown = self.grow_for(slot, &mut rest, &mut wait, STEPS, Some(growing))?;
             drop(pin);
             if rest.len() < before {
-                // What was waited for before was not in vain.
+                // The last wait brought progress: a new search for space begins.
                 room = Room::new(0);
             }
             match grown {
@@ -209,7 +211,7 @@ impl Core {
                 Grown::NoRoom => match self.win_room(slot, &mut room) {
                     Ok(won) => refusals -= usize::from(won),
                     Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
-                    // What is there may do, and nobody waits for himself.
+                    // The present shape may suffice, and a thread cannot wait for its own pin.
                     Err(WriteError::Stalled(held)) if held.what == Holding::OwnPin => {
                         return Ok(Growth::ByStep);
                     }
@@ -222,8 +224,8 @@ impl Core {
         }
     }
 
-    /// The same within an attempt, which is pinned: as far as blocks that are replaced find a
-    /// place.
+    /// Grows the index within an attempt, which is pinned, as far as blocks that are replaced find
+    /// a place in limbo.
     pub(super) fn grow_within(
         &self,
         slot: &Slot<'_>,
@@ -233,9 +235,9 @@ impl Core {
         self.grow_for(slot, &mut &to_come.0[..], wait, usize::MAX, None)
     }
 
-    /// Makes the index' segments as large as the entries to come ask for, by `steps` changes of
-    /// shape at most: then pins are to be given up. `rest` are the entries that have no room yet;
-    /// `growing` keeps the segments that have. The caller is pinned.
+    /// Makes the index' segments as large as the entries to come ask for, by at most `steps`
+    /// changes of shape. After those, pins must be released. `rest` are the entries that have no
+    /// space yet. `growing` keeps the segments that have grown. The caller is pinned.
     fn grow_for(
         &self,
         slot: &Slot<'_>,
@@ -282,7 +284,7 @@ impl Core {
         Ok(Grown::Yes)
     }
 
-    /// Has a segment change its shape once; who holds it up is waited for.
+    /// Changes a segment's shape once, or waits for the thread that blocks that.
     pub(super) fn grow_once(
         &self,
         slot: &Slot<'_>,
@@ -303,8 +305,7 @@ impl Core {
         }
     }
 
-    /// Makes the segments at these places as small as what is in them allows, and waits for no
-    /// reader.
+    /// Shrinks the segments at these places as far as their entries allow, and waits for no reader.
     fn shrink_all(&self, slot: &Slot<'_>, places: &[(Root, Place)]) -> Result<(), WriteError> {
         let (mut rest, mut in_vain) = (places, 0);
         while !rest.is_empty() && in_vain < 2 {
@@ -313,15 +314,15 @@ impl Core {
             let shrunk = self.shrink_some(slot, &mut rest);
             drop(pin);
             shrunk?;
-            // What was replaced can be given back now, unless others have pins.
+            // Replaced blocks can be freed now, unless other threads have pins.
             self.collect_limbo(slot)?;
             in_vain = if rest.len() < before { 0 } else { in_vain + 1 };
         }
         Ok(())
     }
 
-    /// The same of the first of them, by some changes of shape, while these find places for what
-    /// they replace.
+    /// Shrinks the first segments of `rest`, by some changes of shape, while limbo has places for
+    /// the blocks that these replace.
     fn shrink_some(&self, slot: &Slot<'_>, rest: &mut &[(Root, Place)]) -> Result<(), WriteError> {
         let mut steps = 0;
         while let Some(&(root, place)) = rest.first() {

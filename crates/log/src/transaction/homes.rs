@@ -10,7 +10,7 @@ use crate::mem::Loc;
 
 use super::Transaction;
 
-/// Where a key lives, this round.
+/// The home of a key, in this round.
 #[derive(Clone, Copy)]
 pub(super) struct Home {
     pub segment: SegmentRef,
@@ -59,7 +59,7 @@ impl<'c> Homes<'c> {
         }
     }
 
-    /// The same of homes in which nothing has happened.
+    /// Unlocks homes in which nothing was changed.
     pub fn unlock_unchanged(&mut self) {
         for held in self.held.drain(..) {
             held.unlock_unchanged();
@@ -71,7 +71,7 @@ impl<'c> Homes<'c> {
         !self.held.is_empty()
     }
 
-    /// Makes readers of all of them wait, before the first is changed.
+    /// Makes readers of all homes wait, before the first is changed.
     pub fn begin(&mut self) {
         for held in &mut self.held {
             held.become_transaction();
@@ -81,7 +81,7 @@ impl<'c> Homes<'c> {
 }
 
 impl<'a> Transaction<'a> {
-    /// Locks all homes, for readers to read past; false if one was replaced meanwhile.
+    /// Locks all homes by locks that readers read past. False: one was replaced meanwhile.
     pub(super) fn lock(&self, homes: &mut Homes<'a>, wait: &mut Wait) -> Result<bool, WriteError> {
         let core: &'a Core = self.core;
         for loc in &homes.locs {

@@ -1,4 +1,4 @@
-//! Whether what a transaction has read is still so.
+//! Checks whether what a transaction has read is unchanged.
 
 use crate::core::Wait;
 use crate::error::{Corrupt, WriteError};
@@ -10,12 +10,13 @@ use super::commit::Outcome;
 use super::homes::{Home, Homes};
 use super::{Read, Transaction};
 
-/// Looks at what was absent before a transaction that only reads runs anew.
+/// Looks at keys that were absent before a transaction that only reads runs again.
 const LOOKS: usize = 64;
 
 impl Transaction<'_> {
-    /// Without writes nothing is locked, so that openings which may only read do this too: if all
-    /// is as it was when the last key was read, the body saw it all at that time.
+    /// Settles a transaction without writes. It locks nothing, so that openings which may only read
+    /// can do this too. If all is as it was when the last key was read, the body saw all of it as
+    /// it was at that time.
     ///
     /// A record is never seen at its place again once it was replaced, but what is absent may have
     /// been there meanwhile. So everything is looked at until the homes of what is absent are found
@@ -49,7 +50,8 @@ impl Transaction<'_> {
         Ok(Outcome::Conflict)
     }
 
-    /// The home of a key that is as it was read, if there is one; `None`: it is not.
+    /// The home of a key that is as it was read, if it has a home. `None`: the key is not as it was
+    /// read.
     fn look_again(
         &self,
         read: &Read,
@@ -68,8 +70,8 @@ impl Transaction<'_> {
             if !same || !read.mutable {
                 return Ok(same.then_some(Some(now)));
             }
-            // A holder that has not published yet, or that had and not unlocked, may change what a
-            // record says without another entry or version.
+            // A holder that has not published yet, or has not unlocked yet, may change a record
+            // without another entry or version.
             let word = now.word;
             if !now.same_version(seen) || (seen.word.locked() && !word.locked()) {
                 return Ok(None);
@@ -78,8 +80,8 @@ impl Transaction<'_> {
                 return Ok(Some(Some(now)));
             }
             if word.holder() == self.slot.id() {
-                // Its own thread's, which has locked ahead and is in its body: nothing is changed
-                // under it.
+                // This thread holds the lock itself, by an outer transaction that has locked ahead:
+                // nothing changes under it.
                 return Ok(Some(Some(now)));
             }
             if !word.retired() {
@@ -98,8 +100,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// Where a key that was read lives by now. If it had no bucket it may have one that was made
-    /// for the transaction itself.
+    /// The present home of a key that was read. If the key had no bucket it may have one by now
+    /// that was made for this transaction.
     pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
         let used = || self.roots.iter().flatten().flatten();
         let made = || used().find(|root| root.space() == read.space).copied();
@@ -110,8 +112,8 @@ impl Transaction<'_> {
         Ok(segment.map(|segment| Home::of(segment, read.place)))
     }
 
-    /// Whether the databases that were used have the indexes that were seen. One that was cleared
-    /// has another, or none: the transaction would be before the clearing there, and after it in
+    /// Whether the databases that were used have the indexes that were seen. A cleared database has
+    /// another index, or none: the transaction would be before the clearing there, and after it in
     /// what it changes elsewhere.
     pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
         for (database, used) in (0..).zip(&self.roots) {

@@ -1,9 +1,9 @@
-//! What a transaction writes down before it locks its first bucket, and what others make of it if
-//! its thread dies.
+//! The notes that a transaction writes before it locks its first bucket, and the repair from these
+//! notes if its thread dies.
 //!
-//! An intent on the transactions' lane says how far it is and where its *notes* lie: in the
-//! thread's undo area, or, if they are long, in an extent that the thread has claimed and not
-//! adopted, so that the arena takes it back by itself. The notes are words:
+//! An intent on the transactions' lane has the transaction's phase and the location of its *notes*:
+//! in the thread's undo area, or, if they are long, in an extent that the thread has claimed and
+//! not adopted, so that the arena takes it back by itself. The notes are words:
 //!
 //! | words | what |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | five a write | segment word, home's location, old entry, new entry, location of the old entry |
 //! | four a database | its number, the root's id, the thread's two counters for it afterwards |
 //!
-//! How far ([`Phase`]): while it is *locking*, and again once it is undone, nothing is published.
-//! While it is *inserting*, entries of new keys may be there; each can be taken out, for nobody
-//! else changes the entries of a held bucket. Once it is *committed*, it will happen: replacements
-//! and removals follow after that, and can be done again. Before it nothing that lives is unlinked.
+//! The [`Phase`]: while it is *locking*, and again once it is undone, nothing is published. While
+//! it is *inserting*, entries of new keys may be there. Each can be taken out, for no other thread
+//! changes the entries of a held bucket. Once it is *committed*, it takes place: replacements and
+//! removals follow after that, and can be repeated. Before the commit no live record is unlinked.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -155,7 +155,7 @@ impl<'m> Notes<'m> {
     }
 }
 
-/// Room for notes, given back when dropped by its owner.
+/// Space for notes, freed when its owner drops it.
 pub(super) struct NoteRoom<'c> {
     area: UndoArea<'c>,
     extent: Option<Extent>,
@@ -178,8 +178,8 @@ impl Transaction<'_> {
 }
 
 impl Core {
-    /// Room for so many notes, of `class` where it takes whole frames. `Err`: there is none for so
-    /// many bytes.
+    /// Space for so many notes, of `class` if it takes whole frames. `Err`: there is no free space
+    /// for so many bytes.
     pub(super) fn note_room<'s>(
         &self,
         slot: &Slot<'s>,
@@ -200,7 +200,7 @@ impl Core {
         Ok(Ok(NoteRoom { area, extent }))
     }
 
-    /// The notes in `room`, and where the intent is to say that they lie.
+    /// The notes in `room`, and their location for the intent.
     pub(super) fn notes<'n>(
         &'n self,
         room: &NoteRoom<'n>,
@@ -229,13 +229,12 @@ impl Core {
         })
     }
 
-    /// Gives the room back.
+    /// Frees the space.
     pub(super) fn drop_notes(&self, slot: &Slot<'_>, room: NoteRoom<'_>) -> Result<(), WriteError> {
         room.extent.map_or(Ok(()), |e| self.release(slot, e))
     }
 
-    /// Settles a transaction whose thread died: undoes it, or carries it through if it was
-    /// committed.
+    /// Settles a transaction whose thread died: undoes it, or completes it if it was committed.
     pub(crate) fn repair_transaction(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         let Some(Intent::Transaction {
             phase,
@@ -250,11 +249,11 @@ impl Core {
             let bucket = Bucket::of_words(self.mem.words(home)?);
             Ok(bucket.inherit(dead.id()).is_some())
         };
-        // Before it publishes, the notes of its writes are what others have left there.
+        // In the phase *locking* the notes of its writes are still those of an earlier user.
         let is_noted = phase != Phase::Locking;
         for noted in notes.writes().filter(|_| is_noted) {
             let noted = noted?;
-            // One that it holds no more was settled before it died, or by an earlier repair.
+            // A home that it no longer holds was settled before it died, or by an earlier repair.
             if !held(noted.home)? {
                 continue;
             }
@@ -299,8 +298,8 @@ impl Core {
     /// Replaces or removes what a committed transaction has not replaced or removed yet. Its home
     /// is held.
     pub(super) fn carry_out(&self, noted: Noted) -> Result<(), Corrupt> {
-        // What was absent before is inserted, or needs no removal: an empty slot may be another's
-        // any moment.
+        // A key that was absent before is inserted already, or needs no removal. An empty slot may
+        // be taken by another key at any moment.
         if noted.old.is_empty() {
             return Ok(());
         }
@@ -308,8 +307,7 @@ impl Core {
             return self.clear_entry(noted.segment, noted.old);
         }
         let word = self.mem.word(noted.at)?;
-        // Fails where it is done already.
-        // SYNC: pairs with the Acquire load in `Bucket::entry`.
+        // Fails if it is done already. SYNC: pairs with the Acquire load in `Bucket::entry`.
         let _ = word.compare_exchange(noted.old.0, noted.new.0, AcqRel, Relaxed);
         Ok(())
     }
