@@ -1,7 +1,9 @@
-//! How many instructions a change takes that is made where the bytes lie: `set` (a value of 100 bytes is overwritten in a
-//! store that overwrites), `append` (8 bytes behind a value of 64 KiB), `setbit` (a byte within one of 64 KiB), `expire`.
-//! Run `change_cost set 20000` and `change_cost set 60000` under `valgrind --tool=callgrind`, and divide what they differ
-//! by. Valgrind knows no `clone` as the search for a barrier between processes uses it: preload a `syscall` that refuses it.
+//! How many instructions a change takes that is made where the bytes lie: `set` (a value of 100
+//! bytes is overwritten in a store that overwrites), `append` (8 bytes behind a value of 64 KiB),
+//! `setbit` (a byte within one of 64 KiB), `expire`. Run `change_cost set 20000` and `change_cost
+//! set 60000` under `valgrind --tool=callgrind`, and divide what they differ by. Valgrind knows no
+//! `clone` as the search for a barrier between processes uses it: preload a `syscall` that refuses
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 

@@ -1,11 +1,11 @@
-//! What a read that copies costs beside one that lends and a copy of that, and what a write costs that
-//! such readers may be copying meanwhile.
+//! What a read that copies costs beside one that lends and a copy of that, and what a write costs
+//! that such readers may be copying meanwhile.
 //!
 //! `cargo run --release -p mneme-log --example copy_cost -- [value bytes] [rounds] [operation]`
 //!
-//! Prints nanoseconds an operation: the median of the rounds, in one thread, of 10,000 records. With an
-//! operation's name it does that alone, after one round of stores, and without a maintainer: for
-//! counting its instructions.
+//! Prints nanoseconds an operation: the median of the rounds, in one thread, of 10,000 records.
+//! With an operation's name it does that alone, after one round of stores, and without a
+//! maintainer: for counting its instructions.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 

@@ -1,10 +1,11 @@
 //! Throughput of a nearly full store beside that of a nearly empty one, compaction included.
 //!
-//! `cargo run --release -p mneme-log --example fullness -- [key=value ...]` with `mib` (capacity of each
-//! store), `threads`, `rounds`, `ms` (of a round), `batch` (keys a call; 1: single calls), `value`
-//! (bytes), `low` and `high` (live record bytes in hundredths of the log's frames), `zipf=1`. Rounds
-//! of the two stores alternate; on a machine that others use too, the ratio by CPU time is the one
-//! that repeats. The figures that count come from `mneme-bench`; this is for trying a change.
+//! `cargo run --release -p mneme-log --example fullness -- [key=value ...]` with `mib` (capacity of
+//! each store), `threads`, `rounds`, `ms` (of a round), `batch` (keys a call; 1: single calls),
+//! `value` (bytes), `low` and `high` (live record bytes in hundredths of the log's frames),
+//! `zipf=1`. Rounds of the two stores alternate; on a machine that others use too, the ratio by CPU
+//! time is the one that repeats. The figures that count come from `mneme-bench`; this is for trying
+//! a change.
 
 #![allow(clippy::unwrap_used, reason = "a probe stops at the first error")]
 
@@ -72,7 +73,8 @@ fn key(i: u64) -> [u8; 8] {
 
 /// CPU time of this process, all threads.
 fn cpu() -> f64 {
-    // Fields 14 and 15, counted behind the command's closing parenthesis, in hundredths of a second.
+    // Fields 14 and 15, counted behind the command's closing parenthesis, in hundredths of a
+    // second.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let rest: Vec<&str> = stat
         .rsplit(')')

@@ -1,8 +1,8 @@
 //! What the index costs and how far entries lie from home, while it grows.
 //!
-//! `cargo run --release -p mneme-log --example index_fill -- [millions of records]`. Prints, at each
-//! size, the bytes of index a record, those of whole frames, the share of entries behind their home
-//! and the buckets read by a hit; then the means over the logarithm of the size from 1 M on.
+//! `cargo run --release -p mneme-log --example index_fill -- [millions of records]`. Prints, at
+//! each size, the bytes of index a record, those of whole frames, the share of entries behind their
+//! home and the buckets read by a hit; then the means over the logarithm of the size from 1 M on.
 
 #![allow(clippy::unwrap_used, reason = "a probe stops at the first error")]
 

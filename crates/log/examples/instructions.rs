@@ -1,10 +1,12 @@
 //! One operation again and again, for counting its instructions.
 //!
-//! `valgrind --tool=callgrind target/release/examples/instructions <operation> [value bytes] [rounds]`
+//! `valgrind --tool=callgrind target/release/examples/instructions <operation> [value bytes]
+//! [rounds]`
 //!
-//! Operations: `get`, `get_into`, `get_many`, `put`, `put_many`, `miss`, and `nothing`, which makes the keys alone. A
-//! round is a call for each of 32,768 records (in batches of 32, `_many`); there is one round more, of `put`, to fill the
-//! store. An operation's instructions are the difference between two numbers of rounds, without that of `nothing`.
+//! Operations: `get`, `get_into`, `get_many`, `put`, `put_many`, `miss`, and `nothing`, which makes
+//! the keys alone. A round is a call for each of 32,768 records (in batches of 32, `_many`); there
+//! is one round more, of `put`, to fill the store. An operation's instructions are the difference
+//! between two numbers of rounds, without that of `nothing`.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 

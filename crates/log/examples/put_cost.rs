@@ -1,8 +1,9 @@
-//! How many instructions a put takes, with and without somebody who follows what is changed, and how many of its effects
-//! are lost to one who looks each ten milliseconds. For the former run `put_cost 20000 alone` and `put_cost 60000 alone` (or
-//! `followed`) under `valgrind --tool=callgrind`, and divide what they differ by; `put_cost 3000000 drained` says how many
-//! effects were lost beside a writer at full speed. Valgrind knows no `clone` as the search for a barrier between processes
-//! uses it: preload a `syscall` that refuses it.
+//! How many instructions a put takes, with and without somebody who follows what is changed, and
+//! how many of its effects are lost to one who looks each ten milliseconds. For the former run
+//! `put_cost 20000 alone` and `put_cost 60000 alone` (or `followed`) under `valgrind
+//! --tool=callgrind`, and divide what they differ by; `put_cost 3000000 drained` says how many
+//! effects were lost beside a writer at full speed. Valgrind knows no `clone` as the search for a
+//! barrier between processes uses it: preload a `syscall` that refuses it.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 

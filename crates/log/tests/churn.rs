@@ -105,8 +105,8 @@ impl Owner {
     }
 }
 
-/// The store's accounts once the maintainer, which counts its copies before it strikes the originals
-/// off, has come to an end; or as they stay.
+/// The store's accounts once the maintainer, which counts its copies before it strikes the
+/// originals off, has come to an end; or as they stay.
 fn settled(store: &LogStore, live: u64) -> Stats {
     let mut stats = store.stats();
     for _ in 0..1000 {

@@ -1,6 +1,6 @@
-//! Whatever words are in a store's data region, no call panics, leaves the region or goes on for ever:
-//! it answers, or says with a typed error what is wrong. What no reader needs costs no record, and
-//! `check()` names the damage.
+//! Whatever words are in a store's data region, no call panics, leaves the region or goes on for
+//! ever: it answers, or says with a typed error what is wrong. What no reader needs costs no
+//! record, and `check()` names the damage.
 //!
 //! A copy of a store is opened, a few of its words are changed behind its back through a second
 //! mapping, and then it is used, checked, and opened anew.
@@ -217,7 +217,8 @@ fn the_check_names_what_is_overwritten() {
     }
 }
 
-/// A bucket that says it has been replaced, for ever, and leads nowhere: nobody waits for it without end.
+/// A bucket that says it has been replaced, for ever, and leads nowhere: nobody waits for it
+/// without end.
 #[test]
 fn a_home_that_says_it_is_retired_is_told_by_transactions_too() {
     type Work = fn(&LogStore) -> Result<(), WriteError>;

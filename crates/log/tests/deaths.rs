@@ -305,8 +305,8 @@ fn what_the_dead_let_expire_is_swept() {
     }
 }
 
-/// What is overwritten again after a death is not shown by half, though readers did not wait for the dead:
-/// not even if whoever does it dies too.
+/// What is overwritten again after a death is not shown by half, though readers did not wait for
+/// the dead: not even if whoever does it dies too.
 #[test]
 fn a_value_that_is_overwritten_again_is_never_seen_torn() {
     for name in [
@@ -358,8 +358,8 @@ fn a_reading_transaction_passes_the_dead() {
     sound(&store, "read");
 }
 
-/// A reader that dies while it copies, or before it has left, is held for nothing: the others write over what
-/// it stood in as soon as it has been reaped.
+/// A reader that dies while it copies, or before it has left, is held for nothing: the others write
+/// over what it stood in as soon as it has been reaped.
 #[test]
 fn a_reader_that_dies_leaves_nothing_behind() {
     type Read = fn(&LogStore);
@@ -411,7 +411,8 @@ fn deaths_while_compacting_cost_no_room() {
             .filter_map(|i| store.record_bytes(&key(i)).unwrap())
             .sum();
         let counted = store.stats().live_bytes;
-        // What was led to and not counted back before the death counts as dead for as long as it lies there.
+        // What was led to and not counted back before the death counts as dead for as long as it
+        // lies there.
         assert!(counted <= live, "{point}: {counted} of {live}");
         assert!(
             point == "compact.swapped" || counted == live,

@@ -1,5 +1,5 @@
-//! `docs/design/log.md` speaks of the store as it is: of the present format, and of tests, models and
-//! fault points that there are.
+//! `docs/design/log.md` speaks of the store as it is: of the present format, and of tests, models
+//! and fault points that there are.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -80,8 +80,8 @@ fn every_fault_point_on_the_page_exists() {
     assert!(found > 50, "{found} fault points");
 }
 
-/// `module::test` is a test of this crate, `sync::module::test` and `arena::module::test` of those; a
-/// module is a file of `tests` or of `src`.
+/// `module::test` is a test of this crate, `sync::module::test` and `arena::module::test` of those;
+/// a module is a file of `tests` or of `src`.
 #[test]
 fn every_test_on_the_page_exists() {
     let page = page();

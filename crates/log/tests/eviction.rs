@@ -318,8 +318,8 @@ fn transactions_find_room_as_other_writes_do() {
     }
 }
 
-/// Writers who find nothing to forget at the moment, for others are at it or are still reading, wait
-/// for them instead of refusing.
+/// Writers who find nothing to forget at the moment, for others are at it or are still reading,
+/// wait for them instead of refusing.
 #[test]
 fn several_writers_are_never_refused() {
     for (policy, maintainer) in [(UpdatePolicy::Append, false), (UpdatePolicy::InPlace, true)] {

@@ -165,7 +165,8 @@ fn a_closure_that_panics_leaves_nothing_locked() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// What expires is counted exactly, whatever becomes of it, and its mean time is found by the sweep.
+/// What expires is counted exactly, whatever becomes of it, and its mean time is found by the
+/// sweep.
 #[test]
 fn what_is_to_expire_is_counted_through_every_kind_of_change() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {

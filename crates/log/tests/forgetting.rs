@@ -1,4 +1,5 @@
-//! How much a full store forgets for one write: what the write needs and little more, and nothing for one that is refused.
+//! How much a full store forgets for one write: what the write needs and little more, and nothing
+//! for one that is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -87,7 +88,8 @@ fn nothing_is_forgotten_for_what_the_index_leaves_no_room_for() {
     sound(&store);
 }
 
-/// What was removed is not free yet, for somebody reads: the write waits for it, and does not say that the store is full.
+/// What was removed is not free yet, for somebody reads: the write waits for it, and does not say
+/// that the store is full.
 #[test]
 fn who_may_forget_what_expires_waits_for_readers_too() {
     for evict in [Evict::Lru, Evict::ExpiringLru] {

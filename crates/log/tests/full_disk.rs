@@ -1,5 +1,5 @@
-//! A store on a file system that is full before the store is: writes are refused in words, nobody gets a signal, and
-//! what was stored stays.
+//! A store on a file system that is full before the store is: writes are refused in words, nobody
+//! gets a signal, and what was stored stays.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
@@ -86,7 +86,8 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
     assert!(report.is_sound(), "{report:?}");
 }
 
-/// What is removed here and there is won back by compaction, for which some of the space is kept from the beginning.
+/// What is removed here and there is won back by compaction, for which some of the space is kept
+/// from the beginning.
 #[test]
 fn a_full_file_system_leaves_compaction_room() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk-compacted");

@@ -380,7 +380,8 @@ fn gated(policy: UpdatePolicy, work: Work, only: &[&str]) -> BTreeMap<&'static s
 
 /// Dies at every name that it is gated at, at the first, a middle and the last passage.
 fn gate(policy: UpdatePolicy, work: Work, only: &[&str]) {
-    // What fills up differs from run to run, and with it what is reached: only what two runs have reached can be counted on.
+    // What fills up differs from run to run, and with it what is reached: only what two runs have
+    // reached can be counted on.
     let again = gated(policy, work, only);
     for (name, passages) in gated(policy, work, only) {
         let nths: BTreeSet<u64> = [1, passages / 3, passages * 2 / 3, passages].into();
@@ -417,7 +418,8 @@ fn is_survived(policy: UpdatePolicy, work: Work, name: &'static str, nth: u64) -
 /// Any name.
 const ALL_NAMES: &[&str] = &[""];
 
-/// Makes a test of each line: works of a policy, and the beginnings of the names that they are gated at.
+/// Makes a test of each line: works of a policy, and the beginnings of the names that they are
+/// gated at.
 macro_rules! gates {
     ($(fn $test:ident(): $policy:ident $only:expr => $($work:ident)+;)+) => {
         $(
@@ -457,7 +459,8 @@ gates! {
     fn overwriting_beside_large_values(): InPlace &["compact.written", "compact.swapped"] => Large;
 }
 
-/// A repairer that makes a change set of the dead again dies in the middle of it; a third one finishes.
+/// A repairer that makes a change set of the dead again dies in the middle of it; a third one
+/// finishes.
 #[test]
 fn redoers_die_too() {
     let overwriting = |name| (InPlace, Work::Update, name, 100);
@@ -600,7 +603,8 @@ fn reapers_die_too() {
 /// The names of this crate at which nobody dies in a test, each with the reason.
 const SPARED: [(&str, &str); 0] = [];
 
-/// Every name in the source is one at which a test kills: by what a gate's work leads through, or because a test says so.
+/// Every name in the source is one at which a test kills: by what a gate's work leads through, or
+/// because a test says so.
 #[test]
 fn somebody_dies_at_every_name() {
     let gates = GATES.iter();

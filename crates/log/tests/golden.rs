@@ -1,10 +1,10 @@
 //! The format, byte for byte: the words of a small store that is always made in the same way are
-//! those in `golden/format-N.txt`, and a store with those words can be opened. (The control region's
-//! format belongs to `mneme-sync`, which has images of its own.)
+//! those in `golden/format-N.txt`, and a store with those words can be opened. (The control
+//! region's format belongs to `mneme-sync`, which has images of its own.)
 //!
-//! A change that fails here changes what lies in regions. If that is meant, it is a new version of the
-//! format: raise `FORMAT`, write its image (`MNEME_GOLDEN=write cargo test -p mneme-log --test golden the_words_of_a_store`),
-//! and decide what becomes of images of the old one.
+//! A change that fails here changes what lies in regions. If that is meant, it is a new version of
+//! the format: raise `FORMAT`, write its image (`MNEME_GOLDEN=write cargo test -p mneme-log --test
+//! golden the_words_of_a_store`), and decide what becomes of images of the old one.
 
 #![allow(
     clippy::unwrap_used,

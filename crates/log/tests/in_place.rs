@@ -1,5 +1,5 @@
-//! A store that overwrites values where they lie answers as one that appends, and no reader ever gets
-//! a torn value.
+//! A store that overwrites values where they lie answers as one that appends, and no reader ever
+//! gets a torn value.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -242,7 +242,8 @@ fn a_value_overwritten_meanwhile_is_decided_on_anew() {
     assert_eq!(store.get(b"k").unwrap().unwrap(), [8; 100]);
 }
 
-/// What an update has made longer has room to grow on: it is copied as often as it doubles, not each time.
+/// What an update has made longer has room to grow on: it is copied as often as it doubles, not
+/// each time.
 #[test]
 fn a_value_that_grows_bit_by_bit_is_seldom_appended() {
     let store = open();

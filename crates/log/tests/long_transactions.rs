@@ -9,8 +9,9 @@ use std::time::Duration;
 use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
 
-/// More blocks of the index are retired than may wait for readers, the transaction among them: it gives way for that once
-/// or twice, not once for each few of them, and does not leave as many copies of what it stores.
+/// More blocks of the index are retired than may wait for readers, the transaction among them: it
+/// gives way for that once or twice, not once for each few of them, and does not leave as many
+/// copies of what it stores.
 #[test]
 fn a_long_transaction_runs_few_times() {
     const KEYS: u32 = 400_000;
@@ -80,7 +81,8 @@ fn a_long_transaction_is_done_beside_one_who_removes() {
     assert_eq!(store.len(), u64::from(KEYS));
 }
 
-/// The room that it needs is made before it begins anew, not by and by, while each run leaves as much behind.
+/// The room that it needs is made before it begins anew, not by and by, while each run leaves as
+/// much behind.
 #[test]
 fn a_long_transaction_finds_room_in_a_store_that_has_dead_records() {
     for (share, keys) in [(4, 50_000), (2, 100_000)] {
@@ -104,7 +106,8 @@ fn a_long_transaction_finds_room_in_a_store_that_has_dead_records() {
     }
 }
 
-/// What its body takes is no time in which room was looked for in vain; in a store that may forget, all of that is made at once.
+/// What its body takes is no time in which room was looked for in vain; in a store that may forget,
+/// all of that is made at once.
 #[test]
 fn a_long_transaction_with_a_slow_body_finds_room_in_a_store_that_forgets() {
     const KEYS: u32 = 100_000;
@@ -197,8 +200,8 @@ fn a_long_transaction_that_does_not_happen_waits_for_no_reader() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Who reads for long holds up a transaction that needs room no longer than any other change, however large it is and however
-/// long its body takes: it is said who does.
+/// Who reads for long holds up a transaction that needs room no longer than any other change,
+/// however large it is and however long its body takes: it is said who does.
 #[test]
 fn a_transaction_that_a_reader_keeps_from_its_room_says_so() {
     for (values, bytes, takes, most) in [
@@ -270,7 +273,8 @@ fn what_is_removed_beside_a_long_transaction_leaves_the_index_small() {
     assert!(beside <= alone * 5 / 4, "{beside} bytes, alone {alone}");
 }
 
-/// Where something that it reads expires all the time, it takes what was there when it began for what is there.
+/// Where something that it reads expires all the time, it takes what was there when it began for
+/// what is there.
 #[test]
 fn a_transaction_ends_though_what_it_reads_goes_on_expiring() {
     let clock = Arc::new(ManualClock::new(1, 1_000));
@@ -295,7 +299,8 @@ fn a_transaction_ends_though_what_it_reads_goes_on_expiring() {
     assert!(runs <= 5, "it ran {runs} times");
 }
 
-/// Nothing expires in the middle of an attempt: not what it has stored, and of what it has read not one look and not the other.
+/// Nothing expires in the middle of an attempt: not what it has stored, and of what it has read not
+/// one look and not the other.
 #[test]
 fn time_stands_still_within_a_transaction() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {

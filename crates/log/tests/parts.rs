@@ -1,5 +1,5 @@
-//! Parts of long values are changed where they lie: nothing is appended for it, and no reader, of a part or of the
-//! whole, however it reads, ever sees half a change.
+//! Parts of long values are changed where they lie: nothing is appended for it, and no reader, of a
+//! part or of the whole, however it reads, ever sees half a change.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -119,8 +119,8 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
     }
 }
 
-/// What a record is said to take is what the store's accounts grow by: with the room that a growing value has, and asking
-/// for it does not seal the value.
+/// What a record is said to take is what the store's accounts grow by: with the room that a growing
+/// value has, and asking for it does not seal the value.
 #[test]
 fn a_record_takes_what_the_store_counts_for_it() {
     for policy in POLICIES {
@@ -241,7 +241,8 @@ fn a_value_grows_without_room_to_spare() {
     assert_eq!(append(&store, b"k", b"x"), 1_200_001);
 }
 
-/// Who asks whether a key is there, when it expires, which keys there are, or how long a value is, lets it be patched on.
+/// Who asks whether a key is there, when it expires, which keys there are, or how long a value is,
+/// lets it be patched on.
 #[test]
 fn who_does_not_read_a_value_seals_none() {
     for policy in POLICIES {
@@ -356,7 +357,8 @@ fn whole(value: &[u8]) -> bool {
         .all(|block| block.iter().all(|byte| *byte == block[0]))
 }
 
-/// What was read; `None`: the value never stood still, as only those have to be told who may not write.
+/// What was read; `None`: the value never stood still, as only those have to be told who may not
+/// write.
 fn unless_overtaken<T>(read: Result<T, ReadError>, may_write: bool) -> Option<T> {
     match read {
         Err(ReadError::Overtaken(_)) if !may_write => None,
@@ -515,7 +517,8 @@ fn a_copy_that_was_overtaken_is_made_again() {
     }
 }
 
-/// What a record that is damaged says of its length after it was copied is not believed of the copy.
+/// What a record that is damaged says of its length after it was copied is not believed of the
+/// copy.
 #[cfg(feature = "fault")]
 #[test]
 fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {

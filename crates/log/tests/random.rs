@@ -16,8 +16,8 @@ fn store() -> LogStore {
         .unwrap()
 }
 
-/// By the draw of n keys k times each, as chi squared measures it, 5 standard deviations allowed: a fair lot fails
-/// once in a million times.
+/// By the draw of n keys k times each, as chi squared measures it, 5 standard deviations allowed: a
+/// fair lot fails once in a million times.
 fn assert_fair(store: &LogStore, database: usize, keys: usize) {
     let database = store.database(database).unwrap();
     let each = 60;

@@ -19,8 +19,8 @@ fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
 
-/// Calls everything that reads; how many values there were. The keys from 0 to 99 are in database 0 or
-/// in 9, as the two are swapped, each with a value of one byte repeated.
+/// Calls everything that reads; how many values there were. The keys from 0 to 99 are in database 0
+/// or in 9, as the two are swapped, each with a value of one byte repeated.
 fn read_all(store: &LogStore) -> u32 {
     let keys: Vec<[u8; 4]> = (0..100).map(key).collect();
     let whole = |value: &[u8]| value.iter().all(|byte| *byte == value[0]);
@@ -235,8 +235,8 @@ fn what_is_copied_is_what_is_lent() {
     }
 }
 
-/// An opening that does not lend answers as one that does, and what it returned is held by nobody: the
-/// thread that keeps it fills the store many times over.
+/// An opening that does not lend answers as one that does, and what it returned is held by nobody:
+/// the thread that keeps it fills the store many times over.
 #[test]
 fn an_opening_that_does_not_lend_holds_nothing() {
     for policy in POLICIES {

@@ -20,7 +20,8 @@ fn sound(store: &LogStore, context: &str) {
     );
 }
 
-/// Records of several lengths in two databases, of which some were removed, some replaced and some will expire.
+/// Records of several lengths in two databases, of which some were removed, some replaced and some
+/// will expire.
 fn fill(store: &LogStore) {
     let other = store.database(1).unwrap();
     for i in 0..3_000 {
@@ -70,7 +71,8 @@ fn what_all_have_left_is_there_after_a_reboot() {
     }
 }
 
-/// Nothing that it does may store to the data, so that it cannot put them in order: it says who can.
+/// Nothing that it does may store to the data, so that it cannot put them in order: it says who
+/// can.
 #[test]
 fn who_may_only_read_asks_for_one_who_may_write() {
     let (memory, store) = Memory::new();
@@ -222,7 +224,8 @@ mod deaths {
         sound(&store, "locks");
     }
 
-    /// Whoever puts it in order and dies is followed by one who begins again, in this boot or in the next.
+    /// Whoever puts it in order and dies is followed by one who begins again, in this boot or in
+    /// the next.
     #[test]
     fn who_dies_putting_it_in_order_is_followed() {
         let points = [

@@ -1,8 +1,8 @@
 //! Many records for a long time: what is stored is found, and neither memory nor speed drifts.
 //!
 //! The short form has some hundred thousand records for a second. With `MNEME_LADDER_SECS` and
-//! `MNEME_LADDER_MIB` it has as many as fill 83 of 100 of these mebibytes, index included: 64 M in 12,288, and says
-//! how fast each tenth of the time was.
+//! `MNEME_LADDER_MIB` it has as many as fill 83 of 100 of these mebibytes, index included: 64 M in
+//! 12,288, and says how fast each tenth of the time was.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -187,7 +187,8 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// The index of a small database in a large store costs what its records need, not a frame for each of many shards.
+/// The index of a small database in a large store costs what its records need, not a frame for each
+/// of many shards.
 #[test]
 fn the_index_of_a_hundred_thousand_records_is_small() {
     let builder = LogStore::builder().capacity(2 << 30).maintainer(false);

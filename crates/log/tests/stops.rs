@@ -88,7 +88,8 @@ fn what_could_not_be_freed_is_freed_later() {
     sound(&store, "");
 }
 
-/// A reaper that is stopped in the middle of its work holds up who needs the dead one's bucket for a bounded time.
+/// A reaper that is stopped in the middle of its work holds up who needs the dead one's bucket for
+/// a bounded time.
 #[test]
 fn a_stopped_reaper_is_not_waited_for_without_end() {
     let (memory, store) = Memory::new();
@@ -188,7 +189,8 @@ fn a_large_record_that_was_refused_leaves_nothing() {
     sound(&store, "");
 }
 
-/// A scan that begins behind a change of shape that stands half-way sees no record as it was before.
+/// A scan that begins behind a change of shape that stands half-way sees no record as it was
+/// before.
 #[test]
 fn a_scan_visits_nothing_from_before_a_change_of_shape_that_stands_still() {
     let (memory, store) = Memory::new();
@@ -282,7 +284,8 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
     }
 }
 
-/// Somebody who keeps a value holds up the swapper, who keeps nobody waiting on his account: it marks nothing.
+/// Somebody who keeps a value holds up the swapper, who keeps nobody waiting on his account: it
+/// marks nothing.
 #[test]
 fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
     let (memory, store) = Memory::new();
@@ -348,7 +351,8 @@ fn a_reading_transaction_says_who_holds_it_up() {
     assert_eq!(store.transaction(|t| t.get(b"k")).unwrap().unwrap(), b"w");
 }
 
-/// A transaction of many new keys locks them a few times, not once for every index segment that grows.
+/// A transaction of many new keys locks them a few times, not once for every index segment that
+/// grows.
 #[test]
 fn a_transaction_makes_room_for_all_its_keys_at_once() {
     let (_memory, store) = Memory::new();
@@ -392,8 +396,9 @@ fn what_the_dead_left_is_named_to_those_who_only_read() {
     }
 }
 
-/// A reader that copies and is stopped in the middle holds up nobody: what it reads is given to others
-/// over and over meanwhile, and when it goes on it returns what is stored then, and no torn bytes.
+/// A reader that copies and is stopped in the middle holds up nobody: what it reads is given to
+/// others over and over meanwhile, and when it goes on it returns what is stored then, and no torn
+/// bytes.
 #[test]
 fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
     type Read = fn(&LogStore) -> Vec<u8>;
@@ -454,7 +459,8 @@ fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
     }
 }
 
-/// Nor does one that asks for no value: whether a key is there, when it expires, how many there are.
+/// Nor does one that asks for no value: whether a key is there, when it expires, how many there
+/// are.
 #[test]
 fn a_reader_that_looks_and_stands_still_holds_up_nobody() {
     type Look = fn(&LogStore) -> u64;
@@ -580,7 +586,8 @@ impl Clock for Looked {
     }
 }
 
-/// One writer waits its second for a stopped holder; those after it are told at once, until the lock is given back.
+/// One writer waits its second for a stopped holder; those after it are told at once, until the
+/// lock is given back.
 #[test]
 fn only_the_first_waits_for_a_holder_that_is_stopped() {
     let clock = Arc::new(Looked::default());
@@ -608,7 +615,8 @@ fn only_the_first_waits_for_a_holder_that_is_stopped() {
     sound(&store, "");
 }
 
-/// The check does not take for damage what a thread that stands still has changed and not yet counted: it says who that is.
+/// The check does not take for damage what a thread that stands still has changed and not yet
+/// counted: it says who that is.
 #[test]
 fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
     type Work = fn(&LogStore);
@@ -638,7 +646,8 @@ fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
     }
 }
 
-/// Copies that compaction has made and cannot lead the index to, for somebody stands still, are dead, and counted so.
+/// Copies that compaction has made and cannot lead the index to, for somebody stands still, are
+/// dead, and counted so.
 #[test]
 fn what_compaction_has_copied_in_vain_does_not_count_as_live() {
     let (memory, store) = Memory::new();

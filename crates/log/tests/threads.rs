@@ -1,4 +1,5 @@
-//! Many threads at once on one store: every value read is one that was stored, and the end is right.
+//! Many threads at once on one store: every value read is one that was stored, and the end is
+//! right.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -200,7 +201,8 @@ fn the_index_grows_and_shrinks_under_readers_and_scanners() {
     assert_eq!(report.records, fixed);
 }
 
-/// What is written between two answers of one batch is in the second, also if the index grew meanwhile.
+/// What is written between two answers of one batch is in the second, also if the index grew
+/// meanwhile.
 #[test]
 fn a_batch_answers_in_order_though_the_index_grows_in_between() {
     for lending in [true, false] {

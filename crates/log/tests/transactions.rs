@@ -103,8 +103,8 @@ fn transfers(policy: UpdatePolicy) {
 }
 
 /// Two keys always written together: who reads the first and then the second never finds the second
-/// older. Plain reads and scans see no half, even of a transaction that is taken back because a segment
-/// is full.
+/// older. Plain reads and scans see no half, even of a transaction that is taken back because a
+/// segment is full.
 #[test]
 fn plain_readers_see_no_half() {
     let store = open();
@@ -332,8 +332,8 @@ fn clearing_is_before_or_after() {
     });
 }
 
-/// An index segment that is replaced begins to count versions anew: a bucket with as many changes as
-/// the old one had is not taken for it.
+/// An index segment that is replaced begins to count versions anew: a bucket with as many changes
+/// as the old one had is not taken for it.
 #[test]
 fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
     for changes in 1..40u32 {
@@ -480,11 +480,12 @@ fn what_it_stores_with_an_expiry_that_is_over_it_does_not_see() {
 }
 
 const HOT: u64 = 64;
-/// Runs of a body whose keys others change all the time: sixteen that conflict, and one under locks, if the index keeps its
-/// shape meanwhile.
+/// Runs of a body whose keys others change all the time: sixteen that conflict, and one under
+/// locks, if the index keeps its shape meanwhile.
 const RUNS: u32 = 20;
 
-/// Adds one to each of the numbers under `HOT` keys, in one transaction, and says how often its body ran.
+/// Adds one to each of the numbers under `HOT` keys, in one transaction, and says how often its
+/// body ran.
 fn add_to_all(store: &LogStore, mut between: impl FnMut(u32)) -> u32 {
     let mut runs = 0;
     let added = store.transaction(|t| {
@@ -582,7 +583,8 @@ fn writers_without_pause_starve_no_transaction() {
             }
             let many = |_| {
                 for _ in 0..10 {
-                    // Two that lock ahead stand in each other's way at most as often as they begin anew.
+                    // Two that lock ahead stand in each other's way at most as often as they begin
+                    // anew.
                     let runs = add_to_all(store, |_| std::thread::yield_now());
                     assert!(runs <= 2 * RUNS, "{policy:?}: {runs} runs");
                 }
@@ -633,7 +635,8 @@ fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
     }
 }
 
-/// Its locks are gone by then, which were its own: that it had them is no reason to begin anew, or it would for ever.
+/// Its locks are gone by then, which were its own: that it had them is no reason to begin anew, or
+/// it would for ever.
 #[test]
 fn what_was_read_under_locks_that_were_given_up_counts() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -674,7 +677,8 @@ fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(
     assert!(runs > 16);
 }
 
-/// The index is looked after by whoever adds and removes, in the body of a transaction too; its locks stay its own.
+/// The index is looked after by whoever adds and removes, in the body of a transaction too; its
+/// locks stay its own.
 #[test]
 fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
     let store = open();

@@ -361,8 +361,8 @@ type Records = HashMap<u8, (Option<u64>, u64)>;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// A watch never says "unchanged" of a key that was touched since, nor lets a transaction happen
-    /// then; and where nothing at all was touched it says so.
+    /// A watch never says "unchanged" of a key that was touched since, nor lets a transaction
+    /// happen then; and where nothing at all was touched it says so.
     #[test]
     fn watches_equal_a_model(in_place in any::<bool>(), steps in steps()) {
         let policy = if in_place { UpdatePolicy::InPlace } else { UpdatePolicy::Append };

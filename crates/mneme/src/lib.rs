@@ -1,4 +1,5 @@
-//! Mneme: a memory-centric storage engine, as an embeddable library and as a Redis-compatible server.
+//! Mneme: a memory-centric storage engine, as an embeddable library and as a Redis-compatible
+//! server.
 //!
 //! [`LogStore`] is the store: concurrent, in memory, compacted instead of fragmenting.
 //!
@@ -47,8 +48,8 @@
 //!
 //! How to choose a policy, size a store and handle its errors stands in `docs/embedding.md`.
 //!
-//! The feature `command`, also on by default, is the `mneme` command; a program that embeds the store alone switches
-//! the default features off.
+//! The feature `command`, also on by default, is the `mneme` command; a program that embeds the
+//! store alone switches the default features off.
 
 pub use mneme_log::{
     BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Effect, Effects, Evict,
@@ -62,8 +63,9 @@ pub use mneme_shared::{
     Access, AttachError, Backing, CreateError, Registry, SharedStore, StoreOptions,
 };
 
-/// Attaches the store that a server serves, or that another program made, for reading: `default`, unless it was given
-/// another name. A lookup is a lookup in this process then, beside the server, without a socket.
+/// Attaches the store that a server serves, or that another program made, for reading: `default`,
+/// unless it was given another name. A lookup is a lookup in this process then, beside the server,
+/// without a socket.
 ///
 /// The registry is `$MNEME_DIR`, else
 /// `/dev/shm/mneme-<uid>-registry`, as for the `mneme` command; see
@@ -78,7 +80,8 @@ pub use mneme_shared::{
 /// ```
 ///
 /// # Errors
-/// One variant of [`AttachError`] for each thing that may be missing, other than expected, or damaged.
+/// One variant of [`AttachError`] for each thing that may be missing, other than expected, or
+/// damaged.
 pub fn attach(name: &str) -> Result<SharedStore, AttachError> {
     SharedStore::attach(&Registry::open_default()?, name)
 }

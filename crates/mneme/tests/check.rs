@@ -167,7 +167,8 @@ fn doctored(port: &str) -> serde_json::Value {
     server.clone()
 }
 
-/// A server that was named, and is not there, does not answer or lets nobody in, is not "nothing is wrong".
+/// A server that was named, and is not there, does not answer or lets nobody in, is not "nothing is
+/// wrong".
 #[test]
 fn a_server_that_cannot_be_looked_at_is_a_problem() {
     let serving = private(&["--requirepass", "secret"]);

@@ -1,9 +1,10 @@
-//! A client is served beside a crowd that means ill: connections that say nothing, clients that send half a command,
-//! garbage, or do not read.
+//! A client is served beside a crowd that means ill: connections that say nothing, clients that
+//! send half a command, garbage, or do not read.
 //!
-//! A few hundred; with `MNEME_LADDER_SECS` 100,000 (or `MNEME_LADDER_CONNECTIONS`), or as many as the limit on open files
-//! allows this machine's server, and more that come and are refused. Prints what the client's commands took, alone and beside
-//! the crowd, and the memory of an idle connection, and the same of Redis 7.0 where there is one. Latencies are printed, not judged.
+//! A few hundred; with `MNEME_LADDER_SECS` 100,000 (or `MNEME_LADDER_CONNECTIONS`), or as many as
+//! the limit on open files allows this machine's server, and more that come and are refused. Prints
+//! what the client's commands took, alone and beside the crowd, and the memory of an idle
+//! connection, and the same of Redis 7.0 where there is one. Latencies are printed, not judged.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,10 +20,12 @@ use std::time::{Duration, Instant};
 
 use common::serving::{self, Serving};
 
-/// Tells the test's other processes what to be: server's port, kind, first alias of the loopback address, how many.
+/// Tells the test's other processes what to be: server's port, kind, first alias of the loopback
+/// address, how many.
 const CROWD: &str = "MNEME_TEST_CROWD";
 
-/// Connections of one other process: below the usual limits on open files and on ports of one address.
+/// Connections of one other process: below the usual limits on open files and on ports of one
+/// address.
 const EACH: usize = 15_000;
 
 /// Descriptors that a process has beside its connections.
@@ -118,7 +121,8 @@ fn one_process_of_the_crowd() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Sends what is no command, is told so, and comes again, from several connections; until it is killed.
+/// Sends what is no command, is told so, and comes again, from several connections; until it is
+/// killed.
 fn send_garbage(port: u16, alias: usize, count: usize) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut garbage = [0; 512];
@@ -139,7 +143,8 @@ fn send_garbage(port: u16, alias: usize, count: usize) {
     }
 }
 
-/// Commands one after the other for so long; each reply is the right one. What they took in microseconds, in order.
+/// Commands one after the other for so long; each reply is the right one. What they took in
+/// microseconds, in order.
 fn measure(client: &mut TcpStream, time: Duration) -> Vec<u64> {
     let begun = Instant::now();
     let mut took = Vec::new();
@@ -266,8 +271,8 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
     client.write_all(&request.concat()).unwrap();
     client.read_exact(&mut [0; 5]).unwrap();
     println!("alone: {}", shown(&measure(&mut client, time)));
-    // Of what there is room for, beside the client and those who send garbage: half idle, the rest with half a command
-    // or unread replies.
+    // Of what there is room for, beside the client and those who send garbage: half idle, the rest
+    // with half a command or unread replies.
     let room = most - 10;
     let slow = (room / 100).min(50);
     let mut alias = 1;

@@ -125,8 +125,8 @@ fn local_programs_and_clients_have_the_same_records() {
     drop((reader, writer));
 }
 
-/// What a client watches may be changed by a program that attaches the store: then its transaction does not happen. What a
-/// program watches may be changed by a client.
+/// What a client watches may be changed by a program that attaches the store: then its transaction
+/// does not happen. What a program watches may be changed by a client.
 #[test]
 fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
     let registry = Registry::new("segment", "watched");
@@ -167,7 +167,8 @@ fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
     ask("GET done\r\n", "$3\r\nyes\r\n");
 }
 
-/// A server that nobody asks anything maintains the store, and what it says of it holds for what others do.
+/// A server that nobody asks anything maintains the store, and what it says of it holds for what
+/// others do.
 #[test]
 fn what_a_store_forgets_is_told_by_a_server_that_had_no_part_in_it() {
     const EXPIRING: u32 = 1000;
@@ -486,8 +487,8 @@ fn a_successor_takes_over_and_no_connection_is_refused() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// The sockets are the old server's: the banner and `CONFIG GET` say which, the log says what is without effect, and
-/// `CONFIG REWRITE` leaves the file's own words for the next start.
+/// The sockets are the old server's: the banner and `CONFIG GET` say which, the log says what is
+/// without effect, and `CONFIG REWRITE` leaves the file's own words for the next start.
 #[test]
 fn a_successor_says_where_it_listens_and_keeps_what_its_file_says() {
     let registry = Registry::new("segment", "inherited");

@@ -1,5 +1,5 @@
-//! A server is killed again and again under clients and local programs that write; each time the next one has all that
-//! was acknowledged, and of each transaction all or nothing.
+//! A server is killed again and again under clients and local programs that write; each time the
+//! next one has all that was acknowledged, and of each transaction all or nothing.
 //!
 //! Ten times; with `MNEME_LADDER_SECS` for as long as that, or until `MNEME_LADDER_KILLS`.
 #![allow(
@@ -28,7 +28,8 @@ const PAIRING: usize = 2;
 const LOCALS: usize = 2;
 const WRITERS: usize = CLIENTS + PAIRING + LOCALS;
 
-/// What a writer has stored last under each of its keys, and what it is storing: nothing else may be found there.
+/// What a writer has stored last under each of its keys, and what it is storing: nothing else may
+/// be found there.
 #[derive(Default)]
 struct Ledger {
     acknowledged: Vec<AtomicU64>,
@@ -234,8 +235,8 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A port that is nobody's now, and every server's later: none of those that the kernel gives to clients, one of which
-/// would connect to itself while no server listens.
+/// A port that is nobody's now, and every server's later: none of those that the kernel gives to
+/// clients, one of which would connect to itself while no server listens.
 fn port() -> u16 {
     let mine = 20_000 + std::process::id() as u16 % 10_000;
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

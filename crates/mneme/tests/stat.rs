@@ -110,7 +110,8 @@ fn watched_it_goes_on_over_a_restart() {
     let second = Serving::start(serving::command(
         &[&memory[..], &["--requirepass", "secret"]].concat(),
     ));
-    // Of the old server there may be some left; the second one knows nothing of what came before it.
+    // Of the old server there may be some left; the second one knows nothing of what came before
+    // it.
     let anew = lines
         .by_ref()
         .take(200)

@@ -68,8 +68,8 @@ fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// Wherever a writer dies: once somebody has repaired what it left, its follower has been told of all that it changed, or
-/// that something was lost; and is told of what others do as ever.
+/// Wherever a writer dies: once somebody has repaired what it left, its follower has been told of
+/// all that it changed, or that something was lost; and is told of what others do as ever.
 #[test]
 fn a_writer_that_dies_leaves_nothing_untold() {
     let mut died = BTreeMap::new();
@@ -146,8 +146,8 @@ fn a_reaper_that_dies_does_not_keep_it_to_himself() {
     }
 }
 
-/// A writer that stands still while it enters an effect holds up those behind it for 100 ms, and nobody after that. What
-/// it does when it goes on is lost, and told to be.
+/// A writer that stands still while it enters an effect holds up those behind it for 100 ms, and
+/// nobody after that. What it does when it goes on is lost, and told to be.
 #[test]
 fn a_writer_that_stands_still_is_passed_over() {
     for name in ["log.effects.reserved", "log.effects.written"] {
@@ -180,7 +180,8 @@ fn a_writer_that_stands_still_is_passed_over() {
     }
 }
 
-/// Who has gone on is waited for as long again, though the next effect is the same thread's, in the same lap.
+/// Who has gone on is waited for as long again, though the next effect is the same thread's, in the
+/// same lap.
 #[test]
 fn each_effect_is_waited_for_by_itself() {
     let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);

@@ -1,5 +1,5 @@
-//! Who follows a store is told what others change in it, or that he was not told all: a mirror that is brought up to date
-//! only where it is told to be shows what the store holds.
+//! Who follows a store is told what others change in it, or that he was not told all: a mirror that
+//! is brought up to date only where it is told to be shows what the store holds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -217,8 +217,8 @@ fn nothing_is_entered_for_nobody_nor_by_who_may_only_read() {
     mirror.shows_the_store("followed again");
 }
 
-/// Whoever takes the role next begins at once, with all that he has to know; what was entered for the one before is
-/// dropped.
+/// Whoever takes the role next begins at once, with all that he has to know; what was entered for
+/// the one before is dropped.
 #[test]
 fn another_follows_where_one_has_died() {
     let (memory, ours, theirs, _) = two(UpdatePolicy::Append);

@@ -55,7 +55,8 @@ impl Heard {
 
 type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
 
-/// A copy of a store that is brought up to date where its follower is told that something has changed, and nowhere else.
+/// A copy of a store that is brought up to date where its follower is told that something has
+/// changed, and nowhere else.
 pub struct Mirror<'s> {
     store: &'s LogStore,
     effects: Effects,

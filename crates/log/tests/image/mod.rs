@@ -1,7 +1,8 @@
 //! A small store with something of everything in it, as bytes of which any number of copies can be
 //! opened and damaged; where in them everything lies; and every operation there is.
 //!
-//! `tests/damage.rs` draws its damage from fixed seeds, the fuzz target `region_image` from the fuzzer.
+//! `tests/damage.rs` draws its damage from fixed seeds, the fuzz target `region_image` from the
+//! fuzzer.
 
 #![allow(
     dead_code,
@@ -110,7 +111,8 @@ pub fn value(i: u32) -> Vec<u8> {
 /// directories. Those of the first partition stay.
 const SMALL: u32 = 50_000;
 
-/// Keys of values that are changed in part: one that may be changed where it lies, one that may no more.
+/// Keys of values that are changed in part: one that may be changed where it lies, one that may no
+/// more.
 const PATCHED: &[u8] = b"patched";
 const SEALED: &[u8] = b"sealed";
 
@@ -332,9 +334,9 @@ impl Places {
         self.pool_table() + self.shards * self.shard_frames
     }
 
-    /// Whether a word only says how things probably are, so that any value of it is sound: bytes that
-    /// are dead, times, grace periods, the counts of a shard and where it looks first. Locks too: who
-    /// holds one is not for a check to judge.
+    /// Whether a word only says how things probably are, so that any value of it is sound: bytes
+    /// that are dead, times, grace periods, the counts of a shard and where it looks first. Locks
+    /// too: who holds one is not for a check to judge.
     pub fn is_estimate(&self, at: usize) -> bool {
         let (infos, shard, pools) = (self.infos_at(), self.shard(), self.pool_table());
         let behind = at.wrapping_sub(self.header + HEADER_WORDS);

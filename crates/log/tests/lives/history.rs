@@ -11,7 +11,8 @@ use crate::expected::{Kept, Random, key};
 use crate::memory::{self, Memory};
 
 pub const DATABASES: usize = 3;
-/// Keys of a database. With values of 12 KiB, as they are on average or more, a third of them has room.
+/// Keys of a database. With values of 12 KiB, as they are on average or more, a third of them has
+/// room.
 pub const KEYS: u64 = 6000;
 /// Bytes that a store may grow to.
 pub const MAX: usize = 96 << 20;

@@ -1,11 +1,12 @@
-//! Whatever a store goes through, it answers like a plain map: random histories of all operations on a
-//! region that is nearly full, so that it must compact, grows now and then, and is open several times
-//! at once; an opening may be closed, and may die with a value in its hands.
+//! Whatever a store goes through, it answers like a plain map: random histories of all operations
+//! on a region that is nearly full, so that it must compact, grows now and then, and is open
+//! several times at once; an opening may be closed, and may die with a value in its hands.
 //!
-//! A store that may forget is held to this: what it does not find it was allowed to forget, and that
-//! stays away until somebody writes it again; what it finds is the last value.
+//! A store that may forget is held to this: what it does not find it was allowed to forget, and
+//! that stays away until somebody writes it again; what it finds is the last value.
 //!
-//! The short form takes a second or two; `cargo xtask ladder` goes on for as long as it is asked to.
+//! The short form takes a second or two; `cargo xtask ladder` goes on for as long as it is asked
+//! to.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

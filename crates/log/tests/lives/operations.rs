@@ -257,8 +257,8 @@ impl History {
         }
     }
 
-    /// A scan, with changes between its steps if `beside`: it visits what is there all the time, and
-    /// nothing that is not there.
+    /// A scan, with changes between its steps if `beside`: it visits what is there all the time,
+    /// and nothing that is not there.
     pub fn scan(&mut self, db: usize, beside: bool) {
         let before = self.model[db].clone();
         let mut visited = HashSet::new();

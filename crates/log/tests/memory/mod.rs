@@ -19,8 +19,8 @@ pub mod stopped;
 
 pub const CAPACITY: usize = 64 << 20;
 
-/// The regions and the script. Whatever was opened has to be closed before this is dropped, but for what
-/// abandoned threads have: those never look at it again, and would keep its memory.
+/// The regions and the script. Whatever was opened has to be closed before this is dropped, but for
+/// what abandoned threads have: those never look at it again, and would keep its memory.
 pub struct Memory {
     pub data: Region,
     control: Region,
@@ -111,7 +111,8 @@ impl Memory {
         move || builder.open_in(data, control, liveness)
     }
 
-    /// What the machine's next boot finds, if the regions outlive it and nobody is left: a control region of another boot.
+    /// What the machine's next boot finds, if the regions outlive it and nobody is left: a control
+    /// region of another boot.
     pub fn reboot(&self) {
         // The boot id's place: 5 words into the control header.
         let words = self.control.slice_at::<AtomicU64>(128 + 40, 2).unwrap();
@@ -128,7 +129,8 @@ impl Memory {
         self.try_open_for(process, Access::ReadWrite)
     }
 
-    /// The store as a process opens it that can store nothing to the data: whatever did would end it.
+    /// The store as a process opens it that can store nothing to the data: whatever did would end
+    /// it.
     pub fn open_to_read(&self, process: u32) -> LogStore {
         self.try_open_for(process, Access::ReadOnly).unwrap()
     }

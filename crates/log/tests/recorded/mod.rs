@@ -1,4 +1,5 @@
-//! A store whose every operation is written down before and after, for whoever looks once its thread is dead.
+//! A store whose every operation is written down before and after, for whoever looks once its
+//! thread is dead.
 
 #![allow(
     clippy::unwrap_used,

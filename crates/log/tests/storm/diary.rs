@@ -1,9 +1,9 @@
 //! What each lane says of itself, in memory that survives it: what its names hold, and what it is
 //! about to change.
 //!
-//! Before a change: *about to*, with every name's new state. When its result is known: *done*, and how
-//! many of them. Then the states, and nothing is under way. So whoever is killed has said of each name
-//! what it may hold.
+//! Before a change: *about to*, with every name's new state. When its result is known: *done*, and
+//! how many of them. Then the states, and nothing is under way. So whoever is killed has said of
+//! each name what it may hold.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -76,8 +76,8 @@ pub struct Step {
     pub new: State,
 }
 
-/// How many of `steps`, from the first on, took place, by what was `seen` of each; `known` if that was
-/// acknowledged.
+/// How many of `steps`, from the first on, took place, by what was `seen` of each; `known` if that
+/// was acknowledged.
 pub fn settle(
     how: How,
     steps: &[Step],

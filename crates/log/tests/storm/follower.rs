@@ -1,7 +1,8 @@
-//! Who follows what the others change: **of each change that was acknowledged he has been told, or that something was lost.**
+//! Who follows what the others change: **of each change that was acknowledged he has been told, or
+//! that something was lost.**
 //!
-//! He takes note of the numbers that lanes have acknowledged, changes something himself, by another opening, and is told
-//! until that comes: what was acknowledged before has to have come before it.
+//! He takes note of the numbers that lanes have acknowledged, changes something himself, by another
+//! opening, and is told until that comes: what was acknowledged before has to have come before it.
 
 use std::process::exit;
 use std::sync::atomic::AtomicU64;
@@ -22,8 +23,8 @@ const MARK: usize = 62;
 /// How such a process ends that was not told everything.
 const DEAF: i32 = 77;
 
-/// What followers have done, in words behind the diaries: changes that were told, losses, names that were held to what
-/// was told alone, with no loss since.
+/// What followers have done, in words behind the diaries: changes that were told, losses, names
+/// that were held to what was told alone, with no loss since.
 pub struct Tally<'r>(&'r [AtomicU64]);
 
 impl<'r> Tally<'r> {
@@ -52,7 +53,8 @@ pub struct Follower<'s> {
 /// What was told.
 struct Heard<'s> {
     diaries: Vec<Diary<'s>>,
-    /// By lane and name: the number that the lane had issued last when a change of the name was told.
+    /// By lane and name: the number that the lane had issued last when a change of the name was
+    /// told.
     told: Vec<Vec<u64>>,
     /// By lane: the same when something was said to be lost.
     lost: Vec<u64>,

@@ -46,8 +46,8 @@ impl Opened {
         Ok(())
     }
 
-    /// What became of the change that a killed lane had under way. Until it is repaired, it may still be
-    /// done; what was seen of it is never taken back.
+    /// What became of the change that a killed lane had under way. Until it is repaired, it may
+    /// still be done; what was seen of it is never taken back.
     pub fn settle(&self, diary: Diary<'_>, lane: usize) -> Result<String, String> {
         let Some(change) = diary.under_way() else {
             self.await_repair(diary.pid())?;

@@ -8,7 +8,8 @@ use super::expected::{GONE, State};
 use super::names::{SHARED, canonical, database, key};
 use super::value::{Shared, Stamp};
 
-/// Somebody may be stopped, or off his CPU, for a second or two on a busy machine; not for a minute.
+/// Somebody may be stopped, or off his CPU, for a second or two on a busy machine; not for a
+/// minute.
 pub const BUSY: Duration = Duration::from_secs(60);
 
 /// Whether it may succeed when tried again: somebody who lives is in the way.
@@ -42,7 +43,8 @@ pub fn patiently<T, E: MayPass + std::fmt::Display>(
     }
 }
 
-/// The same of an opening, which waits for two seconds for whoever else is opening or leaving, and for no longer.
+/// The same of an opening, which waits for two seconds for whoever else is opening or leaving, and
+/// for no longer.
 pub fn opened<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {

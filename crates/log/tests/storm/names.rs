@@ -1,8 +1,8 @@
 //! Who owns which keys.
 //!
-//! A *lane* is one thread's life after another's: what one was killed over the next goes on with. Each
-//! has names of its own, in a database that all use and in two of its own; and an element of each
-//! shared record.
+//! A *lane* is one thread's life after another's: what one was killed over the next goes on with.
+//! Each has names of its own, in a database that all use and in two of its own; and an element of
+//! each shared record.
 
 use std::ops::Range;
 
@@ -28,7 +28,8 @@ pub const NAMES: usize = 6372;
 /// The database of the shared records.
 pub const OF_ALL: usize = 63;
 
-/// The name as it stands in values and keys: databases are swapped, so that a key of one may be the other's.
+/// The name as it stands in values and keys: databases are swapped, so that a key of one may be the
+/// other's.
 pub fn canonical(name: usize) -> usize {
     match name {
         name if RIGHT.contains(&name) => name - RIGHT.start + LEFT.start,

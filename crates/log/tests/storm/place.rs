@@ -128,8 +128,8 @@ impl Place {
         opened(|| Participants::open(self.control(), uuid, self.liveness()))
     }
 
-    /// What is wrong below the log when nobody but the caller with his opening and `participants` is left: somebody who is
-    /// still attached, a slot, a pin, or frames that nobody has adopted.
+    /// What is wrong below the log when nobody but the caller with his opening and `participants`
+    /// is left: somebody who is still attached, a slot, a pin, or frames that nobody has adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         below::left_over(self.data(), participants)
     }

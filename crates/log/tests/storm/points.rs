@@ -1,9 +1,10 @@
-//! Deaths at every named point, in real processes: each kills itself there, at its first passage, its
-//! second or a later one; whoever comes after it attaches, repairs, and goes on with its names.
+//! Deaths at every named point, in real processes: each kills itself there, at its first passage,
+//! its second or a later one; whoever comes after it attaches, repairs, and goes on with its names.
 //!
-//! One process after the other is armed at all points that nobody has died at yet. So the first to be
-//! reached is struck off the list, and what is seldom reached remains. Every other one dies where somebody
-//! has died already, so that there is something for the next to repair. In every other store another process writes all the time.
+//! One process after the other is armed at all points that nobody has died at yet. So the first to
+//! be reached is struck off the list, and what is seldom reached remains. Every other one dies
+//! where somebody has died already, so that there is something for the next to repair. In every
+//! other store another process writes all the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use super::random::Random;
 use super::roles::{PLACE, ROLE, Twin, end_with_parent, setting};
 use super::rounds::Part;
 
-/// Points that need not be reached, for work that can be compared leads there seldom or never; each with
-/// the reason, or where it is died at.
+/// Points that need not be reached, for work that can be compared leads there seldom or never; each
+/// with the reason, or where it is died at.
 const SPARED: [(&str, &str); 20] = [
     (
         "log.effects.",

@@ -1,8 +1,8 @@
 //! What a reader holds every value to.
 //!
 //! It is whole, and of the lane and the name that it stands under; if its lane changed nothing
-//! meanwhile, it is exactly what the lane last stored; if it did, it is not older than what was stored
-//! when the read began. What is always changed together is always seen together.
+//! meanwhile, it is exactly what the lane last stored; if it did, it is not older than what was
+//! stored when the read began. What is always changed together is always seen together.
 
 use mneme_log::{Cursor, LogStore, WriteError};
 use mneme_sys::Region;

@@ -17,8 +17,8 @@ use super::place::Place;
 use super::random::Random;
 use super::roles::{PLACE, ROLE, Twin};
 
-/// The processes of a storm: the first ones write, each for these lanes, a thread for each; then one
-/// reads, one maintains, and one follows.
+/// The processes of a storm: the first ones write, each for these lanes, a thread for each; then
+/// one reads, one maintains, and one follows.
 const WRITERS: [Range<usize>; 3] = [0..2, 2..3, 3..4];
 const READER: usize = WRITERS.len();
 const MAINTAINER: usize = READER + 1;
@@ -55,7 +55,8 @@ pub struct Counts {
     pub deaths: BTreeMap<String, u64>,
     /// Changes that took place, that found no room, that somebody held up.
     pub changes: [u64; 3],
-    /// Changes that followers were told, losses, and acknowledged changes that were held to what was told.
+    /// Changes that followers were told, losses, and acknowledged changes that were held to what
+    /// was told.
     pub told: [u64; 3],
     pub moved: u64,
     /// The longest that a killed lane's names took to be read.

@@ -2,7 +2,8 @@
 
 /// Bytes of the shortest value.
 pub const LEAST: usize = 32;
-/// Bytes of a value that a change of a part makes anew; what comes behind them says which value as a whole it is of.
+/// Bytes of a value that a change of a part makes anew; what comes behind them says which value as
+/// a whole it is of.
 pub const PART: usize = 4096;
 /// How many elements a shared record has: one for each lane.
 pub const ELEMENTS: usize = super::names::LANES;
@@ -20,7 +21,8 @@ fn word(bytes: &[u8], i: usize) -> u64 {
     bytes.map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// What a value says: who wrote it under which name, his how-many-eth change it is and as a whole was, how long.
+/// What a value says: who wrote it under which name, his how-many-eth change it is and as a whole
+/// was, how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     pub lane: usize,

@@ -1,4 +1,5 @@
-//! `mneme check`: a running server checks its whole store beside its clients (`MNEME CHECK`), and says what is wrong.
+//! `mneme check`: a running server checks its whole store beside its clients (`MNEME CHECK`), and
+//! says what is wrong.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! One connection to a running server, for questions that an operator asks (`stat`, `check`, `doctor`).
+//! One connection to a running server, for questions that an operator asks (`stat`, `check`,
+//! `doctor`).
 
 mod info;
 mod place;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 use self::stream::Stream;
 
-/// A server that has not let a client in after so long, or not sent the whole of an answer, is said not to answer.
+/// A server that has not let a client in after so long, or not sent the whole of an answer, is said
+/// not to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why there is no answer.
@@ -43,7 +45,8 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether the same question may be answered later: by a server that has started again, or goes on.
+    /// Whether the same question may be answered later: by a server that has started again, or goes
+    /// on.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,

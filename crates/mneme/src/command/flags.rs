@@ -1,4 +1,5 @@
-//! The flags of `mneme serve` and their variables in the environment, one of each for every setting of the server's table.
+//! The flags of `mneme serve` and their variables in the environment, one of each for every setting
+//! of the server's table.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;

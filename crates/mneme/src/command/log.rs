@@ -13,8 +13,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 pub enum Format {
     /// A line each, for people; coloured on a terminal, unless NO_COLOR is set.
     Text,
-    /// A JSON object a line, for programs: `timestamp`, `level`, `target`, and `fields` with the `message` and what
-    /// belongs to it.
+    /// A JSON object a line, for programs: `timestamp`, `level`, `target`, and `fields` with the
+    /// `message` and what belongs to it.
     Json,
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::output;
 
-/// Prints the page of the whole, or writes all pages to a directory, made if there is none, and says where.
+/// Prints the page of the whole, or writes all pages to a directory, made if there is none, and
+/// says where.
 pub fn write(command: clap::Command, directory: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let Some(directory) = directory else {
         let mut page = Vec::new();

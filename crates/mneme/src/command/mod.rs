@@ -65,8 +65,8 @@ enum Action {
     Stat(stat::Arguments),
     /// Have a running server check its whole store beside its clients, and print what is wrong.
     Check(check::Arguments),
-    /// Look for what about this machine, and about a running server, costs memory, speed or data, and say what to do about
-    /// it.
+    /// Look for what about this machine, and about a running server, costs memory, speed or data,
+    /// and say what to do about it.
     Doctor(doctor::Arguments),
     /// Make, look at, change and remove named segments of memory.
     Segment(segment::Arguments),
@@ -85,8 +85,8 @@ enum Action {
     },
 }
 
-/// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2 when it makes no
-/// sense, 141 when nobody reads what it prints.
+/// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2
+/// when it makes no sense, 141 when nobody reads what it prints.
 pub fn run() -> ExitCode {
     let Arguments {
         log,

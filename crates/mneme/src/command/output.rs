@@ -1,4 +1,5 @@
-//! What the command prints goes out here: whoever stops listening, as `head` does, ends it without a panic.
+//! What the command prints goes out here: whoever stops listening, as `head` does, ends it without
+//! a panic.
 
 use std::error::Error;
 use std::fmt::{Display, Write as _};
@@ -22,8 +23,9 @@ pub fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// A text that others have a part in, such as a server that may be anybody's: its control characters are spelt out, but for
-/// the ends of lines, so that none of them tells the terminal what to do.
+/// A text that others have a part in, such as a server that may be anybody's: its control
+/// characters are spelt out, but for the ends of lines, so that none of them tells the terminal
+/// what to do.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

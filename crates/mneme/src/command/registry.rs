@@ -1,4 +1,5 @@
-//! What the commands about segments and those about spaces have in common: the registry, tables, findings.
+//! What the commands about segments and those about spaces have in common: the registry, tables,
+//! findings.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -54,7 +54,8 @@ enum Action {
         /// The copy's name.
         new: String,
     },
-    /// Give a name to the data of a segment that have lost theirs, as after the registry's directory was emptied.
+    /// Give a name to the data of a segment that have lost theirs, as after the registry's
+    /// directory was emptied.
     Import {
         /// The data file. Without it, list the files in shared memory that could be imported.
         #[arg(requires = "name")]
@@ -71,8 +72,8 @@ enum Action {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Lay a store out anew, larger or with another policy; the old one is kept as NAME.old. Nobody may have it meanwhile,
-    /// and there must be memory for both.
+    /// Lay a store out anew, larger or with another policy; the old one is kept as NAME.old. Nobody
+    /// may have it meanwhile, and there must be memory for both.
     Upgrade(store::Upgrade),
     /// Say who keeps others from entering a segment, and recover one that is poisoned.
     Unstick(unstick::Arguments),
@@ -98,7 +99,8 @@ struct Create {
     #[arg(long, default_value = "2mb", value_parser = size::parse)]
     size: Size,
 
-    /// Bytes that it may grow to; addresses, and no memory, are set aside for them. By default 1 GiB, or SIZE if that is more.
+    /// Bytes that it may grow to; addresses, and no memory, are set aside for them. By default 1
+    /// GiB, or SIZE if that is more.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<Size>,
 
@@ -106,8 +108,8 @@ struct Create {
     #[arg(long, default_value = "600", value_parser = mode)]
     mode: u32,
 
-    /// What keeps the bytes: `shared` memory, `huge` pages, `file:DIRECTORY` on any file system, or `dax:DIRECTORY` on
-    /// persistent memory.
+    /// What keeps the bytes: `shared` memory, `huge` pages, `file:DIRECTORY` on any file system, or
+    /// `dax:DIRECTORY` on persistent memory.
     #[arg(long, default_value = "shared", value_parser = backing)]
     backing: Backing,
 
@@ -115,7 +117,8 @@ struct Create {
     #[arg(long)]
     small_pages: bool,
 
-    /// The address of its first byte, a multiple of 1 GiB in the registry's window, as in 0x400040000000.
+    /// The address of its first byte, a multiple of 1 GiB in the registry's window, as in
+    /// 0x400040000000.
     #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with = "floating")]
     base: Option<usize>,
 
@@ -197,7 +200,8 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Says what a segment is; of one that does not open, what is known all the same, and then why it does not.
+/// Says what a segment is; of one that does not open, what is known all the same, and then why it
+/// does not.
 fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
     let segment = Segment::described(registry, name)?;
     let info = match segment.info() {
@@ -282,7 +286,8 @@ fn importable(registry: &Registry) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One line a segment; one that cannot be opened has its reason there, and the others are listed all the same.
+/// One line a segment; one that cannot be opened has its reason there, and the others are listed
+/// all the same.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     let names = registry.segments()?;
     let mut values = Vec::new();

@@ -21,16 +21,18 @@ pub struct Arguments {
     #[command(flatten)]
     flags: Flags,
 
-    /// A TOML file of settings, for what neither a flag nor the environment says. `CONFIG REWRITE` writes it.
+    /// A TOML file of settings, for what neither a flag nor the environment says. `CONFIG REWRITE`
+    /// writes it.
     #[arg(long, env = "MNEME_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Print all settings, with what they mean and as they would be here, as a file for `--config`; serve nobody.
+    /// Print all settings, with what they mean and as they would be here, as a file for `--config`;
+    /// serve nobody.
     #[arg(long)]
     print_config: bool,
 
-    /// Take over from the server of the segment, if there is one, with its listening sockets: no connection is refused
-    /// meanwhile. It goes on if this one does not come up.
+    /// Take over from the server of the segment, if there is one, with its listening sockets: no
+    /// connection is refused meanwhile. It goes on if this one does not come up.
     #[arg(long)]
     take_over: bool,
 }
@@ -143,8 +145,8 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
     service.run(inherited)
 }
 
-/// The registry with the segment to serve, and how large to make that; `None` where shared memory is so scarce, as in
-/// containers, that memory of the process serves better.
+/// The registry with the segment to serve, and how large to make that; `None` where shared memory
+/// is so scarce, as in containers, that memory of the process serves better.
 fn segment(
     settings: &Settings,
     name: &str,
@@ -158,7 +160,8 @@ fn segment(
         Segment::open(&registry, name),
         Err(OpenError::NotFound { .. })
     );
-    // One that is there and cannot be opened is for its serving to explain: never for memory of the process to hide.
+    // One that is there and cannot be opened is for its serving to explain: never for memory of the
+    // process to hide.
     if asked.is_some() || !is_new {
         return Ok(Some((registry, memory)));
     }

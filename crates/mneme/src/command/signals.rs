@@ -22,8 +22,8 @@ struct Signalled {
 }
 
 impl Stopping {
-    /// The first signal stops the server cleanly, and takes back a start that has not settled: the store did not make it
-    /// fail. The second ends the process. SIGHUP is ignored.
+    /// The first signal stops the server cleanly, and takes back a start that has not settled: the
+    /// store did not make it fail. The second ends the process. SIGHUP is ignored.
     pub fn on_signal(start: Withdrawal) -> io::Result<Self> {
         // As Redis: a terminal that goes away ends no server.
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;

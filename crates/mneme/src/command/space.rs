@@ -174,7 +174,8 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One line a space; one that cannot be opened has its reason there, and the others are listed all the same.
+/// One line a space; one that cannot be opened has its reason there, and the others are listed all
+/// the same.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     let mut values = Vec::new();
     let mut rows = Vec::new();

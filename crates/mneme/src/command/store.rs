@@ -180,7 +180,8 @@ pub fn unstick(
         if lives.is_empty() {
             return Err(format!("process {pid} does not have {name}; nothing was done").into());
         }
-        // The number of one that is dead may be another's by now: only what it left is to be repaired.
+        // The number of one that is dead may be another's by now: only what it left is to be
+        // repaired.
         if lives.contains(&true) {
             end_one_of_ours(pid, &store)?;
         }
@@ -202,8 +203,8 @@ pub fn unstick(
     told(&store, name, json)
 }
 
-/// Ends a process if it has the store's data mapped: what it says of itself is its number where it lives, which may be
-/// another process' here.
+/// Ends a process if it has the store's data mapped: what it says of itself is its number where it
+/// lives, which may be another process' here.
 fn end_one_of_ours(pid: u32, store: &SharedStore) -> Result<(), Box<dyn Error>> {
     let identity = store.segment().uuid().to_string();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))

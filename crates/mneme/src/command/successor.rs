@@ -1,5 +1,5 @@
-//! Serving, from a predecessor's end to a successor's beginning: a server that has let its segment go for a successor
-//! takes it back if that one does not serve.
+//! Serving, from a predecessor's end to a successor's beginning: a server that has let its segment
+//! go for a successor takes it back if that one does not serve.
 
 use mneme::SharedStore;
 use mneme::server::settings::Settings;
@@ -15,7 +15,8 @@ use super::serve::Error;
 use super::signals::Stopping;
 use super::supervisor;
 
-/// What a predecessor has left: its listening sockets, and how to tell it that it is done, if it has not ended yet.
+/// What a predecessor has left: its listening sockets, and how to tell it that it is done, if it
+/// has not ended yet.
 pub type Inheritance = (Listeners, Option<Taken>);
 
 /// What is served until somebody ends it, and by whom it may be taken over.
@@ -69,8 +70,8 @@ impl Service {
         }
     }
 
-    /// Starts the server, on these sockets if there are any. `None`: the successor, who is late, serves after all, or
-    /// this process is to end.
+    /// Starts the server, on these sockets if there are any. `None`: the successor, who is late,
+    /// serves after all, or this process is to end.
     fn start(
         &self,
         listeners: Option<Listeners>,
@@ -83,7 +84,8 @@ impl Service {
         loop {
             match (server.clone().start(), &mut successor) {
                 (Err(StartError::Segment(SegmentError::Role { .. })), Some(late)) => {
-                    // He has it, and may be stopped: nobody else can serve until he goes on or ends.
+                    // He has it, and may be stopped: nobody else can serve until he goes on or
+                    // ends.
                     match late.serves() {
                         Ok(()) => return handed_over().map(|()| None),
                         Err(_) if self.stopping.is_signalled() => return Ok(None),
@@ -103,7 +105,8 @@ fn handed_over() -> Result<(), Error> {
     Ok(())
 }
 
-/// Has the server of the segment let go of it, or finds that it has ended meanwhile; `None` if nobody serves it.
+/// Has the server of the segment let go of it, or finds that it has ended meanwhile; `None` if
+/// nobody serves it.
 pub fn take_over(
     registry: &Registry,
     name: &str,

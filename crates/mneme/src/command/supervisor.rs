@@ -1,4 +1,5 @@
-//! What a service manager is told (`sd_notify`): that the server serves, who it is, and that it ends.
+//! What a service manager is told (`sd_notify`): that the server serves, who it is, and that it
+//! ends.
 //!
 //! Without a manager that wants to know, nothing happens.
 
@@ -9,8 +10,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use sd_notify::NotifyState;
 
-/// The server serves. After a take-over this process is the service's main one from here on, for which the unit needs
-/// `NotifyAccess=all`.
+/// The server serves. After a take-over this process is the service's main one from here on, for
+/// which the unit needs `NotifyAccess=all`.
 pub fn serving() {
     tell(&[
         NotifyState::Ready,
@@ -19,7 +20,8 @@ pub fn serving() {
     ]);
 }
 
-/// The server finishes what it has begun and ends. Not for one that has handed over: its successor is the service.
+/// The server finishes what it has begun and ends. Not for one that has handed over: its successor
+/// is the service.
 pub fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }

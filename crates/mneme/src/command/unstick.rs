@@ -29,8 +29,8 @@ pub struct Arguments {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Recovery {
-    /// Declare it whole as it is: only if you know that what was being changed is whole. Programs may crash on it
-    /// otherwise.
+    /// Declare it whole as it is: only if you know that what was being changed is whole. Programs
+    /// may crash on it otherwise.
     #[arg(long)]
     accept: bool,
 

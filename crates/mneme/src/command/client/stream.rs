@@ -1,5 +1,6 @@
-//! A socket to a server that fails when its time is up, **however often a byte comes**: the system's own limits are of
-//! single reads, and a server that sends a byte now and then would be waited for without end.
+//! A socket to a server that fails when its time is up, **however often a byte comes**: the
+//! system's own limits are of single reads, and a server that sends a byte now and then would be
+//! waited for without end.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -48,7 +49,8 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Connects by TCP to the first address of `host` that answers. All of it takes no longer than `patience`.
+    /// Connects by TCP to the first address of `host` that answers. All of it takes no longer than
+    /// `patience`.
     pub fn tcp(host: &str, port: u16, patience: Duration) -> Result<Self> {
         let deadline = Deadline::after(patience);
         let addresses = addresses(host, port, deadline)?;
@@ -68,7 +70,8 @@ impl Timed {
         Err(last)
     }
 
-    /// Connects to a unix socket. Where as many wait as may, Linux waits for a place as long as for room to write.
+    /// Connects to a unix socket. Where as many wait as may, Linux waits for a place as long as for
+    /// room to write.
     pub fn unix(path: &Path, patience: Duration) -> Result<Self> {
         let deadline = Deadline::after(patience);
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -78,7 +81,8 @@ impl Timed {
     }
 }
 
-/// The addresses of `host`. Asking for those of a name has no limit of its own: a thread is left with it.
+/// The addresses of `host`. Asking for those of a name has no limit of its own: a thread is left
+/// with it.
 fn addresses(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);

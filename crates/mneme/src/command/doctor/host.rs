@@ -1,4 +1,5 @@
-//! What the machine's files say: `/proc`, `/sys`, `/etc` below a root, so that tests have machines of their own.
+//! What the machine's files say: `/proc`, `/sys`, `/etc` below a root, so that tests have machines
+//! of their own.
 
 use std::fs;
 use std::io;
@@ -83,14 +84,16 @@ impl Host {
         mneme_sys::memory_info(&self.root, name)
     }
 
-    /// The file system that `path` lies on: the longest mount point that leads to it, the last one mounted there.
+    /// The file system that `path` lies on: the longest mount point that leads to it, the last one
+    /// mounted there.
     pub fn mount_of(&self, path: &Path) -> Option<Mount> {
         let mounts = self.read("/proc/self/mountinfo")?;
         let found = files::mounts_in(&mounts).filter(|mount| path.starts_with(&mount.point));
         found.max_by_key(|mount| mount.point.as_os_str().len())
     }
 
-    /// A soft limit of this process, as `/proc/self/limits` names it; `None`: unlimited, or not known.
+    /// A soft limit of this process, as `/proc/self/limits` names it; `None`: unlimited, or not
+    /// known.
     pub fn limit(&self, name: &str) -> Option<u64> {
         let limits = self.read("/proc/self/limits")?;
         let line = limits.lines().find_map(|line| line.strip_prefix(name))?;

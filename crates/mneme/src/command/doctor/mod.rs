@@ -1,8 +1,8 @@
-//! `mneme doctor`: what about this machine, and about a server that runs, costs memory, speed or data, and what to do about
-//! it.
+//! `mneme doctor`: what about this machine, and about a server that runs, costs memory, speed or
+//! data, and what to do about it.
 //!
-//! Nothing is changed unless `--fix` is given. What that changes lasts until the next boot, unless it is a file below
-//! `/etc`: settings of the kernel are the administrator's to make permanent.
+//! Nothing is changed unless `--fix` is given. What that changes lasts until the next boot, unless
+//! it is a file below `/etc`: settings of the kernel are the administrator's to make permanent.
 
 mod checks;
 mod host;

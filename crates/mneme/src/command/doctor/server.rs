@@ -10,7 +10,8 @@ const CHECKS: &[fn(&Info) -> Option<Finding>] = &[
     memory, eviction, compaction, pages, clients, slow, latency, programs,
 ];
 
-/// Above this share of its memory in records, or in what it cannot win back, a store has little room to work in.
+/// Above this share of its memory in records, or in what it cannot win back, a store has little
+/// room to work in.
 const FULL: f64 = 0.9;
 
 /// The same for connections.

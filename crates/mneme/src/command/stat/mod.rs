@@ -1,7 +1,7 @@
 //! `mneme stat`: what a running server does and holds, once or again and again.
 //!
-//! It asks as any client does (`INFO`), so it works on every server that it can reach and costs that server one command
-//! each time, or two where it is watched.
+//! It asks as any client does (`INFO`), so it works on every server that it can reach and costs
+//! that server one command each time, or two where it is watched.
 
 mod commands;
 mod screen;
@@ -20,8 +20,9 @@ pub struct Arguments {
     #[command(flatten)]
     server: Where,
 
-    /// Look again and again, every so many seconds, until Ctrl-C; a server that goes away is waited for. On a terminal the
-    /// view is drawn anew each time, as much of it as fits; elsewhere, and where TERM is `dumb`, each look is one line.
+    /// Look again and again, every so many seconds, until Ctrl-C; a server that goes away is waited
+    /// for. On a terminal the view is drawn anew each time, as much of it as fits; elsewhere, and
+    /// where TERM is `dumb`, each look is one line.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
 

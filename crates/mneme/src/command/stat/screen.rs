@@ -1,5 +1,5 @@
-//! A page drawn over the one before on a terminal: never longer or wider than that, so that nothing moves and what was on the
-//! terminal before stays in its history.
+//! A page drawn over the one before on a terminal: never longer or wider than that, so that nothing
+//! moves and what was on the terminal before stays in its history.
 
 use std::io::IsTerminal;
 
@@ -20,8 +20,8 @@ pub fn draw(page: &str) -> String {
     drawing(&output::plain(page), width, height)
 }
 
-/// The page's beginning, as much as fits, each line in the place of an old one, and away with what is left of those. The last
-/// line is the cursor's.
+/// The page's beginning, as much as fits, each line in the place of an old one, and away with what
+/// is left of those. The last line is the cursor's.
 fn drawing(page: &str, width: usize, height: usize) -> String {
     let mut drawing = "\x1b[H".to_owned();
     for line in page.lines().take(height.saturating_sub(1)) {

@@ -1,10 +1,12 @@
-//! How the time of commands spreads between two looks, from the counts that `LATENCY HISTOGRAM` adds up since the start.
+//! How the time of commands spreads between two looks, from the counts that `LATENCY HISTOGRAM`
+//! adds up since the start.
 
 use std::collections::BTreeMap;
 
 use crate::command::client::{AskError, Client, Reply};
 
-/// How many calls took at most so many microseconds. Where a bound is missing, no call lies between it and the one below.
+/// How many calls took at most so many microseconds. Where a bound is missing, no call lies between
+/// it and the one below.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Spread(BTreeMap<u64, u64>);
 
@@ -83,7 +85,8 @@ impl Spread {
         self.up_to(u64::MAX)
     }
 
-    /// The bound that `part` of the calls did not exceed, in microseconds; `None` where there were none.
+    /// The bound that `part` of the calls did not exceed, in microseconds; `None` where there were
+    /// none.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let calls = self.calls();
         let wanted = ((calls as f64 * part).ceil() as u64).max(1);
