@@ -100,7 +100,7 @@ static WATCH: Watch = Watch {
     case: Mutex::new(None),
 };
 /// Far more than any case takes, also under AddressSanitizer on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Watch {
     fn run(case: String, work: impl FnOnce()) {
@@ -110,7 +110,7 @@ impl Watch {
                 loop {
                     std::thread::sleep(Duration::from_secs(1));
                     if let Some((since, case)) = &*WATCH.case.lock().unwrap()
-                        && since.elapsed() > PATIENCE
+                        && since.elapsed() > TIMEOUT
                     {
                         eprintln!("a call goes on for ever: {case}");
                         std::process::abort();
@@ -217,10 +217,10 @@ fn the_check_names_what_is_overwritten() {
     }
 }
 
-/// A bucket that says it has been replaced, for ever, and leads nowhere: nobody waits for it
+/// A bucket says that it was replaced, and no page took its place: no operation waits for it
 /// without end.
 #[test]
-fn a_home_that_says_it_is_retired_is_told_by_transactions_too() {
+fn transactions_report_a_damaged_home_that_looks_retired() {
     type Work = fn(&LogStore) -> Result<(), WriteError>;
     let works: [(&str, Work); 3] = [
         ("put", |store| store.put(&key(1), b"x")),

@@ -69,7 +69,7 @@ fn the_head_of_the_dead_is_given_back() {
     assert_eq!(free_bytes(true), free_bytes(false));
 }
 
-/// A root that was listed for its sweep by somebody who died is not swept twice.
+/// A root that a dead thread listed for its sweep is not swept twice.
 #[test]
 fn a_database_that_is_cleared_again_after_a_death_is_swept_once() {
     let (memory, store) = Memory::new();
@@ -243,7 +243,7 @@ fn a_frame_that_leaves_the_pool_is_given_back_once() {
     }
 }
 
-/// Whoever repairs a pool after the dead dies in the middle of it: the block is free once.
+/// The repairer of a dead thread's pool dies in the middle of it: the block is freed once.
 #[test]
 fn a_block_that_two_dead_were_freeing_is_freed_once() {
     for name in ["index.limbo.noted", "index.limbo.struck"] {
@@ -267,7 +267,8 @@ fn a_block_that_two_dead_were_freeing_is_freed_once() {
     }
 }
 
-/// Whoever looks for a large record that the dead have lost dies too, and has told nobody.
+/// A thread looks for a large record that a dead one has lost. It dies too, before it has reported
+/// anything.
 #[test]
 fn large_records_of_the_dead_are_looked_for_again() {
     let (memory, store) = Memory::new();
@@ -305,8 +306,8 @@ fn what_the_dead_let_expire_is_swept() {
     }
 }
 
-/// What is overwritten again after a death is not shown by half, though readers did not wait for
-/// the dead: not even if whoever does it dies too.
+/// A repair overwrites a value again. Readers did not wait for the dead thread, and still see no
+/// half of the value, even if the repairer dies too.
 #[test]
 fn a_value_that_is_overwritten_again_is_never_seen_torn() {
     for name in [
@@ -344,7 +345,7 @@ fn a_sweep_of_the_dead_is_begun_anew() {
     assert_eq!(store.remove_expired().unwrap(), 1);
 }
 
-/// A transaction that only reads finds out who holds what it reads, and that he is dead.
+/// A transaction that only reads finds the holder of what it reads, and that the holder is dead.
 #[test]
 fn a_reading_transaction_passes_the_dead() {
     let (memory, store) = Memory::new();
@@ -385,9 +386,10 @@ fn a_reader_that_dies_leaves_nothing_behind() {
     }
 }
 
-/// Who dies while it compacts leaves copies that nobody finds, and no room that is lost by them.
+/// A thread that dies while it compacts leaves copies to which no entry leads. No space is lost by
+/// them.
 #[test]
-fn deaths_while_compacting_cost_no_room() {
+fn deaths_while_compacting_lose_no_space() {
     for point in ["compact.written", "compact.copied", "compact.swapped"] {
         let (memory, store) = Memory::new();
         let value = vec![7; 400 << 10];

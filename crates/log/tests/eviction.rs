@@ -103,7 +103,7 @@ fn what_is_read_in_transactions_stays_too() {
     }
 }
 
-/// In an update that changes nothing, and by who sets an expiry.
+/// The uses are an update that changes nothing, and setting an expiry.
 #[test]
 fn what_is_looked_at_to_be_changed_stays_too() {
     for update in [false, true] {
@@ -242,7 +242,7 @@ fn what_does_not_expire_is_kept() {
                 "{soon} of the soonest, {late} of the latest"
             );
         }
-        // Now only what stays comes in, until there is no room.
+        // From here on only records that stay come in, until there is no free space.
         let full = (100_000..MANY).find_map(|i| store.put(&key(i), &VALUE).err());
         assert!(
             matches!(full, Some(WriteError::OutOfMemory { .. })),
@@ -269,7 +269,7 @@ fn the_policy_can_be_changed_at_any_time() {
     assert!(matches!(full, Some(WriteError::OutOfMemory { .. })));
 }
 
-/// Large values are forgotten like others, and make room for others.
+/// Large values are evicted like others, and their space serves others.
 #[test]
 fn large_values_are_evicted() {
     let store = open(Evict::Lru);
@@ -304,7 +304,7 @@ fn nothing_is_forgotten_for_a_value_that_cannot_fit() {
 
 /// A transaction makes a full store forget as any other write does.
 #[test]
-fn transactions_find_room_as_other_writes_do() {
+fn transactions_find_space_as_other_writes_do() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let store = open_with(Evict::Lru, policy, false);
         for i in 0..MANY / 3 {
@@ -318,8 +318,8 @@ fn transactions_find_room_as_other_writes_do() {
     }
 }
 
-/// Writers who find nothing to forget at the moment, for others are at it or are still reading,
-/// wait for them instead of refusing.
+/// A writer finds nothing to evict at the moment, because other threads are evicting or still
+/// reading. It waits for them instead of refusing.
 #[test]
 fn several_writers_are_never_refused() {
     for (policy, maintainer) in [(UpdatePolicy::Append, false), (UpdatePolicy::InPlace, true)] {

@@ -57,7 +57,7 @@ fn a_value_of_more_than_half_of_the_store_is_stored() {
     sound(&store);
 }
 
-/// The same, where nothing may be forgotten and nothing is there any more.
+/// Half of the store in one piece, where nothing may be evicted and all records were removed.
 #[test]
 fn an_emptied_store_takes_a_value_of_more_than_half_of_it() {
     let store = open(Evict::None);
@@ -71,7 +71,7 @@ fn an_emptied_store_takes_a_value_of_more_than_half_of_it() {
 
 /// Its index lies in the middle, and does not move.
 #[test]
-fn nothing_is_forgotten_for_what_the_index_leaves_no_room_for() {
+fn nothing_is_evicted_for_a_value_that_the_index_leaves_no_space_for() {
     let store = open(Evict::Lru);
     for i in 0..60 {
         store.put(&key(i), &vec![1; 2_000_000]).unwrap();
@@ -91,20 +91,20 @@ fn nothing_is_forgotten_for_what_the_index_leaves_no_room_for() {
 /// What was removed is not free yet, for somebody reads: the write waits for it, and does not say
 /// that the store is full.
 #[test]
-fn who_may_forget_what_expires_waits_for_readers_too() {
+fn a_store_that_evicts_expiring_records_waits_for_readers() {
     for evict in [Evict::Lru, Evict::ExpiringLru] {
         let store = open(evict);
         let value = vec![1; 1_500_000];
         (0..118).for_each(|i| store.put_until(&key(i), &value, UNTIL).unwrap());
         std::thread::scope(|scope| {
-            let (tell, told) = mpsc::channel();
+            let (held, is_held) = mpsc::channel();
             let store = &store;
             scope.spawn(move || {
-                let held = store.get(&key(50)).unwrap();
-                tell.send(held.is_some()).unwrap();
+                let value = store.get(&key(50)).unwrap();
+                held.send(value.is_some()).unwrap();
                 std::thread::sleep(Duration::from_millis(100));
             });
-            assert!(told.recv().unwrap());
+            assert!(is_held.recv().unwrap());
             for i in 0..11 {
                 assert!(store.remove(&key(i)).unwrap());
             }

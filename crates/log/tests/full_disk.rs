@@ -75,7 +75,7 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
     for i in 0..stored {
         assert_eq!(store.get(&i.to_le_bytes()).unwrap().unwrap(), value);
     }
-    // What is removed makes room for others.
+    // The space of removed records serves others.
     for i in 0..stored / 2 {
         assert!(store.remove(&i.to_le_bytes()).unwrap());
     }
@@ -89,7 +89,7 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
 /// What is removed here and there is won back by compaction, for which some of the space is kept
 /// from the beginning.
 #[test]
-fn a_full_file_system_leaves_compaction_room() {
+fn a_full_file_system_leaves_compaction_space() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-disk-compacted");
     std::fs::create_dir_all(&directory).unwrap();
     let Some(_mount) = Mount::over(&directory, 64) else {

@@ -56,7 +56,7 @@ enum Work {
     Patch,
     /// Large values.
     Large,
-    /// Small values that find no room unless large ones move.
+    /// Small values that find no space unless large ones move.
     Crowd,
     /// Growth of the region.
     Grow,
@@ -150,7 +150,7 @@ impl Work {
                 for round in 0..3 {
                     s.put(b"large-1", &value(1, round, 3 << 20));
                     s.put(b"large-2", &value(2, round, 1 << 20));
-                    // Behind large records too, where their extents have room.
+                    // Behind large records too, where their extents have free space.
                     (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 90_000)));
                 }
                 s.remove(b"large-1");
@@ -206,7 +206,7 @@ impl Work {
                 }
                 (0..24 * 9).for_each(|i| s.remove(&key(60_000 + i)));
                 (0..110).for_each(|i| s.put(&key(70_000 + i), &value(i, 2, 90_000)));
-                // And a larger one, which has room only in pieces.
+                // And a larger one, for which there is space only in pieces.
                 (0..110).for_each(|i| s.remove(&key(70_000 + i)));
                 (0..24).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
                 s.put(b"larger", &value(0, 3, 7 << 20));
@@ -453,7 +453,7 @@ gates! {
     fn overwriting(): InPlace ALL_NAMES => Update Batch Expire;
     fn overwriting_and_compacting(): InPlace ALL_NAMES => Replace Transact;
     fn overwriting_and_swapping(): InPlace ALL_NAMES => Swap;
-    // Survivors with room.
+    // Survivors with slack.
     fn patching(): Append ALL_NAMES => Patch;
     fn patching_beside_overwriting(): InPlace &["log.change.", "log.patch.", "log.sealed", "compact."] => Patch;
     fn overwriting_beside_large_values(): InPlace &["compact.written", "compact.swapped"] => Large;
@@ -491,7 +491,7 @@ fn redoers_die_too() {
     }
 }
 
-/// A writer that finds the dead in its way repairs for itself, without being told to reap.
+/// A writer that a dead thread blocks repairs by itself, without a call to reap.
 #[test]
 fn writers_find_the_dead_by_themselves() {
     let works = [
@@ -555,7 +555,7 @@ const REPAIRS: [&str; 12] = [
     "sync.reap.repaired",
     "sync.reap.cleared",
 ];
-/// Where those die as well who end another's swap.
+/// Where a thread that ends another's swap dies as well.
 const SETTLING: [&str; 3] = ["log.swap.unmarked", "log.swap.stored", "log.swap.done"];
 
 /// The reaper dies too, at every place of the repair; a third one finishes both.
@@ -564,7 +564,7 @@ fn reapers_die_too() {
     let mut died = BTreeMap::new();
     for work in ALL {
         let names = names_of(Append, work);
-        // A swap has few places of its own, and all of them matter to who ends it.
+        // A swap has few places of its own, and all of them matter to the thread that ends it.
         let (prefixes, step, settling): (&[&str], _, &[_]) = match work {
             Work::Swap => (&["log.swap."], 1, &SETTLING),
             _ => (&["index.", "log.", "txn."], 5, &[]),

@@ -1,4 +1,4 @@
-//! What takes as long as a store is large ends soon where it is told to.
+//! Operations whose time grows with the store end soon after they are asked to.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -31,7 +31,7 @@ fn assert_holds(store: &LogStore, keys: u64) {
 }
 
 #[test]
-fn a_full_store_that_grows_has_room_again() {
+fn a_full_store_that_grows_has_space_again() {
     let store = LogStore::builder()
         .capacity(SMALL)
         .max_capacity(LARGE)

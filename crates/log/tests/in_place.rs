@@ -193,7 +193,7 @@ fn what_others_do_in_the_bucket_makes_no_update_begin_anew() {
             .open_private()
             .unwrap();
         let later = Expiry::At(u64::MAX);
-        // One with and one without room, each with and without an expiry.
+        // One with and one without slack, each with and without an expiry.
         for (key, len, expiry) in [
             (b"a", 10, Expiry::Never),
             (b"b", 10, later),
@@ -242,8 +242,8 @@ fn a_value_overwritten_meanwhile_is_decided_on_anew() {
     assert_eq!(store.get(b"k").unwrap().unwrap(), [8; 100]);
 }
 
-/// What an update has made longer has room to grow on: it is copied as often as it doubles, not
-/// each time.
+/// A value that an update has made longer has slack to grow into: it is copied each time that it
+/// doubles, not at each update.
 #[test]
 fn a_value_that_grows_bit_by_bit_is_seldom_appended() {
     let store = open();

@@ -105,7 +105,7 @@ fn a_large_record_outlives_the_small_ones_behind_it() {
         store.remove(&key.to_le_bytes()).unwrap();
     }
     store.compact().unwrap();
-    // Their room is lost while it lives, and no longer.
+    // Their space is lost while the large record lives, and no longer.
     for round in 0..rounds {
         let key = (round << 32).to_le_bytes();
         assert_eq!(store.get(&key).unwrap().unwrap(), *large(round));
@@ -143,7 +143,7 @@ fn a_large_record_that_is_gone_is_free_though_a_head_went_on_behind_it() {
     }
 }
 
-/// Small records too find the room of a large one that is gone.
+/// Small records too use the space of a large one that was removed.
 #[test]
 fn small_records_fill_what_a_large_one_has_left() {
     let store = open();

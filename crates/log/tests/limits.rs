@@ -57,7 +57,7 @@ fn the_last_frames_are_compacted_like_the_others() {
     assert_eq!(after.free_bytes, before.free_bytes);
 }
 
-/// Free frames that large records have left one by one are room for small records.
+/// Free frames that large records have left one by one serve small records.
 #[test]
 fn fragments_between_large_records_serve_small_ones() {
     let store = open(1 << 30);
@@ -91,9 +91,9 @@ fn frames_of_an_index_that_shrank_serve_records() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// It is told that it stands in its own way, not that a nearly empty store is full.
+/// The error says that the writer's own pin is in the way, not that a nearly empty store is full.
 #[test]
-fn a_writer_that_keeps_a_value_is_told_so() {
+fn a_writer_that_keeps_a_value_gets_an_error_that_says_so() {
     let store = open(64 << 20);
     store.put(b"kept", b"value").unwrap();
     // Plenty of dead bytes, some of them in segments that nobody can be reading.
@@ -199,7 +199,7 @@ fn a_full_store_removes_many_at_once() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Whoever scans by steps of nothing comes to the end all the same.
+/// A scan by steps of zero records comes to the end all the same.
 #[test]
 fn a_scan_of_no_records_goes_on() {
     let store = open(64 << 20);
@@ -225,7 +225,7 @@ fn the_greatest_numbers_are_refused_as_capacities() {
     }
 }
 
-/// To look at a database that was never written to takes no room, and needs none.
+/// A look at a database that was never written to takes no space, and needs none.
 #[test]
 fn an_update_that_stores_nothing_makes_no_index() {
     let store = open(64 << 20);

@@ -53,7 +53,7 @@ fn a_long_transaction_over_what_is_there_leaves_the_index_as_it_is() {
 
 /// What another removes meanwhile does not make the index small again that has just grown for it.
 #[test]
-fn a_long_transaction_is_done_beside_one_who_removes() {
+fn a_long_transaction_commits_beside_removals() {
     const KEYS: u32 = 50_000;
     let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
     let store = builder.open_private().unwrap();
@@ -84,7 +84,7 @@ fn a_long_transaction_is_done_beside_one_who_removes() {
 /// The room that it needs is made before it begins anew, not by and by, while each run leaves as
 /// much behind.
 #[test]
-fn a_long_transaction_finds_room_in_a_store_that_has_dead_records() {
+fn a_long_transaction_finds_space_in_a_store_that_has_dead_records() {
     for (share, keys) in [(4, 50_000), (2, 100_000)] {
         let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
@@ -109,7 +109,7 @@ fn a_long_transaction_finds_room_in_a_store_that_has_dead_records() {
 /// What its body takes is no time in which room was looked for in vain; in a store that may forget,
 /// all of that is made at once.
 #[test]
-fn a_long_transaction_with_a_slow_body_finds_room_in_a_store_that_forgets() {
+fn a_long_transaction_with_a_slow_body_finds_space_in_a_store_that_evicts() {
     const KEYS: u32 = 100_000;
     let clock = Arc::new(ManualClock::new(1, 1_000_000));
     let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
@@ -203,7 +203,7 @@ fn a_long_transaction_that_does_not_happen_waits_for_no_reader() {
 /// Who reads for long holds up a transaction that needs room no longer than any other change,
 /// however large it is and however long its body takes: it is said who does.
 #[test]
-fn a_transaction_that_a_reader_keeps_from_its_room_says_so() {
+fn a_transaction_that_a_reader_keeps_from_space_names_the_reader() {
     for (values, bytes, takes, most) in [
         (1, 1 << 20, 0, 100),
         (400, 1000, 50, 100),

@@ -124,7 +124,7 @@ fn a_full_node_is_relieved_by_an_empty_one() {
 
 /// The same by the maintainers, one a node, while nobody asks them to.
 #[test]
-fn maintainers_keep_room_on_their_nodes() {
+fn maintainers_keep_free_space_on_their_nodes() {
     let topology = Arc::new(SyntheticTopology::new(2, 2));
     let store = LogStore::builder()
         .capacity(384 << 20)

@@ -228,7 +228,7 @@ fn what_lies_between_is_zero_and_what_is_too_long_is_refused() {
 
 /// A store that has room for the value, but not for what it would grow by.
 #[test]
-fn a_value_grows_without_room_to_spare() {
+fn a_value_grows_without_slack_to_spare() {
     let (_memory, store) = Memory::new();
     let mut filled = 0u64;
     while store.put(&filled.to_le_bytes(), &[5; 1 << 20]).is_ok() {
@@ -563,7 +563,7 @@ fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
 
 /// A value that never stops changing is told to one that may only read; he reads it in parts.
 #[test]
-fn an_overtaken_reader_is_told() {
+fn an_overtaken_reader_gets_an_error_that_advises_parts() {
     let told = ReadError::Overtaken(std::time::Duration::from_secs(1)).to_string();
     assert!(told.contains("in parts"), "{told}");
 }

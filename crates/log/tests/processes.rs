@@ -60,7 +60,7 @@ fn openings_are_listed_with_what_they_hold() {
 
 #[cfg(feature = "fault")]
 #[test]
-fn what_is_under_way_is_told_in_words() {
+fn operations_under_way_are_described_in_words() {
     use memory::stopped::Stopped;
     use mneme_log::Work;
 

@@ -74,7 +74,7 @@ fn what_all_have_left_is_there_after_a_reboot() {
 /// Nothing that it does may store to the data, so that it cannot put them in order: it says who
 /// can.
 #[test]
-fn who_may_only_read_asks_for_one_who_may_write() {
+fn an_opening_that_may_only_read_asks_for_one_that_may_write() {
     let (memory, store) = Memory::new();
     fill(&store);
     drop(store);
@@ -183,7 +183,7 @@ mod deaths {
 
     /// Whom somebody repaired after in the same boot has left nothing.
     #[test]
-    fn who_was_reaped_before_the_last_one_left_is_forgotten() {
+    fn a_process_reaped_before_the_last_one_left_leaves_nothing() {
         for name in REFUSED {
             let memory = died_storing(name);
             memory.open(2).reap().unwrap();
@@ -227,7 +227,7 @@ mod deaths {
     /// Whoever puts it in order and dies is followed by one who begins again, in this boot or in
     /// the next.
     #[test]
-    fn who_dies_putting_it_in_order_is_followed() {
+    fn recovery_begins_anew_after_a_death_in_it() {
         let points = [
             "sync.rebuild.cleared",
             "sync.attach.claimed",

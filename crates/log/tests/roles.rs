@@ -84,7 +84,7 @@ fn a_private_store_maintains_itself() {
 }
 
 #[test]
-fn one_opening_serves_and_who_comes_second_is_told_of_it() {
+fn one_opening_serves_and_a_second_one_learns_which() {
     let (memory, first) = Memory::new();
     let second = memory.open(2);
     let role = first.take_server_role().unwrap();

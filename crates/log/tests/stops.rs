@@ -354,7 +354,7 @@ fn a_reading_transaction_says_who_holds_it_up() {
 /// A transaction of many new keys locks them a few times, not once for every index segment that
 /// grows.
 #[test]
-fn a_transaction_makes_room_for_all_its_keys_at_once() {
+fn a_transaction_grows_the_index_for_all_its_keys_at_once() {
     let (_memory, store) = Memory::new();
     let many = Stopped::try_at("txn.locked", 40, move || {
         let keys = || (0..5_000).map(key);
@@ -369,7 +369,7 @@ fn a_transaction_makes_room_for_all_its_keys_at_once() {
 
 /// Who may only read cannot repair what the dead left; whoever may write does it for them.
 #[test]
-fn what_the_dead_left_is_named_to_those_who_only_read() {
+fn openings_that_may_only_read_report_what_the_dead_left() {
     for name in ["txn.locked", "log.swap.marked"] {
         let (memory, store) = Memory::new();
         store.put(b"k", b"v").unwrap();

@@ -224,7 +224,7 @@ fn one_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn who_was_overtaken_runs_again() {
+fn an_overtaken_transaction_runs_again() {
     let store = open();
     store.put(b"n", &1u64.to_le_bytes()).unwrap();
     let mut runs = 0;
@@ -519,7 +519,7 @@ fn hot(policy: UpdatePolicy) -> LogStore {
 
 /// In each run of its body somebody changes what it has read, if he can.
 #[test]
-fn who_is_overtaken_each_time_is_done_in_the_end() {
+fn a_transaction_that_is_overtaken_each_time_commits_in_the_end() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let store = &hot(policy);
         let (ask, asked) = std::sync::mpsc::channel::<u32>();

@@ -210,7 +210,7 @@ fn what_expires_while_it_is_watched_has_changed() {
 }
 
 #[test]
-fn what_is_forgotten_for_want_of_room_has_changed() {
+fn an_evicted_key_has_changed() {
     let builder = LogStore::builder().evict(Evict::Random);
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     let other = memory.open(2);

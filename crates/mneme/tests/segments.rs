@@ -170,7 +170,7 @@ fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
 /// A server that nobody asks anything maintains the store, and what it says of it holds for what
 /// others do.
 #[test]
-fn what_a_store_forgets_is_told_by_a_server_that_had_no_part_in_it() {
+fn a_server_reports_evictions_that_another_process_made() {
     const EXPIRING: u32 = 1000;
     let registry = Registry::new("segment", "forgets");
     let place = mneme_space::Registry::open(&registry.root).unwrap();

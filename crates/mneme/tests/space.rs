@@ -97,7 +97,7 @@ fn what_cannot_be_done_is_refused_in_words() {
 }
 
 #[test]
-fn stale_members_and_damage_are_told_beside_the_others() {
+fn stale_members_and_damage_are_listed_beside_the_others() {
     let registry = with_segments("stale", &["a", "b"]);
     registry.done(&["create", "w"]);
     registry.done(&["create", "bad"]);

@@ -21,7 +21,7 @@ fn server(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_service_manager_is_told_when_the_server_serves_and_when_it_ends() {
+fn a_service_manager_is_notified_when_the_server_serves_and_when_it_ends() {
     let path = std::env::temp_dir().join(format!("mneme-notify-{}", std::process::id()));
     let manager = UnixDatagram::bind(&path).unwrap();
     is_told(&manager, path.to_str().unwrap());

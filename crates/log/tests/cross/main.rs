@@ -129,8 +129,8 @@ fn nothing_is_lost_where_two_operations_meet() {
         }
     }
     println!(
-        "cross: {met} meetings of {total} from seed {seed}, beside {refused} in which one was told of the other, and \
-         {missed} that did not take place"
+        "cross: {met} meetings of {total} from seed {seed}, beside {refused} in which one reported \
+         the other, and {missed} that did not take place"
     );
     assert!(
         wrong.is_empty(),

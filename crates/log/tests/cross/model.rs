@@ -12,7 +12,7 @@ pub struct Kept {
     pub expires: u64,
 }
 
-/// All records, expired ones included: what is there is told by [`Model::live`].
+/// All records, expired ones included. [`Model::live`] says which of them are there.
 #[derive(Clone, Default)]
 pub struct Model {
     pub records: BTreeMap<Key, Kept>,

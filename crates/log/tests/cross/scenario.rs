@@ -48,7 +48,7 @@ pub struct Scenario {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Met {
     Yes,
-    /// Y was told that X, which is alive, stands in its way.
+    /// Y returned an error that names X, which is alive, as the one in its way.
     Refused,
     /// X did not come to the place so often.
     No,

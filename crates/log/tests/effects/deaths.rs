@@ -6,7 +6,7 @@ use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 use super::memory::stopped::Stopped;
-use super::mirror::{Heard, Mirror};
+use super::mirror::{Mirror, Received};
 use super::{POLICIES, key, names, patch, two};
 
 /// A change, of a store that holds some keys.
@@ -68,10 +68,10 @@ fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// Wherever a writer dies: once somebody has repaired what it left, its follower has been told of
-/// all that it changed, or that something was lost; and is told of what others do as ever.
+/// A writer dies at each point. Once its work is repaired, the follower has received all that it
+/// changed, or a loss. Later changes of others arrive as before.
 #[test]
-fn a_writer_that_dies_leaves_nothing_untold() {
+fn changes_of_a_dead_writer_are_reported_or_counted_as_lost() {
     let mut died = BTreeMap::new();
     for policy in POLICIES {
         for (what, work) in WORKS {
@@ -84,13 +84,13 @@ fn a_writer_that_dies_leaves_nothing_untold() {
                 assert_eq!(outcome, Outcome::Abandoned, "{what} at {name}");
                 let context = format!("{policy:?}: {what}, dead at {name}");
                 memory.script.kill(2);
-                // What is heard before the repair is not yet all.
-                let mut heard = mirror.drain();
+                // What arrives before the repair is not yet all.
+                let mut received = mirror.drain();
                 ours.reap().unwrap();
-                heard.extend(mirror.drain());
+                received.extend(mirror.drain());
                 mirror.shows_the_store(&context);
                 if name.starts_with("log.effects.") {
-                    assert!(heard.contains(&Heard::Lost), "{context}");
+                    assert!(received.contains(&Received::Lost), "{context}");
                     *died.entry(name).or_insert(0) += 1;
                 }
                 let third = memory.open(3);
@@ -112,9 +112,9 @@ fn a_writer_that_dies_leaves_nothing_untold() {
     assert!(died.keys().eq(&all), "{died:?}");
 }
 
-/// Whoever repairs dies too, before he has said that something was lost.
+/// The repairer dies too, before it has reported the loss.
 #[test]
-fn a_reaper_that_dies_does_not_keep_it_to_himself() {
+fn the_next_reaper_reports_the_loss_that_a_dead_one_did_not() {
     for (what, work) in WORKS {
         for name in [
             "log.reap.swap",
@@ -146,8 +146,8 @@ fn a_reaper_that_dies_does_not_keep_it_to_himself() {
     }
 }
 
-/// A writer that stands still while it enters an effect holds up those behind it for 100 ms, and
-/// nobody after that. What it does when it goes on is lost, and told to be.
+/// A writer that stands still while it enters an effect delays the changes behind it for 100 ms,
+/// and none after that. What it enters when it goes on is reported as lost.
 #[test]
 fn a_writer_that_stands_still_is_passed_over() {
     for name in ["log.effects.reserved", "log.effects.written"] {
@@ -167,9 +167,9 @@ fn a_writer_that_stands_still_is_passed_over() {
         let laps = |mirror: &mut Mirror<'_>| {
             for lap in 0..3u8 {
                 (0..4_000).for_each(|_| third.put(b"quick", &[lap]).unwrap());
-                let heard = mirror.drain();
-                assert_eq!(heard.len(), 4_000, "lap {lap}");
-                assert!(!heard.contains(&Heard::Lost), "lap {lap}");
+                let received = mirror.drain();
+                assert_eq!(received.len(), 4_000, "lap {lap}");
+                assert!(!received.contains(&Received::Lost), "lap {lap}");
             }
         };
         laps(&mut mirror);
@@ -180,8 +180,8 @@ fn a_writer_that_stands_still_is_passed_over() {
     }
 }
 
-/// Who has gone on is waited for as long again, though the next effect is the same thread's, in the
-/// same lap.
+/// A writer that has gone on is waited for as long again, even if the next change is that thread's,
+/// in that lap.
 #[test]
 fn each_effect_is_waited_for_by_itself() {
     let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
@@ -219,11 +219,11 @@ fn one_that_was_passed_over_may_die_as_well() {
         let mut mirror = Mirror::follow(&ours);
         mirror.drain();
         let (arrived, at_place) = std::sync::mpsc::channel();
-        let (go_on, told) = std::sync::mpsc::channel::<()>();
-        let told = std::sync::Mutex::new(told);
+        let (go_on, released) = std::sync::mpsc::channel::<()>();
+        let released = std::sync::Mutex::new(released);
         let stand = move || {
             arrived.send(()).unwrap();
-            told.lock().unwrap().recv().unwrap();
+            released.lock().unwrap().recv().unwrap();
         };
         let writer = std::thread::spawn(move || {
             fault::run("none", Action::Abandon, 1, move || {
@@ -248,7 +248,7 @@ fn one_that_was_passed_over_may_die_as_well() {
         for i in 0..10_000 {
             third.put(&key(i % 3_000), b"v").unwrap();
             if i % 3_000 == 0 {
-                assert!(!mirror.drain().contains(&Heard::Lost), "{name}");
+                assert!(!mirror.drain().contains(&Received::Lost), "{name}");
             }
         }
     }
@@ -282,9 +282,9 @@ fn a_follower_that_dies_is_followed_by_another() {
     }
 }
 
-/// A follower that dies when it has just passed somebody over.
+/// A follower dies when it has just passed a writer over.
 #[test]
-fn a_follower_that_dies_leaving_somebody_is_followed_by_another() {
+fn a_follower_that_dies_while_it_passes_a_writer_over_is_replaced() {
     let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
     let first = memory.open(4);
     let mut effects = first.take_server_role().unwrap().follow();
@@ -301,6 +301,10 @@ fn a_follower_that_dies_leaving_somebody_is_followed_by_another() {
     let mut mirror = Mirror::follow(&ours);
     assert_eq!(names(&mirror.drain()), ["lost"]);
     stopped.finish();
-    assert_eq!(names(&mirror.drain()), ["lost"], "what it was told is lost");
+    assert_eq!(
+        names(&mirror.drain()),
+        ["lost"],
+        "what it had received is lost"
+    );
     mirror.shows_the_store("followed by another");
 }

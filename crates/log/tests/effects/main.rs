@@ -1,5 +1,5 @@
-//! Who follows a store is told what others change in it, or that he was not told all: a mirror that
-//! is brought up to date only where it is told to be shows what the store holds.
+//! A follower of a store receives every change that others make, or a report that some were lost. A
+//! mirror that is updated only by what the follower receives shows what the store holds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use memory::Memory;
-use mirror::{Heard, Mirror};
+use mirror::{Mirror, Received};
 use mneme_log::{Decision, Evict, Expiry, LogStore, Part, Patch, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
 
@@ -24,8 +24,8 @@ const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace
 /// Wall-clock milliseconds at which the tests begin.
 const NOW: u64 = 1_000_000;
 
-/// Effects that the store holds for whoever follows.
-const ROOM: usize = 4096;
+/// Changes that the store holds for a follower.
+const CAPACITY: usize = 4096;
 
 /// Two openings of one store, as two processes have it. Time stands still.
 fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
@@ -43,8 +43,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key-{i}").into_bytes()
 }
 
-fn names(heard: &[Heard]) -> Vec<String> {
-    heard.iter().map(Heard::name).collect()
+fn names(received: &[Received]) -> Vec<String> {
+    received.iter().map(Received::name).collect()
 }
 
 /// Writes a byte into the value of `key`.
@@ -57,7 +57,7 @@ fn patch(store: &LogStore, key: &[u8], at: usize) {
 }
 
 #[test]
-fn every_kind_of_change_is_told() {
+fn every_kind_of_change_is_published() {
     for policy in POLICIES {
         let (_memory, ours, theirs, clock) = two(policy);
         ours.put(b"there", b"already").unwrap();
@@ -140,7 +140,7 @@ fn every_kind_of_change_is_told() {
         let hash = mirror.hash_of(longer.as_bytes());
         theirs.put(longer.as_bytes(), b"v").unwrap();
         assert_eq!(names(&mirror.drain()), [format!("0 stored #{hash:x}")]);
-        // Who follows knows what he does himself.
+        // A follower knows its own changes.
         ours.put(b"own", b"v").unwrap();
         ours.database(5).unwrap().clear().unwrap();
         ours.swap_databases(0, 7).unwrap();
@@ -156,14 +156,14 @@ fn theirs_sorted(
     expected: &[&str],
 ) {
     work(theirs);
-    let mut heard = names(&mirror.drain());
-    heard.sort();
-    assert_eq!(heard, expected);
+    let mut received = names(&mirror.drain());
+    received.sort();
+    assert_eq!(received, expected);
     mirror.shows_the_store("transaction");
 }
 
 #[test]
-fn what_is_forgotten_is_told_as_such() {
+fn an_evicted_key_is_reported_as_evicted() {
     let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
     ours.set_eviction(Evict::Random).unwrap();
     let mut mirror = Mirror::follow(&ours);
@@ -171,28 +171,28 @@ fn what_is_forgotten_is_told_as_such() {
     let mut evicted = 0;
     for i in 0..4000 {
         theirs.put(&key(i), &[1; 30_000]).unwrap();
-        let heard = mirror.drain();
-        let forgotten = |heard: &&Heard| heard.name().contains("evicted");
-        evicted += heard.iter().filter(forgotten).count();
-        assert!(heard.iter().all(|heard| *heard != Heard::Lost));
+        let received = mirror.drain();
+        let is_eviction = |received: &&Received| received.name().contains("evicted");
+        evicted += received.iter().filter(is_eviction).count();
+        assert!(received.iter().all(|received| *received != Received::Lost));
     }
     assert_eq!(ours.stats().evicted, evicted as u64);
     assert!(evicted > 0);
-    mirror.shows_the_store("forgotten");
+    mirror.shows_the_store("is_eviction");
 }
 
 #[test]
-fn who_is_too_slow_is_told_that_he_was() {
+fn a_follower_that_is_too_slow_gets_a_loss() {
     let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
     let mut mirror = Mirror::follow(&ours);
     mirror.drain();
     for round in 0..3 {
-        for i in 0..ROOM + 500 {
+        for i in 0..CAPACITY + 500 {
             theirs.put(&key(i), &[round; 9]).unwrap();
         }
-        let heard = mirror.drain();
-        assert_eq!(heard[0], Heard::Lost);
-        assert_eq!(heard.len(), ROOM + 1, "what the ring holds is told");
+        let received = mirror.drain();
+        assert_eq!(received[0], Received::Lost);
+        assert_eq!(received.len(), CAPACITY + 1, "what the ring holds arrives");
         mirror.shows_the_store("after an overflow");
         theirs.put(b"next", &[round]).unwrap();
         assert_eq!(names(&mirror.drain()), ["0 stored next"]);
@@ -217,10 +217,10 @@ fn nothing_is_entered_for_nobody_nor_by_who_may_only_read() {
     mirror.shows_the_store("followed again");
 }
 
-/// Whoever takes the role next begins at once, with all that he has to know; what was entered for
-/// the one before is dropped.
+/// The next holder of the role follows at once. It begins with a loss, and what was entered for its
+/// predecessor is dropped.
 #[test]
-fn another_follows_where_one_has_died() {
+fn a_dead_follower_is_replaced() {
     let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
     let mut mirror = Mirror::follow(&ours);
     mirror.drain();
@@ -233,7 +233,7 @@ fn another_follows_where_one_has_died() {
     theirs.put(b"new", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["lost", "0 stored new"]);
     next.shows_the_store("followed by another");
-    // What the dead would hear is none of its business, nor does it take anything from the other.
+    // Reaping the dead follower takes nothing from the present one.
     second.reap().unwrap();
     theirs.put(b"newer", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["0 stored newer"]);
@@ -241,19 +241,19 @@ fn another_follows_where_one_has_died() {
 }
 
 #[test]
-fn two_writers_beside_one_who_follows() {
+fn a_follower_mirrors_two_writers() {
     const EACH: usize = 20_000;
     for policy in POLICIES {
         let (memory, ours, first, _) = two(policy);
         let second = memory.open(3);
         let mut mirror = Mirror::follow(&ours);
         assert_eq!(names(&mirror.drain()), ["lost"]);
-        // So that the ring never overflows, and every single one is to be told.
-        let heard = AtomicUsize::new(0);
+        // The ring never overflows, so every change has to arrive.
+        let received = AtomicUsize::new(0);
         let made = AtomicUsize::new(0);
         let write = |store: &LogStore, seed: usize| {
             for i in 0..EACH {
-                while made.load(Acquire) > heard.load(Acquire) + ROOM / 2 {
+                while made.load(Acquire) > received.load(Acquire) + CAPACITY / 2 {
                     std::thread::yield_now();
                 }
                 // Both write the same keys.
@@ -283,14 +283,14 @@ fn two_writers_beside_one_who_follows() {
             loop {
                 let over = writers.iter().all(|writer| writer.is_finished());
                 let some = mirror.drain();
-                assert!(!some.contains(&Heard::Lost), "{policy:?}");
-                heard.fetch_add(some.len(), Release);
+                assert!(!some.contains(&Received::Lost), "{policy:?}");
+                received.fetch_add(some.len(), Release);
                 if over && some.is_empty() {
                     break;
                 }
             }
         });
-        assert_eq!(made.load(Acquire), heard.load(Acquire), "{policy:?}");
+        assert_eq!(made.load(Acquire), received.load(Acquire), "{policy:?}");
         mirror.shows_the_store("at rest");
     }
 }

@@ -7,9 +7,9 @@ use mneme_log::{Cursor, Effects, Expiry, KeyOf, LogStore, ServerRole, Told, What
 /// The databases that the tests use.
 const DATABASES: [usize; 3] = [0, 5, 7];
 
-/// Something that was told.
+/// Something that the follower received.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum Received {
     Lost,
     /// A key, and what became of it.
     Key(usize, &'static str, Vec<u8>),
@@ -19,10 +19,10 @@ pub enum Heard {
     Swapped(usize, usize),
 }
 
-impl Heard {
-    fn of(told: Told<'_>) -> Heard {
-        let effect = match told {
-            Told::Lost => return Heard::Lost,
+impl Received {
+    fn of(report: Told<'_>) -> Received {
+        let effect = match report {
+            Told::Lost => return Received::Lost,
             Told::Effect(effect) => effect,
         };
         assert_eq!(effect.process, std::process::id());
@@ -32,31 +32,30 @@ impl Heard {
             What::Removed(key) => ("removed", key),
             What::Expired(key) => ("expired", key),
             What::Evicted(key) => ("evicted", key),
-            What::Cleared => return Heard::Cleared(effect.database),
-            What::Swapped(with) => return Heard::Swapped(effect.database, with),
+            What::Cleared => return Received::Cleared(effect.database),
+            What::Swapped(with) => return Received::Swapped(effect.database, with),
             other => panic!("{other:?}"),
         };
         match key {
-            KeyOf::Whole(key) => Heard::Key(effect.database, kind, key.to_vec()),
-            KeyOf::Hash(hash) => Heard::Hash(effect.database, kind, hash),
+            KeyOf::Whole(key) => Received::Key(effect.database, kind, key.to_vec()),
+            KeyOf::Hash(hash) => Received::Hash(effect.database, kind, hash),
         }
     }
 
     pub fn name(&self) -> String {
         match self {
-            Heard::Lost => "lost".to_owned(),
-            Heard::Key(db, kind, key) => format!("{db} {kind} {}", key.escape_ascii()),
-            Heard::Hash(db, kind, hash) => format!("{db} {kind} #{hash:x}"),
-            Heard::Cleared(db) => format!("{db} cleared"),
-            Heard::Swapped(db, with) => format!("{db} swapped {with}"),
+            Received::Lost => "lost".to_owned(),
+            Received::Key(db, kind, key) => format!("{db} {kind} {}", key.escape_ascii()),
+            Received::Hash(db, kind, hash) => format!("{db} {kind} #{hash:x}"),
+            Received::Cleared(db) => format!("{db} cleared"),
+            Received::Swapped(db, with) => format!("{db} swapped {with}"),
         }
     }
 }
 
 type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
 
-/// A copy of a store that is brought up to date where its follower is told that something has
-/// changed, and nowhere else.
+/// A copy of a store that is updated where its follower receives a change, and nowhere else.
 pub struct Mirror<'s> {
     store: &'s LogStore,
     effects: Effects,
@@ -76,26 +75,26 @@ impl<'s> Mirror<'s> {
         }
     }
 
-    /// Takes in all that there is to hear.
-    pub fn drain(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    /// Takes in all that there is to receive.
+    pub fn drain(&mut self) -> Vec<Received> {
+        let mut received = Vec::new();
         while self
             .effects
-            .drain(100, |told| heard.push(Heard::of(told)))
+            .drain(100, |report| received.push(Received::of(report)))
             .unwrap()
             == 100
         {}
-        for told in &heard {
-            self.take_in(told);
+        for report in &received {
+            self.take_in(report);
         }
-        heard
+        received
     }
 
-    fn take_in(&mut self, told: &Heard) {
-        match told {
-            Heard::Lost => DATABASES.iter().for_each(|db| self.look_at(*db)),
-            Heard::Hash(..) => {}
-            Heard::Key(db, _, key) => {
+    fn take_in(&mut self, report: &Received) {
+        match report {
+            Received::Lost => DATABASES.iter().for_each(|db| self.look_at(*db)),
+            Received::Hash(..) => {}
+            Received::Key(db, _, key) => {
                 let now = entry(self.store, *db, key);
                 let content = self.content.entry(*db).or_default();
                 match now {
@@ -103,8 +102,10 @@ impl<'s> Mirror<'s> {
                     None => drop(content.remove(key)),
                 }
             }
-            Heard::Cleared(db) => self.look_at(*db),
-            Heard::Swapped(one, other) => [one, other].into_iter().for_each(|db| self.look_at(*db)),
+            Received::Cleared(db) => self.look_at(*db),
+            Received::Swapped(one, other) => {
+                [one, other].into_iter().for_each(|db| self.look_at(*db))
+            }
         }
     }
 
@@ -117,7 +118,7 @@ impl<'s> Mirror<'s> {
             let shown = self.content.get(&db).cloned().unwrap_or_default();
             assert!(
                 shown == content(self.store, db),
-                "{context}: database {db} is not as it was told"
+                "{context}: database {db} differs from what was reported"
             );
         }
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_transaction_is_told() {
+    fn a_torn_transaction_is_detected() {
         let settle = |seen: &[u64]| settle(How::Whole, &steps(3), None, &found(seen), AT);
         assert_eq!(settle(&[1, 2, 3]), Ok(0));
         assert_eq!(settle(&[11, 12, 13]), Ok(3));

@@ -127,7 +127,7 @@ impl Shared {
 }
 
 #[test]
-fn a_torn_or_foreign_value_is_told() {
+fn a_torn_or_foreign_value_is_detected() {
     let stamp = Stamp {
         lane: 1,
         name: 7,

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_apart() {
+    fn bytes_that_are_no_answer_are_recognised() {
         let refused = |answer: &str| asked(answer).unwrap_err();
         assert!(
             matches!(refused("-ERR no\r\n"), AskError::Refused { said, .. } if said == "ERR no")
