@@ -1,14 +1,14 @@
-//! What was read lately: marks in the headers of records, made from samples, without a write by
-//! readers to anything but memory of their own.
+//! What was read lately: marks in the headers of records, made from samples. Readers write only to
+//! memory of their own.
 //!
 //! A thread notes the places of keys that it finds in a *ring* at the end of its undo area in the
 //! control region. Once it is full it notes nothing until the maintainer (or a writer that has to
-//! evict) has *folded* the ring: looked the places up and marked the records there. So a thread
-//! that reads seldom has all its reads noted, and one that reads often a sample of them, at a cost
-//! that does not grow.
+//! evict) has *folded* the ring: looked the places up and marked the records there. So all reads of
+//! a thread that reads seldom are noted. Of a thread that reads often only a sample is, at a
+//! bounded cost.
 //!
-//! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm;
-//! two threads that fold at once mark twice.
+//! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm.
+//! Two threads that fold concurrently mark twice.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -57,7 +57,7 @@ fn of_place_word(word: u64) -> (Space, Place) {
 }
 
 impl Core {
-    /// Notes that the key at `place` was found, if anybody wants to know.
+    /// Notes that the key at `place` was found, if the eviction policy needs samples.
     #[inline(always)]
     pub(crate) fn note_access(&self, root: Root, place: Place) {
         if self.tables.header().samples.load(Relaxed) != 0 {
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Marks the records at all places that were noted, if anybody wants to know.
+    /// Marks the records at all places that were noted, if the eviction policy needs that.
     pub(crate) fn fold_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
         if self.tables.header().samples.load(Relaxed) != 0 {
             for area in self.participants.undo_areas() {
@@ -83,8 +83,8 @@ impl Core {
         Ok(())
     }
 
-    /// Marks the records at the places that the calling thread has noted: where it writes much, it
-    /// folds often enough without a maintainer too.
+    /// Marks the records at the places that the calling thread has noted. A thread that writes much
+    /// thus folds often enough even without a maintainer.
     pub(crate) fn fold_own_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
         if self.tables.header().samples.load(Relaxed) != 0 {
             self.fold(slot, slot.undo())?;
@@ -141,7 +141,7 @@ impl Core {
     }
 }
 
-/// By the area's own thread.
+/// Notes a place. Only the area's own thread calls this.
 #[inline]
 fn push(area: UndoArea<'_>, word: u64) {
     let Some(ring) = ring(area) else {
@@ -157,7 +157,7 @@ fn push(area: UndoArea<'_>, word: u64) {
     ring[NOTED].store(noted.wrapping_add(1), Release);
 }
 
-/// By anybody.
+/// Takes the noted places. Any thread may call this.
 fn take(area: UndoArea<'_>, places: &mut Vec<u64>) {
     let Some(ring) = ring(area) else {
         return;

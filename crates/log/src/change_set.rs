@@ -2,25 +2,24 @@
 //! dies, over any number of records.
 //!
 //! A change set is a list of [`Piece`]s: bytes, and where they go. Values that are overwritten,
-//! parts of long values and expiries are changed so, and nothing else changes a published record
-//! but for its marks. The caller holds the home bucket of the key. The steps, each with its fault
-//! point:
+//! parts of long values and expiries are changed so. Nothing else changes a published record except
+//! its marks. The caller holds the home bucket of the key. The steps, each with its fault point:
 //!
 //! - *written down*: the pieces lie in the thread's redo area.
 //! - *announced*: its intent names the change set. From here on a repairer makes it if the thread
 //!   dies.
 //! - *excluded*: readers that copy wait until the home is unlocked.
-//! - *begun*: the [guard](Guard), if there is one, is odd. This fails if somebody has sealed it:
+//! - *begun*: the [guard](Guard), if there is one, is odd. This fails if a reader has sealed it:
 //!   then nothing is changed.
 //! - *stored*: the pieces lie in their records, words by a store each.
-//! - *ended*: the guard is even again, and says what is new.
+//! - *ended*: the guard is even again, and has the new length.
 //! - *counted*: the thread's counts of records are those that the intent names.
 //!
 //! A change set of one word lies in the intent itself, and needs no readers excluded: a word is
-//! seen whole.
+//! never seen torn.
 //!
-//! A repairer goes through the same steps from *excluded* on. Each of them done twice is done once.
-//! `models::change_sets` tries it, with twins that leave a step out.
+//! A repairer goes through the same steps from *excluded* on. Each of these steps is idempotent.
+//! `models::change_sets` checks this, with twins that leave a step out.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,7 +52,7 @@ pub(crate) struct Piece<'b> {
     pub bytes: &'b [u8],
 }
 
-/// By how much a thread's counts change with a change set.
+/// The change of a thread's counts by a change set.
 #[derive(Clone, Copy)]
 pub(crate) struct Counted {
     pub space: Space,
@@ -82,7 +81,7 @@ pub(crate) struct ChangeSet<'b> {
     pub counted: Option<Counted>,
 }
 
-/// What became of a change that was decided on by what a record was like.
+/// The result of a change that was decided on by the state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Changed {
     Done,
@@ -92,9 +91,9 @@ pub(crate) enum Changed {
     Unable,
 }
 
-/// Step *written down*. Called before the home is locked: the lock is then held for less. False,
-/// and no change set can be made: within the body of a transaction the area holds notes of what
-/// that has locked.
+/// Step *written down*. Called before the home is locked, so that the lock is held for less time.
+/// False, and no change set can be made: within the body of a transaction the area holds notes of
+/// what that has locked.
 #[inline(always)]
 #[must_use]
 pub(crate) fn write_down(slot: &Slot<'_>, pieces: &[Piece<'_>]) -> bool {
@@ -148,7 +147,7 @@ fn read_back(area: UndoArea<'_>, pieces: u8) -> Option<Vec<(Loc, usize, Vec<u8>)
     Some(found)
 }
 
-/// Steps *begun* to *ended* by a repairer, who may find any of them done. `store` stores the
+/// Steps *begun* to *ended* by a repairer, which may find any of them done. `store` stores the
 /// pieces. False: the guard was sealed before the thread could begin, and nothing is changed.
 pub(crate) fn make_again<W: Word>(guard: Option<(&W, Guard)>, store: impl FnOnce()) -> bool {
     let Some((word, guard)) = guard else {
@@ -167,8 +166,8 @@ pub(crate) fn make_again<W: Word>(guard: Option<(&W, Guard)>, store: impl FnOnce
 }
 
 impl Piece<'_> {
-    /// Whether it was made for the record that was found. Of a header that was damaged meanwhile
-    /// nothing is believed that was read before.
+    /// Whether the pieces were made for the record that was found. If the header was damaged
+    /// meanwhile, nothing that was read from it before is used.
     #[inline]
     pub fn is_of(&self, found: &Found<'_>) -> bool {
         found.entry.loc() == self.loc
@@ -180,8 +179,8 @@ impl Piece<'_> {
         self.record.store(self.offset, self.bytes);
     }
 
-    /// Whether a piece that was read back changes nothing of its record but what may be changed:
-    /// the value and what says how long it is, the expiry.
+    /// Whether a piece that was read back changes only what may be changed in its record: the
+    /// value, its length, the expiry.
     fn is_sound(&self) -> bool {
         let header = self.record.header();
         let is_word = self.bytes.len() == 8;
@@ -205,7 +204,7 @@ impl Piece<'_> {
 }
 
 impl Core {
-    /// Makes a change set that is written down, from *announced* to *counted*; false: its guard was
+    /// Makes a change set that is written down, from *announced* to *counted*. False: its guard was
     /// sealed, and nothing is changed. The caller holds the home, and has found the records there
     /// for which the pieces were made.
     #[inline(always)]
@@ -261,7 +260,7 @@ impl Core {
     }
 
     /// Makes the change set of one word, whose intent holds it: from *announced* to *counted*,
-    /// without the steps between that one store needs not.
+    /// without the steps between that a single store does not need.
     #[inline(always)]
     pub(crate) fn change_word(
         &self,
@@ -356,7 +355,7 @@ impl Core {
                 }
             }
         };
-        // It may have died before it excluded them.
+        // The thread may have died before it excluded readers.
         held.exclude_readers();
         let made = make_again(guard, || {
             for piece in &pieces {

@@ -1,9 +1,9 @@
-//! The full check: walks everything, verifies what the structures promise, and says in words what
-//! is wrong.
+//! The full check: walks everything, verifies what the structures promise, and describes what is
+//! wrong.
 //!
 //! It may run beside readers and writers. Each shard's part is checked under the shard's lock, so
-//! that shapes and blocks stand still; entries come and go meanwhile, and a number that moved
-//! during the walk is not held against the store.
+//! that shapes and blocks do not change. Entries come and go meanwhile, and a number that changed
+//! during the walk is not reported as damage.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -47,10 +47,11 @@ impl Report {
     }
 }
 
-/// Stops collecting here: a damaged region would fill the memory with complaints.
+/// The most problems that are collected: a damaged region could fill the memory with them.
 const MOST: usize = 100;
-/// Walks over a space before a wrong count is believed: while one goes on, as many records may come
-/// behind it as go in front of it. While somebody stands in a change all along, it is not believed.
+/// Walks over a space before a wrong count is reported: during a walk as many records may be added
+/// behind it as are removed in front of it. A count is not reported while a thread is in the middle
+/// of a change all along.
 const WALKS: usize = 3;
 
 impl Report {
@@ -60,7 +61,7 @@ impl Report {
         }
     }
 
-    /// Damage that ended a part of the check is what that part found; the next one goes on.
+    /// Records damage that ended a part of the check as a problem, so that the next part runs.
     fn damage(&mut self, part: Result<(), WriteError>) -> Result<(), WriteError> {
         match part {
             Err(WriteError::Corrupt(corrupt)) => {
@@ -83,7 +84,7 @@ impl Report {
 }
 
 impl Core {
-    /// What is found until `goes_on` says no.
+    /// Checks everything, until `goes_on` returns false.
     pub(crate) fn check(
         &self,
         slot: &Slot<'_>,
@@ -105,7 +106,7 @@ impl Core {
         Ok(report)
     }
 
-    /// The part of it that needs no look at the log but where the index leads there.
+    /// The part of [`Core::check`] that reads the log only where the index leads there.
     pub(crate) fn check_index(
         &self,
         slot: &Slot<'_>,
@@ -120,7 +121,7 @@ impl Core {
             report.damage(checked)?;
         }
         if goes_on() {
-            // Nobody frees a dropped index while its blocks are counted.
+            // No thread frees a dropped index while its blocks are counted.
             let _sweeping = self.tables.header().sweep.lock(slot)?;
             for shard in 0..self.tables.geometry.shards {
                 if !goes_on() {
@@ -143,7 +144,7 @@ impl Core {
     ) -> Result<(), WriteError> {
         let (mut walk, mut wait) = (1, Wait::new());
         loop {
-            // Those who may stand between a change and its count. Not asked for before a count is
+            // Threads that may be between a change and its count. Collected only after a count is
             // found wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
@@ -176,7 +177,7 @@ impl Core {
             let right = cleared || held == before || self.records_of(space)? != before;
             self.participants.settle(&mut changing);
             if let (false, Some(standing)) = (right, changing.first()) {
-                // Repairs what the dead have left, too.
+                // This also repairs what dead threads have left.
                 self.wait_on(slot, &mut wait, standing, Holding::Lock)?;
                 continue;
             }
@@ -288,7 +289,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a record says that it is being patched, though nobody holds its home.
+    /// Whether a record's word says that it is being patched, though no thread holds its home.
     fn is_left_odd(&self, record: &Record<'_>, home: &Bucket) -> bool {
         let odd = || {
             record
@@ -296,7 +297,7 @@ impl Core {
                 .map(|(_, word)| word)
                 .filter(|word| word.is_odd())
         };
-        // Who patches ends before he unlocks, and no word comes twice.
+        // A patching thread makes the word even before it unlocks, and no word value recurs.
         odd().is_some_and(|word| !home.word().locked() && odd() == Some(word))
     }
 
@@ -310,8 +311,8 @@ impl Core {
             return (word.in_transaction() || word.holder().is_some())
                 .then_some("nobody has its lock, which names somebody");
         }
-        // Asked after the word was seen: whoever had the bucket then and has no slot now has given
-        // it back, or the reaper has.
+        // Loaded after the word was seen: a thread that held the bucket then and has no slot now
+        // has released it, or its reaper has.
         let nobodys = self.participants.pid_of(word.holder()) == 0;
         (nobodys && bucket.word() == word).then_some("its lock is held by nobody")
     }
@@ -379,7 +380,7 @@ impl Core {
 
     /// Every head appends to an open log segment, and to one of its own.
     fn check_heads(&self, slot: &Slot<'_>, report: &mut Report) {
-        // No segment is freed and opened anew meanwhile.
+        // The pin keeps segments from being freed and opened again meanwhile.
         let _pin = slot.pin();
         let mut seen = Vec::new();
         for i in 0..self.tables.geometry.heads + self.tables.geometry.survivors {

@@ -1,14 +1,12 @@
-//! How many records a database has, and how many of them are to expire: exact, and never counted
+//! How many records a database has, and how many of them have an expiry: exact, and never counted
 //! twice.
 //!
 //! Each thread counts in its own slot, for the index that it changes, so that counting costs a
-//! store; a sum over all slots is the number. A change is announced by an intent with what the
-//! thread's counts will be afterwards: whoever repairs after a death sets them to that, once or
-//! twice.
+//! store; a sum over all slots is the number. A change is announced by an intent with the thread's
+//! counts after the change. A repairer sets them to these, which is idempotent.
 //!
-//! When they expire on the average is not counted but sampled by the sweep of [`crate::expiry`],
-//! which comes by every record, and kept in the index' root as a time of the clock: it ages by
-//! itself.
+//! The mean time of expiry is not counted but sampled by the sweep of [`crate::expiry`], which sees
+//! every record. It is kept in the index' root as an absolute time, so that it ages by itself.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -25,7 +23,7 @@ use crate::spaces::Space;
 /// Samples that the mean time of expiry is taken over, at most.
 const SAMPLES: u64 = 4096;
 
-/// Counts of records, or by how much they change.
+/// Counts of records, or a change of such counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     /// Records.
@@ -35,8 +33,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// By how much they change where one record takes another's place: of each, whether it has an
-    /// expiry.
+    /// The change when one record replaces another, by whether each has an expiry.
     #[inline]
     pub fn change(old: Option<bool>, new: Option<bool>) -> Counts {
         let expiring = |record: Option<bool>| i64::from(record == Some(true));
@@ -76,8 +73,8 @@ impl Counts {
     }
 }
 
-/// What a thread's counts for an index are after an operation: an intent says it, so that a
-/// repairer may set them to that once or twice.
+/// A thread's counts for an index after an operation. The intent has them, so that a repairer can
+/// set them any number of times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CountsAfter {
     pub space: Space,
@@ -137,7 +134,7 @@ pub(crate) fn count(slot: &Slot<'_>, space: Space, id: u64, change: Counts) {
     }
 }
 
-/// The counts of a dead thread are these.
+/// Sets the counts of a dead thread.
 pub(crate) fn set_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, counts: Counts) {
     let [records, expiring] = counters(space);
     dead.set_count(records, id, counts.records);
@@ -148,12 +145,12 @@ pub(crate) fn set_of_the_dead(dead: &DeadSlot<'_>, space: Space, id: u64, counts
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Keyspace {
-    /// Its records, those included that have expired and were not yet removed.
+    /// Its records, including those that have expired and were not yet removed.
     pub records: u64,
     /// Of these, those with an expiry.
     pub expiring: u64,
-    /// How long these live from now on, on the average. An estimate: the maintainer samples it when
-    /// it looks for what has expired. `None` until it has seen one, and where none has an expiry.
+    /// How long these live from now on, on average. It is an estimate that the maintainer samples
+    /// when it looks for expired records. `None` until it has seen one, and if none has an expiry.
     pub mean_ttl: Option<Duration>,
 }
 
@@ -172,7 +169,7 @@ impl Expiries {
 }
 
 impl Core {
-    /// Records of `database`, counted by everybody who added and removed them.
+    /// Records of `database`, as all threads that added and removed them have counted.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
         self.look_copying(database, |_, space| {
             Ok(Look::Seen(self.counted_in(space)?.0))
@@ -181,12 +178,12 @@ impl Core {
 
     /// Records of `space`, and those of them that have an expiry.
     pub(crate) fn records_of(&self, space: Space) -> Result<(u64, u64), ReadError> {
-        // The root is in a block that a sweep frees when nobody is pinned.
+        // The root is in a block that a sweep frees when no thread is pinned.
         let _pin = self.participants.pin()?;
         self.counted_in(space)
     }
 
-    /// The same, under the caller's pin.
+    /// As [`records_of`](Self::records_of), under the caller's pin.
     fn counted_in(&self, space: Space) -> Result<(u64, u64), ReadError> {
         match self.root(space)? {
             Some(root) => Ok(self.counted_under(root)?),
@@ -201,7 +198,7 @@ impl Core {
         Ok((records, expiring))
     }
 
-    /// What is to be said of a database.
+    /// The counts and the mean expiry of a database.
     pub(crate) fn keyspace(&self, database: u8) -> Result<Keyspace, ReadError> {
         self.look_copying(database, |_, space| {
             let Some(root) = self.root(space)? else {
@@ -219,15 +216,16 @@ impl Core {
         })
     }
 
-    /// Takes into the mean when records expire that a sweep has seen. The caller is pinned.
+    /// Adds the expiries that a sweep has seen to the mean. The caller is pinned.
     ///
-    /// Two sweeps at once may lose what one of them has seen.
+    /// Two concurrent sweeps may lose what one of them has seen.
     pub(crate) fn note_expiries(&self, root: Root, seen: Expiries) -> Result<(), Corrupt> {
         if seen.count == 0 {
             return Ok(());
         }
         let [at, samples] = self.mem.words::<2>(root.expiries())?;
-        // As many as there are: whatever a sweep saw the last time round is forgotten in the next.
+        // At most the number of expiring records: samples of one round of the sweep are replaced by
+        // those of the next.
         let most = self
             .counted_under(root)?
             .1
@@ -236,7 +234,7 @@ impl Core {
         let now = samples.load(Relaxed).min(most - seen.count) + seen.count;
         let (old, of) = (i128::from(at.load(Relaxed)), i128::from(seen.count));
         let mean = old + (seen.sum as i128 - old * of) / i128::from(now);
-        // Relaxed: an estimate, and a time that goes with another number of samples is as good.
+        // Relaxed: an estimate. A mean that is read with a later number of samples is as good.
         at.store(u64::try_from(mean).unwrap_or(u64::MAX), Relaxed);
         samples.store(now, Relaxed);
         Ok(())

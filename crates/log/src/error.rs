@@ -9,8 +9,8 @@ use crate::record::{MAX_KEY, MAX_VALUE};
 
 /// The region's bytes contradict themselves.
 ///
-/// One word: whatever can meet damage is called at every step of an operation, and hands its result
-/// back in registers.
+/// It is one word: functions that can find damage are called at every step of an operation, and
+/// return their results in registers.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "damaged region: at byte {}: {}; run check(), then restore or recreate the store", .0.offset, .0.what
@@ -58,15 +58,15 @@ pub enum ReadError {
     /// This thread cannot become a participant (too many threads, or a forked child).
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// A transaction, or an overwriting in place, whose thread neither goes on nor dies, has the
-    /// key's bucket. Reads wait for nothing else, and a second at most.
+    /// A transaction, or an overwriting in place, holds the key's bucket, and its thread neither
+    /// makes progress nor dies. Reads wait for nothing else, and a second at most.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// The region is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The value was patched whenever it was copied, for a second. Only where the opening may only
-    /// read; any other has its way.
+    /// The value was patched whenever it was copied, for a second. Only an opening that may only
+    /// read fails so: any other seals the value.
     #[error(
         "the value changed whenever it was read, for {0:?}; read it in parts, or attach the store for writing"
     )]
@@ -74,7 +74,7 @@ pub enum ReadError {
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
-    /// What a killed participant left is in the way and could not be repaired now.
+    /// What a killed participant left blocks this and could not be repaired now.
     #[error("what a dead participant left could not be repaired: {0}")]
     Reap(String),
 }
@@ -100,8 +100,9 @@ pub enum WriteError {
     /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
     #[error("the value has {0} bytes; at most {MAX_VALUE} are allowed")]
     ValueTooLong(usize),
-    /// Somebody who is alive, and does not go on, holds what the write needs: a lock for a second,
-    /// or a pin for two; or the calling thread's own pin does, which is said at once. Try again.
+    /// A thread that is alive, and makes no progress, holds what the write needs: a lock for a
+    /// second, or a pin for two. Or the calling thread's own pin does, which is reported at once.
+    /// Try again.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// This thread cannot become a participant (too many threads, or a forked child).
@@ -113,11 +114,11 @@ pub enum WriteError {
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
-    /// What a killed participant left is in the way and could not be repaired now.
+    /// What a killed participant left blocks this and could not be repaired now.
     #[error("what a dead participant left could not be repaired: {0}")]
     Reap(String),
-    /// A transaction of an opening that may only read wanted a value that was patched whenever it
-    /// was copied, for a second.
+    /// A transaction of an opening that may only read read a value that was patched whenever it was
+    /// copied, for a second.
     #[error("the value changed whenever it was read, for {0:?}; attach the store for writing")]
     Overtaken(Duration),
     /// This opening of the store may only read, see [`Builder::open_in`](crate::Builder::open_in).
@@ -128,7 +129,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// The same, from an operation that reads.
+    /// This error, for an operation that reads.
     pub(crate) fn while_reading(self) -> ReadError {
         match self {
             WriteError::Slot(e) => ReadError::Slot(e),
@@ -158,12 +159,12 @@ impl From<ReadError> for WriteError {
 #[derive(Debug, Error)]
 #[error("after {done} items of the batch: {source}")]
 pub struct BatchError {
-    /// How many items, from the batch's start, were stored, or are not there any more.
+    /// How many items, from the batch's start, were stored or are absent now.
     pub done: usize,
-    /// How many of these a batch of removals has removed; the others were not there. 0 of one that
-    /// stores.
+    /// How many of these a batch of removals has removed; the others were not there. 0 for a batch
+    /// that stores.
     pub removed: usize,
-    /// Why the next one was not.
+    /// Why the next item failed.
     #[source]
     pub source: WriteError,
 }
@@ -171,17 +172,17 @@ pub struct BatchError {
 /// Why a store could not grow. It is as large as before.
 #[derive(Debug, Error)]
 pub enum GrowError {
-    /// The store was not made to become so large.
+    /// The store was created with a smaller maximum.
     #[error(
         "cannot grow to {asked} bytes: the store was made for at most {max}; create it with a larger max_capacity"
     )]
     BeyondMax {
         /// Bytes asked for.
         asked: u64,
-        /// Bytes that it may have.
+        /// Bytes that the store may grow to.
         max: u64,
     },
-    /// The machine has not so much memory.
+    /// The machine does not have so much memory.
     #[error("cannot grow to {asked} bytes: this machine has {machine} bytes of memory")]
     TooLarge {
         /// Bytes asked for.
@@ -192,7 +193,7 @@ pub enum GrowError {
     /// The system refused.
     #[error(transparent)]
     Region(#[from] mneme_sys::RegionError),
-    /// Somebody who is stopped, but not dead, holds what this needs.
+    /// A thread that is stopped, but not dead, holds what this needs.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// This thread cannot become a participant.
@@ -219,7 +220,7 @@ pub enum OpenError {
         /// Bytes the machine has.
         machine: u64,
     },
-    /// The greatest capacity is below the first one.
+    /// The maximum capacity is below the initial one.
     #[error("a store of {capacity} bytes cannot have a max_capacity of {max}")]
     MaxBelowCapacity {
         /// Bytes at first.
@@ -258,8 +259,9 @@ pub enum OpenError {
     /// The system has no randomness for the store's identity and hash seed.
     #[error("no randomness for the store's identity and seed")]
     Random(#[source] std::io::Error),
-    /// The machine has restarted since somebody died in the store whom nobody had repaired after:
-    /// who it was and what it was about went with the control region's boot. Nothing was changed.
+    /// The machine has restarted after a participant had died in the store, and what that left was
+    /// not repaired. The restart has lost the control region, which had what the repair needs.
+    /// Nothing was changed.
     #[error(
         "the machine restarted while what a dead participant had left in the store was not repaired: {0}; remove the store, \
          and load it anew"
@@ -277,7 +279,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Whether the regions' content contradicts itself, as opposed to being of another version, in
-    /// use, or not to be had.
+    /// use, or unavailable.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         use mneme_arena::OpenError as Frames;

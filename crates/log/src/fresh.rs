@@ -1,17 +1,18 @@
-//! Fresh memory is touched ahead of the writers, so that they seldom wait for the kernel.
+//! Prefaulting: fresh memory is touched ahead of the writers, so that they seldom wait for the
+//! kernel.
 //!
 //! The first touch of a huge page zeroes it, and in a virtual machine may have to wait until the
 //! host has one: milliseconds (5 ms a 2 MiB page, at times 80 ms, where this was measured), which a
-//! writer would spend within one operation. Claims take the lowest free frames, so that what nobody
-//! has touched begins behind the highest frame that was ever claimed; the maintainer keeps a few
-//! frames from there on populated. Who is faster than it, or has no maintainer, touches for
-//! himself.
+//! writer would spend within one operation. Claims take the lowest free frames, so untouched memory
+//! begins behind the highest frame that was ever claimed. The maintainer keeps a few frames from
+//! there on populated. A writer that is faster than the maintainer, or has none, touches its frames
+//! itself.
 //!
 //! Shared memory that is touched page by page stays in small pages, for every process that maps it,
-//! until somebody gathers them into a huge one. So the maintainer goes round the frames in use, in
-//! what little time it may take each time: those whose writers were faster than it, those of a
+//! until a process gathers them into a huge page. So the maintainer goes round the frames in use,
+//! for a short time in each of its rounds: frames whose writers were faster than it, those of a
 //! store that it has just opened, and the store's own tables. The pages of a file on a disk are not
-//! gathered: to touch them all would be to read all of the file, and to write it.
+//! gathered: that would read the whole file, and write it.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,19 +25,19 @@ use crate::core::Core;
 /// Frames populated ahead: at 16 to 32 bytes a record a second's worth of one writer, at 1 KiB some
 /// milliseconds of it.
 const AHEAD: u32 = 16;
-/// They are at most this share of the frames, since they are resident before they are needed.
+/// The share of all frames that may be populated ahead, since they are resident before they are
+/// needed.
 const SHARE: u32 = 64;
 
-/// How long it rests where there is no memory, before it tries again: to be refused a frame takes
-/// as long as to get one.
+/// The pause after a frame could not be populated: a refused frame costs as much time as a
+/// populated one.
 const AGAIN_NS: u64 = 100_000_000;
 
-/// How long it may gather pages each time it looks round: a 20th of its time.
+/// How long the maintainer may gather pages in each of its rounds: a 20th of its time.
 const GATHERING_NS: u64 = 500_000;
 /// How long it rests between two rounds.
 const REST_NS: u64 = 1_000_000_000;
-/// Frames of the tables that are gathered. Those of a large store are longer than what it uses of
-/// them.
+/// Frames of the tables that are gathered. A large store uses only a part of its tables.
 const TABLES: u32 = 8;
 
 /// How far a node's frames have been claimed, as far as this process knows.
@@ -61,7 +62,7 @@ pub(crate) struct Gathered {
     node: NodeId,
     /// The next frame of this round.
     next: u32,
-    /// How many frames nobody had when this round began; none has begun.
+    /// The number of free frames when this round began. `None`: no round has begun.
     free: Option<u32>,
     /// When the last round ended.
     ended: Option<u64>,
@@ -86,7 +87,7 @@ impl Claimed {
     /// Notes that `extent`, on `node`, is in use from now on.
     pub fn note(&self, node: NodeId, extent: Extent) {
         if let Some(end) = self.0.get(usize::from(node.0)) {
-            // Relaxed: tells where to begin to touch, which is right wherever it is.
+            // Relaxed: this only decides where touching begins, and any place is correct.
             end.fetch_max(extent.start.0 + extent.frames, Relaxed);
         }
     }
@@ -115,7 +116,7 @@ impl Core {
         if self.clock.now_ns() >= populated.again_ns
             && self.populate_now(populated, stopped).is_err()
         {
-            // No memory: who needs it hears of it.
+            // No memory: a claim that needs it reports that.
             populated.again_ns = self.clock.now_ns().saturating_add(AGAIN_NS);
         }
     }
@@ -136,7 +137,7 @@ impl Core {
         let is_here = |frame| self.arena.node_of(Frame(frame)) == populated.node;
         let mut next;
         loop {
-            // What is claimed meanwhile is touched by those who claimed it.
+            // Frames that are claimed meanwhile are touched by their claimants.
             let claimed = self.claimed.end(populated.node).max(start);
             next = populated.end.max(claimed);
             if next >= claimed.saturating_add(ahead).min(behind) || !is_here(next) || stopped() {
@@ -148,7 +149,7 @@ impl Core {
             self.mem.region().prefault(range)?;
             populated.end = next + 1;
         }
-        // What the next claim asks space for beyond its own.
+        // The further frames that the next claim asks the file system for.
         let kept = next
             .saturating_add(stats.reserved.min(SPACE_AHEAD))
             .min(behind);
@@ -160,8 +161,8 @@ impl Core {
 
 impl Core {
     /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones,
-    /// or begins another if more frames are in use than were when the last one began: they may have
-    /// been touched by who took them, and the round may have been past them.
+    /// or begins another if more frames are in use than when the last round began: their claimants
+    /// may have touched them after the round had passed.
     pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
         if self.mem.region().is_on_medium() {
             return;
@@ -187,7 +188,7 @@ impl Core {
                 && (tables || self.arena.extent_of(frame).is_some())
             {
                 let start = frame.0 as usize * FRAME_BYTES as usize;
-                // What cannot be gathered stays as it is.
+                // Pages that cannot be gathered stay as they are.
                 let _ = (self.mem.region()).prefault(start..start + FRAME_BYTES as usize);
             }
         }

@@ -68,9 +68,10 @@ pub(crate) struct LogHeader {
     pub next_root: AtomicU64,
     /// Set last at creation: a header without it was abandoned half-way.
     complete: AtomicU64,
-    /// Held by whoever sweeps dropped roots.
+    /// Held by the thread that sweeps dropped roots.
     pub sweep: RobustLock,
-    /// Not zero: a large record may lie in the log that nobody can find, see `Core::condemn_lost`.
+    /// Not zero: a large record may lie in the log that the index does not name, see
+    /// `Core::condemn_lost`.
     pub lost: AtomicU64,
     /// Not zero: records with an expiry may be in the store, see `crate::expiry`.
     pub expiring: AtomicU64,
@@ -78,16 +79,16 @@ pub(crate) struct LogHeader {
     policy: AtomicU64,
     /// Bytes of records that compaction has moved since the store was created.
     pub moved: AtomicU64,
-    /// What may be forgotten when the store is full, see `crate::evict`.
+    /// Which records may be evicted when the store is full, see `crate::evict`.
     pub evict: AtomicU64,
-    /// Not zero: reads are sampled for it.
+    /// Not zero: reads are sampled for eviction.
     pub samples: AtomicU64,
-    /// Records that were forgotten, and their bytes.
+    /// Records that were evicted, and their bytes.
     pub evicted: AtomicU64,
     pub evicted_bytes: AtomicU64,
-    /// For choices that should not be foreseen.
+    /// State of the generator for unpredictable choices.
     pub dice: AtomicU64,
-    /// Held by whoever swaps two databases, see `crate::spaces`.
+    /// Held by the thread that swaps two databases, see `crate::spaces`.
     pub swap: RobustLock,
     /// What the lock's holder is doing; 0: nothing.
     pub swapping: AtomicU64,
@@ -96,11 +97,11 @@ pub(crate) struct LogHeader {
     /// Records that were removed because they had expired.
     pub expired: AtomicU64,
     spare: [AtomicU64; 27],
-    /// Which space is each database's.
+    /// The space of each database.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.
     pub roots: [AtomicU64; DATABASES],
-    /// Roots that were cut off and wait for their sweep, see `index::root`.
+    /// Roots that were dropped and wait for their sweep, see `index::root`.
     pub dropped: [AtomicU64; 2 * DATABASES],
 }
 const _: () = assert!(size_of::<LogHeader>() == 2048);
@@ -151,7 +152,7 @@ const _: () = assert!(size_of::<SegmentInfo>() == 64);
 // SAFETY: repr(C), atomics alone.
 unsafe impl Layout for SegmentInfo {}
 
-/// Blocks that wait for readers to leave, per shard.
+/// Blocks that wait for readers to unpin, per shard.
 pub(crate) const LIMBO: usize = 384;
 
 /// A share of the index: its lock, its journal and its blocks in limbo.
@@ -164,7 +165,7 @@ pub(crate) struct Shard {
     /// The pool table entry that the last allocation came from.
     pub hint: AtomicU64,
     spare: [AtomicU64; 5],
-    /// What the lock's holder is doing, for whoever inherits the lock.
+    /// What the lock's holder is doing, for the thread that inherits the lock.
     pub journal: [AtomicU64; 16],
     /// Retired blocks: block word and epoch; 0: free entry.
     pub limbo: [[AtomicU64; 2]; LIMBO],

@@ -2,11 +2,11 @@
 //! themselves.
 //!
 //! **Of all openings of a store that have one, one maintains it**: the one that holds the store's
-//! first [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them has
-//! it as soon as it is given back or its holder died. What is alone in its memory asks nobody.
+//! first [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them gets
+//! it as soon as it is released or its holder has died. A store in private memory needs no lease.
 //!
-//! Nothing depends on it. Any writer short of space can do all they do; they only see to it that
-//! it seldom has to.
+//! Nothing depends on the maintainer. A writer that lacks space can do all that its threads do.
+//! They only make that seldom necessary.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -23,22 +23,22 @@ use crate::evict::Evicted;
 use crate::expiry::ExpirySweep;
 use crate::fresh::{Gathered, Populated};
 
-/// How often it looks round. Short enough that the stock of free frames (a 32nd of the store) does
-/// not run out between two looks, long enough to cost nothing when idle.
+/// The time between two rounds. It is short enough that the stock of free frames (a 32nd of the
+/// store) does not run out in between, and long enough to cost nothing when idle.
 const PERIOD: Duration = Duration::from_millis(10);
 /// How often it asks for the lease that another opening holds.
 const STANDBY: Duration = Duration::from_millis(100);
-/// Looks between two reapings of the dead.
+/// Rounds between two reapings of dead participants.
 const REAP_EVERY: u32 = 50;
 
-/// The lease of whoever maintains a store.
+/// The lease of the opening that maintains a store.
 pub(crate) const LEASE: usize = 0;
 
-/// Threads that maintain a store, one a node; dropping this stops them, and gives the lease back.
+/// Threads that maintain a store, one a node; dropping this stops them, and releases the lease.
 pub(crate) struct Maintainer {
     office: Arc<Office>,
     threads: Vec<JoinHandle<()>>,
-    /// Of forks, see [`mneme_sys::fork`].
+    /// The fork generation, see [`mneme_sys::fork`].
     generation: u32,
 }
 
@@ -67,10 +67,10 @@ impl Office {
         *lock(&self.stop)
     }
 
-    /// Sees whether this opening maintains now.
+    /// Asks for the lease, and notes whether this opening maintains now.
     fn ask(&self, core: &Core) {
         if !core.participants.region().is_private() {
-            // What cannot be asked for is asked for again.
+            // If the lease cannot be asked for now, the next round asks again.
             let Ok(Some(lease)) = core.participants.try_lease(LEASE) else {
                 return;
             };
@@ -81,7 +81,7 @@ impl Office {
         self.signal.notify_all();
     }
 
-    /// Waits, or is told to stop; whether to go on.
+    /// Waits for `time`, or until it must stop. Returns whether to go on.
     fn wait(&self, time: Duration) -> bool {
         let stopped = lock(&self.stop);
         if *stopped {
@@ -111,7 +111,7 @@ impl Maintainer {
         Ok(maintainer)
     }
 
-    /// Whether it is this opening's that maintains.
+    /// Whether this opening's maintainer is the one that maintains.
     pub fn is_at_work(&self) -> bool {
         self.office.is_held()
     }
@@ -127,10 +127,10 @@ impl Drop for Maintainer {
         *lock(&self.office.stop) = true;
         self.office.signal.notify_all();
         for thread in self.threads.drain(..) {
-            // A maintainer that panicked has nothing more to say.
+            // The panic of a maintainer thread has been printed already.
             let _ = thread.join();
         }
-        // Nobody maintains for this opening any more: the next may.
+        // No thread maintains for this opening any more: another opening may.
         drop(lock(&self.office.lease).take());
     }
 }
@@ -153,7 +153,7 @@ fn run(core: &Core, node: NodeId, office: &Office) {
         looks += 1;
         if let Ok(slot) = core.participants.slot() {
             // What fails here (a stalled lock, a damaged segment) fails again, with its error, for
-            // the writer who needs it. No part depends on another's success.
+            // the writer that needs it. No part depends on another's success.
             if node == NodeId(0) {
                 look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
             }

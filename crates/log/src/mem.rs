@@ -66,8 +66,8 @@ impl Loc {
     }
 }
 
-/// Where locations lead: to a region's bytes, or to an interleaving model's words. Everything that
-/// readers and writers of the index do at once is written over it, and runs in both.
+/// The memory that locations refer to: a region's bytes, or an interleaving model's words. All
+/// concurrent code of the index is generic over it, and runs on both.
 pub(crate) trait Memory {
     /// The words there.
     type Word: Tagged;
@@ -82,7 +82,7 @@ pub(crate) trait Memory {
     /// The record at `loc`, which the caller found published.
     fn record(&self, loc: Loc) -> Result<Self::Record<'_>, Corrupt>;
 
-    /// The same, if nothing about it is unusual and it has no room to be overwritten in.
+    /// As [`record`](Memory::record), if nothing about the record is unusual and it has no slack.
     #[inline(always)]
     fn plain_record(&self, loc: Loc) -> Option<Self::Record<'_>> {
         self.record(loc).ok()
@@ -98,7 +98,8 @@ pub(crate) trait Memory {
     /// of a log segment.
     #[inline(always)]
     fn header(&self, loc: Loc) -> Result<Header, Corrupt> {
-        // SYNC: whoever handed out `loc` acquired it from its publication, which orders the header.
+        // SYNC: the code that returned `loc` acquired it from its publication, which orders the
+        // header.
         let header = Header(self.word(loc)?.load(Relaxed));
         if header.is_record() {
             Ok(header)
@@ -141,8 +142,8 @@ impl Keyed for Record<'_> {
     }
 }
 
-/// Whether two keys are the same. Most are short, and not worth a call; and the words that somebody
-/// has just made one of come back faster one by one than in a wide load.
+/// Whether two keys are equal. Most are short, and not worth a call. The words of a key that was
+/// just written load faster one by one than in a wide load.
 #[inline(always)]
 fn same_key(a: &[u8], b: &[u8]) -> bool {
     let len = a.len();
@@ -244,7 +245,7 @@ impl Mem {
         self.prefetch_lines(loc, 0..1);
     }
 
-    /// The same of some of the lines from `loc` on; ignored altogether if they leave the region.
+    /// Prefetches some of the lines from `loc` on. Ignored altogether if they leave the region.
     #[inline(always)]
     pub fn prefetch_lines(&self, loc: Loc, lines: Range<u64>) {
         let start = loc.byte();

@@ -1,8 +1,8 @@
-//! Who is attached to a store, and what each process has in hand: enough to say who holds the
-//! others up, and how.
+//! The processes that are attached to a store, and what each is doing: enough to find the one that
+//! blocks the others, and how.
 //!
 //! It is read from the control region without a lock and without storing anything there, so that it
-//! may be asked of a store that stands still, and by openings that may only read.
+//! works on a store that makes no progress, and in openings that may only read.
 
 use mneme_sync::{Attached, AttachedThread, Lane, Life, SlotId};
 use mneme_sys::ProcessState;
@@ -15,19 +15,19 @@ use crate::role;
 /// A process that is attached to a store, see [`LogStore::processes`](crate::LogStore::processes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id, as it knows itself.
+    /// Its id, in its own namespace.
     pub pid: u32,
     /// When it attached: wall-clock milliseconds since 1970.
     pub attached_ms: u64,
     /// Whether it lives, and if not, whether what it left is being repaired.
     pub life: Life,
-    /// What it is doing, as the kernel says; `None`: it is not seen from here, or is dead.
+    /// Its state, as the kernel reports it. `None`: it is not visible from here, or is dead.
     pub state: Option<ProcessState>,
-    /// Whether it is the opening that was asked.
+    /// Whether it is the opening that made this list.
     pub is_asker: bool,
     /// Its threads that take part.
     pub threads: usize,
-    /// The oldest of its threads' pins. What was removed since it began is not given back.
+    /// The oldest of its threads' pins. Memory that was removed since it began is not freed.
     pub oldest_pin: Option<ProcessPin>,
     /// What its threads are doing and holding.
     pub work: Vec<Work>,
@@ -40,10 +40,11 @@ pub struct Process {
 /// A pin of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessPin {
-    /// How many grace periods have begun since: above 1 it holds up what was removed.
+    /// How many grace periods have begun since. Above 1 the pin delays the freeing of removed
+    /// memory.
     pub periods: u64,
-    /// Whether it stays until its thread gives it up. One that may be revoked holds nobody up for
-    /// more than a second.
+    /// Whether it stays until its thread releases it. A pin that may be revoked blocks others for a
+    /// second at most.
     pub firm: bool,
 }
 
@@ -90,14 +91,14 @@ impl std::fmt::Display for Work {
 }
 
 impl Process {
-    /// Whether it does nothing until somebody lets it go on, or ends it.
+    /// Whether the process is stopped: it does nothing until it is continued, or killed.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.life == Life::Alive && self.state == Some(ProcessState::Stopped)
     }
 
-    /// Whether it holds what others may have to wait for: a firm pin, or anything under way. Of one
-    /// that is stopped that is until it goes on or ends.
+    /// Whether it holds what others may have to wait for: a firm pin, or anything under way. If it
+    /// is stopped, they wait until it is continued or ends.
     #[must_use]
     pub fn may_hold_up(&self) -> bool {
         !self.work.is_empty() || self.oldest_pin.is_some_and(|pin| pin.firm)
@@ -118,7 +119,7 @@ impl Core {
             .collect()
     }
 
-    /// The robust locks of the log's tables that somebody holds.
+    /// The robust locks of the log's tables that are held.
     fn held_locks(&self) -> Vec<(SlotId, Work)> {
         let (tables, geometry) = (&self.tables, &self.tables.geometry);
         let heads = (0..geometry.heads).map(|i| (tables.head(i).lock.owner(), Work::HoldsHead(i)));
@@ -174,7 +175,7 @@ fn seen(process: Attached, held: &[(SlotId, Work)], epoch: u64) -> Process {
 fn announced(thread: &AttachedThread) -> impl Iterator<Item = Work> {
     let arena = thread.intents[Lane::Arena as usize].map(|_| Work::ClaimsMemory);
     let log = [OPERATION_LANE, INDEX_LANE, TRANSACTION_LANE].map(|lane| {
-        // Damage is for the check to say, and for whoever repairs what the thread has left.
+        // Damage is ignored here: the check reports it, and so does the repair after the thread.
         let intent = Intent::of_thread(thread, lane).ok().flatten()?;
         Some(match intent {
             Intent::Home { .. } => Work::WritesKey,

@@ -1,11 +1,11 @@
-//! A region as it is read under a pin that may be taken away: what is found may belong to another
-//! record by now, and it is copied without undefined behaviour all the same.
+//! A region as it is read under a pin that may be revoked. What is found may belong to another
+//! record by now, and is nevertheless copied without undefined behaviour.
 //!
-//! [`Racing`] is the same memory as [`Mem`], and the index is looked through by the same code.
+//! [`Racing`] is the memory of [`Mem`], and the index is searched by the code that both share.
 //! Nothing of it is lent: words are atomics, keys are compared word by word, values copied by
-//! [`mneme_sys::racy`]. A header is read once, and whatever it says is checked against the mapping,
-//! so that bytes of another kind yield a wrong answer or [`Corrupt`], and both mean nothing until
-//! the pin was left in time (see [`crate::read::copying`]).
+//! [`mneme_sys::racy`]. A header is read once, and its lengths are checked against the mapping. So
+//! bytes of another kind yield a wrong answer or [`Corrupt`], and either counts only if the pin was
+//! still valid at the end (see [`crate::read::copying`]).
 //!
 //! Writers that may be at work there meanwhile use atomics too, or `racy` (see
 //! [`write_body`](crate::record::write_body)).
@@ -21,7 +21,7 @@ use crate::mem::{Keyed, Loc, Mem, Memory};
 use crate::patch_word::PatchWord;
 use crate::record::Header;
 
-/// Bytes that are copied between two looks whether the pin still holds.
+/// Bytes that are copied between two checks of the pin.
 pub(crate) const PIECE: usize = 1 << 20;
 
 /// A region whose records others may be overwriting.
@@ -80,7 +80,7 @@ impl Keyed for RacingRecord<'_> {
                 Some(last) => u64::from_le_bytes(*last) >> unused,
                 None => rest.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b)),
             };
-            // Behind the key come other bytes of the word.
+            // The rest of the word behind the key is ignored.
             differ |= (word(whole.len()) ^ last) << unused;
         }
         differ == 0
@@ -124,7 +124,7 @@ impl<'m> RacingRecord<'m> {
         unsafe { append(key, self.header.key_len(), to) };
     }
 
-    /// The word of a patchable record, and what it says now.
+    /// The word of a patchable record, and its present value.
     #[inline]
     pub fn patch(&self) -> Option<(&'m AtomicU64, PatchWord)> {
         if !self.header.is_patchable() {
@@ -145,11 +145,11 @@ impl<'m> RacingRecord<'m> {
         unsafe { append(value.wrapping_add(part.start), part.len(), to) };
     }
 
-    /// The value of a record without room, where it lies.
+    /// The value of a record without slack, where it lies.
     ///
     /// # Safety
     /// The caller has been pinned firmly since before it found the record published, and stays so
-    /// for `'m`; the record is neither one with room nor patchable.
+    /// for `'m`; the record neither has slack nor is patchable.
     #[inline(always)]
     pub unsafe fn lend_plain_value(&self) -> &'m [u8] {
         debug_assert!(self.header.room().is_none() && !self.header.is_patchable());
@@ -158,14 +158,14 @@ impl<'m> RacingRecord<'m> {
         unsafe { std::slice::from_raw_parts(self.plain_value(), self.header.plain_len()) }
     }
 
-    /// Where the value of a record without room begins.
+    /// Where the value of a record without slack begins.
     #[inline(always)]
     fn plain_value(&self) -> *const u8 {
         let before = self.header.key_offset() + self.header.key_len();
         self.address.wrapping_add(before)
     }
 
-    /// Appends the value of a record without room, of at most [`PIECE`] bytes.
+    /// Appends the value of a record without slack, of at most [`PIECE`] bytes.
     #[inline(always)]
     pub fn append_plain_value(&self, to: &mut Vec<u8>) {
         debug_assert!(self.header.room().is_none() && self.header.plain_len() <= PIECE);
@@ -173,10 +173,10 @@ impl<'m> RacingRecord<'m> {
         unsafe { append(self.plain_value(), self.header.plain_len(), to) };
     }
 
-    /// Appends a part of the value, as long as `holds` says that it is one; false if it does not.
+    /// Appends a part of the value, while `holds` returns true. False: `holds` returned false.
     ///
-    /// A long one may take longer than a pin is waited for; and before so much memory is taken, its
-    /// length has to be one.
+    /// A long part may take longer to copy than others wait for a pin. And before so much memory is
+    /// allocated, the length must be known to be valid.
     pub fn append_range(
         &self,
         range: Range<usize>,
@@ -211,7 +211,7 @@ impl<'m> RacingRecord<'m> {
 unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) {
     to.reserve(len);
     let end = to.as_mut_ptr().wrapping_add(to.len());
-    // SAFETY: reserved just now, and no other thread's.
+    // SAFETY: reserved just now, and no other thread has it.
     let space = unsafe { std::slice::from_raw_parts_mut(end.cast::<MaybeUninit<u8>>(), len) };
     if mneme_sys::fault::ENABLED {
         // With fault points compiled in the copy has a middle at which the reader can be stopped.
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::spaces::Space;
 
-    /// Whatever lies behind a key in its last word is none of it, and every byte of it counts.
+    /// Bytes behind a key in its last word do not count, and every byte of the key does.
     #[test]
     fn a_key_is_compared_to_its_last_byte() {
         for len in 0..40 {

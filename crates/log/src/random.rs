@@ -1,11 +1,12 @@
-//! Drawing a record by lot: **each is as likely as any other**, whatever the shape of the index.
+//! A random record: **each is as likely as any other**, whatever the shape of the index.
 //!
-//! The lot falls on a window of hash order, as long as holds some four records by the database's
-//! count, and then on one of as many places as such a window hardly ever has records; an empty
-//! place is a blank, and all is drawn again. Windows begin anywhere with equal chance and go round
-//! at the end, so that each record is in as many of them as any other, and with the same chance in
-//! each. Four draws are to be expected. Where blanks come one after the other, because most of what
-//! is counted has expired, the window grows, to the whole database at last.
+//! A draw picks a random window of hash order, so long that it holds about four records by the
+//! database's count. It then picks one of [`PLACES`] places, more than such a window ever holds
+//! records but for rare cases. An empty place is a blank, and the draw is repeated. Windows begin
+//! anywhere with equal chance and wrap around at the end, so each record is in as many of them as
+//! any other, with an equal chance in each. Four draws are to be expected. After many blanks in a
+//! row, because most counted records have expired, the window grows, in the end to the whole
+//! database.
 
 use std::cell::Cell;
 
@@ -14,15 +15,15 @@ use crate::error::ReadError;
 use crate::index::bucket::TAG_BITS;
 use crate::scan::Cursor;
 
-/// Records that a window is to hold.
+/// Records that a window should hold.
 const RECORDS: u64 = 4;
-/// Places in a window; more records than that are in one of a million.
+/// Places in a window. One window in a million has more records.
 const PLACES: u64 = 16;
 /// Blanks in a row after which the window is made twice as long.
 const BLANKS: u32 = 16;
 
 impl Core {
-    /// A key of the database, drawn by lot; `None` if there is none.
+    /// A random key of the database. `None` if there is none.
     pub(crate) fn random_key(&self, database: u8) -> Result<Option<Vec<u8>>, ReadError> {
         let all = self.partitions() << TAG_BITS;
         let counted = self.len(database)?.max(1);
@@ -88,7 +89,7 @@ impl Core {
     }
 }
 
-/// A number that nobody foresees, of this thread's own sequence.
+/// An unpredictable number, from this thread's own sequence.
 fn dice() -> u64 {
     thread_local! {
         static SEQUENCE: Cell<u64> = Cell::new(seed());
@@ -105,7 +106,8 @@ fn seed() -> u64 {
     let mut bytes = [0; 8];
     match mneme_sys::random_bytes(&mut bytes) {
         Ok(()) => u64::from_ne_bytes(bytes),
-        // No kernel is known that has none; a place on this thread's stack differs at least by run.
+        // No known kernel lacks randomness. If one does, the address on this thread's stack differs
+        // at least by run.
         Err(_) => (&raw const bytes).addr() as u64,
     }
 }

@@ -1,18 +1,18 @@
-//! **After the machine restarted, a store that everybody had left in order is in order again before
-//! anybody uses it; any other is refused, and nothing of it changed.**
+//! **After the machine restarted, a store that had no half-done operation is put in order before
+//! any operation uses it. Any other store is refused, and not changed.**
 //!
-//! A store may lie in files that outlive the machine. What says who holds what does not: the
-//! control region is built anew, slots and their tenancies begin anew, and the intents of the dead,
-//! by which a reaper would repair what they left, are gone. The first who opens the store then, and
-//! while nobody else can, looks at what is half done without changing anything: a bucket that is
-//! locked, or a log segment that is in somebody's hands, can only be judged by an intent, and the
-//! store is refused. All else says itself how it is to be ended: the locks of heads, shards, the
-//! sweep and the swap become those of dead owners and are taken over, each with the repair that
-//! belongs to it; segments that were being freed are condemned again; large records and expiries
-//! are looked for.
+//! A store may lie in files that outlive the machine. The control region does not: it is rebuilt,
+//! slots and their generations start over, and the intents by which a reaper would repair what dead
+//! threads left are gone. The first opening, while no other can open the store, looks for half-done
+//! work without changing anything. A locked bucket, or a log segment that a thread owns, can only
+//! be repaired by an intent, so the store is refused. All other state shows how it is to be
+//! finished: the locks of heads, shards, the sweep and the swap become those of dead owners and are
+//! taken over, each with its repair; segments that were being freed are condemned again; lost large
+//! records and expiring records are searched for.
 //!
-//! The arena, whose owners were slots too, is recovered around it, and says last that it is of this
-//! incarnation of the control region: who dies in the middle is followed by one who begins again.
+//! The arena, whose owners were slots too, is recovered around this. Its last step records this
+//! incarnation of the control region, so that after a death in the middle the next opening starts
+//! the recovery again.
 
 use mneme_arena::{ExtentState, Frame};
 use mneme_sync::{RobustLock, Slot};
@@ -24,24 +24,24 @@ use crate::segment::{State, TAG_LOG};
 use crate::spaces::Space;
 
 impl Core {
-    /// Puts a store in order that an earlier incarnation of the control region has left. Nobody
-    /// else has it open.
+    /// Puts a store in order that an earlier incarnation of the control region has left. No other
+    /// opening uses it.
     pub(crate) fn recover(&self) -> Result<(), OpenError> {
         if let Some(what) = self.left_half_done()? {
             return Err(OpenError::NotClean(what));
         }
         mneme_sys::fault!("log.recover.begin");
-        // Of what was entered before the reboot nobody is told any more.
+        // Effects that were entered before the reboot are dropped.
         self.effects.clear();
         self.arena
             .recover_around(|| self.settle_all().map_err(unrecovered))
     }
 
-    /// What only its intent could tell how to end, if anything is. Changes nothing.
+    /// Half-done work that only a lost intent could finish, if there is any. Changes nothing.
     fn left_half_done(&self) -> Result<Option<String>, Corrupt> {
         for i in self.frames() {
             let word = self.tables.info(Frame(i)).state();
-            // The name of who freed a segment stays.
+            // The slot of the thread that freed a segment stays in the word.
             if word.owner().is_some() && word.state() != Some(State::Freeing) {
                 let state = word.state();
                 return Ok(Some(format!(
@@ -69,7 +69,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Ends all that says itself how it is to be ended.
+    /// Finishes all half-done work whose state shows how.
     fn settle_all(&self) -> Result<(), WriteError> {
         let slot = self.participants.slot()?;
         self.locks().for_each(RobustLock::orphan);
@@ -113,7 +113,7 @@ impl Core {
             let frame = Frame(i);
             let (info, arena) = (self.tables.info(frame), self.arena.extent_of(frame));
             let word = info.state();
-            // It was about to be given back, and was not.
+            // The extent was about to be released, and was not.
             if word.state() == Some(State::Freeing)
                 && arena.is_some_and(|a| {
                     a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
@@ -126,8 +126,8 @@ impl Core {
         self.predate_segments();
     }
 
-    /// The monotonic clock began anew. What is oldest stays so, or eviction would begin with the
-    /// youngest.
+    /// The monotonic clock was reset. The order of segments by age is kept, or eviction would begin
+    /// with the youngest.
     fn predate_segments(&self) {
         let closed = self.segments().filter(|(.., s)| *s == State::Closed);
         let times = closed.filter(|(_, info, ..)| !info.is_shunned());

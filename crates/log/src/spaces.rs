@@ -8,14 +8,14 @@
 //!
 //! The steps of a swap, under a lock of its own:
 //!
-//! 1. *drained*: wait until every pin that exists now is gone, while others come and go;
+//! 1. *waited*: wait until every pin that exists now is gone, while others come and go;
 //! 2. *noted*: note which two databases, and which spaces they have;
 //! 3. *marked*: mark both bytes. A thread that finds a mark releases its pin and waits;
-//! 4. *excluded*: wait until every pin from before the marks is gone. If that takes too long, undo;
+//! 4. *drained*: wait until every pin from before the marks is gone. If that takes too long, undo;
 //! 5. *storing*: note that the storing begins;
 //! 6. *stored*: store the two new bytes, which have no mark, and clear the note.
 //!
-//! The step *drained* serves only one purpose: a thread that keeps a value for long delays the
+//! The step *waited* serves only one purpose: a thread that keeps a value for long delays the
 //! swapper alone, and no other thread.
 //!
 //! If the swapper dies, the next thread that takes the lock, a waiter or the reaper, learns from
@@ -188,7 +188,7 @@ impl<B: Byte, W: Word> Table<'_, B, W> {
         mneme_sys::fault!("log.swap.noted");
         for (database, space) in databases.into_iter().zip(swap.spaces) {
             // SYNC: pairs with the Acquire load in `space`; threads that do not see it have pinned
-            // before the epoch that the step *excluded* waits for.
+            // before the epoch that the step *drained* waits for.
             let byte = self.byte(database);
             byte.store(space.byte(database) | MARK, Release);
             mneme_sys::fault!("log.swap.marked");

@@ -12,7 +12,8 @@ use crate::spaces::Space;
 
 /// The memory of a store on one NUMA node, in bytes.
 ///
-/// `live + stale + index + heads + free = capacity`, but for frames that change hands meanwhile.
+/// `live + stale + index + heads + free = capacity`, except for frames that change owners
+/// meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeStats {
     /// Frames on the node.
@@ -25,14 +26,14 @@ pub struct NodeStats {
     pub index_bytes: u64,
     /// Space in open log segments that is not yet written.
     pub head_bytes: u64,
-    /// Frames that nobody has.
+    /// Free frames.
     pub free_bytes: u64,
 }
 
-/// A store's memory and contents, in bytes unless said otherwise.
+/// A store's memory and contents, in bytes by default.
 ///
-/// Taken without stopping anybody: numbers that change meanwhile may not add up exactly.
-/// `live + stale + index + heads + overhead + free = capacity`.
+/// Taken without stopping any thread: numbers that change meanwhile may not add up exactly. `live +
+/// stale + index + heads + overhead + free = capacity`.
 #[derive(Clone, Debug)]
 pub struct Stats {
     /// Bytes of the region.
@@ -43,7 +44,7 @@ pub struct Stats {
     pub records: u64,
     /// Live records, headers and padding included. Estimated; compaction recounts.
     pub live_bytes: u64,
-    /// Dead records and unused ends of log segments, which compaction wins back.
+    /// Dead records and unused ends of log segments, which compaction reclaims.
     pub stale_bytes: u64,
     /// Frames of the index.
     pub index_bytes: u64,
@@ -53,35 +54,35 @@ pub struct Stats {
     pub head_bytes: u64,
     /// The store's and the arena's own tables.
     pub overhead_bytes: u64,
-    /// Frames that nobody has.
+    /// Free frames.
     pub free_bytes: u64,
-    /// Of `free_bytes`, those that the file system has no space for: they are nobody's until it has
-    /// some.
+    /// Of `free_bytes`, those that the file system has no space for. They cannot be used until it
+    /// has some.
     pub unbacked_bytes: u64,
     /// Of `free_bytes`, those that only compaction may take.
     pub reserve_bytes: u64,
-    /// The same by NUMA node; what lies on no node are the tables.
+    /// The numbers of each NUMA node. The tables belong to no node.
     pub nodes: Vec<NodeStats>,
-    /// Bytes of live records that compaction has moved since the store was created: beside what was
-    /// written, the price of the fill.
+    /// Bytes of live records that compaction has moved since the store was created: the write
+    /// amplification, compared with what was written.
     pub moved_bytes: u64,
     /// Log segments.
     pub segments: u64,
-    /// Log segments that wait for readers to leave.
+    /// Log segments that wait for readers to unpin.
     pub condemned: u64,
-    /// Records that were forgotten because the store was full, since its creation.
+    /// Records that were evicted because the store was full, since its creation.
     pub evicted: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
-    /// Records that the sweep or compaction removed because they had expired, since its creation.
-    /// One whose key is stored anew or removed before that is not among them.
+    /// Records that the sweep or compaction removed because they had expired, since its creation. A
+    /// record whose key is stored anew or removed before that is not counted.
     pub expired: u64,
     /// The pages behind the region.
     pub pages: PageReport,
 }
 
 impl Stats {
-    /// Of a store that is not mapped here.
+    /// The statistics of a store that is not mapped here.
     pub(crate) fn unseen() -> Self {
         Self {
             capacity: 0,
@@ -153,7 +154,7 @@ impl Core {
             segments += 1;
             condemned += u64::from(state == State::Condemned);
             let capacity = info.capacity();
-            // Another life, of another length, may have begun in between.
+            // Another life of the segment, of another length, may have begun in between.
             let used = info.used().min(capacity);
             let dead = if state == State::Condemned {
                 used

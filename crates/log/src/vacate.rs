@@ -1,11 +1,11 @@
-//! Making a run of free frames for a large record, when there are free frames enough and no such
+//! Making a run of free frames for a large record, when there are enough free frames but no such
 //! run.
 //!
-//! Elsewhere large records stay where they are. Here the window of frames is looked for that costs
-//! the fewest bytes to empty: its closed log segments are moved as compaction moves its victims,
-//! large records to extents of their own. Index frames cannot move, and open segments are not
-//! waited for: a window with one of them is none. Others may take what is freed before the caller
-//! does, so the caller tries again, a bounded number of times.
+//! Everything else leaves large records where they are. This searches for the window of frames that
+//! costs the fewest bytes to empty: its closed log segments are moved as compaction moves its
+//! victims, large records to extents of their own. Index frames cannot move, and nothing waits for
+//! open segments: a window with one of them does not count. Other threads may take the freed frames
+//! first, so the caller retries, a bounded number of times.
 
 use mneme_arena::{ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::Slot;
@@ -24,7 +24,7 @@ struct Piece {
 }
 
 impl Core {
-    /// Whether a claim of `frames` frames fails for want of a run alone.
+    /// Whether a claim of `frames` frames fails only because there is no such run.
     pub(crate) fn lacks_run(&self, frames: u32) -> bool {
         let stats = self.arena.stats();
         stats.free >= stats.reserved.saturating_add(frames) && stats.longest_run < frames
@@ -40,8 +40,8 @@ impl Core {
         Ok(moved)
     }
 
-    /// Whether so many adjacent frames would be free between those of the index, were nothing else
-    /// in the store.
+    /// Whether a run of `frames` frames would be free between those of the index if nothing else
+    /// were in the store.
     pub(crate) fn could_lie(&self, frames: u32) -> bool {
         let stats = self.arena.stats();
         let (mut from, end) = (stats.own, stats.own + stats.frames);
@@ -69,7 +69,7 @@ impl Core {
         for found in self.arena.extents() {
             let (frame, frames) = (found.extent.start, found.extent.frames);
             if frame.0 < next || frame.0.saturating_add(frames) > end {
-                // It changed hands during the walk.
+                // Its owner changed during the walk.
                 continue;
             }
             if frame.0 > next {
@@ -123,7 +123,7 @@ impl Core {
                     break;
                 }
                 if long >= frames {
-                    // What is moved must find room elsewhere.
+                    // There must be free space elsewhere for what is moved.
                     if cost > 0 && cost <= (free - inside) * FRAME_BYTES {
                         best = Some((cost, &pieces[first..=first + n]));
                     }

@@ -1,4 +1,4 @@
-//! A value, as it lies in the log or as it lay there.
+//! A value, where it lies in the log or as a copy.
 
 use std::ops::Deref;
 
@@ -6,9 +6,9 @@ use mneme_sync::Pin;
 
 /// A stored value. It stays as it was while this lives.
 ///
-/// In a store that appends it is read in place: nothing is copied. It holds a pin then: space that
+/// In a store that appends it is read in place: nothing is copied. It then holds a pin: space that
 /// is freed meanwhile cannot be used again until the value is dropped, so keep it for microseconds,
-/// or take a copy (`to_vec`). A thread that writes to a full store while it holds one is told
+/// or take a copy (`to_vec`). A write to a full store by a thread that holds one fails with
 /// `Stalled`. In a store that overwrites, or one that was opened not to
 /// [lend](crate::Builder::lending), it is a copy, and holds nothing. It cannot be sent to another
 /// thread:

@@ -75,7 +75,7 @@ impl LockWord {
         self.0 & LOCKED != 0
     }
 
-    /// Whether no operation and no transaction holds it, and its page is in use.
+    /// Whether no operation and no transaction holds the bucket, and its page is in use.
     #[inline(always)]
     pub fn is_unlocked(self) -> bool {
         self.0 & (LOCKED | TXN) == 0
@@ -86,8 +86,8 @@ impl LockWord {
         self.0 & TXN != 0
     }
 
-    /// Whether what was read between `before` and this look at the same word was no part of a
-    /// transaction that was still under way or that was undone.
+    /// Whether what was read between `before` and this look at the word belongs to no transaction
+    /// that was under way or that was undone.
     #[inline]
     pub fn follows_no_transaction(self, before: LockWord) -> bool {
         (self.0 | before.0) & TXN == 0 && (self.0 ^ before.0) & VERSION_MASK == 0
@@ -107,7 +107,7 @@ impl LockWord {
         self.locked() && self.0 >> HOLDER_SHIFT == RETIRED
     }
 
-    /// What it is once its holder, which has changed nothing, has let it go.
+    /// The word after its holder, which has changed nothing, has unlocked the bucket.
     pub fn let_go(self) -> LockWord {
         LockWord(self.0 & (REACH_MASK | VERSION_MASK))
     }
@@ -122,9 +122,9 @@ impl LockWord {
     }
 }
 
-/// A home bucket's word as it was seen, and where: an index segment that is replaced begins to
-/// count versions anew elsewhere, and nothing else lies there while the thread that has seen it is
-/// pinned.
+/// A home bucket's word as it was seen, and its location. The location matters, for the successor
+/// of a replaced index segment counts versions from the start elsewhere. Nothing else lies at this
+/// location while the thread that has seen it is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HomeWord {
     pub at: Loc,
@@ -132,7 +132,7 @@ pub(crate) struct HomeWord {
 }
 
 impl HomeWord {
-    /// Whether it is the same bucket, which was not unlocked since `before`.
+    /// Whether this is the bucket of `before`, and was not unlocked since.
     pub fn same_version(self, before: HomeWord) -> bool {
         self.at == before.at && (self.word.0 ^ before.word.0) & VERSION_MASK == 0
     }
@@ -145,7 +145,7 @@ pub(crate) enum TryLock<'b, W = AtomicU64> {
     Held(Held<'b, W>),
     /// The segment was replaced: look the bucket up again.
     Retired,
-    /// Somebody else holds it.
+    /// Another thread holds it.
     Busy(LockWord),
 }
 
@@ -164,7 +164,7 @@ impl<W: Tagged> BucketOf<W> {
         W::matching(&self.0, tag)
     }
 
-    /// The entries that carry `tag`, each with its slot, as they are when it is their turn.
+    /// The entries that carry `tag`, each with its slot, each loaded when the iterator comes to it.
     #[inline(always)]
     pub fn entries_of(&self, tag: u32) -> impl Iterator<Item = (usize, Entry)> {
         let mut matches = self.matches(tag);
@@ -270,8 +270,8 @@ impl<W: Word> BucketOf<W> {
         }
     }
 
-    /// Claims a free slot for `entry`, which publishes it; the slot's number. The caller holds the
-    /// entry's home bucket and has extended its reach to here.
+    /// Claims a free slot for `entry`, which publishes it. Returns the slot's number. The caller
+    /// holds the entry's home bucket and has extended its reach to here.
     pub fn publish(&self, entry: Entry) -> Option<usize> {
         for i in 0..SLOTS {
             if self.0[i + 1].load(Relaxed) == 0 {
@@ -296,7 +296,8 @@ impl<W: Word> BucketOf<W> {
     }
 }
 
-/// A held bucket lock. Dropping it does not unlock: a holder that unwinds is as one that died.
+/// A held bucket lock. Dropping it does not unlock: a holder that unwinds is treated as one that
+/// died.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Held<'b, W = AtomicU64> {
@@ -318,32 +319,32 @@ impl<W: Word> Held<'_, W> {
         }
     }
 
-    /// Makes readers wait until the lock is given back.
+    /// Makes readers wait until the lock is released.
     pub fn set_transaction(&self) {
         // SYNC: pairs with the Acquire load in `Bucket::word`.
         self.bucket.0[0].store(self.word.0 | TXN, Release);
     }
 
-    /// Makes readers wait, whatever else is stored to the word.
+    /// Makes readers wait, and keeps the bit set in every later store to the word.
     pub fn become_transaction(&mut self) {
         self.word = LockWord(self.word.0 | TXN);
         self.set_transaction();
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[inline]
     pub fn unlock(self) {
         // SYNC: pairs with the Acquire exchange in `try_lock`.
         self.bucket.0[0].store(self.word.unlocked().0, Release);
     }
 
-    /// Gives the lock of a bucket back that is as it was when it was locked.
+    /// Releases the lock of a bucket that was not changed.
     pub fn unlock_unchanged(self) {
         // SYNC: as in `unlock`.
         self.bucket.0[0].store(self.word.let_go().0, Release);
     }
 
-    /// Marks the bucket as replaced, for ever: its entries stay readable as they are.
+    /// Marks the bucket as replaced, for ever. Its entries stay readable as they are.
     pub fn retire(self) {
         // SYNC: pairs with the Acquire load in `Bucket::word`.
         self.bucket.0[0].store(self.word.held_by(SlotId(RETIRED as u16)).0, Release);

@@ -3,9 +3,9 @@
 //!
 //! A database has an index of its own, named by a *root*: a block with one word for each of 2^p
 //! partitions, chosen by the top p bits of the hash. A partition is a small extendible hash table
-//! over the next 22 bits, the *tag*: one index segment at first, later a directory of them. An
-//! index segment is 2 to 48 [buckets](bucket) that share out its interval of tags evenly and in
-//! order:
+//! over the next 22 bits, the *tag*. It is one index segment at first, and later a directory of
+//! segments. An index segment is 2 to 48 [buckets](bucket) that share out its interval of tags
+//! evenly and in order:
 //!
 //! ```text
 //! root ─► partition word ─► [directory ─►] index segment: bucket, bucket, … bucket
@@ -62,25 +62,25 @@ impl Place {
     }
 }
 
-/// The most often that a partition's segments split: directories have at most 2^12 words.
+/// How often a partition's segments split at most: directories have at most 2^12 words.
 pub(crate) const MAX_DEPTH: u32 = 12;
 /// Sizes of an index segment, in buckets.
 pub(crate) const SIZES: [u64; 10] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
 
-/// Lines of a record, behind its first ones, that are fetched ahead at most.
+/// Lines of a record, behind its first ones, that are prefetched at most.
 const MAX_REST: u64 = 32;
 
 const BUCKETS_SHIFT: u32 = LOC_BITS;
 const DEPTH_SHIFT: u32 = 48;
 const PRESENT: u64 = 1 << 63;
 const DIRECTORY: u64 = 1 << 62;
-/// Ten bits over the others.
+/// Shift of the seal: ten bits computed from the others.
 const SEAL_SHIFT: u32 = 52;
 const SEAL: u64 = ((1 << 10) - 1) << SEAL_SHIFT;
 
-/// The word with its seal. To follow an index word that was overwritten would be to lock, and to
-/// fill, words of others that look like a bucket; to take it for another, to say that keys are
-/// absent. Every change of one bit breaks the seal, and any other does but for one in a thousand.
+/// The word with its seal. Following a damaged index word could lock, and fill, unrelated words
+/// that look like a bucket, or make present keys look absent. Every change of one bit breaks the
+/// seal, and so do all but one in a thousand of other changes.
 #[inline]
 const fn sealed(word: u64) -> u64 {
     let rest = word & !SEAL;
@@ -96,7 +96,7 @@ fn not_sealed(loc: Loc) -> Corrupt {
     )
 }
 
-/// An index segment: the contents of a partition or directory word, whose seal was seen whole.
+/// An index segment: the contents of a partition or directory word whose seal was checked.
 ///
 /// The word itself, as are a [`Root`] and a [`Loc`]: what every lookup carries from one step to the
 /// next stays in registers. A value of several words goes through memory at calls, and one that is
@@ -133,8 +133,8 @@ impl SegmentRef {
         }
     }
 
-    /// The segment that `word` names, for readers that take nothing else from it than its place;
-    /// `None` says nothing.
+    /// The segment that `word` names, for readers that use only its location. `None` means nothing:
+    /// the word may be damaged, or no segment.
     #[inline(always)]
     fn try_of_word(word: u64) -> Option<SegmentRef> {
         if sealed(word) == word && word >> 62 == PRESENT >> 62 {
@@ -296,12 +296,12 @@ pub(crate) struct FoundIn<R> {
 /// An entry that was found in a region.
 pub(crate) type Found<'m> = FoundIn<Record<'m>>;
 
-/// What a look at a home bucket came to.
+/// The result of a look at a home bucket.
 pub(crate) enum BucketRead<T> {
-    /// This held at one moment during the look, when the home's word was this.
+    /// This was true at one moment during the look, when the home had this word.
     Valid(T, HomeWord),
-    /// What was seen may have held at no moment: look again, once a transaction that the word tells
-    /// of is over.
+    /// What was seen may have been true at no moment. Look again, once the transaction that the
+    /// word names is over.
     Retry(LockWord),
 }
 
@@ -330,13 +330,13 @@ pub(crate) trait Lookup: Memory {
         }
     }
 
-    /// The record of `key`, if it lies in its home bucket, without room, and nothing there is
-    /// unusual. `None` says nothing: look again by [`Core::find`], which waits for transactions,
-    /// follows entries that lie behind their home, and tells damage from absence.
+    /// The record of `key`, if it lies in its home bucket, without slack, and nothing there is
+    /// unusual. `None` does not mean that the key is absent: look again by [`Core::find`], which
+    /// waits for transactions, follows entries that lie behind their home, and tells damage from
+    /// absence.
     ///
-    /// This is how almost every lookup that finds something ends. It has no results but what a
-    /// register holds, and little enough to do that a processor is at the next lookup's misses
-    /// meanwhile.
+    /// Almost every lookup that finds something ends here. Its results fit a register, and it does
+    /// little enough that a processor overlaps it with the next lookup's misses.
     #[inline(always)]
     fn try_fast_record(
         &self,
@@ -346,18 +346,17 @@ pub(crate) trait Lookup: Memory {
     ) -> Option<Self::Record<'_>> {
         let home = self.bucket(segment, segment.home(tag)).ok()?;
         let before = home.word();
-        // Another with this tag before it is as rare as a key behind its home.
+        // Another entry with this tag before it is as rare as a key behind its home.
         let record = self.plain_record(home.first_of(tag)?.loc())?;
-        // As in `read_bucket`; a locked bucket, whose page may be one that was replaced, is left to
-        // it.
+        // As in `read_bucket`; a locked bucket, whose page may have been replaced, is left to that.
         let settled = before.is_unlocked() && home.word() == before;
         (settled && record.has_key(key)).then_some(record)
     }
 
     /// The index segment that `place` falls into, if there is one and nothing is unusual. `None`
-    /// says nothing: look again by [`index_segment`](Self::index_segment).
+    /// does not mean that there is none: look again by [`index_segment`](Self::index_segment).
     ///
-    /// Of what a seal covers only what is followed here is looked at: a key that is found there is
+    /// Only the bits that are followed here are checked, not the seal: a key that is found there is
     /// the key.
     #[inline(always)]
     fn try_fast_segment(&self, root: Root, place: Place) -> Option<SegmentRef> {
@@ -378,7 +377,7 @@ pub(crate) trait Lookup: Memory {
         SegmentRef::try_of_word(word)
     }
 
-    /// Looks for `key` from its home bucket on, without regard to locks.
+    /// Looks for `key` from its home bucket on, ignoring locks.
     #[inline(always)]
     fn find_in(
         &self,
@@ -442,15 +441,15 @@ pub(crate) trait Lookup: Memory {
     }
 
     /// The one validated look at a bucket: what `look` sees from the home of `place` on in
-    /// `segment`, which the caller has seen `place` lead to under its present pin.
+    /// `segment`. The caller has seen `place` lead to `segment` under its present pin.
     ///
     /// All of a transaction's locks are set before its first publication and kept until its last,
     /// or until it is undone. So a reader that has seen a part of it sees its bit now, or did
     /// before, or sees by the version that the bucket was unlocked since.
     ///
     /// A page that is replaced is locked before its successor can be found, and for good. So a
-    /// reader that has seen anything of what was written after that sees the lock, and asks again
-    /// which page it is.
+    /// reader that has seen anything that was written after that sees the lock, and looks the page
+    /// up again.
     #[inline(always)]
     fn read_bucket<T>(
         &self,
@@ -485,7 +484,8 @@ pub(crate) trait Lookup: Memory {
         entry: Entry,
     ) -> Result<Option<(u64, usize)>, Corrupt> {
         let home = segment.home(entry.tag());
-        // Loaded first: an entry that moves to this place later is not one the caller has seen.
+        // Loaded first: an entry that is published here later is not the one that the caller has
+        // seen.
         let reach = self
             .bucket(segment, home)?
             .word()
@@ -502,7 +502,7 @@ pub(crate) trait Lookup: Memory {
     }
 
     /// Publishes a new `entry` in the first free slot from its home bucket on, which the caller
-    /// holds: how far behind home. `None`: no slot is free within reach.
+    /// holds. Returns how far behind home. `None`: no slot is free within reach.
     #[inline]
     fn insert_entry(
         &self,
@@ -546,7 +546,7 @@ impl Core {
         Ok(seen.and_then(|(found, _)| found))
     }
 
-    /// As [`find`](Self::find), with the home bucket's word at that time; `None`: there is no
+    /// As [`find`](Self::find), with the home bucket's word at that time. `None`: there is no
     /// bucket.
     #[inline(always)]
     pub(crate) fn find_seen<'m>(
@@ -585,8 +585,8 @@ impl Core {
         }
     }
 
-    /// The rest of [`Core::look`], once it saw `word` where a transaction is or was under way, or
-    /// in a page that was replaced.
+    /// The rest of [`Core::look`], for a `word` that shows a transaction, or a page that was
+    /// replaced.
     #[cold]
     #[inline(never)]
     fn look_again<T>(
@@ -616,7 +616,7 @@ impl Core {
         }
     }
 
-    /// Fetches the lines of `place`'s home bucket ahead of use.
+    /// Prefetches the lines of `place`'s home bucket.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(
         &self,
@@ -630,8 +630,8 @@ impl Core {
         Ok(segment)
     }
 
-    /// Fetches the first lines of the record that `place`'s home bucket probably names, and says
-    /// where it lies.
+    /// Prefetches the first lines of the record that `place`'s home bucket probably names. Returns
+    /// its location.
     #[inline(always)]
     pub(crate) fn prefetch_record(
         &self,
@@ -652,8 +652,8 @@ impl Core {
         Ok(Some(entry.loc()))
     }
 
-    /// Fetches what is behind the first `lines` lines of the record at `loc`, whose header has
-    /// come.
+    /// Prefetches the rest, behind the first `lines` lines, of the record at `loc`, whose header is
+    /// loaded.
     #[inline(always)]
     pub(crate) fn prefetch_rest(&self, loc: Loc, lines: u64) {
         if let Ok(word) = self.mem.word(loc) {

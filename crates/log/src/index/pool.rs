@@ -1,8 +1,8 @@
 //! Blocks for index segments, directories and roots, cut from 2 MiB frames.
 //!
 //! A block is a run of 256-byte units in a frame that belongs to one shard. The frame begins with a
-//! bitmap of its 8192 units, the only truth about what is in use; the shard's pool table names the
-//! frames and caches what the bitmap says. All of it is guarded by the shard's lock, and every
+//! bitmap of its 8192 units, which alone defines what is in use. The shard's pool table names the
+//! frames and caches the bitmap's counts. All of it is guarded by the shard's lock, and every
 //! change is written to the shard's *journal* first: the thread that inherits the lock from a dead
 //! holder finishes or undoes the change before anything else happens, so that no block is ever lost
 //! or given out twice.
@@ -34,9 +34,9 @@ const BATCH: usize = 64;
 /// Blocks that a change of shape retires at most, and some more.
 const RETIRED: usize = 8;
 
-/// Journal words. The kind is written last when an entry is made and first when it is struck out.
+/// Journal words. The kind is written last when an entry is made and first when it is cleared.
 pub(crate) mod journal {
-    /// What is going on: one of the kinds.
+    /// The change under way: one of the kinds.
     pub const KIND: usize = 0;
     /// The slot of the thread that holds the buckets of the old segments.
     pub const OWNER: usize = 1;
@@ -185,14 +185,14 @@ impl Core {
         }
         let result = work(&held);
         if result.is_err() && held.journal(journal::KIND) == journal::PREPARE {
-            // Somebody else stands in the way, or the region is damaged: the buckets that were
+            // Another thread blocks the change, or the region is damaged: the buckets that were
             // locked for the change must not stay locked.
             held.undo()?;
         }
         result
     }
 
-    /// Gives back what the index has used and does not need any more; frames.
+    /// Frees what the index no longer needs. Returns the number of frames.
     pub(crate) fn trim_index(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let mut trimmed = 0;
         for shard in 0..self.tables.geometry.shards {
@@ -204,15 +204,16 @@ impl Core {
         Ok(trimmed)
     }
 
-    /// Frees what has waited in limbo for readers that have left, and begins the grace period of
-    /// the rest.
+    /// Frees the blocks in limbo whose readers have unpinned, and begins the grace period of the
+    /// rest.
     pub(crate) fn collect_limbo(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         (0..self.tables.geometry.shards)
             .try_for_each(|shard| self.with_shard(slot, shard, |held| Ok(held.collect(true)?)))
     }
 
-    /// Frees what has waited in limbo, wherever a change of shape finds no room there; `None`:
-    /// nowhere, else whether all have room now. The caller is not pinned.
+    /// Frees blocks in limbo, in every shard whose limbo is too full for a change of shape. `None`:
+    /// there was no such shard. Otherwise returns whether all have free places now. The caller is
+    /// not pinned.
     pub(crate) fn clear_limbo(&self, slot: &Slot<'_>) -> Result<Option<bool>, WriteError> {
         let mut cleared = None;
         for shard in 0..self.tables.geometry.shards {
@@ -286,7 +287,7 @@ impl HeldShard<'_> {
     }
 
     /// Writes a journal word, in order with every other store: after those before it in the
-    /// program, and before those behind it, for a death falls between two instructions.
+    /// program, and before those behind it. A death may come between any two instructions.
     pub fn note(&self, i: usize, value: u64) {
         // SYNC: pairs with the Acquire load in `journal` by the lock's next holder.
         self.shard.journal[i].store(value, Release);
@@ -363,7 +364,7 @@ impl HeldShard<'_> {
         Ok(Some(block))
     }
 
-    /// Gives a block back at once. Idempotent while the lock is held.
+    /// Frees a block at once. Idempotent while the lock is held.
     pub fn free(&self, block: Block) -> Result<(), Corrupt> {
         let (frame, first) = (block.frame(), block.first_unit());
         let table = self.core.tables.pool(self.index);
@@ -421,8 +422,8 @@ impl HeldShard<'_> {
         Ok(Some((at, frame)))
     }
 
-    /// Gives wholly unused frames back to the arena, but for one that is kept for the next block;
-    /// how many.
+    /// Gives wholly unused frames back to the arena, except one that is kept for the next block.
+    /// Returns how many.
     pub fn trim(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let table = self.core.tables.pool(self.index);
         let mut spare = false;
@@ -430,7 +431,7 @@ impl HeldShard<'_> {
         for word in table {
             let entry = PoolEntry(word.load(Relaxed));
             let Some(frame) = entry.frame() else { continue };
-            // The bitmap is asked too: of a cached number that is damaged live blocks would die.
+            // The bitmap is checked too: a damaged cached number must not free live blocks.
             if entry.free() != UNITS - MAP_UNITS
                 || self.core.pool_frame_used(frame)? != 0
                 || !std::mem::replace(&mut spare, true)
@@ -446,7 +447,7 @@ impl HeldShard<'_> {
             };
             let released = self.core.release(slot, extent);
             if released.is_err() {
-                // The arena is held up: the frame is given back another time.
+                // The arena's lock is not to be had now: a later call gives the frame back.
                 word.store(entry.0, Relaxed);
             }
             self.note(journal::FRAME, 0);
@@ -456,28 +457,28 @@ impl HeldShard<'_> {
         Ok(trimmed)
     }
 
-    /// Whether limbo may not have room for all that a change of shape retires.
+    /// Whether limbo may lack places for all that a change of shape retires.
     pub fn limbo_is_full(&self) -> bool {
         limbo_is_full(self.shard)
     }
 
-    /// Puts a block that readers may still see into limbo. Idempotent; the caller made sure of
-    /// room.
+    /// Puts a block that readers may still see into limbo. Idempotent. The caller made sure of a
+    /// free place.
     pub fn retire(&self, block: Block) {
         let limbo = &self.shard.limbo;
         if limbo.iter().any(|e| e[0].load(Relaxed) == block.word()) {
             return;
         }
-        // There is one after `limbo_room`, unless the region is damaged: then losing the block is
-        // the harmless way out.
+        // There is a free place after `limbo_room`, unless the region is damaged: then losing the
+        // block is harmless.
         if let Some(entry) = limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
             entry[1].store(0, Relaxed);
             entry[0].store(block.word(), Release);
         }
     }
 
-    /// Frees the retired blocks whose readers have left, and starts a grace period for those that
-    /// have none once there are enough of them (or `all`).
+    /// Frees the retired blocks whose readers have unpinned, and starts a grace period for those
+    /// that have none once there are enough of them (or `all`).
     pub fn collect(&self, all: bool) -> Result<(), Corrupt> {
         let limbo = &self.shard.limbo;
         let unstamped = || {
@@ -516,14 +517,15 @@ impl HeldShard<'_> {
     fn repair(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         let noted = self.journal(journal::FRAME);
         if noted != 0 {
-            // One that no arena can have is damage, and nothing was done with it.
+            // A frame that no arena can have is damage, and nothing was done with it.
             if let Some(frame) = (noted as u32).checked_sub(1) {
                 self.repair_frame(slot, Frame(frame), (noted >> 32) as u32)?;
             }
             self.note(journal::FRAME, 0);
         }
         if let Some(block) = Block::of_word(self.journal(journal::FREE)) {
-            // Also out of limbo, where it would be freed once more after another has it.
+            // It is removed from limbo too, or it would be freed once more after its next use
+            // began.
             for entry in &self.shard.limbo {
                 if entry[0].load(Relaxed) == block.word() {
                     entry[0].store(0, Release);
@@ -539,7 +541,7 @@ impl HeldShard<'_> {
             journal::STRIKE => self.finish_strike()?,
             _ => {}
         }
-        // A bitmap may be half changed where the cached numbers are not: count all anew.
+        // A bitmap may be half changed without the cached numbers: recount all of them.
         let table = self.core.tables.pool(self.index);
         for (at, word) in table.iter().enumerate() {
             if let Some(frame) = PoolEntry(word.load(Relaxed)).frame() {
@@ -563,17 +565,17 @@ impl HeldShard<'_> {
         let Some(info) = self.core.arena.extent_of(frame) else {
             return Ok(());
         };
-        // In another life it belongs to a thread that has claimed it since and may be linking or
-        // releasing it right now. In this one it is this shard's, and changes its state under this
-        // shard's lock alone: until the dead one's slot is given back, and the thread that does
-        // that takes the lock first.
+        // In another life the frame belongs to a thread that has claimed it since and may be
+        // linking or releasing it right now. In this life it is this shard's, and changes its state
+        // under this shard's lock alone, until the dead thread's slot is freed. The thread that
+        // frees the slot takes this lock first.
         if (info.extent, info.tag, info.generation) != (extent, TAG_INDEX, generation) {
             return Ok(());
         }
         let linked = self.core.pool_frames(self.index).any(|f| f == frame);
-        // It is linked before it is adopted: one that is adopted and not linked was on its way out.
-        // One that is neither was on its way in, and is taken back with all that the dead one had
-        // claimed.
+        // A frame is linked before it is adopted: one that is adopted and not linked was on its way
+        // out. One that is neither was on its way in, and is taken back with all that the dead
+        // thread had claimed.
         match info.state {
             ExtentState::Claimed(_) if linked => self.core.adopt(extent)?,
             ExtentState::Held if !linked => self.core.release(slot, extent)?,

@@ -3,14 +3,14 @@
 //! A change of shape holds its shard's lock and every bucket lock of the segments it replaces:
 //!
 //! 1. blocks are allocated (journal: `PREPARE`, undone by the lock's next holder if this one dies);
-//! 2. the old buckets are locked, so that their entries stand still; readers go on reading them;
+//! 2. the old buckets are locked, so that their entries do not change; readers go on reading them;
 //! 3. the new segments are filled from position and tag alone, no other thread sees them yet;
 //! 4. the words that name the old segments are changed to name the new (journal: `PUBLISH`,
 //!    finished by the lock's next holder). Each word is one store, and a key is reached by one
 //!    word, so a reader or writer finds either the frozen old segment or the new one that equals
 //!    it;
-//! 5. the old buckets are marked retired, which sends waiting writers back to look again, and the
-//!    old blocks wait in limbo until the readers have left.
+//! 5. the old buckets are marked retired, so that waiting writers look the segment up again, and
+//!    the old blocks wait in limbo until their readers have unpinned.
 //!
 //! A directory that is too short for a split is doubled in the same step: the new directory already
 //! names the new segments, and is published by the one store of the partition word.
@@ -31,13 +31,13 @@ use crate::mem::{Loc, Memory};
 /// index_fill`: 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029;
 /// beyond, segments run full before they get there.
 const GROW_PERCENT: u64 = 90;
-/// The fill that a grown or shrunk segment has at most.
+/// The greatest fill of a segment that was just grown or shrunk.
 const TARGET_PERCENT: u64 = 75;
 /// A segment emptier than this shrinks, or merges with its buddy.
 const SHRINK_PERCENT: u64 = 25;
-/// Attempts at one bucket's lock before a change of shape is put off.
+/// Attempts at one bucket's lock before a change of shape is postponed.
 const LOCK_TRIES: u32 = 4000;
-/// Segments of unusual size, tried when entries crowd so much that the usual ones do not take them.
+/// Segments of unusual size, tried when entries crowd so much that they do not fit the usual sizes.
 const LAST_RESORT: [u64; 2] = [56, 63];
 
 /// Why a segment should change its shape.
@@ -45,7 +45,7 @@ const LAST_RESORT: [u64; 2] = [56, 63];
 pub(crate) enum Why {
     /// An entry found no slot, or there is no segment yet: the change must happen.
     Full,
-    /// So many entries are to come: the change happens unless there is room for them.
+    /// So many entries are to come: the change happens unless they fit already.
     Ahead(u64),
     /// Entries lie behind their homes: the change happens if the segment is full enough.
     Crowded,
@@ -53,28 +53,28 @@ pub(crate) enum Why {
     Sparse,
 }
 
-/// What came of it.
+/// The result of an attempt to change the shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resized {
     /// The index has another shape now, or needs none: look again.
     Done,
-    /// A thread holds up a bucket by what it holds: wait for it, then try again.
+    /// A thread blocks the change by what it holds: wait for it, then try again.
     Busy(SlotId, Holding),
     /// The arena has no frame for the new blocks, or the old ones must wait for a place in limbo.
     NoRoom,
 }
 
-/// There is no place in limbo for the blocks that a change of shape retires, until pins are given
-/// up. The caller's own may be among them, so it must not wait before it has given it up.
+/// Limbo has no place for the blocks that a change of shape retires, until pins are released. The
+/// caller's own pin may be among them, so the caller must not wait before it has unpinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimboFull;
 
 impl Core {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
     ///
-    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. A
-    /// change that only would be good is left to the next thread that sees it if another holds the
-    /// shard now.
+    /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. If
+    /// another thread holds the shard now, an optional change is left to the next thread that sees
+    /// the need.
     pub(crate) fn resize(
         &self,
         slot: &Slot<'_>,
@@ -87,7 +87,7 @@ impl Core {
         Ok(resized.unwrap_or(Resized::NoRoom))
     }
 
-    /// As [`resize`](Self::resize), for callers that ask what there is no room in.
+    /// As [`resize`](Self::resize), for callers that must know whether limbo or the arena is full.
     pub(crate) fn try_resize(
         &self,
         slot: &Slot<'_>,
@@ -121,7 +121,7 @@ impl Core {
                 Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
                 Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
-                // What has grown for a transaction is empty until that has happened.
+                // A segment that has grown for a transaction is empty until that commits.
                 Why::Sparse if self.grown_ahead.keeps(segment) => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
@@ -262,7 +262,7 @@ impl HeldShard<'_> {
                 let (address, count) = self.words_of(root, place, depth)?;
                 return self.commit(Change::words(address, count, new.word()));
             }
-            // So many entries share a few homes that they do not fit: give them more room.
+            // So many entries share a few homes that they do not fit: try a larger segment.
             self.undo()?;
             match SIZES.into_iter().chain(LAST_RESORT).find(|&n| n > size) {
                 Some(larger) => size = larger,
@@ -392,8 +392,8 @@ impl HeldShard<'_> {
         }
     }
 
-    /// Whether this thread holds a bucket already, for a transaction that has locked ahead: to undo
-    /// a change, or to carry one out, would be to give that lock back.
+    /// Whether this thread holds a bucket already, for a transaction that has locked ahead. Undoing
+    /// a change, or carrying one out, would release that lock.
     fn holds_one_of(&self, old: &[SegmentRef]) -> Result<bool, Corrupt> {
         for segment in old {
             for i in 0..segment.buckets() {
@@ -446,8 +446,8 @@ impl HeldShard<'_> {
         Ok(Some(SegmentRef::new(block.loc, buckets, depth)))
     }
 
-    /// Locks every bucket of `old` and collects the entries, or says which thread does not let go
-    /// of one. The locks stay with this thread: `undo` and `publish` find them by the journal.
+    /// Locks every bucket of `old` and collects the entries, or returns the thread that does not
+    /// release one. The locks stay with this thread: `undo` and `publish` find them by the journal.
     fn freeze(&self, old: &[SegmentRef]) -> Result<Result<Vec<Entry>, SlotId>, Corrupt> {
         let mem = &self.core.mem;
         for segment in old {
@@ -476,7 +476,7 @@ impl HeldShard<'_> {
         fill(&self.core.mem, segment, entries)
     }
 
-    /// Undoes a prepared change: gives blocks and bucket locks back.
+    /// Undoes a prepared change: frees its blocks and releases the bucket locks.
     pub(super) fn undo(&self) -> Result<(), WriteError> {
         let owner = SlotId(self.journal(journal::OWNER) as u16);
         for segment in self.noted_segments()?.into_iter().flatten() {
@@ -496,7 +496,7 @@ impl HeldShard<'_> {
         Ok(())
     }
 
-    /// Makes a prepared change happen.
+    /// Carries out a prepared change.
     pub(super) fn commit(&self, change: Change) -> Result<Resized, WriteError> {
         self.note(journal::ADDRESS, change.address.bits());
         self.note(journal::COUNT, change.count);
@@ -537,7 +537,7 @@ impl HeldShard<'_> {
         Ok((address, count))
     }
 
-    /// Carries out the change in the journal, from wherever it was left.
+    /// Completes the change in the journal, from any step at which it was left.
     pub(super) fn publish(&self) -> Result<(), WriteError> {
         mneme_sys::fault!("index.resize.noted");
         let (address, count) = self.noted_words()?;
@@ -570,15 +570,15 @@ impl HeldShard<'_> {
     }
 }
 
-/// What to say of an index word that names a segment that was replaced, which begins or has a
-/// bucket at `loc`.
+/// The error for an index word that names a replaced segment, which begins or has a bucket at
+/// `loc`.
 #[cold]
 pub(crate) fn retired(loc: Loc) -> Corrupt {
     Corrupt::at(loc.byte(), "a retired index segment is in use")
 }
 
-/// Locks every bucket of `segment`, or says which holder did not let go before `wait`, which gets
-/// the number of the attempt, had no more patience.
+/// Locks every bucket of `segment`, or returns the holder that did not release one in time. `wait`
+/// gets the number of the attempt, and returns whether to try again.
 pub(crate) fn freeze<M: Memory>(
     mem: &M,
     segment: SegmentRef,
@@ -648,9 +648,9 @@ pub(crate) fn fill<M: Memory>(
     Ok(true)
 }
 
-/// Makes the new segments seen and the old ones, which `owner` has frozen, not: stores each of
-/// `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as retired.
-/// `stored` and `retired` are told of each.
+/// Makes the new segments visible in place of the old ones, which `owner` has frozen: stores each
+/// of `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as
+/// retired. `stored` and `retired` are called for each.
 pub(crate) fn replace<M: Memory>(
     mem: &M,
     words: impl Iterator<Item = (Loc, u64)>,

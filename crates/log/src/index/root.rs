@@ -1,10 +1,11 @@
-//! Spaces: an index each, one log for all. Dropping one costs the same whatever it holds.
+//! The indexes of spaces: one for each, over one log for all. The cost of dropping one does not
+//! depend on what it holds.
 //!
-//! A space's index hangs from one word of the store's header. Clearing a database moves its space's
-//! root to the list of dropped ones and stores zero there: it is empty from that store on. The
-//! blocks and the records' bytes are given back by a sweep, piece by piece, once no thread can
-//! still be writing to the old index. Until the sweep is over no condemned log segment is freed, so
-//! that every location in the dropped index still leads to the record it named.
+//! One word of the store's header names a space's index. Clearing a database moves its space's root
+//! to the list of dropped ones and stores zero there: it is empty from that store on. A sweep frees
+//! the blocks and the records' bytes, piece by piece, once no thread can still be writing to the
+//! old index. Until the sweep is over no condemned log segment is freed, so that every location in
+//! the dropped index still leads to the record it named.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
@@ -24,12 +25,12 @@ use crate::spaces::Space;
 
 /// Words before the first partition word: id, space, mean time of expiry and its samples.
 const ROOT_WORDS: u64 = 8;
-/// How often a root is looked at before damage is believed.
+/// How often a root is looked at before damage is reported.
 const RETRY_LIMIT: u32 = 3;
 /// The shard whose lock guards the roots.
 const ROOT_SHARD: u64 = 0;
 
-/// An index, as one operation sees it: where its root lies, and whose index it is.
+/// An index, as one operation sees it: the location of its root, and its space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Root(NonZeroU64);
 
@@ -40,14 +41,14 @@ impl Root {
         NonZeroU64::new(loc.bits() | u64::from(space.number()) << LOC_BITS).map(Root)
     }
 
-    /// The root at `loc`, whatever it says of itself.
+    /// The root at `loc`, without any check.
     #[cfg(test)]
     pub fn at(loc: Loc) -> Root {
         Root::new(loc, Space::new(0)).unwrap()
     }
 
-    /// The root of `space`, if there is one and nothing is unusual. `None` says nothing: look again
-    /// by [`Core::root`].
+    /// The root of `space`, if there is one and nothing is unusual. `None` does not mean that there
+    /// is none: look again by [`Core::root`].
     #[inline(always)]
     pub fn try_fast(
         header: &LogHeader,
@@ -69,12 +70,12 @@ impl Root {
         Loc::of_word(self.0.get())
     }
 
-    /// Where its records' mean time of expiry is, and then how many samples it is the mean of.
+    /// The location of its records' mean time of expiry. The number of samples follows.
     pub fn expiries(self) -> Loc {
         self.loc().add_words(2)
     }
 
-    /// Whose index it is.
+    /// The space that the index belongs to.
     #[inline]
     pub fn space(self) -> Space {
         Space::new((self.0.get() >> LOC_BITS) as u8)
@@ -122,7 +123,7 @@ impl Core {
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
         let words = self.mem.words::<2>(loc)?;
         let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
-        // Memory that was never written is no index, though it would pass for an empty one.
+        // Memory that was never written is no index, though it looks like an empty one.
         if id != 0
             && space < DATABASES as u64
             && let Some(root) = Root::new(loc, Space::new(space as u8))
@@ -155,9 +156,9 @@ impl Core {
         }
     }
 
-    /// That there is an index wherever the header names one, and that every database has a space of
-    /// its own: a store that is opened must not pass for one that holds less. Beside writers; costs
-    /// a line for each index, and no place of a thread.
+    /// Checks that there is an index wherever the header names one, and that every database has a
+    /// space of its own: a damaged store must not open as one that holds less. Runs beside writers.
+    /// Costs a cache line for each index, and no thread slot.
     pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
         let header = self.tables.header();
         for space in Space::all() {
@@ -169,8 +170,8 @@ impl Core {
                     break;
                 };
                 looks += 1;
-                // Without a pin it may have been dropped and freed in between, or the next one be
-                // there by now.
+                // Without a pin the root may have been dropped and freed in between, or another one
+                // be there by now.
                 if word.load(Acquire) == before && looks >= RETRY_LIMIT {
                     return Err(corrupt);
                 }
@@ -202,7 +203,7 @@ impl Core {
         1 << self.tables.geometry.partition_bits
     }
 
-    /// The index of `space`, created if need be. `None`: no room.
+    /// The index of `space`, created if need be. `None`: no free space.
     #[inline(always)]
     pub(crate) fn root_or_create(
         &self,
@@ -240,7 +241,7 @@ impl Core {
                 return Ok(true);
             }
             let pair = |i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
-            // A dropper that died after it had listed this root left it in its place: a second one
+            // A dropper that died after it had listed this root left it listed. A second listing
             // would have it swept twice.
             let find = |wanted: u64| {
                 (0..DATABASES)
@@ -251,8 +252,8 @@ impl Core {
                 return Ok(false);
             };
             stamp.store(0, Relaxed);
-            // Listed first: a root that is both listed and linked was not dropped, see `due_sweep`.
-            // SYNC: pairs with the Acquire load in `sweeps_due`.
+            // Listed before it is unlinked: a root that is both listed and linked was not dropped,
+            // see `due_sweep`. SYNC: pairs with the Acquire load in `sweeps_due`.
             place.store(old, Release);
             mneme_sys::fault!("index.root.listed");
             // SYNC: pairs with the Acquire load in `root`.
@@ -275,7 +276,8 @@ impl Core {
         let Some(sweeping) = self.tables.header().sweep.try_lock(slot) else {
             return Ok(());
         };
-        // A dead sweeper's last step was finished with its shard; the next ones are still due.
+        // The next holder of the shard's lock finished a dead sweeper's last step. The later steps
+        // are still due.
         let _sweeping = sweeping.into_inner();
         for i in 0..DATABASES {
             if self.tables.header().dropped[2 * i].load(Acquire) == 0 {
@@ -303,7 +305,8 @@ impl Core {
         Ok(())
     }
 
-    /// The root in dropped place `i`, once no writer can reach it any more. Holds the root shard.
+    /// The root in dropped place `i`, once no writer can reach it any more. The caller holds the
+    /// root shard.
     fn due_sweep(&self, i: usize) -> Result<Option<Root>, WriteError> {
         let header = self.tables.header();
         let (place, stamp) = (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
@@ -363,8 +366,8 @@ impl HeldShard<'_> {
         self.commit(Change::words(link, 1, block.loc.bits()))
     }
 
-    /// Gives back the index segments of one partition of a dropped root, and counts their records
-    /// as dead. What was done before a death in the middle is not done again.
+    /// Frees the index segments of one partition of a dropped root, and counts their records as
+    /// dead. After a death in the middle, finished steps are not repeated.
     fn sweep_partition(&self, root: Root, partition: u32) -> Result<(), WriteError> {
         let mem = &self.core.mem;
         let at = root.partition(partition);
@@ -409,8 +412,8 @@ impl HeldShard<'_> {
                 .map(|s| bucket.entry(s))
                 .filter(|e| !e.is_empty())
             {
-                // Nobody needs what a damaged entry named, and it must not keep the rest from being
-                // given back: it is not counted, until compaction counts again.
+                // The record of a damaged entry is not needed, and must not stop the rest from
+                // being freed. It is not counted as dead until compaction counts again.
                 if let Ok(record) = core.mem.record(entry.loc()) {
                     let _ = core.record_died(entry.loc(), record.header().size());
                 }
@@ -429,7 +432,7 @@ impl HeldShard<'_> {
         self.finish_strike()
     }
 
-    /// Carries out the strike in the journal, from wherever it was left.
+    /// Completes the strike in the journal, from any step at which it was left.
     pub(super) fn finish_strike(&self) -> Result<(), WriteError> {
         let (address, count) = self.noted_words()?;
         for i in 0..count {

@@ -1,8 +1,8 @@
 //! Comparing the tags of a whole bucket at once.
 //!
 //! The answer is a filter: a reader that follows an entry loads it again, with Acquire, and looks
-//! at the record's key. So it may be a little out of date, but no tag may be missed that stood
-//! there all along; therefore every word is read by a load that cannot tear.
+//! at the record's key. So the answer may be a little out of date, but it must not miss a tag that
+//! was there all along. Therefore every word is read by a load that cannot tear.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::AtomicU8;

@@ -1,19 +1,20 @@
-//! Reads that copy, under pins that may be taken away: **a reader that stands still, stopped or
-//! swapped out, holds up nobody for longer than about a second, and what it returns is whole.**
+//! Reads that copy, under pins that may be revoked: **a reader that is stopped or swapped out
+//! blocks others for no longer than about a second, and what it returns is whole.**
 //!
-//! Everything is read by racing loads and copies (see [`crate::racing`]). If the pin was left in
-//! time, what was seen is as true as under a firm pin. If it was taken away meanwhile, the bytes
-//! may have become those of another record: whatever was seen, damage included, means nothing, and
-//! the read begins anew. After [`TRIES`] such losses it reads under a firm pin: one value may take
-//! longer to copy than a pin is waited for, and a read that never ends is no better than a pin that
-//! is held for long. To hold up the others a reader must then be stopped once more, in that very
+//! Everything is read by racing loads and copies (see [`crate::racing`]). If the pin was still
+//! valid at the end, the result is as reliable as under a firm pin. If it was revoked meanwhile,
+//! the bytes may have become those of another record: the result, damage included, means nothing,
+//! and the read starts over. After [`TRIES`] such losses it reads under a firm pin: one value may
+//! take longer to copy than others wait for a pin, and a read that never ends is no better than a
+//! pin that is held for long. To block others a reader must then be stopped once more, in that very
 //! attempt.
 //!
-//! A value that may be patched is believed if it was not patched meanwhile. A reader that was
-//! overtaken as often seals it under its firm pin, if it may write (see [`crate::patch`]).
+//! A copy of a value that may be patched is accepted if the value was not patched meanwhile. A
+//! reader that has lost to patches as often seals the value under its firm pin, if it may write
+//! (see [`crate::patch`]).
 //!
-//! Nothing is waited for under such a pin: a reader that finds a transaction or a swap in the way
-//! leaves, waits, and looks again. Nor is a caller's code run under one.
+//! A reader never waits under such a pin: if a transaction or a swap blocks it, it unpins, waits,
+//! and looks again. No code of a caller runs under such a pin either.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -36,8 +37,8 @@ use crate::value::Value;
 
 /// How many pins a read loses before it takes a firm one.
 const TRIES: u32 = 3;
-/// A part of a value that is copied in less time than usually lies between two patches, and how
-/// often it is tried at once.
+/// The longest part of a value that is usually copied between two patches, and how often the copy
+/// is retried at once.
 pub(crate) const SHORT: usize = 4096;
 pub(crate) const SHORT_TRIES: u32 = 16;
 
@@ -50,18 +51,18 @@ pub(crate) fn all(len: usize) -> Range<usize> {
 pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>);
 
 impl Hold<'_> {
-    /// Whether what was seen so far is true.
+    /// Whether what was seen so far is valid.
     pub fn is_valid(&self) -> bool {
         self.0.is_none_or(RevocablePin::is_valid)
     }
 
-    /// Whether it cannot be taken away, so that what was found may be changed.
+    /// Whether the pin cannot be revoked, so that what was found may be changed.
     fn is_firm(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// What a look under such a pin came to.
+/// The result of a look under such a pin.
 pub(crate) enum Look<T> {
     Seen(T),
     /// A transaction, or an overwriting, is or was under way in the bucket of this word.
@@ -73,7 +74,7 @@ pub(crate) enum Look<T> {
 }
 
 impl<T> Look<T> {
-    /// Replaces what was seen by what `f` makes of it.
+    /// Applies `f` to what was seen.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Look<U> {
         match self {
             Look::Seen(seen) => Look::Seen(f(seen)),
@@ -90,7 +91,7 @@ pub(crate) struct Outline {
     place: Place,
     /// The word of its expiry.
     pub expires: u64,
-    /// All that it occupies.
+    /// All bytes that it occupies.
     bytes: u64,
 }
 
@@ -106,7 +107,7 @@ fn copy_unless_patched(
         return Look::Overtaken;
     }
     let begin = to.len();
-    // A long copy that will not be believed is given up early.
+    // A long copy that will be rejected is abandoned early.
     let same = || PatchWord::load(word).same_bytes(seen);
     let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
     // SYNC: pairs with the release fence where a patch begins: a reader that has read a new byte
@@ -124,7 +125,7 @@ fn copy_unless_patched(
 
 impl Core {
     /// What `look` sees in the space of `database` while its pin holds. `look` may be called more
-    /// than once, and its answers but for the last mean nothing.
+    /// than once, and only its last answer counts.
     pub(crate) fn look_copying<T>(
         &self,
         database: u8,
@@ -185,7 +186,7 @@ impl Core {
                 return Ok(true);
             }
         }
-        // Not by `get`: that would seal a value that may be patched.
+        // This does not use `get`, which would seal a value that may be patched.
         let found = self.find_copying(database, key)?;
         if let Some(outline) = &found {
             self.note_access(outline.root, outline.place);
@@ -193,7 +194,7 @@ impl Core {
         Ok(found.is_some())
     }
 
-    /// What can be told of the record of `key` without its value; `None`: it is not there.
+    /// The record of `key` without its value. `None`: the key is not there.
     pub(crate) fn find_copying(
         &self,
         database: u8,
@@ -232,7 +233,7 @@ impl Core {
         Ok(found.map(|outline| outline.bytes))
     }
 
-    /// Copies the value of `key` to `value`; whether it is there.
+    /// Copies the value of `key` to `value`. Returns whether the key is there.
     #[inline]
     pub(crate) fn get_into(
         &self,
@@ -241,7 +242,7 @@ impl Core {
         value: &mut Vec<u8>,
     ) -> Result<bool, ReadError> {
         value.clear();
-        // SAFETY: what is done until it is left is to load and to copy.
+        // SAFETY: until the pin is left this only loads and copies.
         if let Some(pin) = unsafe { self.participants.fast_pin() } {
             let copied = self.try_fast_copy(self.try_fast_read(database, key), value);
             if pin.leave().is_ok() && copied {
@@ -271,7 +272,8 @@ impl Core {
         })
     }
 
-    /// Appends the value of what an optimistic read found; false: that is nothing, or not short.
+    /// Appends the value of what an optimistic read found. False: it found nothing, or the value is
+    /// not short.
     #[inline(always)]
     fn try_fast_copy(&self, found: Option<RacingRecord<'_>>, to: &mut Vec<u8>) -> bool {
         let Some(record) = found.filter(|_| !self.overwrites()) else {
@@ -284,8 +286,9 @@ impl Core {
         short
     }
 
-    /// Appends what there is of `range` in the value of `key`, which belongs at `place`; the
-    /// value's length, if it is there. `place` led to `segment` under the caller's pin.
+    /// Appends the part of the value of `key`, which belongs at `place`, that lies in `range`.
+    /// Returns the value's length, if the key is there. `place` led to `segment` under the caller's
+    /// pin.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is one fact of the operation"
@@ -330,8 +333,8 @@ impl Core {
             }
             BucketRead::Valid(Some((record, patch, _)), _) => (record, patch),
         };
-        // But for one with room a value is not copied yet: no change in its bucket matters to a
-        // long copy.
+        // Only a value with slack is copied already. Changes in the bucket do not matter to the
+        // copy of any other, however long it takes.
         let copied = match patch {
             Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to),
             None if record.header().room().is_some() => Look::Seen(record.header().value_len()),
@@ -361,11 +364,11 @@ impl Core {
         let len = |seen: PatchWord| seen.len().min(record.header().patch_room());
         let part = within(range, len(seen));
         if part.is_empty() {
-            // The length alone is right in any word.
+            // The length alone is valid in any state of the word.
             return Look::Seen(len(seen));
         }
-        // A short part is had soon beside any patches. To seal the value for it would make them
-        // copy all of it.
+        // A short part is soon copied beside any patches. Sealing the value for it would make the
+        // next patch copy all of it.
         for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
             match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to) {
                 Look::Overtaken => std::hint::spin_loop(),
@@ -407,8 +410,9 @@ impl Core {
         Ok(())
     }
 
-    /// Copies the values of the first of `keys` to `bytes`, and says how many, at least one: no
-    /// more than are worth one pin. What is in the way of a later one is left for its turn.
+    /// Copies the values of the first of `keys` to `bytes`, as many as are worth one pin. Returns
+    /// how many, at least one. A transaction or swap that blocks a later key ends the batch before
+    /// that key.
     fn copy_batch<K: AsRef<[u8]>>(
         &self,
         hold: &Hold<'_>,

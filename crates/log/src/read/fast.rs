@@ -1,18 +1,18 @@
 //! The optimistic read: **almost every lookup that finds something ends here, and stores nothing
 //! but its pin.**
 //!
-//! It follows what can be followed at once: the page that the index leads to, the first entry with
-//! the key's tag in its home bucket, a plain record behind it. It believes what it found if the
-//! bucket was unlocked before and is the same after.
+//! It follows only the common path: the page that the index leads to, the first entry with the
+//! key's tag in its home bucket, a plain record behind it. It accepts the result if the bucket was
+//! unlocked before and its word is unchanged after.
 //!
-//! `None` says nothing about the key. The caller looks again in [`pinned`](super::pinned) or
-//! [`copying`](super::copying), which wait for transactions, follow entries behind their home, map
-//! what the region has grown by, and tell damage from absence.
+//! `None` does not mean that the key is absent. The caller looks again in [`pinned`](super::pinned)
+//! or [`copying`](super::copying), which wait for transactions, follow entries behind their home,
+//! map what the region has grown by, and distinguish damage from absence.
 //!
 //! Everything is loaded by atomics from what was mapped when the read began, and each location is
-//! checked against that mapping, so that the read may also run under a pin that is taken away. No
-//! step has a result but what a register holds:
-//! `docs/decisions/007-what-a-lookup-carries-fits-registers.md` says what that is worth.
+//! checked against that mapping, so that the read may also run under a pin that is revoked. The
+//! result of each step fits a register;
+//! `docs/decisions/007-what-a-lookup-carries-fits-registers.md` measures what that gains.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,7 @@ use crate::record::Header;
 use crate::spaces::Table;
 
 /// The region as it was mapped at one moment: where it lies and how long it is, loaded once and
-/// kept in registers. What it has grown by since is left to a slower read.
+/// kept in registers. A slower read sees what the region has grown by since.
 #[derive(Clone, Copy)]
 struct Mapped<'m> {
     base: *const u8,
@@ -89,12 +89,12 @@ impl<'a> Memory for Mapped<'a> {
     #[inline(always)]
     fn plain_record(&self, loc: Loc) -> Option<RacingRecord<'a>> {
         let word = self.word(loc).ok()?;
-        // Half of all short records lie in two lines. The second one is on its way before the first
-        // says so.
+        // Half of all short records lie in two lines. The second line is prefetched before the
+        // header in the first shows the length.
         mneme_sys::prefetch(std::ptr::from_ref(word).cast::<u8>().wrapping_add(63));
         let header = Header(word.load(Relaxed));
         let end = header.plain_end()?;
-        // The padding behind the end is of the same word.
+        // The padding behind the end belongs to the last word.
         let address = self.address(loc, end as u64).ok()?;
         // SAFETY: as in `record`.
         Some(unsafe { RacingRecord::new(header, address) })

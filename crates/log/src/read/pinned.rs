@@ -1,8 +1,8 @@
-//! Reads under a firm pin: **what they find stays as it was until the pin is given up, and is lent
+//! Reads under a firm pin: **what they find stays unchanged until the pin is released, and is lent
 //! where it lies.**
 //!
-//! The optimistic read comes first. What that leaves is read with regard to transactions, whose end
-//! it waits for.
+//! The optimistic read comes first. If that finds nothing, the second read respects transactions,
+//! and waits for their end.
 
 use mneme_sync::Pin;
 
@@ -16,8 +16,8 @@ use crate::value::Value;
 impl Core {
     /// The value of `key`, kept readable by its pin.
     ///
-    /// A part of its caller, so that the value is not carried from one place in memory to another:
-    /// what is stored in pieces and loaded in wider ones has to wait.
+    /// It is inlined, so that the value is not copied from one place in memory to another: a wide
+    /// load of bytes that were stored in pieces has to wait.
     #[inline(always)]
     pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         if self.lends {
@@ -56,8 +56,8 @@ impl Core {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// What [`Core::get`] does if anything is unusual. All of it is one call, or the caller of
-    /// `get` would have to put its result together from several.
+    /// What [`Core::get`] does if anything is unusual. It is one call, so that the caller of `get`
+    /// need not assemble its result from several.
     #[inline(never)]
     fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         if !self.lends {

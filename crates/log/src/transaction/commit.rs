@@ -1,12 +1,12 @@
 //! Committing: lock all, check all, publish all, unlock all.
 //!
-//! 1. *Written down*: the index segments of all keys are looked up, or made. Their home buckets,
+//! 1. *Announced*: the index segments of all keys are looked up, or made. Their home buckets,
 //!    sorted by location, are written down, with the changes there as far as they are known; then
 //!    the intent.
 //! 2. *Locked*: the homes are locked in that order: a transaction that holds one never waits for a
 //!    lower one, so no two transactions wait for each other. A change of the index' shape gives up
 //!    its locks when it cannot have all of them. Readers read past these locks until all are held.
-//!    Then all are marked, and readers of these homes wait.
+//!    Then all are marked (*excluded*), and readers of these homes wait.
 //! 3. *Checked*: what was read is looked at again, and whether the databases still have the same
 //!    indexes, for one may have been cleared. If anything changed, everything is unlocked: a
 //!    conflict. The homes of watched keys are locked and checked too: if one changed, the

@@ -1,5 +1,5 @@
-//! A frame on its way out of a pool, whose bearer died, is given back once: also where another
-//! shard has had it since.
+//! A frame on its way out of a pool, whose thread died, is given back once, even if another shard
+//! has had it since.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
