@@ -31,7 +31,7 @@ use crate::spaces::Space;
 const NOTED: usize = 0;
 const FOLDED: usize = 8;
 const PLACES: usize = 16;
-const ROOM: u64 = (RING_BYTES / 8 - PLACES) as u64;
+const CAPACITY: u64 = (RING_BYTES / 8 - PLACES) as u64;
 
 fn ring(area: UndoArea<'_>) -> Option<&[AtomicU64; RING_BYTES / 8]> {
     let ring = area.split_at(area.len().saturating_sub(RING_BYTES)).1;
@@ -149,10 +149,10 @@ fn push(area: UndoArea<'_>, word: u64) {
     };
     let noted = ring[NOTED].load(Relaxed);
     // SYNC: pairs with the Release store in `take`: what is overwritten was read.
-    if noted.wrapping_sub(ring[FOLDED].load(Acquire)) >= ROOM {
+    if noted.wrapping_sub(ring[FOLDED].load(Acquire)) >= CAPACITY {
         return;
     }
-    ring[PLACES + (noted % ROOM) as usize].store(word, Relaxed);
+    ring[PLACES + (noted % CAPACITY) as usize].store(word, Relaxed);
     // SYNC: pairs with the Acquire load in `take`.
     ring[NOTED].store(noted.wrapping_add(1), Release);
 }
@@ -165,8 +165,8 @@ fn take(area: UndoArea<'_>, places: &mut Vec<u64>) {
     // SYNC: pairs with the Release store in `push`.
     let noted = ring[NOTED].load(Acquire);
     let folded = ring[FOLDED].load(Relaxed);
-    for i in 0..noted.wrapping_sub(folded).min(ROOM) {
-        let word = ring[PLACES + (folded.wrapping_add(i) % ROOM) as usize].load(Relaxed);
+    for i in 0..noted.wrapping_sub(folded).min(CAPACITY) {
+        let word = ring[PLACES + (folded.wrapping_add(i) % CAPACITY) as usize].load(Relaxed);
         if word & PLACE_BIT != 0 {
             places.push(word);
         }

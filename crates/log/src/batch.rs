@@ -251,7 +251,7 @@ impl Core {
                 Err(error) => (Some(error), i + 1),
             };
             for j in first_dead..reserved {
-                self.record_died(locs[j], headers[j].size())
+                self.mark_dead(locs[j], headers[j].size())
                     .map_err(|e| (i, e.into()))?;
             }
             return error.map_or(Ok(i), |e| Err((i, e)));

@@ -315,7 +315,7 @@ impl Core {
             return Ok(true);
         }
         if let Err(WriteError::Corrupt(_)) = walk {
-            info.shun();
+            info.deprioritise();
         }
         info.step(|state| (state == State::Compacting).then_some(State::Closed));
         walk.map(|_| false)

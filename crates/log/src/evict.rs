@@ -311,7 +311,7 @@ impl Core {
         let due = self.segments().filter(|(frame, info, _, state)| {
             let is_meant = *state == State::Closed && self.arena.node_of(*frame) == node;
             let is_due = is_meant && self.grace_over(info);
-            waits |= is_meant && !is_due && !info.is_shunned();
+            waits |= is_meant && !is_due && !info.is_deprioritised();
             is_due
         });
         let dice = self.clock.now_ns();
@@ -321,10 +321,10 @@ impl Core {
             } else {
                 info.closed()
             };
-            (info.is_shunned(), turn)
+            (info.is_deprioritised(), turn)
         });
         chosen
-            .filter(|(_, info, ..)| !info.is_shunned() || !waits)
+            .filter(|(_, info, ..)| !info.is_deprioritised() || !waits)
             .map(|(frame, _, word, _)| (frame, word))
     }
 
@@ -343,7 +343,7 @@ impl Core {
         }
         let record = self.mem.record(Loc::of_byte(frame_byte(frame)));
         // The next eviction chooses another segment.
-        let record = record.inspect_err(|_| info.shun())?;
+        let record = record.inspect_err(|_| info.deprioritise())?;
         let stays = self.spares(&record, policy);
         if stays {
             info.rejuvenate(self.clock.now_ns());

@@ -1,8 +1,8 @@
-//! A store grows while it is in use: nothing moves, nobody waits.
+//! Growing a store while it is in use: nothing moves, and no thread waits.
 //!
-//! The tables were laid out for the greatest size the store may ever have; growing commits memory
-//! behind the present end and hands it to the arena. Other openings of the region find out when
-//! they first meet a location beyond what they have mapped.
+//! The tables were laid out for the greatest size that the store may ever have. Growing commits
+//! memory behind the present end and hands it to the arena. Other openings of the region notice
+//! when they first load a location beyond what they have mapped.
 
 use mneme_arena::FRAME_BYTES;
 use mneme_sync::Slot;
@@ -17,15 +17,15 @@ impl Core {
         (u64::from(stats.own) + u64::from(stats.frames)) * FRAME_BYTES
     }
 
-    /// Bytes that the store may have.
+    /// Bytes that the store may grow to.
     pub(crate) fn max_capacity(&self) -> u64 {
         let stats = self.arena.stats();
         let frames = u64::from(stats.own) + u64::from(stats.frames) + u64::from(stats.growable);
         (frames * FRAME_BYTES).min(self.mem.region().max() as u64)
     }
 
-    /// Frames that only compaction may claim, of a store of this many: a 50th, at least what it was
-    /// created with.
+    /// Frames that only compaction may claim, in a store of `frames` frames: a 50th, at least what
+    /// it was created with.
     fn reserve_for(&self, frames: u64) -> u64 {
         (frames / 50).max(self.tables.geometry.reserve_frames)
     }

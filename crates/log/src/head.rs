@@ -437,7 +437,7 @@ impl Core {
                 continue;
             };
             if is_meant(info) {
-                // SYNC: pairs with the Acquire loads in `close_abandoned` and `repair_head`.
+                // SYNC: pairs with the Acquire loads in `is_some_heads` and `repair_head`.
                 head.segment.store(0, Release);
                 mneme_sys::fault!("log.large.left");
                 self.close_segment(frame);

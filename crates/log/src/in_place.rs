@@ -99,8 +99,8 @@ impl Core {
                 }
                 (found.entry, found.record.expires(), found.record)
             });
-            // SYNC: pairs with the release fence in `overwrite`: a reader that has read a new byte
-            // sees the bit, or the unlocking.
+            // SYNC: pairs with the release fence in `exclude_readers`: a reader that has read a new
+            // byte sees the bit, or the unlocking.
             fence(Acquire);
             Ok(copied)
         })
@@ -290,8 +290,7 @@ impl Record<'_> {
     /// Copies the value, which another thread may be overwriting.
     pub fn copy_value(&self, to: &mut Vec<u8>) {
         to.resize(self.value_len(), 0);
-        // SAFETY: the record is mapped; a thread that writes to it meanwhile does so by
-        // `overwrite`.
+        // SAFETY: the record is mapped; a thread that writes to it meanwhile does so by `store`.
         unsafe { mneme_sys::racy::load(self.value_address(), to) };
     }
 }
@@ -300,7 +299,7 @@ impl Held<'_> {
     /// Makes readers that copy wait until the bucket is unlocked, before the first byte is changed.
     pub(crate) fn exclude_readers(&self) {
         self.set_transaction();
-        // SYNC: pairs with the acquire fence in `copy_out`.
+        // SYNC: pairs with the acquire fence in `look_out`.
         fence(Release);
     }
 }

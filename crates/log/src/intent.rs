@@ -1,12 +1,12 @@
-//! Intents: what a thread of the log is about to do, said in its slot before it does it.
+//! Intents: what a thread of the log is about to do, announced in its slot before it does it.
 //!
 //! This module alone knows the words of an intent line. A writer builds an [`Intent`] and announces
 //! it; recovery, [`processes`](crate::LogStore::processes) and the reaper decode one and match it.
-//! Words that no writer leaves are damage, and said to be. `docs/design/log.md` has every word.
+//! Words that no writer leaves are reported as damage. `docs/design/log.md` has every word.
 //!
 //! An operation on a key announces its home bucket before it locks it. Once it holds the bucket and
-//! knows what it will do, it adds its [`HomeChange`] to the intent in place: the word that names
-//! the change is stored last, so that without it nothing was changed.
+//! has decided on its change, it adds its [`HomeChange`] to the intent in place: the word that
+//! names the change is stored last, so that without it nothing was changed.
 
 use mneme_sync::{AttachedThread, DeadSlot, Intent as Line, Lane, Slot};
 
@@ -37,8 +37,8 @@ pub(crate) enum Intent {
     },
     /// It clears a database, or swaps two.
     ReplaceDatabases,
-    /// It locks a shard of the index, if it has not yet, and works there. What it does stands in
-    /// the shard's journal.
+    /// It locks a shard of the index, if it has not yet, and works there. The shard's journal has
+    /// what it does.
     Reshape { shard: u64 },
     /// It commits a transaction.
     Transaction {
@@ -65,7 +65,7 @@ pub(crate) enum HomeChange {
     /// It makes the [change set](crate::change_set) of this one word.
     Word {
         record: Loc,
-        /// From the record's start on.
+        /// Bytes from the record's start.
         offset: u64,
         word: u64,
         counts: Option<CountsAfter>,
@@ -79,8 +79,8 @@ pub(crate) enum HomeChange {
     },
 }
 
-/// The word of a patchable record that is odd while the pieces of a change set are stored. It says
-/// to readers whether the value changes.
+/// The word of a patchable record that is odd while the pieces of a change set are stored. It tells
+/// readers whether the value is changing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Guard {
     /// The record.
@@ -91,7 +91,7 @@ pub(crate) struct Guard {
     pub len: u32,
 }
 
-/// How far a transaction is.
+/// The phase of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Phase {
@@ -132,8 +132,9 @@ const WRITES_AT: usize = 3;
 const DATABASES_AT: usize = 4;
 
 impl Intent {
-    /// Says it: visible to others before anything that the caller stores with Release, or by an
-    /// exchange, from here on. It takes the place of what the thread announced in this lane before.
+    /// Announces this intent. It is visible to others before anything that the caller stores with
+    /// Release, or by an exchange, from here on. It replaces the thread's earlier intent in this
+    /// lane.
     #[inline(always)]
     pub fn announce(self, slot: &Slot<'_>) {
         match self {
@@ -167,7 +168,7 @@ impl Intent {
             .transpose()
     }
 
-    /// What a thread has announced in a lane of the log, as somebody else sees it at present.
+    /// What a thread has announced in a lane of the log, as another thread sees it at present.
     ///
     /// # Errors
     /// No thread leaves these words.
@@ -178,7 +179,7 @@ impl Intent {
 }
 
 impl HomeChange {
-    /// Adds it to the intent of the operation that holds the home.
+    /// Adds this change to the intent of the operation that holds the home.
     #[inline(always)]
     pub fn announce(self, slot: &Slot<'_>) {
         let line = slot.intent(OPERATION_LANE);
@@ -234,7 +235,7 @@ pub(crate) fn set_phase(slot: &Slot<'_>, phase: Phase) {
     slot.intent(TRANSACTION_LANE).set(PHASE_AT, phase as u64);
 }
 
-/// Says of how many writes and databases a transaction that is still locking has notes.
+/// Stores how many writes and databases the notes of a transaction in the phase *locking* are for.
 pub(crate) fn set_note_counts(slot: &Slot<'_>, counts: NoteCounts) {
     let line = slot.intent(TRANSACTION_LANE);
     line.set(WRITES_AT, counts.writes as u64);

@@ -47,7 +47,7 @@ enum Access {
     Exchange,
 }
 
-/// As the product says.
+/// The ordering of the product.
 struct Sound;
 
 /// Broken: loads that order nothing.
@@ -98,7 +98,7 @@ impl<O> Model<O> {
         }
     }
 
-    /// A word that nobody changes while threads run.
+    /// A word that no thread changes while threads run.
     fn still(value: u64) -> Model<O> {
         Model {
             word: AtomicU64::new(value),
@@ -179,7 +179,7 @@ struct Contents {
     version: u64,
 }
 
-/// Of a record that nobody wrote yet.
+/// The contents of a record that was not written yet.
 const UNWRITTEN: Contents = Contents {
     key: 0,
     version: u64::MAX,
@@ -191,7 +191,7 @@ impl<O: Orders> Space<O> {
         Space { words, records }
     }
 
-    /// Copies a record's body to place `i`, as a writer does that reserved it.
+    /// Copies a record's body to place `i`, as a writer that reserved it does.
     fn write(&self, i: usize, contents: Contents) -> Loc {
         // SAFETY: the protocol's claim (the place is this thread's alone until it is published);
         // loom fails the model where it does not hold.
@@ -201,8 +201,8 @@ impl<O: Orders> Space<O> {
 
     fn contents(&self, loc: Loc) -> Contents {
         let i = loc.bits().checked_sub(RECORDS).expect("a record's place");
-        // SAFETY: the protocol's claim (whoever finds a record finds it written); loom fails the
-        // model where it does not hold.
+        // SAFETY: the protocol's claim (a thread that finds a record finds it written); loom fails
+        // the model where it does not hold.
         self.records[i as usize].with(|record| unsafe { *record })
     }
 }

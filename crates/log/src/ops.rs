@@ -136,7 +136,7 @@ impl Core {
         };
         match self.publish(slot, &pin, &change)? {
             Published::NoRoom => {
-                self.record_died(loc, header.size())?;
+                self.mark_dead(loc, header.size())?;
                 Ok(false)
             }
             _ => Ok(true),
@@ -327,7 +327,7 @@ impl Core {
         if published == Published::NoRoom
             && let Some((loc, size)) = new
         {
-            self.record_died(loc, size)?;
+            self.mark_dead(loc, size)?;
         }
         Ok(Tried::of(published))
     }

@@ -370,7 +370,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         };
         let published = core.publish(self.slot, pin, &change)?;
         if published == Published::NoRoom {
-            core.record_died(loc, size)?;
+            core.mark_dead(loc, size)?;
         }
         Ok(Tried::of(published))
     }

@@ -123,7 +123,7 @@ impl Core {
     fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
             // If the segment that it is counted in is damaged, the check reports that.
-            let _ = self.record_died(loc, size);
+            let _ = self.mark_dead(loc, size);
         }
         error
     }
@@ -228,7 +228,7 @@ impl Core {
         if let Some((loc, size)) = died {
             // The change is made already. If the segment that the old record is counted in is
             // damaged, the check reports that.
-            let _ = self.record_died(loc, size);
+            let _ = self.mark_dead(loc, size);
         }
         if change.expiring {
             self.expect_expiries();
@@ -243,7 +243,7 @@ impl Core {
     /// Counts the new record of a change that was not made as dead.
     fn conflict(&self, change: &Change<'_>) -> Result<Published, WriteError> {
         if let Some((loc, size)) = change.new {
-            self.record_died(loc, size)?;
+            self.mark_dead(loc, size)?;
         }
         Ok(Published::Conflict)
     }
@@ -507,7 +507,7 @@ impl Core {
                 }
                 if happened && !old.is_empty() {
                     let record = self.mem.record(old.loc())?;
-                    self.record_died(old.loc(), record.header().size())?;
+                    self.mark_dead(old.loc(), record.header().size())?;
                 }
             }
         }

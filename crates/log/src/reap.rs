@@ -1,9 +1,9 @@
-//! Reaping: putting in order what participants left that were killed in the middle of something.
+//! Reaping: repairing what participants left that were killed in the middle of an operation.
 //!
-//! Idempotent, and safe to run from any number of threads and processes: `sync` gives the slots of
-//! a dead process to one reaper at a time. For each slot the innermost things come last: a swap of
-//! databases, the shape of the index, the operation on a bucket, the log segments, and at the end
-//! the arena, which takes back whatever nobody has adopted.
+//! Idempotent, and safe to run from any number of threads and processes: `mneme-sync` gives the
+//! slots of a dead process to one reaper at a time. For each slot the innermost state comes last: a
+//! swap of databases, the shape of the index, the operation on a bucket, the log segments, and at
+//! the end the arena, which takes back all that was claimed and not adopted.
 
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
@@ -13,8 +13,8 @@ use crate::error::{Corrupt, WriteError};
 use crate::intent::{INDEX_LANE, Intent};
 
 impl Core {
-    /// Gives back the heads that the dead thread held: what they append to can be closed and
-    /// compacted again.
+    /// Releases the heads that the dead thread held, so that their log segments can be closed and
+    /// compacted.
     fn release_heads(&self, slot: &Slot<'_>, dead: SlotId) {
         for heads in self.head_groups() {
             let first = self.tables.head(heads.start);
@@ -26,7 +26,7 @@ impl Core {
         }
     }
 
-    /// Repairs what the dead left and frees their slots; how many slots there were.
+    /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
         self.end_dead_following();
@@ -57,9 +57,10 @@ impl Core {
         self.repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());
         mneme_sys::fault!("log.reap.heads");
-        // Before the slot is given back: a reaper that dies here is followed by another.
+        // Before the slot is freed, so that another reaper follows one that dies here.
         self.suspect_lost();
-        // It may have stored a record that expires, or have left off a sweep, without a word.
+        // The thread may have stored an expiring record, or abandoned a sweep, without setting the
+        // note.
         self.expect_expiries();
         mneme_sys::fault!("log.reap.segments");
         match self.arena.repair(dead) {

@@ -130,7 +130,7 @@ impl Core {
     /// with the youngest.
     fn predate_segments(&self) {
         let closed = self.segments().filter(|(.., s)| *s == State::Closed);
-        let times = closed.filter(|(_, info, ..)| !info.is_shunned());
+        let times = closed.filter(|(_, info, ..)| !info.is_deprioritised());
         let last = times.map(|(_, info, ..)| info.closed()).max().unwrap_or(0);
         let by = last.saturating_sub(self.clock.now_ns());
         if by > 0 {

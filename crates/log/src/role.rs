@@ -1,7 +1,7 @@
-//! The server's role: **one opening at a time serves a store**, whatever becomes of the one before.
+//! The server's role: **one opening at a time serves a store**, even after the previous one died.
 //!
 //! It is a [lease](mneme_sync::Lease) of the store's control region, which the kernel takes from
-//! the dead; the maintainer's is another, see [`crate::maintainer`].
+//! dead processes. The maintainer has another lease, see [`crate::maintainer`].
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use thiserror::Error;
 
 use crate::core::Core;
 
-/// The lease of whoever serves a store.
+/// The lease of the opening that serves a store.
 pub(crate) const SERVER: usize = 1;
 
 /// The right to serve a store, see
 /// [`LogStore::take_server_role`](crate::LogStore::take_server_role).
 ///
-/// Dropping it gives it back, at once, and so does the death of the process; until then the opening
-/// stays attached. `Send` and `Sync`. A forked child does not have it.
+/// Dropping it releases the role at once, and so does the death of the process. Until then the
+/// opening stays attached. `Send` and `Sync`. A forked child does not have it.
 ///
 /// Its holder may [follow](Self::follow) what the others change.
 #[must_use = "dropping it gives the role back at once"]
@@ -38,10 +38,10 @@ pub enum RoleError {
     /// Another opening does, perhaps of this process.
     #[error("the store is being served by {}; stop that server, or be a client of it", named(*pid))]
     Taken {
-        /// Its process; 0 if it begins or ends this very moment, or is not to be seen from here.
+        /// Its process. 0 if it begins or ends at this moment, or is not visible from here.
         pid: u32,
     },
-    /// It cannot be found out.
+    /// It cannot be determined.
     #[error(transparent)]
     Lease(#[from] LeaseError),
 }
@@ -57,7 +57,7 @@ fn named(pid: u32) -> String {
 impl Core {
     pub(crate) fn take_server_role(self: &Arc<Self>) -> Result<ServerRole, RoleError> {
         let participants = &self.participants;
-        // Whoever had it may give it back before it is named.
+        // The holder may release the role before it is identified.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(SERVER)? {
                 let core = Arc::clone(self);

@@ -45,7 +45,7 @@ impl<T: Copy + PartialEq> Suspect<T> {
             (Some(seen), Some((before, since, looks))) if *before == seen => {
                 *looks += 1;
                 let since = Duration::from_nanos(now.saturating_sub(*since));
-                (since > ROOM_TIMEOUT && *looks >= LOOKS).then_some((seen, since))
+                (since > ROOM_TIMEOUT && *looks >= MIN_LOOKS).then_some((seen, since))
             }
             _ => {
                 self.0 = seen.map(|seen| (seen, now, 1));
@@ -62,9 +62,9 @@ pub(crate) const VAIN: u32 = 16;
 const VACATED: u32 = 8;
 /// How long a writer goes on freeing space that other threads take, or that is not in one piece,
 /// before it fails.
-pub(crate) const DILIGENCE: Duration = Duration::from_secs(10);
+pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Looks at the thread that blocks a search before it is reported.
-const LOOKS: u32 = 3;
+const MIN_LOOKS: u32 = 3;
 
 impl Room {
     /// A search for free space for a record of `wanted` bytes.
@@ -111,7 +111,7 @@ impl Core {
         }
         self.reap(slot)?;
         let since = room.spent;
-        if since > DILIGENCE {
+        if since > PROGRESS_TIMEOUT {
             return Err(self.out_of_memory(room.wanted));
         }
         if self.maintain(slot)? > 0 {

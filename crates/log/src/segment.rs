@@ -209,7 +209,7 @@ impl<W: Word> SegmentInfoOf<W> {
     /// States that the headers in the first `bytes` bytes are written.
     #[inline]
     pub fn set_used(&self, bytes: u64) {
-        // SYNC: pairs with the Acquire load in `written`.
+        // SYNC: pairs with the Acquire load in `written_of`.
         self.used.store(length_word(bytes), Release);
     }
 
@@ -286,12 +286,12 @@ impl<W: Word> SegmentInfoOf<W> {
 
     /// Gives a damaged segment the lowest compaction priority. Compacting others gains more, for
     /// their records can be walked.
-    pub fn shun(&self) {
+    pub fn deprioritise(&self) {
         self.age.store(u64::MAX, Relaxed);
     }
 
     /// Whether the segment was found damaged, and is compacted last.
-    pub fn is_shunned(&self) -> bool {
+    pub fn is_deprioritised(&self) -> bool {
         self.age.load(Relaxed) == u64::MAX
     }
 
@@ -300,7 +300,7 @@ impl<W: Word> SegmentInfoOf<W> {
         let age = self.age.load(Relaxed);
         let earlier = match state {
             // Of damaged segments, and of those without: see `compact_victim` and `begin`.
-            _ if self.is_shunned() || age == 0 => return,
+            _ if self.is_deprioritised() || age == 0 => return,
             State::Closed => {
                 self.closed().saturating_sub(by) >> CLOSED_UNIT << LAG_BITS | age & LAG_MASK
             }
@@ -378,12 +378,12 @@ impl Core {
     }
 
     /// Counts the record of `bytes` bytes at `loc` as stale.
-    pub(crate) fn record_died(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
+    pub(crate) fn mark_dead(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
         let frame = self.segment_of(loc)?;
         let info = self.tables.info(frame);
         info.dead.fetch_add(bytes, Relaxed);
         if info.state().large() && loc.byte() == frame_byte(frame) {
-            self.large_died(frame, bytes);
+            self.mark_large_dead(frame, bytes);
         }
         Ok(())
     }
@@ -391,7 +391,7 @@ impl Core {
     /// The index no longer leads to the large record of `bytes` bytes at `frame`. If the record
     /// lies in its segment alone, the segment needs no compaction, only the grace period. With
     /// other records behind it, it becomes a segment like others.
-    fn large_died(&self, frame: Frame, bytes: u64) {
+    fn mark_large_dead(&self, frame: Frame, bytes: u64) {
         let info = self.tables.info(frame);
         loop {
             let word = info.state();
@@ -482,7 +482,7 @@ impl Core {
             {
                 // `fetch_max`: the record may have been counted already.
                 info.dead.fetch_max(bytes, Relaxed);
-                self.large_died(frame, bytes);
+                self.mark_large_dead(frame, bytes);
                 condemned += 1;
             }
         }
@@ -702,9 +702,9 @@ mod tests {
         );
         assert!(closed[2] <= 3 * hour - hour - hour / 2);
         // A segment that compaction found damaged is still chosen last.
-        infos[0].shun();
+        infos[0].deprioritise();
         infos[0].predate(State::Closed, hour);
-        assert!(infos[0].is_shunned());
+        assert!(infos[0].is_deprioritised());
     }
 
     /// A compactor that is stopped between its choice of a victim and its claim finds that frame

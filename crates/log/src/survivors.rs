@@ -202,7 +202,7 @@ impl Core {
         mneme_sys::fault!("compact.large.closed");
         match self.lead_to(slot, survivor, copy) {
             Ok(true) => *left += bytes,
-            Ok(false) => self.record_died(copy, bytes)?,
+            Ok(false) => self.mark_dead(copy, bytes)?,
             Err(error) => {
                 self.suspect_lost();
                 return Err(error);

@@ -275,7 +275,7 @@ impl Drop for Transaction<'_> {
         for write in &self.writes {
             if let Some((loc, size)) = write.new {
                 // This fails only for damage, which the check reports.
-                let _ = self.core.record_died(loc, size);
+                let _ = self.core.mark_dead(loc, size);
             }
         }
     }

@@ -162,8 +162,8 @@ impl std::fmt::Debug for Watch {
 
 /// Counts a change, before it is visible.
 pub(crate) fn count<W: Word>(counter: &W) {
-    // SYNC: pairs with the Acquire loads in `begin_watching` and `is_as_noted`: a thread that sees
-    // the new count sees the home locked.
+    // SYNC: pairs with the Acquire load in `changes`, for `begin_watching` and `is_as_noted`: a
+    // thread that sees the new count sees the home locked.
     counter.fetch_add(1, Release);
 }
 

@@ -461,9 +461,9 @@ pub(crate) trait Lookup: Memory {
         let home = self.bucket(segment, segment.home(place.tag))?;
         let before = home.word();
         let seen = look(before)?;
-        // SYNC: pairs with the Release stores of `BucketOf::replace` and `overwrite`: a miss
-        // consists of relaxed loads, and a reader that has seen a removal, or a new byte, sees the
-        // bit that was set before, or the unlocking.
+        // SYNC: pairs with the Release stores of `BucketOf::replace` and the release fence in
+        // `exclude_readers`: a miss consists of relaxed loads, and a reader that has seen a
+        // removal, or a new byte, sees the bit that was set before, or the unlocking.
         Self::Word::fence(Acquire);
         let word = home.word();
         Ok(

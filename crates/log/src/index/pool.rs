@@ -218,11 +218,11 @@ impl Core {
         let mut cleared = None;
         for shard in 0..self.tables.geometry.shards {
             if limbo_is_full(self.tables.shard(shard)) {
-                let room = self.with_shard(slot, shard, |held| {
+                let is_clear = self.with_shard(slot, shard, |held| {
                     held.collect(true)?;
                     Ok(!held.limbo_is_full())
                 })?;
-                cleared = Some(room && cleared != Some(false));
+                cleared = Some(is_clear && cleared != Some(false));
             }
         }
         Ok(cleared)
@@ -469,8 +469,8 @@ impl HeldShard<'_> {
         if limbo.iter().any(|e| e[0].load(Relaxed) == block.word()) {
             return;
         }
-        // There is a free place after `limbo_room`, unless the region is damaged: then losing the
-        // block is harmless.
+        // There is a free place if `limbo_is_full` returned false, unless the region is damaged:
+        // then losing the block is harmless.
         if let Some(entry) = limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
             entry[1].store(0, Relaxed);
             entry[0].store(block.word(), Release);
@@ -591,8 +591,8 @@ impl HeldShard<'_> {
 }
 
 fn limbo_is_full(shard: &Shard) -> bool {
-    let room = shard.limbo.iter().filter(|e| e[0].load(Relaxed) == 0);
-    room.count() < RETIRED
+    let free = shard.limbo.iter().filter(|e| e[0].load(Relaxed) == 0);
+    free.count() < RETIRED
 }
 
 /// The first run of `units` zero bits among the words of a bitmap.

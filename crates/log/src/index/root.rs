@@ -415,7 +415,7 @@ impl HeldShard<'_> {
                 // The record of a damaged entry is not needed, and must not stop the rest from
                 // being freed. It is not counted as dead until compaction counts again.
                 if let Ok(record) = core.mem.record(entry.loc()) {
-                    let _ = core.record_died(entry.loc(), record.header().size());
+                    let _ = core.mark_dead(entry.loc(), record.header().size());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Readers of the index against everybody who changes it.
+//! Readers of the index against all kinds of changes to it.
 //!
 //! One partition with one index segment of two buckets; the home bucket of the key in question is
 //! full, so that the key lies, or will lie, behind it.
@@ -51,9 +51,9 @@ const THIRD: usize = 2;
 /// What is in the old segment before the threads start.
 #[derive(Clone, Copy)]
 pub(super) struct Scene {
-    /// Entries, of no interest to anybody, in each bucket.
+    /// Entries that only fill slots, in each bucket.
     fillers: [usize; 2],
-    /// Whether `KEY` is there, behind its home unless that has room.
+    /// Whether `KEY` is there, behind its home unless that has a free slot.
     key: bool,
 }
 
@@ -94,7 +94,7 @@ impl Scene {
                     Model::still(filler(bucket, n - 1))
                 }
                 (Some(_), n) if n == 1 && bucket == behind && self.key => Model::new(key),
-                // Nobody goes farther than the first free slots.
+                // No thread goes farther than the first free slots.
                 (Some(_), n) if n > self.fillers[bucket] + 3 => Model::still(0),
                 _ => Model::new(0),
             }
@@ -122,7 +122,7 @@ fn read<O: Orders>(space: &Space<O>, place: Place, key: u8) -> Option<u64> {
     found.map(|found| found.record.version)
 }
 
-/// Stores a record for `key`, as a writer does that has written it.
+/// Publishes a record for `key`, as a writer that has written the record does.
 pub(super) fn put<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, loc: Loc) {
     change(space, me, place, key, Entry::new(place.tag, loc));
 }
@@ -360,7 +360,7 @@ fn a_batch_that_believes_a_replaced_page_does_not() {
         found.map(|found| found.record.version)
     };
     fails("an answer from before the last one", batched(twin));
-    // Nor is it enough to look whether the page was given up: its successor is in use before that.
+    // Nor is it enough to check whether the page was retired: its successor is in use before that.
     let twin = |space: &Space<Sound>, page: SegmentRef| {
         let home = space.bucket(page, page.home(TAG)).unwrap();
         let found = space.find_in(page, TAG, &[KEY]).unwrap();
@@ -372,7 +372,7 @@ fn a_batch_that_believes_a_replaced_page_does_not() {
     fails("an answer from before the last one", batched(twin));
 }
 
-/// A writer of the key, and a reader who looks before or after it was acknowledged.
+/// A writer of the key, and a reader that looks before or after the write was acknowledged.
 fn writing<O: Orders>(
     scene: Scene,
     write: fn(&Space<O>, Loc),
@@ -426,7 +426,8 @@ fn an_entry_behind_its_home_without_reach_is_not_seen() {
     fails("an acknowledged write", writing::<Sound>(FULL_HOME, twin));
 }
 
-/// Two keys, one bucket with one free slot between them: one's home, the other's refuge.
+/// Two keys that compete for one free slot of one bucket, which is the home of one and the overflow
+/// of the other.
 fn crowd(publish: fn(&Space<Sound>, u64, Entry)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = FULL_HOME.build::<Sound>();

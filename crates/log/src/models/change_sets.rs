@@ -1,6 +1,6 @@
 //! A change set whose thread dies after any of its steps, beside a reader: once it is repaired it
-//! was made whole or not at all, no reader sees half of it, and what a reader has sealed changes no
-//! more.
+//! was made whole or not at all, no reader sees half of it, and what a reader has sealed never
+//! changes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -25,7 +25,7 @@ struct Value<O> {
     announced: Model<O>,
 }
 
-/// The steps of a writer. It holds the home throughout, so that nobody else writes.
+/// The steps of a writer. It holds the home throughout, so that no other thread writes.
 #[derive(Clone, Copy)]
 enum Step {
     WriteDown,
@@ -94,7 +94,7 @@ impl<O: Orders> Value<O> {
         [0, 1].map(|i| self.words[i].load(Relaxed))
     }
 
-    /// What a reader believes that copies.
+    /// The copy that a copying reader accepts.
     fn read(&self) -> Option<[u64; 2]> {
         let seen = PatchWord::load(&self.guard);
         if seen.is_odd() {
@@ -119,7 +119,7 @@ fn again<O: Orders>(value: &Value<O>) {
     });
 }
 
-/// The twin that does not ask whether the change was begun.
+/// The twin that does not check whether the change was begun.
 fn blindly<O: Orders>(value: &Value<O>) {
     value.store_again();
     finish(&value.guard, PatchWord::new(2).odd(), 2);

@@ -1,5 +1,5 @@
-//! Writers that append to a log segment, one after the other under the head's lock, against
-//! somebody who steps through it from header to header.
+//! Writers that append to a log segment, one after the other under the head's lock, against a
+//! thread that walks it from header to header.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -14,10 +14,10 @@ use crate::mem::{Loc, Memory};
 use crate::record::Header;
 use crate::segment::length_word;
 
-/// What lay in the segment's frame before: no header.
+/// The earlier content of the segment's frame: no header.
 const GARBAGE: u64 = u64::MAX;
 const WORDS: usize = 8;
-/// Whose the records are.
+/// The space of the records.
 const OURS: crate::spaces::Space = crate::spaces::Space::new(0);
 
 struct Head<O> {

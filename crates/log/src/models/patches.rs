@@ -1,5 +1,5 @@
 //! Readers of a value, in part and as a whole, against one that patches it: none sees half a patch,
-//! and what is sealed changes no more.
+//! and a sealed value never changes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -10,7 +10,7 @@ use mneme_sync::Word;
 use super::{LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
 use crate::patch_word::{PatchWord, Seal, begin, finish, seal};
 
-/// A value of two words, which are always the same, and room for a third.
+/// A value of two words, which are always equal, and space for a third.
 struct Value<O> {
     word: Model<O>,
     bytes: [Model<O>; 3],
@@ -27,8 +27,8 @@ impl<O: Orders> Value<O> {
         })
     }
 
-    /// Makes both words `to` and adds a third, as the holder of the bucket does; whether it was
-    /// let.
+    /// Makes both words `to` and adds a third, as the holder of the bucket does. Returns whether
+    /// the word allowed it.
     fn patch(&self, begin: Begin<O>, to: u64) -> bool {
         let seen = PatchWord::load(&self.word);
         if seen.is_sealed() {
@@ -44,12 +44,12 @@ impl<O: Orders> Value<O> {
         true
     }
 
-    /// The words that there are.
+    /// The first `len` words.
     fn bytes(&self, len: usize) -> Vec<u64> {
         self.bytes[..len].iter().map(|b| b.load(Relaxed)).collect()
     }
 
-    /// What a reader of a part believes.
+    /// The copy that a reader of a part accepts.
     fn read(&self, again: bool) -> Option<Vec<u64>> {
         let seen = PatchWord::load(&self.word);
         if seen.is_odd() {
@@ -65,7 +65,7 @@ fn is_whole(bytes: &[u64]) {
     assert!(bytes.iter().all(|b| *b == bytes[0]), "torn: {bytes:?}");
 }
 
-/// The twin that does not ask whether somebody has sealed it.
+/// The twin that does not check whether a reader has sealed the word.
 fn begin_blindly<O: Orders>(word: &Model<O>, seen: PatchWord) -> bool {
     word.store(seen.odd().0, Relaxed);
     Model::<O>::fence(Release);
@@ -92,7 +92,7 @@ fn read_beside<O: Orders>(begin: Begin<O>, again: bool) -> impl Fn() + Send + Sy
     }
 }
 
-/// A reader of the whole, who seals it, beside a patch.
+/// A reader of the whole, which seals it, beside a patch.
 fn seal_beside<O: Orders>(
     begin: Begin<O>,
     seal: fn(&Model<O>) -> Seal,
@@ -109,7 +109,7 @@ fn seal_beside<O: Orders>(
             Some(bytes)
         });
         let patched = value.patch(begin, 2);
-        // What was lent is as it was, however long it is kept.
+        // A lent value is unchanged, however long it is kept.
         if let Some(lent) = reader.join().unwrap() {
             assert_eq!(value.bytes(lent.len()), lent, "changed while lent");
             assert!(!value.patch(begin, 3), "patched while lent");

@@ -1,9 +1,9 @@
 //! The states of a log segment and its grace periods, against threads that saw an earlier state and
 //! were stopped before they acted on it.
 //!
-//! What must hold: who claims a victim or frees a segment does so after a grace period that began
-//! when the segment was closed, or condemned, *in this life*. Each model says from which epoch on
-//! that would be (`due`), and what was stamped is compared with it.
+//! What must hold: a thread that claims a victim or frees a segment does so after a grace period
+//! that began when the segment was closed, or condemned, *in this life*. Each model says from which
+//! epoch on that would be (`due`), and what was stamped is compared with it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -22,13 +22,13 @@ const EARLY: &str = "a grace period that began too early";
 struct Segment<O> {
     info: SegmentInfoOf<Model<O>>,
     epoch: Model<O>,
-    /// The first epoch whose end is a grace period for the present state. Not the checker's: it is
-    /// known by looking from outside.
+    /// The first epoch whose end is a grace period for the present state. The checker does not see
+    /// this word: it is an observer's knowledge.
     due: AtomicU64,
 }
 
 impl<O: Orders> Segment<O> {
-    /// In its first life, in state `state`, stamped or not.
+    /// A segment in its first life, in state `state`, stamped or not.
     fn new(state: State, stamped: bool) -> Arc<Segment<O>> {
         let segment = Segment {
             info: SegmentInfoOf::default(),
@@ -43,13 +43,13 @@ impl<O: Orders> Segment<O> {
         Arc::new(segment)
     }
 
-    /// One step by whoever alone may take it.
+    /// One step by the only thread that may take it.
     fn step(&self, to: State) {
         let word = self.info.state();
         assert!(self.info.change(word, word.to(to, None)));
     }
 
-    /// Whoever was pinned until now may still be at work with what is closed or condemned next.
+    /// Threads that were pinned until now may still use what is closed or condemned next.
     fn is_due_now(&self) {
         self.due.store(self.epoch.fetch_add(0, AcqRel), SeqCst);
     }
@@ -171,7 +171,7 @@ fn an_epoch_taken_before_the_period_was_seen_is_too_early() {
     );
 }
 
-/// A victim, claimed once by each of two; who is first gives the segment its next life.
+/// A victim that two threads try to claim. The first gives the segment its next life.
 fn late_claimers<O: Orders>(rebirth: Rebirth<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let segment = Segment::<O>::new(State::Closed, true);
@@ -199,7 +199,7 @@ fn if_lives_were_not_told_apart_a_late_claim_would_hit_the_next() {
     fails(EARLY, late_claimers::<Sound>(same_life));
 }
 
-/// The same for those who free.
+/// A condemned segment that two threads try to free. The first gives the segment its next life.
 fn late_freers<O: Orders>(rebirth: Rebirth<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let segment = Segment::<O>::new(State::Condemned, true);
@@ -209,7 +209,7 @@ fn late_freers<O: Orders>(rebirth: Rebirth<O>) -> impl Fn() + Send + Sync + 'sta
         };
         live_again(&segment, rebirth);
         if segment.info.state().state() == Some(State::Closed) {
-            // Stamped, claimed and emptied: all that is missing is the second grace period.
+            // Stamped, claimed and emptied: only the second grace period is missing.
             segment.stamp();
             if segment.claim(State::Closed, State::Compacting) {
                 segment.is_due_now();

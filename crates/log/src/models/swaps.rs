@@ -1,8 +1,8 @@
-//! An operation, or a transaction, beside a swap of the two databases that there are.
+//! An operation, or a transaction, beside a swap of the model's two databases.
 //!
 //! The index of each space is plain memory, so that the checker tells of any use that is not before
-//! or after every other: what is prepared in a database is there for whoever finds it in the other
-//! afterwards, and whoever has taken a database out of service has it for itself.
+//! or after every other: what is prepared in a database is visible to a thread that finds it in the
+//! other afterwards, and a thread that has taken a database out of service has it for itself.
 //!
 //! The order of the table's bytes themselves has no twin: the checker lets two sequentially
 //! consistent fences order more than C11 does, so that those of pin and swap hide it.
@@ -78,7 +78,7 @@ impl Store {
 
     fn use_index(&self, space: Space) -> u64 {
         // SAFETY: the protocol's claim (a pinned user has the space of its database, a swapper that
-        // of the one nobody else uses); loom fails the model where it does not hold.
+        // of the one that no other thread uses); loom fails the model where it does not hold.
         self.indexes[space.index()].with_mut(|uses| unsafe {
             *uses += 1;
             *uses
@@ -90,7 +90,7 @@ impl Store {
     }
 }
 
-/// How a user finds its database's space; `None`: it must come again.
+/// How a user finds its database's space. `None`: it must retry.
 type Enter = fn(&Store) -> Option<Space>;
 
 fn enter(store: &Store) -> Option<Space> {
@@ -106,7 +106,7 @@ fn exchange(store: &Store) {
     store.table().exchange(swap);
 }
 
-/// Database 1 is prepared, and swapped for the one in use.
+/// Database 1 is prepared, and swapped with the one in use.
 fn swap(enter: Enter, exchange: Exchange) -> impl Fn() + Send + Sync + 'static {
     move || {
         let store = Store::new();
@@ -165,7 +165,7 @@ fn nor_does_a_swap_that_marks_after_it_has_waited() {
     fails("Causality violation", swap(enter, late));
 }
 
-/// A swapper that dies before it stores, and somebody who settles it, beside a user.
+/// A swapper that dies before it stores, and a thread that settles the swap, beside a user.
 #[test]
 fn a_swap_that_its_swapper_left_did_not_happen() {
     holds(swap(enter, |store| {

@@ -1,4 +1,4 @@
-//! Readers against a transaction on two keys of two buckets, that is committed or taken back.
+//! Readers against a transaction on two keys of two buckets, which is committed or taken back.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -25,7 +25,7 @@ const FAR_NEW: usize = 2;
 /// How a reader looks for a key: the version there, or none if it must look again.
 type Look<O> = fn(&Space<O>, SegmentRef, Place, u8) -> Option<Option<u64>>;
 
-/// The version a reader finds, once it may believe it.
+/// The version that a reader finds, once its look is valid.
 fn read<O: Orders>(space: &Space<O>, place: Place, key: u8, look: Look<O>) -> Option<u64> {
     loop {
         let segment = space.index_segment(root(), place).unwrap().unwrap();
@@ -78,7 +78,7 @@ fn look_without_fence<O: Orders>(
     settled.then(|| found.map(|found| found.record.version))
 }
 
-/// The twin that looks at the home's word afterwards alone.
+/// The twin that looks at the home's word only afterwards.
 fn look_once(
     space: &Space<Sound>,
     segment: SegmentRef,
@@ -102,12 +102,12 @@ fn lock<O: Orders>(space: &Space<O>, place: Place) -> (SegmentRef, Held<'_, supe
     }
 }
 
-/// How a transaction has its homes.
+/// How a transaction locks its homes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Locks {
-    /// The twin: as a single write has its home.
+    /// The twin: as a single write locks its home.
     Plain,
-    /// Plainly until it has all of them, and so that readers wait before it publishes.
+    /// Plainly until it holds all of them, then so that readers wait before it publishes.
     Transaction,
     /// The twin that lets readers wait only once it has published `FAR`.
     TooLate,
@@ -126,7 +126,7 @@ enum End {
 }
 use End::{Remove, Replace, TakeBack};
 
-/// Locks both homes, inserts `FAR`, ends as told, and unlocks.
+/// Locks both homes, inserts `FAR`, ends as `end` says, and unlocks.
 fn transact<O: Orders>(space: &Space<O>, locks: Locks, end: End) -> Result<(), Corrupt> {
     let (new, far) = (
         space.write(NEW, version(KEY, 2)),

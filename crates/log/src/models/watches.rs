@@ -1,4 +1,4 @@
-//! Whoever watches a key misses no change of it, and counts none that he has seen already.
+//! A watch of a key misses no change of it, and reports none that its thread had seen already.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -23,7 +23,7 @@ struct Scene<O> {
     space: Arc<Space<O>>,
     watched: Model<O>,
     counter: Model<O>,
-    /// Of which the checker tries all orders, as it does not of fences.
+    /// A word of which the checker tries all orders, which it does not do for fences.
     turns: Model<O>,
 }
 
@@ -104,7 +104,7 @@ fn write<O: Orders>(scene: &Scene<O>, loc: Loc) {
     held.unlock();
 }
 
-/// One that watches the key, and then looks whether it has changed: at any time, or, as a
+/// A thread that watches the key, and then checks whether it has changed: at any time, or, as a
 /// transaction does, when it holds the key's home.
 fn watch<O: Orders>(
     write: Write<O>,

@@ -110,7 +110,7 @@ fn copy_unless_patched(
     // A long copy that will be rejected is abandoned early.
     let same = || PatchWord::load(word).same_bytes(seen);
     let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
-    // SYNC: pairs with the release fence where a patch begins: a reader that has read a new byte
+    // SYNC: pairs with the release fence in `patch_word::begin`: a reader that has read a new byte
     // sees the odd word.
     fence(Acquire);
     if copied && same() {

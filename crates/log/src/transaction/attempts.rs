@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evict;
 use crate::index::Place;
-use crate::room::{DILIGENCE, Room, VAIN};
+use crate::room::{PROGRESS_TIMEOUT, Room, VAIN};
 use crate::watch::Watch;
 
 use super::Transaction;
@@ -156,11 +156,11 @@ impl Refusals {
     ) -> Result<(), WriteError> {
         let now = core.clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
-        let is_patient = since <= DILIGENCE.as_nanos() as u64;
+        let in_time = since <= PROGRESS_TIMEOUT.as_nanos() as u64;
         // A transaction that fills much of the store gets the space that others leave within few
         // attempts or not at all. So it does not compact its own dead records for ever.
         let mut most = (core.capacity() / total.max(1)).max(4);
-        if !is_patient {
+        if !in_time {
             most = most.min(VAIN.into());
         }
         let full = core.eviction() == Evict::None && core.is_full(total);
@@ -173,7 +173,7 @@ impl Refusals {
         self.room.want(wanting);
         let won = core.win_room(slot, &mut self.room)?;
         // If it has only waited, no other thread has taken freed space.
-        self.number += u64::from(won || !is_patient);
+        self.number += u64::from(won || !in_time);
         match core.make_more_room(slot, &mut self.room, total) {
             // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),

@@ -447,7 +447,7 @@ impl<'a> Transaction<'a> {
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
             if let Ok(old) = self.core.mem.record(note.old.loc()) {
-                let _ = self.core.record_died(note.old.loc(), old.header().size());
+                let _ = self.core.mark_dead(note.old.loc(), old.header().size());
             }
         }
         Ok(Round::Committed)

@@ -218,7 +218,7 @@ impl Transaction<'_> {
         };
         let old = std::mem::replace(&mut writes[at], write);
         if let Some((loc, size)) = old.new {
-            self.core.record_died(loc, size)?;
+            self.core.mark_dead(loc, size)?;
         }
         Ok(())
     }

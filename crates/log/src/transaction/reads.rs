@@ -11,7 +11,7 @@ use super::homes::{Home, Homes};
 use super::{Read, Transaction};
 
 /// Looks at keys that were absent before a transaction that only reads runs again.
-const LOOKS: usize = 64;
+const RETRY_LIMIT: usize = 64;
 
 impl Transaction<'_> {
     /// Settles a transaction without writes. It locks nothing, so that openings which may only read
@@ -24,7 +24,7 @@ impl Transaction<'_> {
     pub(super) fn settle_reads(&self) -> Result<Outcome, WriteError> {
         let mut wait = Wait::new();
         let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
-        for _ in 0..LOOKS {
+        for _ in 0..RETRY_LIMIT {
             if self.has_outlived_what_it_saw() {
                 return Ok(Outcome::Expired);
             }

@@ -263,7 +263,7 @@ impl Core {
                 self.carry_out(noted)?;
                 if !noted.old.is_empty() {
                     let size = self.mem.record(noted.old.loc())?.header().size();
-                    self.record_died(noted.old.loc(), size)?;
+                    self.mark_dead(noted.old.loc(), size)?;
                 }
             }
         }

@@ -22,7 +22,7 @@ fn two_shards() -> (World, LogStore) {
     (world, store)
 }
 
-/// A block that leaves no room for another one in its frame.
+/// A block that leaves no space for another one in its frame.
 fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
     let block = held.allocate(slot, UNITS - MAP_UNITS - 1, journal::NEW[0]);
     block.unwrap().unwrap()
