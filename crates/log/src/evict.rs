@@ -360,19 +360,19 @@ impl Core {
         kept.is_some()
     }
 
-    /// Removes a record because it is least worth keeping. Returns its bytes, if it was still
-    /// there.
+    /// Removes a record because it is least worth keeping. Returns its bytes, if it was still what
+    /// `expect` says.
     pub(crate) fn forget(
         &self,
         slot: &Slot<'_>,
         root: Root,
         place: Place,
-        entry: Entry,
+        expect: Expect<'_>,
         record: &Record<'_>,
     ) -> Result<u64, WriteError> {
         let pin = slot.pin();
         let change = Change {
-            expect: Expect::At(entry.loc()),
+            expect,
             evicting: true,
             ..Change::removal(root, place, record.key())
         };
@@ -428,7 +428,9 @@ impl Core {
             if let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) {
                 let record = self.mem.record(entry.loc())?;
                 let place = self.place(record.key());
-                let gone = self.forget(slot, root, place, entry, &record)?;
+                // Its expiry may be taken away where it lies: it is looked at again under the lock.
+                let expect = Expect::WithExpiry(entry.loc());
+                let gone = self.forget(slot, root, place, expect, &record)?;
                 removed += usize::from(gone > 0);
                 bytes += gone;
             }

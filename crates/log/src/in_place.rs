@@ -238,6 +238,9 @@ impl Core {
             (Expect::ExpiredAt(loc), Some(found)) => {
                 found.entry.loc() == loc && self.is_expired(&found.record)
             }
+            (Expect::WithExpiry(loc), Some(found)) => {
+                found.entry.loc() == loc && found.record.expires() != 0
+            }
             _ => false,
         }
     }

@@ -77,6 +77,8 @@ pub(crate) enum Expect<'k> {
     Value(Loc, u64, &'k [u8]),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
+    /// Exactly this location, of a record that has an expiry, whichever it is.
+    WithExpiry(Loc),
 }
 
 /// What [`Core::publish`] did.

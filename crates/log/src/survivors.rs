@@ -26,7 +26,7 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::SegmentInfoOf;
 use crate::mem::Loc;
-use crate::publish::Change;
+use crate::publish::{Change, Expect};
 use crate::record::Record;
 use crate::segment::frame_byte;
 
@@ -223,8 +223,7 @@ impl Core {
         chunk.retain(|s| {
             let stays = self.spares(&s.record, cull.policy);
             if !stays && error.is_none() {
-                let entry = Entry::new(s.place.tag, s.loc);
-                match self.forget(slot, s.root, s.place, entry, &s.record) {
+                match self.forget(slot, s.root, s.place, Expect::At(s.loc), &s.record) {
                     Ok(bytes) => cull.bytes += bytes,
                     Err(e) => error = Some(e),
                 }
