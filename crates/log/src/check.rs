@@ -548,7 +548,7 @@ mod tests {
 
     #[test]
     fn between_the_shards_it_is_asked_whether_to_go_on() {
-        let builder = LogStore::builder().capacity(2 << 30).maintainer(false);
+        let builder = LogStore::builder().capacity(4 << 30).maintainer(false);
         let store = builder.open_private().unwrap();
         let core = store.core();
         let slot = core.writer().unwrap();

@@ -71,16 +71,19 @@ fn data_whose_registry_is_gone_are_imported_at_their_address() {
         let (before, data) = made(&scene, backing);
         let (uuid, base) = (before.uuid(), before.base());
         let registry = anew(&scene);
-        let listed = registry.importable().unwrap();
-        assert_eq!(listed.len(), usize::from(!on_disk));
-        assert!(listed.iter().all(|file| file.data == data));
+        // Other tests have importable data of their own beside it.
+        let is_listed = || {
+            let listed = registry.importable().unwrap();
+            listed.iter().any(|file| file.data == data)
+        };
+        assert_eq!(is_listed(), !on_disk);
 
         let segment = registry.import_segment(&data, "found", None).unwrap();
         assert_eq!((segment.uuid(), segment.base()), (uuid, base));
         assert_eq!(segment.info().unwrap().mode, 0o640);
         assert_eq!(numbers(&segment), [7]);
         assert!(!data.exists());
-        assert_eq!(registry.importable().unwrap(), []);
+        assert!(!is_listed());
         assert_eq!(registry.check().unwrap(), []);
         // It is a segment like others: at an address outside of the registry's window, too.
         let clone = segment.clone_as("clone").unwrap();

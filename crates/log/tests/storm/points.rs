@@ -27,7 +27,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 20] = [
+const SPARED: [(&str, &str); 19] = [
     (
         "log.effects.",
         "nobody follows the store here; `effects::deaths`",
@@ -72,7 +72,6 @@ const SPARED: [(&str, &str); 20] = [
         "only after sixteen conflicts of one transaction; `gate::transactions`",
     ),
     ("sync.watch.", "nobody watches the store here"),
-    ("sync.gate.", "the log uses no gate of readers"),
     ("sync.fenced.", "the log uses no fenced gate"),
     (
         "sync.create.",

@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// Bytes at first, and those that it takes to have two shards.
 const CAPACITY: usize = 256 << 20;
-const MAX: usize = 1 << 30;
+const MAX: usize = 4 << 30;
 
 /// A store of two shards that process 1 created.
 fn two_shards() -> (World, LogStore) {
