@@ -52,7 +52,7 @@ impl Queue {
 
     /// The keys that the commands name, each with its database, if they change anything: what is
     /// to be locked so that they are carried out once. `database` is the one selected. A key that
-    /// is not told by its place among the arguments is left out.
+    /// its place among the arguments does not tell is left out.
     pub fn keys(&self, mut database: usize) -> Vec<(usize, &[u8])> {
         let mut keys = Vec::new();
         if !self.may_change_data() {
