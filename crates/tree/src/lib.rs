@@ -36,16 +36,17 @@
 //! # What it offers
 //!
 //! Keys of up to 1,024 bytes and values of up to 3,072; puts, removals, batches, exclusive
-//! transactions, gets, gets of many keys at once, snapshots, backups, ranges in both directions, commits of several threads combined,
-//! recovery after the death of the process or of the machine, `stats` and `check`. One process has
-//! a store open at a time; its threads share it.
+//! transactions, gets, gets of many keys at once, snapshots, backups, ranges in both directions,
+//! commits of several threads combined, recovery after the death of the process or of the machine,
+//! `stats` and `check`. One process has a store open at a time; its threads share it.
 //!
 //! # Durability
 //!
 //! [`Durability::File`] survives power loss at the cost of two `fdatasync` a commit;
 //! [`Durability::Process`] survives the death of the process. **A failed sync poisons the store**:
 //! the commit answers [`StoreError::OutcomeUnknown`], every later one [`StoreError::Poisoned`],
-//! reads go on, and the next opening reads the medium anew and finds the commit whole or not at all.
+//! reads go on, and the next opening reads the medium anew and finds the commit whole or not at
+//! all.
 //!
 //! # How it is known to work
 //!
