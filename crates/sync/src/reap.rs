@@ -18,7 +18,6 @@ use crate::layout::{LEASES, MAX_PROCESSES, SlotLines};
 use crate::opening::Inner;
 use crate::participants::Participants;
 use crate::process::{self, State, Status};
-use crate::slot_owner::SlotOwner;
 use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, fold, intent, slot_owner};
 use std::sync::atomic::Ordering::Relaxed;
@@ -151,7 +150,8 @@ impl Participants {
                     },
                 );
                 mneme_sys::fault!("sync.reap.marked");
-                let left = |owner: SlotOwner| {
+                let left = |lines: &SlotLines| {
+                    let owner = slot_owner::read(&lines.owner);
                     (owner.process, owner.incarnation) == (index, status.incarnation)
                 };
                 reaped.slots += inner.reap_slots(left, &mut repair)?;
@@ -174,7 +174,7 @@ impl Participants {
             if taken.is_some() {
                 self.prepare_to_reap();
                 mneme_sys::fault!("sync.reap.orphans");
-                reaped.slots += inner.reap_slots(|owner| inner.is_orphan(owner), &mut repair)?;
+                reaped.slots += inner.reap_slots(|lines| inner.is_orphan(lines), &mut repair)?;
             }
         }
         Ok(reaped)
@@ -182,30 +182,28 @@ impl Participants {
 }
 
 impl Inner {
-    /// Whether that owner of a slot is an earlier incarnation of its process entry. It is dead:
-    /// its successor took the entry's liveness lock.
-    fn is_orphan(&self, owner: SlotOwner) -> bool {
-        // The owner's word was read first. A slot is claimed after the entry says its incarnation:
-        // an entry read here is never older than the owner.
-        let entry = self.map().process(owner.process);
-        entry.is_some_and(|entry| process::read(&entry.state).incarnation != owner.incarnation)
+    /// See [`slot_owner::is_orphan`].
+    fn is_orphan(&self, lines: &SlotLines) -> bool {
+        slot_owner::is_orphan(&lines.owner, |process| {
+            let entry = self.map().process(process)?;
+            Some(process::read(&entry.state).incarnation)
+        })
     }
 
     fn has_orphans(&self) -> bool {
-        let mut owners = (self.map().slots()).map(|(_, lines)| slot_owner::read(&lines.owner));
-        owners.any(|owner| self.is_orphan(owner))
+        self.map().slots().any(|(_, lines)| self.is_orphan(lines))
     }
 
     /// Repairs and frees the slots whose owners are dead, as the caller knows.
     fn reap_slots<E>(
         &self,
-        dead: impl Fn(SlotOwner) -> bool,
+        is_dead: impl Fn(&SlotLines) -> bool,
         repair: &mut impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
     ) -> Result<u32, ReapError<E>> {
         // All slots, not only those below the mark: reaping is rare, and forgets none.
         let dead: Vec<(SlotId, &SlotLines)> = (1_u16..)
             .zip(self.map().all_slots())
-            .filter(|(_, lines)| dead(slot_owner::read(&lines.owner)))
+            .filter(|(_, lines)| is_dead(lines))
             .map(|(id, lines)| (SlotId(id), lines))
             .collect();
         for (id, lines) in &dead {

@@ -106,3 +106,18 @@ pub(crate) fn read<W: Word>(owner: &W) -> SlotOwner {
     // SYNC: pairs with the exchange in `claim`.
     SlotOwner::decode(owner.load(Acquire))
 }
+
+/// Whether a slot's owner is an earlier incarnation of its process entry. `present` reads which
+/// incarnation an entry is now; `None`: there is no such entry.
+///
+/// Such an owner is dead: its successor took the entry's liveness lock.
+pub(crate) fn is_orphan<W: Word>(owner: &W, present: impl Fn(u16) -> Option<u32>) -> bool {
+    let found = read(owner);
+    // A slot is claimed after the entry says its incarnation: the entry read here is never older
+    // than the owner.
+    let is_earlier = present(found.process).is_some_and(|now| now != found.incarnation);
+    // The owner may have left in between, and a living successor may have its entry and its slot.
+    // A process that leaves clears its slots before it gives back its entry. So a slot that still
+    // names the owner after the entry names the successor was not cleared, and never will be.
+    is_earlier && read(owner) == found
+}

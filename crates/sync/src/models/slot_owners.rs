@@ -3,6 +3,7 @@
 use super::{Model, fails, fails_within, holds};
 use crate::epoch::{Kind, UNPINNED, pin_word};
 use crate::intent;
+use crate::process::{self, State, Status};
 use crate::slot_owner::{self, SlotWords};
 use crate::word::Word;
 use loom::cell::UnsafeCell;
@@ -148,4 +149,91 @@ fn a_slot_freed_before_it_is_clear_brings_the_dead_ones_pin() {
 #[test]
 fn two_reapers_at_once_clear_a_living_threads_slot() {
     fails_within(3, reuse(|_| true, slot_owner::vacate));
+}
+
+/// A slot and the entry of the process that owns it, which leaves while a reaper looks for orphans.
+struct Leaving {
+    slot: Arc<Shared>,
+    entry: Model,
+}
+
+impl Leaving {
+    fn write_entry(&self, state: State, incarnation: u32) {
+        process::write(&self.entry, Status { state, incarnation });
+    }
+
+    /// The owner detaches, or dies where it stands. Another process takes its entry, and claims the
+    /// slot if it is free.
+    fn leave(&self, detaches: bool) {
+        if detaches {
+            slot_owner::vacate(&self.slot.words());
+            self.write_entry(State::Free, 1);
+        }
+        self.slot.liveness.store(0, Release);
+        assert!(self.slot.take_liveness());
+        self.write_entry(State::Live, 2);
+        let Some(mine) = slot_owner::claim(&self.slot.owner, DEAD, 2) else {
+            return;
+        };
+        let pin = pin_word(9, Kind::Firm);
+        self.slot.pin.store(pin, Release);
+        let now = self.slot.pin.load(Relaxed);
+        assert_eq!(now, pin, "somebody cleared a living thread's pin");
+        let owner = slot_owner::read(&self.slot.owner);
+        assert_eq!(owner, mine, "somebody freed a living thread's slot");
+    }
+
+    fn present(&self, process: u16) -> Option<u32> {
+        (process == DEAD).then(|| process::read(&self.entry).incarnation)
+    }
+}
+
+type IsOrphan = fn(&Leaving) -> bool;
+
+fn is_orphan(leaving: &Leaving) -> bool {
+    slot_owner::is_orphan(&leaving.slot.owner, |process| leaving.present(process))
+}
+
+/// A process leaves, another takes over its entry and its slot, and a reaper looks for orphans.
+fn orphans(detaches: bool, is_orphan: IsOrphan) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let leaving = Arc::new(Leaving {
+            slot: Shared::left_by_the_dead(),
+            entry: Model::new(0),
+        });
+        leaving.write_entry(State::Live, 1);
+        assert!(leaving.slot.take_liveness());
+        let successor = {
+            let leaving = Arc::clone(&leaving);
+            thread::spawn(move || leaving.leave(detaches))
+        };
+        let reap = || {
+            let found = is_orphan(&leaving);
+            if found {
+                slot_owner::vacate(&leaving.slot.words());
+            }
+            found
+        };
+        let mut reaped = reap();
+        successor.join().unwrap();
+        if !detaches {
+            reaped |= reap();
+        }
+        assert_eq!(reaped, !detaches, "an orphan is what did not detach");
+    }
+}
+
+#[test]
+fn a_slot_is_an_orphan_only_if_its_owner_did_not_detach() {
+    holds(orphans(true, is_orphan));
+    holds(orphans(false, is_orphan));
+}
+
+#[test]
+fn an_owner_read_once_before_its_entry_has_a_living_threads_slot_reaped() {
+    fails(orphans(true, |leaving| {
+        let owner = slot_owner::read(&leaving.slot.owner);
+        let now = leaving.present(owner.process);
+        now.is_some_and(|now| now != owner.incarnation)
+    }));
 }
