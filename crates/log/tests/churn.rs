@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mneme_log::{LogStore, PagePolicy, Stats, WriteError};
 
 const THREADS: u64 = 3;
-/// Keys of one thread for every 64 MiB: more than have room.
+/// Keys of one thread for every 64 MiB: more than fit.
 const KEYS: usize = 20_000;
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
@@ -95,7 +95,7 @@ impl Owner {
                 let length = self.random.length();
                 match store.put(&name, &value(key, length)) {
                     Ok(()) => self.note(i, Some(length)),
-                    // For an extent of its own there may be no room in one piece.
+                    // For an extent of its own there may be no free run that is long enough.
                     Err(WriteError::OutOfMemory { .. }) if length > 512 << 10 => self.refused += 1,
                     Err(other) => panic!("{length} bytes: {other}; {:?}", store.stats()),
                 }
@@ -179,7 +179,7 @@ fn hours_of_churn() {
         }
     }
     let moved = store.stats().moved_bytes;
-    // Whoever still holds a segment, or reads, is done soon.
+    // Threads that still hold a segment, or read, are done soon.
     while store.compact().unwrap() > 0 {}
     store.compact().unwrap();
     let drained = store.stats();

@@ -1,4 +1,4 @@
-//! Records that expire are gone at their time, whoever looks and whatever was done to them.
+//! Records that expire are gone at their time, for every reader, whatever was done to them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -35,7 +35,7 @@ fn a_long_transaction_runs_few_times() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Keys that are there need no room in the index, however many they are.
+/// Keys that are there need no new space in the index, however many they are.
 #[test]
 fn a_long_transaction_over_what_is_there_leaves_the_index_as_it_is() {
     const KEYS: u32 = 100_000;
@@ -81,8 +81,8 @@ fn a_long_transaction_commits_beside_removals() {
     assert_eq!(store.len(), u64::from(KEYS));
 }
 
-/// The room that it needs is made before it begins anew, not by and by, while each run leaves as
-/// much behind.
+/// The space that it needs is freed before it begins anew. If it were freed bit by bit, each run
+/// would leave as much behind as it had found.
 #[test]
 fn a_long_transaction_finds_space_in_a_store_that_has_dead_records() {
     for (share, keys) in [(4, 50_000), (2, 100_000)] {
@@ -106,8 +106,8 @@ fn a_long_transaction_finds_space_in_a_store_that_has_dead_records() {
     }
 }
 
-/// What its body takes is no time in which room was looked for in vain; in a store that may forget,
-/// all of that is made at once.
+/// The time that its body takes does not count as time in which space was looked for in vain. In a
+/// store that may evict, all of the space is freed at once.
 #[test]
 fn a_long_transaction_with_a_slow_body_finds_space_in_a_store_that_evicts() {
     const KEYS: u32 = 100_000;
@@ -131,7 +131,7 @@ fn a_long_transaction_with_a_slow_body_finds_space_in_a_store_that_evicts() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// The room in the index that was made for one that does not happen is given back.
+/// The index grew for a transaction that does not commit: it shrinks again.
 #[test]
 fn a_long_transaction_that_does_not_happen_leaves_the_index_small() {
     const KEYS: u32 = 200_000;
@@ -163,7 +163,7 @@ fn a_long_transaction_that_does_not_happen_leaves_the_index_small() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Somebody who reads for long keeps that from being given back, and nobody waiting for it.
+/// A long-running reader delays that shrinking, and makes no thread wait.
 #[test]
 fn a_long_transaction_that_does_not_happen_waits_for_no_reader() {
     const KEYS: u32 = 200_000;
@@ -200,8 +200,8 @@ fn a_long_transaction_that_does_not_happen_waits_for_no_reader() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Who reads for long holds up a transaction that needs room no longer than any other change,
-/// however large it is and however long its body takes: it is said who does.
+/// A long-running reader delays a transaction that needs space no longer than any other change,
+/// however large the transaction is and however long its body takes. The error names the reader.
 #[test]
 fn a_transaction_that_a_reader_keeps_from_space_names_the_reader() {
     for (values, bytes, takes, most) in [

@@ -92,7 +92,7 @@ fn survivors_stay_on_their_node() {
 }
 
 /// One node is full of live records, the other empty: compaction moves some there, so that writers
-/// on the full one find room near them again.
+/// on the full one find space near them again.
 #[test]
 fn a_full_node_is_relieved_by_an_empty_one() {
     let (topology, store) = open();
@@ -122,7 +122,7 @@ fn a_full_node_is_relieved_by_an_empty_one() {
     assert!(now.nodes[0].live_bytes > before + (2 << 20), "{now:?}");
 }
 
-/// The same by the maintainers, one a node, while nobody asks them to.
+/// The maintainers, one a node, do that without a request.
 #[test]
 fn maintainers_keep_free_space_on_their_nodes() {
     let topology = Arc::new(SyntheticTopology::new(2, 2));

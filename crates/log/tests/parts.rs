@@ -110,7 +110,7 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
                 .iter()
                 .all(|byte| *byte == 1)
         );
-        // All copies together: less than twice the last one, and that has room for as much again.
+        // All copies together: less than twice the last one, and that has slack for as much again.
         assert!(
             used(&store) - before < 5 << 20,
             "{policy:?}: {}",
@@ -119,8 +119,8 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
     }
 }
 
-/// What a record is said to take is what the store's accounts grow by: with the room that a growing
-/// value has, and asking for it does not seal the value.
+/// The reported size of a record is the amount by which the store's accounts grow. It includes the
+/// slack of a growing value. To ask for it does not seal the value.
 #[test]
 fn a_record_takes_what_the_store_counts_for_it() {
     for policy in POLICIES {
@@ -142,10 +142,10 @@ fn a_record_takes_what_the_store_counts_for_it() {
                 "{policy:?}, {len}, timed"
             );
             if len >= 5000 {
-                let (room, used) = (takes(b"k").unwrap(), used(&store));
-                assert!(room >= len as u64 + (len as u64).min(1 << 20), "{room}");
+                let (taken, used) = (takes(b"k").unwrap(), used(&store));
+                assert!(taken >= len as u64 + (len as u64).min(1 << 20), "{taken}");
                 append(&store, b"k", b"3");
-                assert_eq!((takes(b"k"), self::used(&store)), (Some(room), used));
+                assert_eq!((takes(b"k"), self::used(&store)), (Some(taken), used));
             }
             let within = store.transaction(|t| {
                 let there = t.record_bytes(b"k")?;
@@ -185,7 +185,7 @@ fn a_lent_value_does_not_change() {
 fn what_lies_between_is_zero_and_what_is_too_long_is_refused() {
     for policy in POLICIES {
         let (memory, store) = Memory::with_policy(CAPACITY, policy);
-        // No memory is as new: what room holds before it is used is not zeros.
+        // No memory is as new: slack holds other bytes than zeros before it is used.
         for round in 0..2 {
             for i in 0..24u64 {
                 store.put(&i.to_le_bytes(), &[0xff; 1 << 20]).unwrap();
@@ -199,7 +199,7 @@ fn what_lies_between_is_zero_and_what_is_too_long_is_refused() {
         }
         for len in [0, 10, 6000] {
             store.put(b"k", &vec![9; len]).unwrap();
-            // Room with other bytes in it, that nobody has asked to see.
+            // Slack with other bytes in it, which no reader has asked for.
             append(&store, b"k", &[8; 100]);
             write(&store, b"k", len + 90, &[7; 4]);
             write(&store, b"k", len + 5000, b"end");
@@ -226,7 +226,7 @@ fn what_lies_between_is_zero_and_what_is_too_long_is_refused() {
     }
 }
 
-/// A store that has room for the value, but not for what it would grow by.
+/// A store has free space for the value, but not for its slack.
 #[test]
 fn a_value_grows_without_slack_to_spare() {
     let (_memory, store) = Memory::new();
@@ -241,10 +241,10 @@ fn a_value_grows_without_slack_to_spare() {
     assert_eq!(append(&store, b"k", b"x"), 1_200_001);
 }
 
-/// Who asks whether a key is there, when it expires, which keys there are, or how long a value is,
-/// lets it be patched on.
+/// A question whether a key is there, when it expires, which keys there are, or how long a value
+/// is, seals nothing: the value is patched on.
 #[test]
-fn who_does_not_read_a_value_seals_none() {
+fn questions_about_a_value_do_not_seal_it() {
     for policy in POLICIES {
         let (memory, store) = Memory::with_policy(CAPACITY, policy);
         let copying = memory.open_to_copy(2, Access::ReadWrite);
@@ -357,8 +357,8 @@ fn whole(value: &[u8]) -> bool {
         .all(|block| block.iter().all(|byte| *byte == block[0]))
 }
 
-/// What was read; `None`: the value never stood still, as only those have to be told who may not
-/// write.
+/// What was read; `None`: the value never stood still. Only openings that may not write may get
+/// that.
 fn unless_overtaken<T>(read: Result<T, ReadError>, may_write: bool) -> Option<T> {
     match read {
         Err(ReadError::Overtaken(_)) if !may_write => None,
@@ -546,7 +546,7 @@ fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
         let end = move || {
             ended.lock().unwrap().take().unwrap().finish();
             let words = data.slice_at::<AtomicU64>(header as u64, 4).unwrap();
-            // Room, and a value, of a MiB.
+            // Capacity, and a value, of a MiB.
             words[0].fetch_or(1 << 36, Relaxed);
             words[3].fetch_or(1 << 20, Relaxed);
         };
@@ -561,9 +561,10 @@ fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
     }
 }
 
-/// A value that never stops changing is told to one that may only read; he reads it in parts.
+/// An opening that may only read gets an error for a value that never stops changing. The error
+/// advises to read it in parts.
 #[test]
 fn an_overtaken_reader_gets_an_error_that_advises_parts() {
-    let told = ReadError::Overtaken(std::time::Duration::from_secs(1)).to_string();
-    assert!(told.contains("in parts"), "{told}");
+    let error = ReadError::Overtaken(std::time::Duration::from_secs(1)).to_string();
+    assert!(error.contains("in parts"), "{error}");
 }

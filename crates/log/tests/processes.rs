@@ -1,4 +1,4 @@
-//! The store says who is attached, who holds what, and who is stopped.
+//! The store lists the attached processes, what each holds, and which are stopped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

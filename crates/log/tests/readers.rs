@@ -118,7 +118,7 @@ fn it_reads_beside_a_writer_and_stores_nothing() {
                 writer.remove_expired().unwrap();
             }
             writer.grow(2 * CAPACITY as u64).unwrap();
-            // More than there was room for before, so that the reader must follow.
+            // More than fitted before, so that the reader must extend its mapping.
             writer.set_eviction(Evict::None).unwrap();
             for i in 0..25 {
                 writer

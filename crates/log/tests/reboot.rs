@@ -71,8 +71,8 @@ fn what_all_have_left_is_there_after_a_reboot() {
     }
 }
 
-/// Nothing that it does may store to the data, so that it cannot put them in order: it says who
-/// can.
+/// Nothing that it does may store to the data, so that it cannot recover the store. The error says
+/// which openings can.
 #[test]
 fn an_opening_that_may_only_read_asks_for_one_that_may_write() {
     let (memory, store) = Memory::new();
@@ -194,7 +194,8 @@ mod deaths {
         }
     }
 
-    /// Three who died holding a head, a swap and a shard, none of whom anybody has repaired after.
+    /// Three processes died while they held a head, a swap and a shard. Nobody has repaired after
+    /// them.
     fn died_in_locks() -> Memory {
         let (memory, one) = Memory::new();
         fill(&one);
@@ -224,8 +225,8 @@ mod deaths {
         sound(&store, "locks");
     }
 
-    /// Whoever puts it in order and dies is followed by one who begins again, in this boot or in
-    /// the next.
+    /// An opening that dies while it recovers the store is followed by one that begins again, in
+    /// this boot or in the next.
     #[test]
     fn recovery_begins_anew_after_a_death_in_it() {
         let points = [

@@ -30,7 +30,7 @@ fn until(what: &str, happened: impl Fn() -> bool) {
     panic!("it never came about that {what}");
 }
 
-/// Whoever maintains the store removes what has expired.
+/// The maintainer of the store removes expired records.
 fn is_swept(store: &LogStore, key: &[u8]) {
     let before = store.len();
     store.put_until(key, b"v", Expiry::At(1)).unwrap();
@@ -45,7 +45,7 @@ fn one_opening_maintains_and_another_follows_it() {
     let second = memory.open_maintained(3);
     assert_eq!((first.maintains(), second.maintains()), (true, false));
     is_swept(&creator, b"one");
-    // It gives the lease back: whoever opens next has it at once, or the one that stands by.
+    // It gives the lease back. The next opening has it at once, or the one that stands by.
     drop(first);
     until("the other takes over", || second.maintains());
     is_swept(&creator, b"two");

@@ -88,8 +88,8 @@ fn what_could_not_be_freed_is_freed_later() {
     sound(&store, "");
 }
 
-/// A reaper that is stopped in the middle of its work holds up who needs the dead one's bucket for
-/// a bounded time.
+/// A reaper that is stopped in the middle of its work delays a thread that needs the dead one's
+/// bucket for a bounded time.
 #[test]
 fn a_stopped_reaper_is_not_waited_for_without_end() {
     let (memory, store) = Memory::new();
@@ -284,8 +284,8 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
     }
 }
 
-/// Somebody who keeps a value holds up the swapper, who keeps nobody waiting on his account: it
-/// marks nothing.
+/// A reader that keeps a value delays the swapper. The swapper marks nothing meanwhile, so that it
+/// delays no other thread.
 #[test]
 fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
     let (memory, store) = Memory::new();
@@ -367,7 +367,7 @@ fn a_transaction_grows_the_index_for_all_its_keys_at_once() {
     assert!(many.is_none(), "it is locked more than 40 times");
 }
 
-/// Who may only read cannot repair what the dead left; whoever may write does it for them.
+/// An opening that may only read cannot repair what the dead left. One that may write does it.
 #[test]
 fn openings_that_may_only_read_report_what_the_dead_left() {
     for name in ["txn.locked", "log.swap.marked"] {
@@ -586,8 +586,8 @@ impl Clock for Looked {
     }
 }
 
-/// One writer waits its second for a stopped holder; those after it are told at once, until the
-/// lock is given back.
+/// One writer waits its second for a stopped holder; those after it fail at once, until the lock is
+/// given back.
 #[test]
 fn only_the_first_waits_for_a_holder_that_is_stopped() {
     let clock = Arc::new(Looked::default());
@@ -616,9 +616,9 @@ fn only_the_first_waits_for_a_holder_that_is_stopped() {
 }
 
 /// The check does not take for damage what a thread that stands still has changed and not yet
-/// counted: it says who that is.
+/// counted: it names that thread.
 #[test]
-fn who_stands_between_a_change_and_its_count_is_named_and_is_no_damage() {
+fn a_thread_stopped_between_a_change_and_its_count_is_named_and_is_no_damage() {
     type Work = fn(&LogStore);
     let put: Work = |store| store.put(b"new", b"v").unwrap();
     let remove: Work = |store| assert!(store.remove(b"k").unwrap());

@@ -64,7 +64,8 @@ fn a_value_that_is_kept_holds_it_up_and_nothing_happens() {
     assert!(matches!(own, Err(WriteError::Stalled(_))), "{own:?}");
     std::thread::scope(|s| {
         let other = s.spawn(move || store.swap_databases(0, 1));
-        // Who keeps it does not wait for those who wait for it to end, whatever it does.
+        // The thread that keeps the value does not wait for the swappers that wait for its pin,
+        // whatever it does.
         while !other.is_finished() {
             assert_eq!(store.get(b"key").unwrap().unwrap(), b"zero");
             store.transaction(|t| t.put(b"other", b"zero")).unwrap();

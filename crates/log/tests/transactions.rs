@@ -34,7 +34,7 @@ fn account(i: u64) -> [u8; 8] {
 const ACCOUNTS: u64 = 37;
 
 /// Transfers between accounts by several threads, beside inserts that make the index grow and
-/// compaction that moves every record: whoever looks at all accounts at once finds the same sum.
+/// compaction that moves every record: a look at all accounts at once always finds one sum.
 #[test]
 fn the_sum_of_all_accounts_never_changes() {
     transfers(UpdatePolicy::Append);
@@ -102,9 +102,9 @@ fn transfers(policy: UpdatePolicy) {
     assert!(store.check().unwrap().problems.is_empty());
 }
 
-/// Two keys always written together: who reads the first and then the second never finds the second
-/// older. Plain reads and scans see no half, even of a transaction that is taken back because a
-/// segment is full.
+/// Two keys are always written together. A thread that reads the first and then the second never
+/// finds the second older. Plain reads and scans see no half, even of a transaction that is taken
+/// back because a segment is full.
 #[test]
 fn plain_readers_see_no_half() {
     let store = open();
@@ -362,8 +362,8 @@ fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
     }
 }
 
-/// What is read as absent was so at the same instant as all else, whoever added and removed it
-/// meanwhile.
+/// What is read as absent was absent at the instant of all other reads, even if other threads added
+/// and removed it meanwhile.
 #[test]
 fn what_moves_to_and_fro_is_never_seen_to_be_nowhere() {
     let store = open();
@@ -452,7 +452,7 @@ fn a_transaction_fills_an_empty_index() {
     assert!(store.check().unwrap().problems.is_empty());
 }
 
-/// Unless the thread keeps a value besides, which it is told.
+/// Unless the thread itself keeps a value: the error says so.
 #[test]
 fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
     let store = open();
@@ -504,7 +504,8 @@ fn add_to_all(store: &LogStore, mut between: impl FnMut(u32)) -> u32 {
     runs
 }
 
-/// A store whose writers find room, so that bodies run anew only for what others change.
+/// A store whose writers find free space, so that bodies run anew only because of what others
+/// change.
 fn hot(policy: UpdatePolicy) -> LogStore {
     let store = LogStore::builder()
         .update_policy(policy)
@@ -517,7 +518,7 @@ fn hot(policy: UpdatePolicy) -> LogStore {
     store
 }
 
-/// In each run of its body somebody changes what it has read, if he can.
+/// In each run of its body another thread changes what it has read, if it can.
 #[test]
 fn a_transaction_that_is_overtaken_each_time_commits_in_the_end() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -537,7 +538,7 @@ fn a_transaction_that_is_overtaken_each_time_commits_in_the_end() {
             });
             let runs = add_to_all(store, |run| {
                 ask.send(run).unwrap();
-                // Under locks he cannot, and says so later.
+                // While it holds locks the other cannot, and reports late.
                 while matches!(said.recv_timeout(Duration::from_millis(100)), Ok(done) if done != run)
                 {
                 }
@@ -603,7 +604,7 @@ fn writers_without_pause_starve_no_transaction() {
     }
 }
 
-/// What is not locked ahead is read without locks: nobody waits for one who waits for him.
+/// What is not locked ahead is read without locks: no two transactions wait for each other.
 #[test]
 fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -677,8 +678,8 @@ fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(
     assert!(runs > 16);
 }
 
-/// The index is looked after by whoever adds and removes, in the body of a transaction too; its
-/// locks stay its own.
+/// A thread that adds and removes keys also changes the index' shape, in the body of a transaction
+/// too. The transaction keeps its locks.
 #[test]
 fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
     let store = open();

@@ -1,4 +1,4 @@
-//! A watch misses no change, whoever makes it, and a transaction that it guards loses no update.
+//! A watch misses no change of any process, and a transaction that it guards loses no update.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -268,7 +268,7 @@ fn nothing_is_counted_when_nobody_watches_and_the_dead_watch_no_more() {
     drop(noted);
     memory.script.kill(2);
     one.reap().unwrap();
-    // What the dead noted is as it was, for nobody counts: nothing is told to the dead.
+    // What the dead noted is as it was, because nobody counts: a dead watcher learns nothing.
     one.put(b"k", b"v").unwrap();
     assert_eq!(theirs.len(), 1);
     std::mem::forget((theirs, other));

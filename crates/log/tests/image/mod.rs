@@ -33,7 +33,7 @@ const HEADER_WORDS: usize = 256;
 const SHARD_WORDS: usize = 8 + 16 + 2 * 384;
 const BUCKET_WORDS: usize = 16;
 
-/// A clock that is always ahead: whoever waits has waited long enough soon.
+/// A clock that is always ahead: every wait reaches its timeout soon.
 struct Hurry(AtomicU64);
 
 impl Clock for Hurry {
@@ -204,7 +204,7 @@ pub enum Area {
     Infos,
     /// Lock, counts and limbo of the shards.
     Shards,
-    /// Journals; their shard's lock then is that of an owner who never was, and whoever takes it
+    /// Journals; their shard's lock then belongs to an owner that never was. The next owner
     /// finishes what the journal says.
     Journals,
     /// Pool tables.
@@ -336,7 +336,7 @@ impl Places {
 
     /// Whether a word only says how things probably are, so that any value of it is sound: bytes
     /// that are dead, times, grace periods, the counts of a shard and where it looks first. Locks
-    /// too: who holds one is not for a check to judge.
+    /// too: a check does not judge their holders.
     pub fn is_estimate(&self, at: usize) -> bool {
         let (infos, shard, pools) = (self.infos_at(), self.shard(), self.pool_table());
         let behind = at.wrapping_sub(self.header + HEADER_WORDS);
@@ -609,7 +609,7 @@ pub fn inflict(memory: &Memory, damages: &[Damage]) {
     }
 }
 
-/// A lock's word in the hands of an owner who never was: the next one takes over, and repairs.
+/// The word of a lock whose owner never was: the next one takes over, and repairs.
 pub const NOBODYS_LOCK: u64 = 60 | 9 << 16;
 
 #[derive(Clone, Copy, Debug)]

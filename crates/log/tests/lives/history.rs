@@ -11,8 +11,7 @@ use crate::expected::{Kept, Random, key};
 use crate::memory::{self, Memory};
 
 pub const DATABASES: usize = 3;
-/// Keys of a database. With values of 12 KiB, as they are on average or more, a third of them has
-/// room.
+/// Keys of a database. With values of 12 KiB, as they are on average or more, a third of them fits.
 pub const KEYS: u64 = 6000;
 /// Bytes that a store may grow to.
 pub const MAX: usize = 96 << 20;
@@ -40,7 +39,7 @@ pub struct History {
     pub memory: Memory,
     pub processes: u32,
     pub evict: Evict,
-    /// Percents of its room that a store that must not forget is filled to.
+    /// Percents of its memory to which a store that must not evict is filled.
     pub fill: u64,
     pub stamps: u64,
     pub model: [BTreeMap<Vec<u8>, Kept>; DATABASES],
@@ -94,7 +93,7 @@ impl History {
                 let (process, store) = self.openings.swap_remove(i);
                 let name = self.any_name();
                 if let Some(value) = store.database(name.0).unwrap().get(&name.1).unwrap() {
-                    // Whoever dies gives up no pin.
+                    // A thread that dies gives up no pin.
                     std::mem::forget(value);
                 }
                 self.memory.script.kill(process);

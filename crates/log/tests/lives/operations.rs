@@ -21,7 +21,7 @@ impl From<WriteError> for Ended {
 }
 
 impl History {
-    /// The result of a write, or `None` if there was no room for it, which has to be true.
+    /// The result of a write, or `None` if there was no free space for it, which has to be true.
     pub fn granted<T>(
         &mut self,
         bytes: usize,
@@ -31,7 +31,7 @@ impl History {
             Ok(done) => return Some(done),
             Err(error) => error,
         };
-        // What the dead have claimed for themselves is room once they are reaped.
+        // Memory that dead threads have claimed is free once they are reaped.
         self.store().reap().unwrap();
         let error = match write() {
             Ok(done) if matches!(refused, WriteError::OutOfMemory { .. }) => return Some(done),
@@ -39,7 +39,7 @@ impl History {
             Err(error) => error,
         };
         let stats = self.store().stats();
-        // Room in one piece is not promised, and records that must stay may fill the store.
+        // Space in one piece is not promised, and records that must stay may fill the store.
         let may_be = bytes > 250_000
             || !matches!(
                 self.evict,

@@ -1,5 +1,5 @@
-//! Two regions that any number of "processes" open, each at addresses of its own; who is alive is
-//! said by a script.
+//! Two regions that any number of "processes" open, each at addresses of its own. A script says
+//! which of them are alive.
 
 #![allow(
     dead_code,
@@ -34,22 +34,22 @@ impl Memory {
         Memory::with(CAPACITY)
     }
 
-    /// The same, of another capacity.
+    /// Memory of another capacity, with a store that process 1 created.
     pub fn with(capacity: usize) -> (Memory, LogStore) {
         Memory::with_policy(capacity, UpdatePolicy::Append)
     }
 
-    /// The same, of another policy.
+    /// As [`Memory::with`], with an update policy.
     pub fn with_policy(capacity: usize, policy: UpdatePolicy) -> (Memory, LogStore) {
         Memory::growing(capacity, capacity, policy)
     }
 
-    /// The same, of memory that may grow to `max`.
+    /// As [`Memory::with_policy`], of memory that may grow to `max`.
     pub fn growing(capacity: usize, max: usize, policy: UpdatePolicy) -> (Memory, LogStore) {
         Memory::built(capacity, max, LogStore::builder().update_policy(policy))
     }
 
-    /// The same, of other options, with which it is also opened.
+    /// As [`Memory::growing`], with options by which it is created and also opened.
     pub fn built(capacity: usize, max: usize, builder: Builder) -> (Memory, LogStore) {
         let control_len = control_bytes().next_multiple_of(2 << 20);
         let data = Region::memfd("log-data", capacity, max, PagePolicy::Small).unwrap();
@@ -84,7 +84,7 @@ impl Memory {
         self.try_open(process).unwrap()
     }
 
-    /// The same, with a maintainer.
+    /// As [`Memory::open`], with a maintainer.
     pub fn open_maintained(&self, process: u32) -> LogStore {
         let (data, control) = self.map(Access::ReadWrite);
         let builder = self.builder.clone().maintainer(true);
@@ -92,7 +92,7 @@ impl Memory {
         builder.open_in(data, control, liveness).unwrap()
     }
 
-    /// The same, that copies what it reads; it may store to the data, or not.
+    /// An opening that copies what it reads. `access` says whether it may store to the data.
     pub fn open_to_copy(&self, process: u32, access: Access) -> LogStore {
         let (data, control) = self.map(access);
         let builder = self.builder.clone().lending(false);
@@ -142,7 +142,7 @@ impl Memory {
     ) -> Result<LogStore, mneme_log::OpenError> {
         let (data, control) = self.map(access);
         let liveness = Arc::new(self.script.process(process));
-        // Who may only read has no maintainer, whatever he asks for.
+        // An opening that may only read has no maintainer, even if it asks for one.
         let builder = self.builder.clone().maintainer(access == Access::ReadOnly);
         builder.open_in(data, control, liveness)
     }

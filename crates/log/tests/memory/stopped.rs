@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use mneme_sys::fault::{self, Action};
 
-/// A thread that stands still at a named place, alive, until it is told to go on.
+/// A thread that stands still at a named place, alive, until [`Stopped::finish`] lets it go on.
 pub struct Stopped<T> {
     go_on: mpsc::Sender<()>,
     thread: JoinHandle<T>,
@@ -18,19 +18,19 @@ impl<T: Send + 'static> Stopped<T> {
             .unwrap_or_else(|| panic!("the place {name} is never reached"))
     }
 
-    /// The same; `None` if the work ended before.
+    /// As [`Stopped::at`]; `None` if the work ended before.
     pub fn try_at(
         name: &'static str,
         nth: u64,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<Self> {
         let (arrived, at_place) = mpsc::channel();
-        let (go_on, told) = mpsc::channel::<()>();
-        let told = Mutex::new(told);
+        let (go_on, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
         let thread = std::thread::spawn(move || {
             let stop = move || {
                 arrived.send(()).unwrap();
-                let _ = told.lock().unwrap().recv();
+                let _ = released.lock().unwrap().recv();
             };
             fault::arm(name, Action::Call(Arc::new(stop)), nth);
             let result = work();

@@ -1,5 +1,5 @@
-//! A store whose every operation is written down before and after, for whoever looks once its
-//! thread is dead.
+//! A store whose every operation is written down before and after, so that a test can compare once
+//! its thread is dead.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +15,10 @@ use mneme_log::{Decision, Expiry, LogStore, Patch, WriteError};
 
 /// The database beside database 0 that the work is done in.
 pub const OTHER: usize = 9;
-/// How the model's keys begin that are in it.
+/// The prefix of the model's keys that are in it.
 pub const IN_OTHER: &[u8] = b"in the other: ";
 
-/// The same key in the other of the two databases.
+/// The key's counterpart in the other of the two databases.
 pub fn twin(key: &[u8]) -> Vec<u8> {
     match key.strip_prefix(IN_OTHER) {
         Some(key) => key.to_vec(),

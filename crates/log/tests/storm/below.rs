@@ -6,8 +6,8 @@ use mneme_arena::{Arena, ExtentState};
 use mneme_sync::Participants;
 use mneme_sys::{Region, SysfsTopology};
 
-/// What is wrong there when nobody but a caller with his opening and `participants` is left:
-/// somebody who is still attached, a slot, a pin, or frames of `data` that nobody has adopted.
+/// What is wrong there when only the caller with its opening and `participants` is left: a process
+/// that is still attached, a slot, a pin, or frames of `data` that nobody has adopted.
 pub fn left_over(data: Region, participants: &Participants) -> Vec<String> {
     let topology = Arc::new(SysfsTopology::detect());
     let arena = Arena::open(Arc::new(data), participants.clone(), topology).unwrap();

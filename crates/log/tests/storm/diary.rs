@@ -2,7 +2,7 @@
 //! about to change.
 //!
 //! Before a change: *about to*, with every name's new state. When its result is known: *done*, and
-//! how many of them. Then the states, and nothing is under way. So whoever is killed has said of
+//! how many of them. Then the states, and nothing is under way. So a killed process has said of
 //! each name what it may hold.
 
 use std::sync::atomic::AtomicU64;
@@ -172,12 +172,12 @@ impl<'r> Diary<'r> {
         }
     }
 
-    /// Who has the lane now: the calling process.
+    /// From here on the calling process has the lane.
     pub fn begin_life(self) {
         self.words[PID].store(std::process::id().into(), Release);
     }
 
-    /// Who has the lane, or had it; 0: nobody yet.
+    /// The process that has the lane, or had it last; 0: none yet.
     pub fn pid(self) -> u32 {
         self.words[PID].load(Acquire) as u32
     }
@@ -194,7 +194,7 @@ impl<'r> Diary<'r> {
         self.words[STALLED].fetch_add(1, Relaxed);
     }
 
-    /// Changes that took place, that found no room, that somebody held up.
+    /// Changes that took place, that found no free space, that another thread held up.
     pub fn counts(self) -> [u64; 3] {
         [DONE, REFUSED, STALLED].map(|at| self.words[at].load(Relaxed))
     }

@@ -44,7 +44,7 @@ impl State {
         self.len > 0
     }
 
-    /// Whether who looked in that time may have found `seen`.
+    /// Whether a look in that time may have found `seen`.
     pub fn allows(self, seen: Option<State>, at: Span) -> bool {
         let over = self.until != 0 && self.until <= at.until;
         match seen {

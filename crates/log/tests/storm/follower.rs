@@ -1,8 +1,9 @@
-//! Who follows what the others change: **of each change that was acknowledged he has been told, or
-//! that something was lost.**
+//! A follower of what the others change: **it has received each change that was acknowledged, or a
+//! report of a loss.**
 //!
-//! He takes note of the numbers that lanes have acknowledged, changes something himself, by another
-//! opening, and is told until that comes: what was acknowledged before has to have come before it.
+//! It notes the numbers that lanes have acknowledged, makes a change itself, by another opening,
+//! and drains the feed until that change arrives. What was acknowledged before has to have arrived
+//! before it.
 
 use std::process::exit;
 use std::sync::atomic::AtomicU64;
@@ -20,11 +21,11 @@ use super::roles::Twin;
 
 /// A database that nobody else uses.
 const MARK: usize = 62;
-/// How such a process ends that was not told everything.
+/// The exit code of a follower that missed a change.
 const DEAF: i32 = 77;
 
-/// What followers have done, in words behind the diaries: changes that were told, losses, names
-/// that were held to what was told alone, with no loss since.
+/// What followers have done, in words behind the diaries: changes that were received, losses, names
+/// that were compared with what was received, with no loss since.
 pub struct Tally<'r>(&'r [AtomicU64]);
 
 impl<'r> Tally<'r> {
@@ -43,33 +44,33 @@ impl<'r> Tally<'r> {
 
 pub struct Follower<'s> {
     effects: Option<Effects>,
-    /// An opening whose changes he is told.
+    /// An opening whose changes it receives.
     other: &'s LogStore,
-    heard: Heard<'s>,
+    received: Received<'s>,
     tally: Tally<'s>,
     random: Random,
 }
 
-/// What was told.
-struct Heard<'s> {
+/// What was received.
+struct Received<'s> {
     diaries: Vec<Diary<'s>>,
     /// By lane and name: the number that the lane had issued last when a change of the name was
-    /// told.
-    told: Vec<Vec<u64>>,
-    /// By lane: the same when something was said to be lost.
+    /// received.
+    arrived: Vec<Vec<u64>>,
+    /// By lane: the number that it had issued last when a loss was reported.
     lost: Vec<u64>,
-    /// By lane and name: what was last held to that.
-    held: Vec<Vec<u64>>,
+    /// By lane and name: the number that was last compared with it.
+    compared: Vec<Vec<u64>>,
     losses: u64,
     changes: u64,
     marked: bool,
-    /// Hears less than he is told.
+    /// Ignores some of what it receives.
     deaf: Option<Random>,
 }
 
-impl Heard<'_> {
-    fn on(&mut self, told: Told<'_>) {
-        let Told::Effect(effect) = told else {
+impl Received<'_> {
+    fn on(&mut self, report: Told<'_>) {
+        let Told::Effect(effect) = report else {
             self.losses += 1;
             for (lost, diary) in self.lost.iter_mut().zip(&self.diaries) {
                 *lost = diary.issued();
@@ -92,7 +93,7 @@ impl Heard<'_> {
             | What::Removed(key)
             | What::Expired(key)
             | What::Evicted(key) => self.on_key(effect, key),
-            _ => panic!("told something else: {effect:?}"),
+            _ => panic!("received something else: {effect:?}"),
         }
     }
 
@@ -100,7 +101,7 @@ impl Heard<'_> {
         // No name has a longer one.
         let key = key.whole().unwrap();
         let Some((lane, name)) = owner(effect.database, key) else {
-            panic!("told of nobody's key: {effect:?}");
+            panic!("received a key of no lane: {effect:?}");
         };
         if self.deaf.as_mut().is_some_and(|random| random.one_in(500)) {
             return;
@@ -119,7 +120,7 @@ impl Heard<'_> {
     }
 
     fn note(&mut self, lane: usize, name: usize) {
-        self.told[lane][name] = self.diaries[lane].issued();
+        self.arrived[lane][name] = self.diaries[lane].issued();
     }
 
     /// What has been acknowledged since the last loss and is there: lane, name, number.
@@ -133,7 +134,9 @@ impl Heard<'_> {
         let there = all.filter(|(_, _, state)| state.is_there());
         let since = there.map(|(lane, name, state)| (lane, name, state.seq));
         since
-            .filter(|(lane, name, seq)| *seq > self.lost[*lane] && *seq > self.held[*lane][*name])
+            .filter(|(lane, name, seq)| {
+                *seq > self.lost[*lane] && *seq > self.compared[*lane][*name]
+            })
             .collect()
     }
 }
@@ -151,11 +154,11 @@ impl<'s> Follower<'s> {
         let mut follower = Follower {
             effects: Some(take(own).follow()),
             other,
-            heard: Heard {
+            received: Received {
                 diaries: (0..LANES).map(|lane| Diary::of(diaries, lane)).collect(),
-                told: none(),
+                arrived: none(),
                 lost: vec![0; LANES],
-                held: none(),
+                compared: none(),
                 losses: 0,
                 changes: 0,
                 marked: false,
@@ -164,26 +167,26 @@ impl<'s> Follower<'s> {
             tally: Tally::of(diaries),
             random: Random::new(seed),
         };
-        // That everything is to be looked at.
+        // A follower begins with a loss.
         follower.drain();
-        assert_eq!(follower.heard.losses, 1);
+        assert_eq!(follower.received.losses, 1);
         follower
     }
 
     fn drain(&mut self) -> usize {
         let most = 1 + self.random.below(5000) as usize;
-        let (effects, heard) = (self.effects.as_mut().unwrap(), &mut self.heard);
-        effects.drain(most, |told| heard.on(told)).unwrap()
+        let (effects, received) = (self.effects.as_mut().unwrap(), &mut self.received);
+        effects.drain(most, |report| received.on(report)).unwrap()
     }
 
-    /// Is told until what he has done himself comes, or a loss.
+    /// Drains the feed until its own change comes, or a loss.
     fn catch_up(&mut self) {
-        self.heard.marked = false;
+        self.received.marked = false;
         patiently(|| self.other.database(MARK).unwrap().clear()).unwrap();
         let began = Instant::now();
-        while !self.heard.marked {
+        while !self.received.marked {
             if self.drain() == 0 {
-                assert!(began.elapsed() < BUSY, "nothing is told any more");
+                assert!(began.elapsed() < BUSY, "nothing arrives any more");
                 std::thread::yield_now();
             }
         }
@@ -195,32 +198,32 @@ impl<'s> Follower<'s> {
             let role = self.effects.take().unwrap().stop();
             self.effects = Some(role.follow());
         }
-        let before = (self.heard.changes, self.heard.losses);
-        let asked = self.heard.asked();
+        let before = (self.received.changes, self.received.losses);
+        let asked = self.received.asked();
         self.catch_up();
-        let mut held = 0;
+        let mut compared = 0;
         for (lane, name, seq) in asked {
-            if seq <= self.heard.lost[lane] {
+            if seq <= self.received.lost[lane] {
                 continue;
             }
-            let told = self.heard.told[lane][name];
-            if told < seq {
+            let arrived = self.received.arrived[lane][name];
+            if arrived < seq {
                 eprintln!(
-                    "lane {lane}, name {name}: change {seq} was acknowledged and never told, the last \
-                     one told was {told} or earlier"
+                    "lane {lane}, name {name}: change {seq} was acknowledged and never received, \
+                     the last one received was {arrived} or earlier"
                 );
                 exit(DEAF);
             }
-            self.heard.held[lane][name] = seq;
-            held += 1;
+            self.received.compared[lane][name] = seq;
+            compared += 1;
         }
-        self.tally.count(0, self.heard.changes - before.0);
-        self.tally.count(1, self.heard.losses - before.1);
-        self.tally.count(2, held);
+        self.tally.count(0, self.received.changes - before.0);
+        self.tally.count(1, self.received.losses - before.1);
+        self.tally.count(2, compared);
     }
 }
 
-/// Whoever had the role is dead, or about to be.
+/// Takes the role, whose last holder is dead, or about to be.
 fn take(store: &LogStore) -> ServerRole {
     let began = Instant::now();
     loop {

@@ -63,12 +63,14 @@ impl Opened {
         let (before, then) = look()?;
         self.await_repair(diary.pid())?;
         let (seen, at) = look()?;
-        let told = |wrong| format!("lane {lane} died in {}: {wrong}", change.what);
-        let done = settle(change.how, &change.steps, change.known, &seen, at).map_err(told)?;
+        let died_in = |wrong| format!("lane {lane} died in {}: {wrong}", change.what);
+        let done = settle(change.how, &change.steps, change.known, &seen, at).map_err(died_in)?;
         let undone = change.steps.iter().zip(&before).skip(done);
         for (step, seen) in undone {
             if !step.old.allows(*seen, then) {
-                return Err(told(format!("{step:?} was taken back, {seen:?} was seen")));
+                return Err(died_in(format!(
+                    "{step:?} was taken back, {seen:?} was seen"
+                )));
             }
         }
         let steps: Vec<_> = change.steps.iter().map(|s| (s.name, s.new)).collect();

@@ -41,7 +41,7 @@ pub struct Lane<'s> {
     number: usize,
     random: Random,
     twin: Twin,
-    /// Operations until it writes again as before: it has found no room.
+    /// Operations until it writes again as before, after it found no free space.
     lean: u32,
 }
 
@@ -265,7 +265,7 @@ impl<'s> Lane<'s> {
         });
     }
 
-    /// Who is shown a value by an operation of his own finds what he has stored; expiries aside.
+    /// An operation that shows the lane a value shows what the lane stored; expiries aside.
     fn compare(&self, name: usize, state: State, seen: Option<&[u8]>) {
         let seen = seen.map(|bytes| match read(self.number, name, bytes) {
             Ok(seen) => seen,

@@ -8,11 +8,11 @@ use super::expected::{GONE, State};
 use super::names::{SHARED, canonical, database, key};
 use super::value::{Shared, Stamp};
 
-/// Somebody may be stopped, or off his CPU, for a second or two on a busy machine; not for a
+/// On a busy machine a thread may be stopped, or off its CPU, for a second or two; not for a
 /// minute.
 pub const BUSY: Duration = Duration::from_secs(60);
 
-/// Whether it may succeed when tried again: somebody who lives is in the way.
+/// Whether it may succeed when tried again: a live thread is in the way.
 pub trait MayPass {
     fn may_pass(&self) -> bool;
 }
@@ -43,8 +43,7 @@ pub fn patiently<T, E: MayPass + std::fmt::Display>(
     }
 }
 
-/// The same of an opening, which waits for two seconds for whoever else is opening or leaving, and
-/// for no longer.
+/// Opens in the end. One attempt waits at most two seconds for others that open or leave.
 pub fn opened<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {

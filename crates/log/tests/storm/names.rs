@@ -1,8 +1,8 @@
-//! Who owns which keys.
+//! Which lane owns which keys.
 //!
-//! A *lane* is one thread's life after another's: what one was killed over the next goes on with.
-//! Each has names of its own, in a database that all use and in two of its own; and an element of
-//! each shared record.
+//! A *lane* is one thread's life after another's: what was under way when one was killed, the next
+//! goes on with. Each has names of its own, in a database that all use and in two of its own; and
+//! an element of each shared record.
 
 use std::ops::Range;
 

@@ -108,7 +108,7 @@ impl Place {
         })
     }
 
-    /// An opening for a reader, which may not write if told so.
+    /// An opening for a reader; if `only`, one that may not write.
     pub fn watch(&self, only: bool) -> Store {
         if !only {
             return self.open(false);
@@ -122,14 +122,14 @@ impl Place {
         })
     }
 
-    /// A look at who has opened it.
+    /// The participants of the store.
     pub fn participants(&self) -> Participants {
         let uuid = Arena::identity(&self.data()).unwrap();
         opened(|| Participants::open(self.control(), uuid, self.liveness()))
     }
 
-    /// What is wrong below the log when nobody but the caller with his opening and `participants`
-    /// is left: somebody who is still attached, a slot, a pin, or frames that nobody has adopted.
+    /// What is wrong below the log when only the caller with its opening and `participants` is
+    /// left: a process that is still attached, a slot, a pin, or frames that nobody has adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         below::left_over(self.data(), participants)
     }

@@ -1,9 +1,9 @@
 //! Deaths at every named point, in real processes: each kills itself there, at its first passage,
-//! its second or a later one; whoever comes after it attaches, repairs, and goes on with its names.
+//! its second or a later one; the next one attaches, repairs, and goes on with its names.
 //!
 //! One process after the other is armed at all points that nobody has died at yet. So the first to
 //! be reached is struck off the list, and what is seldom reached remains. Every other one dies
-//! where somebody has died already, so that there is something for the next to repair. In every
+//! where another has died already, so that there is something for the next to repair. In every
 //! other store another process writes all the time.
 
 use std::collections::BTreeSet;
@@ -87,7 +87,7 @@ const SPARED: [(&str, &str); 19] = [
     ),
     (
         "sync.revoke.",
-        "only a reader that is stopped for a second has his pin revoked",
+        "only a reader that is stopped for a second has its pin revoked",
     ),
 ];
 
@@ -165,7 +165,7 @@ fn process(place: &Place, points: &str, seed: u64) {
     }
     for life in 0..OPENINGS {
         let opened = Opened::new(place, place.open(false));
-        // Whoever comes after the dead sees what became of his work, and goes on.
+        // The next process sees what became of the dead one's work, and goes on.
         opened.settle(Diary::of(&diaries, 0), 0).unwrap();
         let store = &opened.store;
         let mut lane = Lane::new(store, &diaries, 0, seed ^ life << 40, Twin::No);
@@ -279,7 +279,7 @@ fn whoever_comes_after_a_death_at_any_point_goes_on() {
             }
         }
         drop(beside);
-        // Sometimes whoever looks is the first to come.
+        // Sometimes the judge is the first to come.
         if random.one_in(2) {
             judge.leave();
             judge.come_back();

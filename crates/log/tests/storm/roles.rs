@@ -23,7 +23,7 @@ pub enum Twin {
     Early,
     /// A transaction is made key by key.
     Torn,
-    /// Whoever follows does not hear everything.
+    /// The follower ignores some changes.
     Deaf,
 }
 
@@ -135,12 +135,12 @@ pub fn storm(policy: UpdatePolicy) {
     let plan = plan(policy, Twin::No);
     let counts = rounds::run(plan).unwrap_or_else(|wrong| panic!("{wrong}"));
     let [done, refused, stalled] = counts.changes;
-    let [told, lost, held] = counts.told;
+    let [received, lost, compared] = counts.followed;
     println!(
         "\nladder: kill storm, {policy:?}, seed {}: {} kills, {} stops, {} rounds, {} stores; {done} \
-         changes took place, {refused} found no room, {stalled} were held up; {} bytes moved; at most \
-         {:?} to read what the dead left; {told} changes told, {lost} losses, {held} acknowledged changes held \
-         to what was told",
+         changes took place, {refused} found no free space, {stalled} were held up; {} bytes moved; at most \
+         {:?} to read what the dead left; {received} changes followed, {lost} losses, {compared} \
+         acknowledged changes compared with them",
         plan.seed,
         counts.kills,
         counts.stops,
@@ -150,5 +150,5 @@ pub fn storm(policy: UpdatePolicy) {
         counts.slowest
     );
     println!("  what they died in: {:?}", counts.deaths);
-    assert!(done > 0 && counts.moved > 0 && held > 0);
+    assert!(done > 0 && counts.moved > 0 && compared > 0);
 }

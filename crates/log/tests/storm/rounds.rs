@@ -53,11 +53,11 @@ pub struct Counts {
     pub rounds: u64,
     /// What was under way in a lane that was killed, and what became of it.
     pub deaths: BTreeMap<String, u64>,
-    /// Changes that took place, that found no room, that somebody held up.
+    /// Changes that took place, that found no free space, that another thread held up.
     pub changes: [u64; 3],
-    /// Changes that followers were told, losses, and acknowledged changes that were held to what
-    /// was told.
-    pub told: [u64; 3],
+    /// Changes that followers received, losses, and acknowledged changes that were compared with
+    /// what was received.
+    pub followed: [u64; 3],
     pub moved: u64,
     /// The longest that a killed lane's names took to be read.
     pub slowest: Duration,
@@ -220,8 +220,8 @@ impl Storm<'_> {
             let sums = self.counts.changes.iter_mut().zip(of_lane);
             sums.for_each(|(sum, n)| *sum += n);
         }
-        let told = Tally::of(self.judge.diaries).counts();
-        let sums = self.counts.told.iter_mut().zip(told);
+        let followed = Tally::of(self.judge.diaries).counts();
+        let sums = self.counts.followed.iter_mut().zip(followed);
         sums.for_each(|(sum, n)| *sum += n);
         self.counts.moved += self.judge.store().stats().moved_bytes;
         self.judge.drain()

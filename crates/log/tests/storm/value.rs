@@ -21,8 +21,8 @@ fn word(bytes: &[u8], i: usize) -> u64 {
     bytes.map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// What a value says: who wrote it under which name, his how-many-eth change it is and as a whole
-/// was, how long.
+/// What a value says: the lane that wrote it, under which name, the number of the change that last
+/// wrote a part of it, the number of the one that wrote it as a whole, and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     pub lane: usize,
