@@ -1,9 +1,9 @@
-//! How many instructions a put takes, with and without somebody who follows what is changed, and
-//! how many of its effects are lost to one who looks each ten milliseconds. For the former run
-//! `put_cost 20000 alone` and `put_cost 60000 alone` (or `followed`) under `valgrind
-//! --tool=callgrind`, and divide what they differ by; `put_cost 3000000 drained` says how many
-//! effects were lost beside a writer at full speed. Valgrind knows no `clone` as the search for a
-//! barrier between processes uses it: preload a `syscall` that refuses it.
+//! How many instructions a put takes, with and without a follower of the changes, and how many
+//! changes a follower that looks each ten milliseconds loses. For the former run `put_cost 20000
+//! alone` and `put_cost 60000 alone` (or `followed`) under `valgrind --tool=callgrind`, and divide
+//! what they differ by; `put_cost 3000000 drained` says how many changes were lost beside a writer
+//! at full speed. Valgrind knows no `clone` as the search for a barrier between processes uses it:
+//! preload a `syscall` that refuses it.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 
@@ -55,7 +55,7 @@ fn main() {
     }
     let mut effects = other.take_server_role().unwrap().follow();
     if how == "followed" {
-        // As many as the ring has room for, again and again.
+        // As many as the ring holds, again and again.
         for some in 0..puts / 4_000 {
             effects.drain(usize::MAX, |_| {}).unwrap();
             measured(&one, some * 4_000, 4_000);
@@ -63,7 +63,7 @@ fn main() {
         return;
     }
     let done = AtomicBool::new(false);
-    let (mut heard, mut lost) = (0u64, 0u64);
+    let (mut received, mut losses) = (0u64, 0u64);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let began = Instant::now();
@@ -74,12 +74,12 @@ fn main() {
         });
         while !done.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(10));
-            let count = |told: Told<'_>| match told {
-                Told::Lost => lost += 1,
-                Told::Effect(_) => heard += 1,
+            let count = |report: Told<'_>| match report {
+                Told::Lost => losses += 1,
+                Told::Effect(_) => received += 1,
             };
             effects.drain(usize::MAX, count).unwrap();
         }
     });
-    println!("{puts} puts: {heard} effects heard, {lost} times told that some were lost");
+    println!("{puts} puts: {received} changes received, {losses} losses reported");
 }

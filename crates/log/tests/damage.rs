@@ -480,7 +480,7 @@ fn a_journal_of_nonsense_is_refused() {
 }
 
 #[test]
-fn a_pool_that_names_a_frame_of_somebody_else_allocates_nothing_there() {
+fn a_pool_that_names_a_foreign_frame_allocates_nothing_there() {
     let (memory, store, places) = scene();
     // The arena's own frame, all of it free.
     memory.set(places.pool_table(), 1 | 8188 << 32);

@@ -340,7 +340,7 @@ fn what_is_committed_stays_though_the_arena_is_held_up() {
 
 /// A transaction that only reads waits for a holder that is stopped for a bounded time.
 #[test]
-fn a_reading_transaction_says_who_holds_it_up() {
+fn a_reading_transaction_names_the_stopped_holder() {
     let (memory, store) = Memory::new();
     store.put_until(b"k", b"v", Expiry::At(u64::MAX)).unwrap();
     let theirs = memory.open(2);

@@ -86,7 +86,8 @@ pub fn attach(name: &str) -> Result<SharedStore, AttachError> {
     SharedStore::attach(&Registry::open_default()?, name)
 }
 
-/// The same for reading and writing: what is written here, the server's clients see at once.
+/// Attaches a store for reading and writing: what is written here, the server's clients see at
+/// once.
 ///
 /// # Errors
 /// As [`attach`]; the segment's permissions forbid it.

@@ -53,10 +53,10 @@ impl Crowd {
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let crowd = Self(process);
-        let told = lines
+        let report = lines
             .map(Result::unwrap)
             .find(|line| line.contains("there:"));
-        (crowd, told.expect("the crowd gathers"))
+        (crowd, report.expect("the crowd gathers"))
     }
 }
 
@@ -80,10 +80,10 @@ fn connect(alias: usize, port: u16) -> TcpStream {
 /// What the other processes do.
 #[test]
 fn one_process_of_the_crowd() {
-    let Ok(told) = std::env::var(CROWD) else {
+    let Ok(task) = std::env::var(CROWD) else {
         return;
     };
-    let words: Vec<&str> = told.split(' ').collect();
+    let words: Vec<&str> = task.split(' ').collect();
     let count = |at: usize| words[at].parse::<usize>().unwrap();
     let (port, alias, count) = (count(0) as u16, count(2), count(3));
     mneme_sys::allow_open_files((count + OTHERS) as u64).unwrap();
@@ -121,7 +121,7 @@ fn one_process_of_the_crowd() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Sends what is no command, is told so, and comes again, from several connections; until it is
+/// Sends what is no command, gets an error, and comes again, from several connections; until it is
 /// killed.
 fn send_garbage(port: u16, alias: usize, count: usize) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -222,8 +222,8 @@ fn gather(port: u16, kind: &str, count: usize, alias: &mut usize) -> Vec<Crowd> 
     while left > 0 {
         let some = left.min(EACH);
         *alias += 1;
-        let (crowd, told) = Crowd::gather(port, kind, *alias, some);
-        println!("{kind}: {told}");
+        let (crowd, report) = Crowd::gather(port, kind, *alias, some);
+        println!("{kind}: {report}");
         crowds.push(crowd);
         left -= some;
     }
@@ -271,15 +271,20 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
     client.write_all(&request.concat()).unwrap();
     client.read_exact(&mut [0; 5]).unwrap();
     println!("alone: {}", shown(&measure(&mut client, time)));
-    // Of what there is room for, beside the client and those who send garbage: half idle, the rest
-    // with half a command or unread replies.
-    let room = most - 10;
-    let slow = (room / 100).min(50);
+    // Of the connections that fit, beside the client and those that send garbage: half idle, the
+    // rest with half a command or unread replies.
+    let places = most - 10;
+    let slow = (places / 100).min(50);
     let mut alias = 1;
-    let (bytes, mut crowds) = idle_memory((pid, port), &mut client, room / 2, &mut alias);
+    let (bytes, mut crowds) = idle_memory((pid, port), &mut client, places / 2, &mut alias);
     println!("an idle connection takes {bytes} bytes");
     crowds.extend(gather(port, "slow", slow, &mut alias));
-    crowds.extend(gather(port, "half", room - room / 2 - slow - 2, &mut alias));
+    crowds.extend(gather(
+        port,
+        "half",
+        places - places / 2 - slow - 2,
+        &mut alias,
+    ));
     println!("resident with all: {} MiB", resident(pid) >> 20);
     println!("beside them: {}", shown(&measure(&mut client, time)));
     crowds.extend(gather(port, "garbage", 2, &mut alias));
@@ -299,7 +304,7 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
         });
         drop(filled);
     }
-    beside_redis(room / 2, &mut alias);
+    beside_redis(places / 2, &mut alias);
 }
 
 /// What an idle connection takes of Redis.

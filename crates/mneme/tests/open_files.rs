@@ -96,7 +96,7 @@ fn without_descriptors_connections_wait_and_the_log_stays_short() {
         let mut client = serving.client();
         client.write_all(b"PING\r\n").unwrap();
         waiting.push(client);
-        // Those who are in are served meanwhile, by both threads.
+        // Connected clients are served meanwhile, by both threads.
         served.iter_mut().for_each(ping);
     }
     limit(&serving, 1_000);

@@ -25,7 +25,7 @@ fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
         "640",
     ]);
     assert!(made.contains("4.0 MiB") && made.contains("640"), "{made}");
-    // Readers who may not write could break the lock.
+    // Readers that may not write could break the lock.
     assert!(made.contains("\nwarning "), "{made}");
     let shown = registry.json(&["show", "genome", "--json"]);
     assert_eq!(

@@ -97,14 +97,14 @@ fn local_programs_and_clients_have_the_same_records() {
     writer.put(b"from", b"writer").unwrap();
     assert_eq!(asked(&serving, "GET from\r\n", 12), "$6\r\nwriter\r\n");
     assert_eq!(reader.get(b"from").unwrap().unwrap(), b"writer");
-    let told = || {
+    let report = || {
         let mut client = serving.client();
         client.write_all(b"INFO segment\r\nQUIT\r\n").unwrap();
         let mut info = String::new();
         client.read_to_string(&mut info).unwrap();
         info
     };
-    let info = told();
+    let info = report();
     for field in [
         "mneme_segment:sessions",
         "mneme_attached_processes:2",
@@ -119,7 +119,7 @@ fn local_programs_and_clients_have_the_same_records() {
     for _ in 0..10 {
         writer.put(b"from", b"writer").unwrap();
         assert_eq!(asked(&serving, "CONFIG RESETSTAT\r\n", 5), "+OK\r\n");
-        let info = told();
+        let info = report();
         assert!(info.contains("mneme_local_stored:0"), "{info}");
     }
     drop((reader, writer));
@@ -136,9 +136,9 @@ fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
     let mut client = serving.client();
     let mut ask = |request: &str, reply: &str| {
         client.write_all(request.as_bytes()).unwrap();
-        let mut heard = vec![0; reply.len()];
-        client.read_exact(&mut heard).unwrap();
-        assert_eq!(String::from_utf8_lossy(&heard), reply, "{request}");
+        let mut answer = vec![0; reply.len()];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), reply, "{request}");
     };
     let queue = "MULTI\r\nSET done yes\r\n";
     let changes: [fn(&SharedStore); 5] = [
@@ -204,7 +204,7 @@ fn a_server_reports_evictions_that_another_process_made() {
         writer.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
     }
     // The maintainer may be at it still.
-    let told = || {
+    let report = || {
         let number = |field: &str| {
             let value = info(field).unwrap();
             let digits = value.split(',').next().unwrap();
@@ -213,11 +213,11 @@ fn a_server_reports_evictions_that_another_process_made() {
         (number("evicted_keys:"), number("db0:keys="))
     };
     wait_until("the two numbers agree", || {
-        let (evicted, keys) = told();
+        let (evicted, keys) = report();
         evicted > 0 && evicted + keys == 100_000
     });
     asked(&serving, "CONFIG RESETSTAT\r\n", 5);
-    assert!(told().0 < 100_000 - told().1);
+    assert!(report().0 < 100_000 - report().1);
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn a_server_whose_successors_die_keeps_nothing_of_them() {
     });
 }
 
-/// Connects, asks and leaves until told to stop; how often, and what went wrong.
+/// Connects, asks and leaves until asked to stop; how often, and what went wrong.
 fn clients_come_and_go(port: u16, stop: &AtomicBool) -> (u32, Vec<String>) {
     let (mut served, mut wrong) = (0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
@@ -610,7 +610,7 @@ fn a_store_is_shown_checked_and_grown() {
 }
 
 #[test]
-fn a_store_that_cannot_grow_so_far_is_told_how_it_is_laid_out_anew() {
+fn a_store_that_cannot_grow_so_far_names_the_upgrade_command() {
     let registry = Registry::new("segment", "beyond");
     drop(Serving::start(serve(&registry, &[])));
     let way_out = "`mneme segment upgrade default --memory 1073741824`";
@@ -673,12 +673,15 @@ fn a_stopped_process_is_named_and_ended() {
     assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
     let pid = serving.process.id().to_string();
     serving.signal("-STOP");
-    let told = registry.done(&["unstick", "default"]);
-    assert!(told.contains(&pid) && told.contains("stopped"), "{told}");
+    let report = registry.done(&["unstick", "default"]);
+    assert!(
+        report.contains(&pid) && report.contains("stopped"),
+        "{report}"
+    );
     let other = registry.refused(&["unstick", "default", "--end", "1"]);
     assert!(other.contains("process 1 does not have default"), "{other}");
-    let told = registry.done(&["unstick", "default", "--end", &pid]);
-    assert_eq!(told, "no process has it\n");
+    let report = registry.done(&["unstick", "default", "--end", &pid]);
+    assert_eq!(report, "no process has it\n");
     assert_eq!(serving.end().0, None);
     let next = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&next, "GET a\r\n", 7), "$1\r\n1\r\n");
@@ -686,8 +689,8 @@ fn a_stopped_process_is_named_and_ended() {
     let pid = next.process.id().to_string();
     next.signal("-KILL");
     next.end();
-    let told = registry.done(&["unstick", "default", "--end", &pid]);
-    assert_eq!(told, "no process has it\n");
+    let report = registry.done(&["unstick", "default", "--end", &pid]);
+    assert_eq!(report, "no process has it\n");
     for option in ["--rebuild", "--accept"] {
         let error = registry.refused(&["unstick", "default", option]);
         assert!(error.contains("nothing was done"), "{error}");

@@ -101,10 +101,10 @@ fn watched_it_goes_on_over_a_restart() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let mut told = BufReader::new(process.stderr.take().unwrap()).lines();
+    let mut errors = BufReader::new(process.stderr.take().unwrap()).lines();
     assert!(lines.by_ref().take(2).all(|line| line.is_ok()));
     drop(first);
-    let waits = told.next().expect("it says that it waits").unwrap();
+    let waits = errors.next().expect("it says that it waits").unwrap();
     assert!(waits.contains("waiting for it"), "{waits}");
     let memory = ["--port", &port, "--memory", "64mb", "--private"];
     let second = Serving::start(serving::command(
@@ -123,7 +123,7 @@ fn watched_it_goes_on_over_a_restart() {
 }
 
 #[test]
-fn who_cannot_be_asked_is_named() {
+fn a_server_that_cannot_be_asked_is_named() {
     let serving = serving();
     let port = serving.port().to_string();
     let refused = |arguments: &[&str], expected: &str| {
@@ -215,7 +215,7 @@ fn a_server_that_nobody_gets_into_is_not_waited_for() {
     drop((tcp, unix));
 }
 
-/// A server at a port of its own that says this to whoever connects, until they leave.
+/// A server at a port of its own that says this to each client, until it leaves.
 fn saying(pieces: Vec<Vec<u8>>, pause: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

@@ -24,34 +24,34 @@ fn server(arguments: &[&str]) -> Command {
 fn a_service_manager_is_notified_when_the_server_serves_and_when_it_ends() {
     let path = std::env::temp_dir().join(format!("mneme-notify-{}", std::process::id()));
     let manager = UnixDatagram::bind(&path).unwrap();
-    is_told(&manager, path.to_str().unwrap());
+    is_notified(&manager, path.to_str().unwrap());
     std::fs::remove_file(path).unwrap();
     // As in containers: a socket without a file.
     let name = format!("mneme-notify-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let manager = UnixDatagram::bind_addr(&address).unwrap();
-    is_told(&manager, &format!("@{name}"));
+    is_notified(&manager, &format!("@{name}"));
 }
 
-fn is_told(manager: &UnixDatagram, socket: &str) {
+fn is_notified(manager: &UnixDatagram, socket: &str) {
     manager
         .set_read_timeout(Some(std::time::Duration::from_secs(60)))
         .unwrap();
     let mut command = server(&[]);
     command.env("NOTIFY_SOCKET", socket);
     let serving = Serving::start(command);
-    let told = || {
+    let next_message = || {
         let mut message = [0; 4096];
         let len = manager.recv(&mut message).unwrap();
         String::from_utf8_lossy(&message[..len]).into_owned()
     };
-    let ready = told();
+    let ready = next_message();
     assert!(ready.lines().any(|line| line == "READY=1"), "{ready}");
     let pid = format!("MAINPID={}", serving.process.id());
     assert!(ready.lines().any(|line| line == pid), "{ready}");
     serving.signal("-TERM");
     assert_eq!(serving.end().0, Some(0));
-    let stopping = told();
+    let stopping = next_message();
     assert!(
         stopping.lines().any(|line| line == "STOPPING=1"),
         "{stopping}"

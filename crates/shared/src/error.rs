@@ -163,8 +163,8 @@ pub enum ServeError {
         /// What was asked for.
         asked: UpdatePolicy,
     },
-    /// It is another user's, who alone can serve it: a server keeps account of its starts beside
-    /// it, and lets its successor in there.
+    /// It is another user's, and only that user can serve it: a server keeps account of its starts
+    /// beside it, and lets its successor in there.
     #[error(
         "segment `{name}` belongs to user {owner}, who alone can serve it: start the server as that user, attach the segment \
          as a local program, which its permissions may allow, or serve another segment"

@@ -33,14 +33,15 @@
 //!
 //! # Processes
 //! A process that attaches for reading maps the data read-only: it can damage nothing by mistake.
-//! Those that write are trusted with the content. What the dead leave is repaired by whoever comes
-//! across it, or by the maintainer, which runs in one of the processes that attached for writing;
-//! if that one goes, another takes over. A forked child is no participant; it attaches for itself.
+//! Those that write are trusted with the content. What the dead leave is repaired by the next
+//! process that meets it, or by the maintainer. The maintainer runs in one of the processes that
+//! attached for writing; if that one goes, another takes over. A forked child is no participant; it
+//! attaches for itself.
 //!
 //! # The serving process
 //! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged
-//! store set aside, never deleted. It may [hear](Served::drain_effects) what the others change. So
-//! may any program that takes the server's place, without a server:
+//! store set aside, never deleted. It may [receive](Served::drain_effects) what the others change.
+//! So may any program that takes the server's place, without a server:
 //!
 //! ```
 //! use mneme_shared::{Access, Registry, StoreOptions, Told, What};
@@ -57,8 +58,9 @@
 //!
 //! // From time to time.
 //! let mut changed = Vec::new();
-//! effects.drain(1000, |told| match told {
-//!     Told::Lost => {} // Look at all keys that matter: at the beginning, and whenever too much was changed at once.
+//! effects.drain(1000, |report| match report {
+//!     // At the beginning, and whenever too much was changed at once: look at all keys that matter.
+//!     Told::Lost => {}
 //!     Told::Effect(effect) => {
 //!         if let What::Stored(key) = effect.what {
 //!             changed.extend(key.whole().map(<[u8]>::to_vec));

@@ -126,8 +126,8 @@ impl Opening {
 
     fn attach(&self, registry: &Registry, name: &str) -> Result<Attached, ServeError> {
         let turn = turn(registry, name);
-        // Not before: who had the turn may have set the segment aside, and made another of that
-        // name.
+        // Not before: the process that had the turn may have set the segment aside, and made
+        // another of that name.
         let opened = Segment::open(registry, name);
         if matches!(opened, Err(OpenError::NotFound { .. })) {
             return Ok(Attached::Gone);
@@ -138,7 +138,7 @@ impl Opening {
         let begun = starts.begin(&self.withdrawal, failed);
         begun.map_err(|refused| not_noted(name, refused))?;
         mneme_sys::fault!("shared.serve.noted");
-        // Those who were to check it did not live to say so.
+        // The starts that were to check it did not live to say so.
         if failed >= GIVEN_UP_AFTER {
             return set_aside(registry, name);
         }
@@ -362,18 +362,19 @@ impl Served {
         Ok(self.starts.note(0)?)
     }
 
-    /// Calls `told` with what local programs have changed since the last time, `most` effects at
-    /// most; how many there were. Follows them from the first call on: see [`ServerRole::follow`]
-    /// and [`Effects::drain`]. Of several threads that call it one is served after the other.
+    /// Calls `receive` with what local programs have changed since the last time, `most` changes at
+    /// most. Returns how many there were. Follows them from the first call on: see
+    /// [`ServerRole::follow`] and [`Effects::drain`]. Of several threads that call it one is served
+    /// after the other.
     ///
     /// # Errors
     /// This is a forked child.
     pub fn drain_effects(
         &self,
         most: usize,
-        told: impl FnMut(Told<'_>),
+        receive: impl FnMut(Told<'_>),
     ) -> Result<usize, SlotError> {
-        // After a panic in another thread's `told` the feed goes on behind what that has seen.
+        // After a panic in another thread's `receive` the feed goes on behind what that has seen.
         let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*role, Role::Quiet(_))
             && let Role::Quiet(quiet) = std::mem::replace(&mut *role, Role::Neither)
@@ -381,7 +382,7 @@ impl Served {
             *role = Role::Following(quiet.follow());
         }
         match &mut *role {
-            Role::Following(effects) => effects.drain(most, told),
+            Role::Following(effects) => effects.drain(most, receive),
             Role::Quiet(_) | Role::Neither => Ok(0),
         }
     }

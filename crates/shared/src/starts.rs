@@ -68,7 +68,7 @@ pub(crate) struct Starts {
 const NOTE: &str = "starts";
 
 impl Starts {
-    /// Takes the note; `None`: another has it, who serves the segment or begins to.
+    /// Takes the note; `None`: another process has it, which serves the segment or begins to.
     pub(crate) fn take(registry: &Registry, segment: &str) -> Result<Option<Self>, NoteError> {
         let hold = registry.hold_note(segment, NOTE)?;
         Ok(hold.map(|_hold| Self {

@@ -138,7 +138,7 @@ fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
     assert_eq!(served.found(), &Found::Attached);
 }
 
-/// A store of another version is refused by whoever comes, with both numbers, and never set aside,
+/// A store of another version is refused by every opening, with both numbers, and never set aside,
 /// however often a server is started; the version that made it has it as it was.
 #[test]
 fn a_store_of_another_format_is_refused_and_left_as_it_is() {

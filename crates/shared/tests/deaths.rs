@@ -105,7 +105,7 @@ impl Operation {
         }
     }
 
-    /// What somebody finds who comes after the death, and then does the same.
+    /// What the next process finds after the death. It then takes the step again.
     fn afterwards(self, registry: &Registry, context: &str) {
         if self == Self::Replace {
             let opening = Opening {

@@ -161,7 +161,7 @@ fn another_process() {
 }
 
 /// Stores until there is no memory, removes a half, and stores a quarter: each when all have `met`
-/// after what is done. What one of them removes, who may have had little, need not be as much as
+/// after what is done. A process that had stored little removes little, perhaps less than
 /// compaction wins at a time.
 fn fill_and_go_on(store: &SharedStore, who: u32, mut met: impl FnMut(&str)) {
     let key = |i: u32| [who.to_le_bytes(), i.to_le_bytes()].concat();
@@ -205,7 +205,7 @@ fn patiently<T>(mut call: impl FnMut() -> Result<T, WriteError>) -> T {
 }
 
 #[test]
-fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_who_write() {
+fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_writers() {
     let Some(place) = Place::of("full", 56) else {
         eprintln!("skipped: no tmpfs can be mounted here");
         return;
@@ -278,7 +278,7 @@ fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
 
 #[test]
 fn one_thread_too_many_is_refused_and_places_come_back() {
-    // Of 1,024 places four are kept for whoever repairs what the dead have left.
+    // Of 1,024 places four are kept for threads that repair what the dead have left.
     const MOST: usize = 1020;
     let place = Place::new("threads");
     let store = small(&place);

@@ -133,14 +133,14 @@ fn drain(served: &Served, mirror: &mut Content) -> usize {
     let mut changed = Vec::new();
     let (mut all, mut count) = (false, 0);
     loop {
-        let told = |told: Told<'_>| match told {
+        let receive = |report: Told<'_>| match report {
             Told::Effect(Effect {
                 what: What::Stored(KeyOf::Whole(key)) | What::Removed(KeyOf::Whole(key)),
                 ..
             }) => changed.push(key.to_vec()),
             _ => all = true,
         };
-        let some = served.drain_effects(1_000, told).unwrap();
+        let some = served.drain_effects(1_000, receive).unwrap();
         count += some;
         if some < 1_000 {
             break;

@@ -36,8 +36,8 @@ fn must_end_well(child: i32) {
     assert_eq!((waited, status), (child, 0), "the child's end");
 }
 
-/// One test at a time: who forks while another thread attaches has a child that waits for its locks
-/// for ever.
+/// One test at a time: if a thread forked while another attaches, its child would wait for that
+/// one's locks for ever.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A registry of a test, gone with it.
@@ -134,21 +134,21 @@ fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
     let mut effects = Some(effects);
     in_a_child(|| {
         let mut effects = effects.take().unwrap();
-        let received = effects.drain(10, |told| panic!("{told:?}"));
+        let received = effects.drain(10, |report| panic!("{report:?}"));
         assert!(matches!(received, Err(SlotError::Forked)));
         // With the role that the child does not have.
         drop(effects.stop().follow());
     });
     writer.put(b"after", b"v").unwrap();
     let mut received = Vec::new();
-    let told = |told: Told<'_>| match told {
+    let receive = |report: Told<'_>| match report {
         Told::Effect(effect) => match effect.what {
             What::Stored(key) => received.push(key.whole().unwrap().to_vec()),
             other => panic!("{other:?}"),
         },
         Told::Lost => panic!("nothing was lost"),
     };
-    effects.as_mut().unwrap().drain(10, told).unwrap();
+    effects.as_mut().unwrap().drain(10, receive).unwrap();
     assert_eq!(received, [b"before".to_vec(), b"after".to_vec()]);
     drop((effects, writer, store));
 }

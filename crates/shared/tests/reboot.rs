@@ -143,7 +143,7 @@ fn what_all_had_left_opens_after_a_reboot() {
 
 /// In the same boot the kernel has all that it wrote, and in the next nobody knows what of it.
 #[test]
-fn what_somebody_had_not_left_is_refused_after_a_reboot_alone() {
+fn a_store_that_a_process_had_not_left_is_refused_after_a_reboot_alone() {
     let scene = Scene::new("unclean");
     scene.store();
     let kill = |mut child: Child| {

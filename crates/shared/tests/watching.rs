@@ -131,8 +131,8 @@ fn watch(store: &SharedStore, key: &[u8]) -> Watch {
     watch
 }
 
-/// What the watch guards, by somebody who only looks: the value of the key, unless something has
-/// changed.
+/// A read that the watch guards, by an opening that only looks: the value of the key, unless
+/// something has changed.
 fn read(watch: &Watch) -> Option<Option<Vec<u8>>> {
     watch.transaction(|t| t.get(KEY)).unwrap()
 }

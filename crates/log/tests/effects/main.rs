@@ -200,7 +200,7 @@ fn a_follower_that_is_too_slow_gets_a_loss() {
 }
 
 #[test]
-fn nothing_is_entered_for_nobody_nor_by_who_may_only_read() {
+fn without_a_follower_or_by_a_read_only_opening_nothing_is_entered() {
     let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
     let reader = memory.open_to_read(3);
     let mut mirror = Mirror::follow(&ours);

@@ -48,15 +48,15 @@ const SPARED: [(&str, &str); 19] = [
     ),
     (
         "evict.",
-        "what is forgotten cannot be compared; `gate::evictions`",
+        "evicted records cannot be compared; `gate::evictions`",
     ),
     (
         "arena.restore.descriptor",
-        "a claim in several frames, died in at one of them; `arena::deaths`",
+        "only after a death at one of the frames of a claim; `arena::deaths`",
     ),
     (
         "index.repair.struck",
-        "whoever repairs a pool, and that at its fullest; `deaths`",
+        "only repairs of a pool, when it is fullest; `deaths`",
     ),
     (
         "index.pool.frame-unlinked",
@@ -227,7 +227,7 @@ fn before(left: &BTreeSet<Point>, done: &[String], random: &mut Random) -> Optio
 /// Processes that die at each point, one after the other: at its first passage, and at others if
 /// `MNEME_LADDER_SECS` is set, for so long.
 #[test]
-fn whoever_comes_after_a_death_at_any_point_goes_on() {
+fn the_next_process_goes_on_after_a_death_at_any_point() {
     let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
     let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
     let (began, mut random) = (Instant::now(), Random::new(seed));

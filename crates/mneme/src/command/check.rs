@@ -106,13 +106,13 @@ fn found(mut fields: BTreeMap<String, Reply>) -> Found {
 }
 
 fn json(found: &Found) -> String {
-    let told = json!({
+    let report = json!({
         "sound": found.problems.is_empty(),
         "records": found.records,
         "milliseconds": found.milliseconds,
         "problems": found.problems,
     });
-    format!("{told:#}\n")
+    format!("{report:#}\n")
 }
 
 fn text(place: &str, found: &Found) -> String {

@@ -16,7 +16,7 @@ use self::stream::Stream;
 
 /// A server that has not let a client in after so long, or not sent the whole of an answer, is said
 /// not to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum AskError {
     },
     #[error(
         "the server at {place} has not answered within {} seconds: it is stopped, or held up",
-        PATIENCE.as_secs()
+        ANSWER_TIMEOUT.as_secs()
     )]
     Late { place: String },
     #[error("the server at {place} refuses: {said}")]
@@ -119,7 +119,7 @@ impl Client {
     /// Connects to the server at `place`.
     fn connect(place: &Where) -> Result<Self, AskError> {
         let words = place.place();
-        match place.dial(PATIENCE) {
+        match place.dial(ANSWER_TIMEOUT) {
             Ok(stream) => Ok(Self {
                 stream: BufReader::new(stream),
                 place: words,
@@ -153,7 +153,7 @@ impl Client {
         for word in command {
             request += &format!("${}\r\n{word}\r\n", word.len());
         }
-        self.stream.get_mut().allow(PATIENCE);
+        self.stream.get_mut().allow(ANSWER_TIMEOUT);
         let answered = match self.stream.get_mut().write_all(request.as_bytes()) {
             Ok(()) => self.answer(DEEPEST),
             Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! The log on standard error: what is told, and how it is written.
+//! The log on standard error: what is logged, and how it is written.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -21,7 +21,7 @@ pub enum Format {
 impl Format {
     /// Logs, from here on, what `filter` lets through.
     pub fn begin(self, filter: Targets) {
-        // Errors in writing would be told on standard error, which is what is closed then.
+        // Errors in writing would be logged on standard error, which is closed in that case.
         let lines = tracing_subscriber::fmt::layer()
             .log_internal_errors(false)
             .with_writer(std::io::stderr);

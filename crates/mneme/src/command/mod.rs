@@ -112,7 +112,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(unheard) if unheard.is::<output::Unheard>() => output::UNHEARD.into(),
         Err(error) => {
-            // Who has closed standard error is left the exit code.
+            // A caller that closed standard error gets the exit code alone.
             let _ = writeln!(
                 std::io::stderr(),
                 "mneme: {}",

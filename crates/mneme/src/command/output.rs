@@ -1,5 +1,5 @@
-//! What the command prints goes out here: whoever stops listening, as `head` does, ends it without
-//! a panic.
+//! What the command prints goes out here: a reader that stops listening, as `head` does, ends it
+//! without a panic.
 
 use std::error::Error;
 use std::fmt::{Display, Write as _};

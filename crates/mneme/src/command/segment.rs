@@ -75,7 +75,7 @@ enum Action {
     /// Lay a store out anew, larger or with another policy; the old one is kept as NAME.old. Nobody
     /// may have it meanwhile, and there must be memory for both.
     Upgrade(store::Upgrade),
-    /// Say who keeps others from entering a segment, and recover one that is poisoned.
+    /// Say which process keeps others from entering a segment, and recover one that is poisoned.
     Unstick(unstick::Arguments),
     /// Look at the whole registry, or at what concerns one segment, and say what is wrong.
     Check {
@@ -104,7 +104,7 @@ struct Create {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<Size>,
 
-    /// Who may read and write it, as for chmod.
+    /// Permissions to read and write it, as for chmod.
     #[arg(long, default_value = "600", value_parser = mode)]
     mode: u32,
 
@@ -336,7 +336,8 @@ fn state_word(info: &SegmentInfo) -> &'static str {
     if info.poisoned { "poisoned" } else { "whole" }
 }
 
-/// What it holds: contents of another crate's, a heap, or whatever whoever maps it puts there.
+/// What it holds: contents of another crate's, a heap, or whatever a process that maps it puts
+/// there.
 fn contents_word(info: &SegmentInfo) -> &str {
     match (&info.contents, info.base) {
         (Some(contents), _) => &contents.kind,

@@ -62,7 +62,7 @@ pub enum Error {
     TakeOverPrivate,
 }
 
-/// Serves until told to stop, or prints what it would serve by.
+/// Serves until asked to stop, or prints what it would serve by.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut settings = arguments.flags.0;
     if let Some(path) = &arguments.config {
@@ -165,18 +165,18 @@ fn segment(
     if asked.is_some() || !is_new {
         return Ok(Some((registry, memory)));
     }
-    let room = registry.room(&Backing::Shared);
-    let room = room.map_err(|error| Error::Registry(error.into()))?;
-    let is_scarce = room < memory / SCARCE || room < MIN_CAPACITY;
+    let free = registry.room(&Backing::Shared);
+    let free = free.map_err(|error| Error::Registry(error.into()))?;
+    let is_scarce = free < memory / SCARCE || free < MIN_CAPACITY;
     if is_scarce && !settings.is_given(Key::Segment) {
         tracing::warn!(
             "shared memory has {} only: the data is in memory of this process, and ends with it. A container gets more by \
              --shm-size; --maxmemory says how much to take of what there is",
-            size::show(room)
+            size::show(free)
         );
         return Ok(None);
     }
-    Ok(Some((registry, memory.min(room))))
+    Ok(Some((registry, memory.min(free))))
 }
 
 /// Shared memory that holds less than this part of what would be served is not worth its limits.

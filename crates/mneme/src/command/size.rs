@@ -7,7 +7,8 @@ use mneme::server::settings::{SizeError, parse_size};
 pub struct Size(pub u64);
 
 impl Size {
-    /// The same as memory counts; more than there can be is as much as there can be.
+    /// The size as a number of bytes in memory. A size that is too large becomes the largest
+    /// number.
     pub fn bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }

@@ -30,7 +30,8 @@ enum Action {
     Create {
         /// Its name: 1 to 200 bytes, no slashes, no dot at the beginning.
         name: String,
-        /// Who may see and attach it (read), and change its members (write), as for chmod.
+        /// Permissions to see and attach it (read), and to change its members (write), as for
+        /// chmod.
         #[arg(long, default_value = "600", value_parser = mode)]
         mode: u32,
     },
@@ -42,14 +43,14 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Make segments members. Those who are attached have them when they enter next.
+    /// Make segments members. Attached processes have them when they enter next.
     Add {
         /// The space.
         name: String,
         /// Segments of the same registry.
         #[arg(required = true)]
         segments: Vec<String>,
-        /// Whoever attaches the space may only read them.
+        /// Processes that attach the space may only read them.
         #[arg(long)]
         read_only: bool,
     },
@@ -61,7 +62,7 @@ enum Action {
         #[arg(required = true)]
         segments: Vec<String>,
     },
-    /// Change what whoever attaches the space may do with a member.
+    /// Change what processes that attach the space may do with a member.
     Access {
         /// The space.
         name: String,

@@ -34,7 +34,7 @@ pub fn lines(store: &SharedStore) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The same as JSON.
+/// The store's description as JSON.
 pub fn as_json(store: &SharedStore) -> Value {
     let stats = store.stats();
     let processes: Vec<Value> = others(store).iter().map(process_as_json).collect();
@@ -133,8 +133,8 @@ pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn 
     let report = store.check()?;
     if json {
         let (records, problems) = (report.records, &report.problems);
-        let told = json!({ "records": records, "problems": problems });
-        output::line(format_args!("{told:#}"))?;
+        let report = json!({ "records": records, "problems": problems });
+        output::line(format_args!("{report:#}"))?;
     } else {
         output::line(format_args!("{name}: {} records", report.records))?;
         for problem in &report.problems {
@@ -162,7 +162,8 @@ pub fn grow(registry: &Registry, name: &str, bytes: u64) -> Result<u64, Box<dyn 
     }
 }
 
-/// `mneme segment unstick` of a store: who holds the others up, and an end to one of them.
+/// `mneme segment unstick` of a store: the processes that hold others up, and an end to one of
+/// them.
 pub fn unstick(
     registry: &Registry,
     name: &str,
@@ -186,7 +187,7 @@ pub fn unstick(
             end_one_of_ours(pid, &store)?;
         }
         drop(store);
-        // Repairs what it left, as whoever comes next would.
+        // Repairs what it left, as the next process would.
         let options = StoreOptions::new().maintainer(false);
         let store = options.attach(registry, name, Access::ReadWrite)?;
         let gone = || !store.processes().iter().any(|process| process.pid == pid);
@@ -198,9 +199,9 @@ pub fn unstick(
             // The kernel takes a moment to end it.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        return told(&store, name, json);
+        return report_condition(&store, name, json);
     }
-    told(&store, name, json)
+    report_condition(&store, name, json)
 }
 
 /// Ends a process if it has the store's data mapped: what it says of itself is its number where it
@@ -219,7 +220,7 @@ fn end_one_of_ours(pid: u32, store: &SharedStore) -> Result<(), Box<dyn Error>> 
     Ok(mneme_sys::end_process(pid)?)
 }
 
-fn told(store: &SharedStore, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
+fn report_condition(store: &SharedStore, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
     if json {
         return output::line(format_args!("{:#}", as_json(store)));
     }

@@ -29,13 +29,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// Serves until told to stop, or until a successor does.
+    /// Serves until asked to stop, or until a successor serves.
     pub fn run(self, inherited: Option<Inheritance>) -> Result<(), Error> {
         let (mut listeners, mut predecessor) = match inherited {
             Some((sockets, old)) => (Some(sockets), old),
             None => (None, None),
         };
-        // Who has been given the segment and has not said that he serves.
+        // The successor that was given the segment and has not said that it serves.
         let mut successor: Option<Request> = None;
         loop {
             let Some(running) = self.start(listeners.take(), successor.take())? else {
@@ -70,7 +70,7 @@ impl Service {
         }
     }
 
-    /// Starts the server, on these sockets if there are any. `None`: the successor, who is late,
+    /// Starts the server, on these sockets if there are any. `None`: the successor, which is late,
     /// serves after all, or this process is to end.
     fn start(
         &self,
@@ -84,8 +84,8 @@ impl Service {
         loop {
             match (server.clone().start(), &mut successor) {
                 (Err(StartError::Segment(SegmentError::Role { .. })), Some(late)) => {
-                    // He has it, and may be stopped: nobody else can serve until he goes on or
-                    // ends.
+                    // The successor has it, and may be stopped: no other process can serve until it
+                    // goes on or ends.
                     match late.serves() {
                         Ok(()) => return handed_over().map(|()| None),
                         Err(_) if self.stopping.is_signalled() => return Ok(None),

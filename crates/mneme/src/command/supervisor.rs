@@ -1,5 +1,5 @@
-//! What a service manager is told (`sd_notify`): that the server serves, who it is, and that it
-//! ends.
+//! Notifications to a service manager (`sd_notify`): that the server serves, which process it is,
+//! and that it ends.
 //!
 //! Without a manager that wants to know, nothing happens.
 
@@ -13,7 +13,7 @@ use sd_notify::NotifyState;
 /// The server serves. After a take-over this process is the service's main one from here on, for
 /// which the unit needs `NotifyAccess=all`.
 pub fn serving() {
-    tell(&[
+    notify(&[
         NotifyState::Ready,
         NotifyState::MainPid(std::process::id()),
         NotifyState::Status("serving"),
@@ -23,22 +23,22 @@ pub fn serving() {
 /// The server finishes what it has begun and ends. Not for one that has handed over: its successor
 /// is the service.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+    notify(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     let socket = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
-    let told = match socket.as_bytes() {
-        [b'@', name @ ..] => tell_abstract(name, states),
+    let sent = match socket.as_bytes() {
+        [b'@', name @ ..] => notify_abstract(name, states),
         _ => sd_notify::notify(states),
     };
-    if let Err(error) = told {
+    if let Err(error) = sent {
         tracing::warn!(%error, "the service manager cannot be told how the server fares");
     }
 }
 
-/// The same to a socket in the abstract namespace, of which the library knows nothing.
-fn tell_abstract(name: &[u8], states: &[NotifyState<'_>]) -> io::Result<()> {
+/// Notifies a socket in the abstract namespace, of which the library knows nothing.
+fn notify_abstract(name: &[u8], states: &[NotifyState<'_>]) -> io::Result<()> {
     let lines: String = states.iter().map(|state| format!("{state}\n")).collect();
     let address = SocketAddr::from_abstract_name(name)?;
     UnixDatagram::unbound()?.send_to_addr(lines.as_bytes(), &address)?;

@@ -1,4 +1,5 @@
-//! `mneme segment unstick`: who keeps others from entering a segment, and what ends that.
+//! `mneme segment unstick`: the process that keeps others from entering a segment, and what ends
+//! that.
 
 use std::error::Error;
 
@@ -87,7 +88,7 @@ pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Erro
             Condition::Poisoned => ("poisoned", None, None),
             Condition::Held { pid, alone } => ("held", Some(pid), Some(alone)),
         };
-        let told = json!({
+        let report = json!({
             "name": segment.name().as_str(),
             "state": state,
             "pid": pid,
@@ -95,7 +96,7 @@ pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Erro
             "process": pid.and_then(process),
             "recovered": recovered,
         });
-        return output::line(format_args!("{told:#}"));
+        return output::line(format_args!("{report:#}"));
     }
     output::line(described(&segment, now))
 }
@@ -119,7 +120,7 @@ fn recover(
         attached.rebuild(name)?;
         return Ok(Some("rebuild"));
     }
-    // SAFETY: whoever gave the option says that the segment is whole.
+    // SAFETY: by the option the caller says that the segment is whole.
     unsafe { attached.accept(name) }?;
     Ok(Some("accept"))
 }

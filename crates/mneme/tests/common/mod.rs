@@ -20,7 +20,7 @@ impl Registry {
         Self { root, command }
     }
 
-    /// The same for another of the commands.
+    /// Runs another of the commands.
     pub fn run_as(&self, command: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
         let mut run = Command::new(env!("CARGO_BIN_EXE_mneme"));
         run.arg(command).args(arguments);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mneme_space::{Registry, RegistryOptions};
 
-/// A registry all of which goes with the directory, whatever becomes of those who use it.
+/// A registry all of which goes with the directory, whatever becomes of its users.
 pub fn registry(root: &Path) -> Registry {
     let memory = root.join("memory");
     std::fs::create_dir_all(&memory).unwrap();

@@ -100,7 +100,7 @@ impl Place {
         }
     }
 
-    /// A look at who has opened it.
+    /// The participants of the store.
     pub fn participants(&self) -> Participants {
         opened(|| {
             let segment = Segment::open(&self.registry, NAME).unwrap();
@@ -111,7 +111,7 @@ impl Place {
     }
 
     /// What is wrong below the log when nobody but the caller with its opening and `participants`
-    /// is left: somebody who is still attached, a slot, a pin, or frames that nobody has adopted.
+    /// is left: a process that is still attached, a slot, a pin, or frames that nobody has adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         let segment = Segment::open(&self.registry, NAME).unwrap();
         let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();

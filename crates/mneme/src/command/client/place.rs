@@ -63,7 +63,7 @@ impl clap::Args for Where {
 impl clap::FromArgMatches for Where {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let words = Words::from_arg_matches(matches)?;
-        // Who has to mend it looks where it was said.
+        // The error names the place where the operator gave the value.
         let place = match matches.value_source("port") {
             Some(ValueSource::EnvVariable) => "MNEME_PORT",
             _ => "--port",
@@ -117,12 +117,12 @@ impl Where {
         )
     }
 
-    pub(super) fn dial(&self, patience: Duration) -> std::io::Result<Box<dyn Stream>> {
+    pub(super) fn dial(&self, timeout: Duration) -> std::io::Result<Box<dyn Stream>> {
         let stream = match &self.unixsocket {
-            Some(path) => Timed::unix(path, patience),
+            Some(path) => Timed::unix(path, timeout),
             None => {
                 let (host, port) = self.address();
-                Timed::tcp(host, port, patience)
+                Timed::tcp(host, port, timeout)
             }
         };
         Ok(Box::new(stream?))

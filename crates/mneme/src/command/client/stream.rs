@@ -50,9 +50,9 @@ pub struct Timed {
 
 impl Timed {
     /// Connects by TCP to the first address of `host` that answers. All of it takes no longer than
-    /// `patience`.
-    pub fn tcp(host: &str, port: u16, patience: Duration) -> Result<Self> {
-        let deadline = Deadline::after(patience);
+    /// `timeout`.
+    pub fn tcp(host: &str, port: u16, timeout: Duration) -> Result<Self> {
+        let deadline = Deadline::after(timeout);
         let addresses = addresses(host, port, deadline)?;
         let mut last = Error::from(ErrorKind::AddrNotAvailable);
         for (index, address) in addresses.iter().enumerate() {
@@ -70,10 +70,10 @@ impl Timed {
         Err(last)
     }
 
-    /// Connects to a unix socket. Where as many wait as may, Linux waits for a place as long as for
-    /// room to write.
-    pub fn unix(path: &Path, patience: Duration) -> Result<Self> {
-        let deadline = Deadline::after(patience);
+    /// Connects to a unix socket. If the server's backlog is full, Linux waits for a place as long
+    /// as the write timeout says.
+    pub fn unix(path: &Path, timeout: Duration) -> Result<Self> {
+        let deadline = Deadline::after(timeout);
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_write_timeout(Some(deadline.left()?))?;
         socket.connect(&SockAddr::unix(path)?)?;
@@ -91,7 +91,7 @@ fn addresses(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr
     let (answer, answers) = mpsc::channel();
     std::thread::Builder::new().spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs();
-        // Who has asked may have given up.
+        // The thread that asked may have given up.
         let _ = answer.send(found.map(Iterator::collect));
     })?;
     let answered = answers.recv_timeout(deadline.left()?);

@@ -109,7 +109,7 @@ impl State {
 }
 
 impl Fix {
-    /// The same as a shell's command.
+    /// The fix as a shell's command.
     fn command(&self) -> String {
         match self {
             Fix::Write(path, text) => format!("printf '{}' > {path}", text.replace('\n', "\\n")),

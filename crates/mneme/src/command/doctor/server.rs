@@ -11,10 +11,10 @@ const CHECKS: &[fn(&Info) -> Option<Finding>] = &[
 ];
 
 /// Above this share of its memory in records, or in what it cannot win back, a store has little
-/// room to work in.
+/// free space to work in.
 const FULL: f64 = 0.9;
 
-/// The same for connections.
+/// Above this share of its connections a server is nearly out of them.
 const CROWDED: f64 = 0.9;
 
 /// Microseconds from which on the slowest calls of a command are worth a look.
@@ -90,13 +90,13 @@ fn memory(info: &Info) -> Option<Finding> {
         info.number("mneme_stale_bytes"),
     );
     let kept = info.number("mneme_reserve_bytes") + info.number("mneme_unbacked_bytes");
-    let room = (free + stale).saturating_sub(kept);
+    let left = (free + stale).saturating_sub(kept);
     let found = format!(
         "{} of {} in records ({:.0} %), room for {} more",
         size::show(records),
         size::show(capacity),
         100.0 * share(records, capacity),
-        size::show(room)
+        size::show(left)
     );
     let refused = part(info.text("errorstat_OOM"), "count");
     let is_full = share(records, capacity) >= FULL;
@@ -108,7 +108,7 @@ fn memory(info: &Info) -> Option<Finding> {
                 .advise("compaction costs more, the less room it has: `CONFIG SET maxmemory`"),
         });
     }
-    if is_full || share(room, capacity) < 1.0 - FULL {
+    if is_full || share(left, capacity) < 1.0 - FULL {
         let found = match refused {
             "" => found,
             count => format!("{found}; {count} writes refused"),
