@@ -6,12 +6,12 @@
 use crate::core::Core;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::expiry::Expiry;
+use crate::free_space::SpaceSearch;
 use crate::index::root::Root;
 use crate::index::{Place, SegmentRef};
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_KEY};
-use crate::room::Room;
 use crate::spaces::Space;
 
 /// Keys of which buckets and records are fetched together.
@@ -142,16 +142,16 @@ impl Core {
             source,
         };
         self.may_write().map_err(|e| stopped(done, e))?;
-        let mut room = Room::new(0);
+        let mut search = SpaceSearch::new(0);
         while done < pairs.len() {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
             match self.put_chunk(database, chunk) {
                 Ok(0) => self
-                    .make_room_for(&chunk[0], &mut room)
+                    .make_space_for(&chunk[0], &mut search)
                     .map_err(|e| stopped(done, e))?,
                 Ok(n) => {
                     done += n;
-                    room = Room::new(0);
+                    search = SpaceSearch::new(0);
                 }
                 Err((n, source)) => return Err(stopped(done + n, source)),
             }
@@ -159,16 +159,16 @@ impl Core {
         Ok(())
     }
 
-    fn make_room_for<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    fn make_space_for<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pair: &(K, V),
-        room: &mut Room,
+        search: &mut SpaceSearch,
     ) -> Result<(), WriteError> {
         let slot = self.participants.slot()?;
-        room.want(
+        search.want(
             Header::record(pair.0.as_ref().len(), pair.1.as_ref().len(), Space::new(0)).size(),
         );
-        self.make_room(&slot, room)
+        self.make_space(&slot, search)
     }
 
     /// Stores a prefix of up to `WIDTH` pairs. Returns its length. Zero: no free space for the
@@ -245,7 +245,7 @@ impl Core {
             };
             let published = self.publish(&slot, &pin, &change);
             let (error, first_dead) = match published {
-                Ok(Published::NoRoom) => (None, i),
+                Ok(Published::NoSpace) => (None, i),
                 Ok(_) => continue,
                 // The one that failed is counted.
                 Err(error) => (Some(error), i + 1),

@@ -343,9 +343,9 @@ impl Core {
             None => None,
             Some(guard) => {
                 let record = self.mem.record(guard.record)?;
-                let room = record.patch().map(|_| record.header().patch_room());
+                let capacity = record.patch().map(|_| record.header().patch_capacity());
                 match record.patch() {
-                    Some((word, _)) if room >= Some(guard.len as usize) => Some((word, guard)),
+                    Some((word, _)) if capacity >= Some(guard.len as usize) => Some((word, guard)),
                     _ => {
                         return Err(unsound(
                             guard.record,

@@ -257,7 +257,8 @@ impl Core {
                         }
                     };
                     let info = self.tables.info(frame);
-                    if (record.patch()).is_some_and(|(_, w)| w.len() > record.header().patch_room())
+                    if (record.patch())
+                        .is_some_and(|(_, w)| w.len() > record.header().patch_capacity())
                     {
                         report.problem(format!("{at}: a value longer than its record"));
                     }

@@ -468,4 +468,4 @@ pub(crate) fn no_head(loc: Loc) -> Corrupt {
 }
 
 /// How long an operation waits for free space before it fails with `Stalled`.
-pub(crate) const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const SPACE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -58,7 +58,7 @@ impl Core {
         let seen = loop {
             let seen = self.look_out(root, place, segment, key, value)?;
             let record = match &seen {
-                Some((Some((_, _, record)), _)) if record.header().room().is_none() => record,
+                Some((Some((_, _, record)), _)) if record.header().capacity().is_none() => record,
                 _ => break seen,
             };
             // Once it is sealed the value never changes. Otherwise a copy of a GiB, valid only if
@@ -94,7 +94,7 @@ impl Core {
         self.look(root, place, segment, |segment, _| {
             let found = self.mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
-                if found.record.header().room().is_some() {
+                if found.record.header().capacity().is_some() {
                     found.record.copy_value(value);
                 }
                 (found.entry, found.record.expires(), found.record)
@@ -213,7 +213,7 @@ impl Core {
             return Err(Corrupt::at(old.byte(), "a record that changed its shape"));
         }
         self.complete_patchable(&record, &copy);
-        if record.header().room().is_some() {
+        if record.header().capacity().is_some() {
             let header = copy.header().with_length(record.header().value_len());
             copy.store(copy.header().value_offset(), record.value());
             copy.store(0, &header.0.to_le_bytes());
@@ -255,8 +255,10 @@ impl Core {
 
 /// Whether a record with this header can hold the value, and has a word for the expiry.
 fn holds(header: Header, value: &[u8], expiry: Expiry) -> bool {
-    let room = header.room().is_some_and(|room| value.len() <= room);
-    room && (expiry == Expiry::Never || header.has_expiry())
+    let capacity = header
+        .capacity()
+        .is_some_and(|capacity| value.len() <= capacity);
+    capacity && (expiry == Expiry::Never || header.has_expiry())
 }
 
 impl Copied {
@@ -266,7 +268,7 @@ impl Copied {
         let loc = self.entry.loc();
         if !is_live {
             Expect::ExpiredAt(loc)
-        } else if self.header.room().is_some() {
+        } else if self.header.capacity().is_some() {
             Expect::Value(loc, self.expires, value)
         } else if self.header.has_expiry() {
             Expect::Expiring(loc, self.expires)

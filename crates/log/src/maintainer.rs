@@ -157,7 +157,7 @@ fn run(core: &Core, node: NodeId, office: &Office) {
             if node == NodeId(0) {
                 look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
             }
-            let _ = keep_room(core, &slot, node, &stopped);
+            let _ = keep_space(core, &slot, node, &stopped);
         }
         core.populate(&mut populated, &stopped);
         core.gather(&mut gathered, &stopped);
@@ -182,7 +182,7 @@ fn look_round(core: &Core, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool)
 }
 
 /// Compacts until the node has frames in stock.
-fn keep_room(
+fn keep_space(
     core: &Core,
     slot: &Slot<'_>,
     node: NodeId,

@@ -10,12 +10,12 @@ use crate::core::{Core, Wait};
 use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::{Expiry, Stored};
+use crate::free_space::SpaceSearch;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::mem::Loc;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
-use crate::room::Room;
 use crate::spaces::Space;
 use crate::store::UpdatePolicy;
 
@@ -75,7 +75,7 @@ impl Core {
         }
         match self.try_put(&slot, database, place, key, value, expiry)? {
             true => Ok(()),
-            false => self.put_with_room(&slot, database, place, key, value, expiry),
+            false => self.put_with_search(&slot, database, place, key, value, expiry),
         }
     }
 
@@ -135,7 +135,7 @@ impl Core {
             expect: Expect::Anything,
         };
         match self.publish(slot, &pin, &change)? {
-            Published::NoRoom => {
+            Published::NoSpace => {
                 self.mark_dead(loc, header.size())?;
                 Ok(false)
             }
@@ -146,7 +146,7 @@ impl Core {
     /// The rest of [`Core::put`] if there was no free space.
     #[cold]
     #[inline(never)]
-    fn put_with_room(
+    fn put_with_search(
         &self,
         slot: &Slot<'_>,
         database: u8,
@@ -156,9 +156,9 @@ impl Core {
         expiry: Expiry,
     ) -> Result<(), WriteError> {
         let header = self.header_for(key, value, expiry, Space::new(0));
-        let mut room = Room::new(header.size());
+        let mut search = SpaceSearch::new(header.size());
         loop {
-            self.make_room(slot, &mut room)?;
+            self.make_space(slot, &mut search)?;
             if self.try_put(slot, database, place, key, value, expiry)? {
                 return Ok(());
             }
@@ -208,7 +208,7 @@ impl Core {
         let slot = self.writer()?;
         Self::check_lengths(key, &[])?;
         let place = self.place(key);
-        let mut room = Room::new(0);
+        let mut search = SpaceSearch::new(0);
         let mut conflicts = 0;
         loop {
             let tried = {
@@ -224,15 +224,15 @@ impl Core {
                 };
                 match root {
                     Some(root) => {
-                        self.try_update(&slot, &pin, root, place, key, &mut decide, &mut room)?
+                        self.try_update(&slot, &pin, root, place, key, &mut decide, &mut search)?
                     }
-                    None => Tried::NoRoom,
+                    None => Tried::NoSpace,
                 }
             };
             match tried {
                 Tried::Done(updated) => return Ok(updated),
                 Tried::Conflict => self.stand_back(&mut conflicts),
-                Tried::NoRoom => self.make_room(&slot, &mut room)?,
+                Tried::NoSpace => self.make_space(&slot, &mut search)?,
             }
         }
     }
@@ -249,7 +249,7 @@ impl Core {
         place: Place,
         key: &[u8],
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
-        room: &mut Room,
+        search: &mut SpaceSearch,
     ) -> Result<Tried, WriteError> {
         let segment = self.mem.index_segment(root, place)?;
         let mut copy = Vec::new();
@@ -316,15 +316,15 @@ impl Core {
             None => None,
             Some(value) => {
                 let header = self.header_of_update(root, key, value, grows_from, expiry)?;
-                match self.write_new(slot, header, key, value, expiry, room)? {
-                    None => return Ok(Tried::NoRoom),
+                match self.write_new(slot, header, key, value, expiry, search)? {
+                    None => return Ok(Tried::NoSpace),
                     new => new,
                 }
             }
         };
         change.new = new;
         let published = self.publish(slot, pin, &change)?;
-        if published == Published::NoRoom
+        if published == Published::NoSpace
             && let Some((loc, size)) = new
         {
             self.mark_dead(loc, size)?;
@@ -347,14 +347,14 @@ impl Core {
         Self::check_lengths(key, value)?;
         let header = self.header_for(key, value, expiry, root.space());
         let grows = grows_from.is_some_and(|old| old < value.len());
-        if !grows || header.room().is_none() {
+        if !grows || header.capacity().is_none() {
             return Ok(header);
         }
-        let room = (2 * value.len()).min(MAX_IN_PLACE);
-        let roomy = Header::roomy(key.len(), value.len(), room, root.space());
+        let capacity = (2 * value.len()).min(MAX_IN_PLACE);
+        let with_slack = Header::with_slack(key.len(), value.len(), capacity, root.space());
         Ok(match header.has_expiry() {
-            true => roomy.with_expiry(),
-            false => roomy,
+            true => with_slack.with_expiry(),
+            false => with_slack,
         })
     }
 
@@ -366,9 +366,9 @@ impl Core {
         key: &[u8],
         value: &[u8],
         expiry: Expiry,
-        room: &mut Room,
+        search: &mut SpaceSearch,
     ) -> Result<Option<(Loc, u64)>, WriteError> {
-        room.want(header.size());
+        search.want(header.size());
         let loc = self.write_record(slot, header, expiry, key, value)?;
         Ok(loc.map(|loc| (loc, header.size())))
     }
@@ -384,7 +384,7 @@ impl Core {
     ) -> Header {
         let header = match self.overwrites() && value.len() <= MAX_IN_PLACE {
             false => Header::record(key.len(), value.len(), space),
-            true => Header::roomy(key.len(), value.len(), value.len(), space),
+            true => Header::with_slack(key.len(), value.len(), value.len(), space),
         };
         match expiry {
             Expiry::Never => header,
@@ -478,7 +478,7 @@ pub(crate) enum Tried {
     Done(Updated),
     /// Another thread changed the key in between.
     Conflict,
-    NoRoom,
+    NoSpace,
 }
 
 impl Tried {
@@ -488,7 +488,7 @@ impl Tried {
             Published::Replaced => Tried::Done(Updated::Replaced),
             Published::Removed => Tried::Done(Updated::Removed),
             Published::Absent | Published::Conflict => Tried::Conflict,
-            Published::NoRoom => Tried::NoRoom,
+            Published::NoSpace => Tried::NoSpace,
         }
     }
 }

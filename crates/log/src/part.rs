@@ -13,6 +13,7 @@ use mneme_sync::{Pin, Slot};
 use crate::change_set::Changed;
 use crate::core::Core;
 use crate::error::{ReadError, WriteError};
+use crate::free_space::SpaceSearch;
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place};
 use crate::ops::{Decision, Tried, Updated};
@@ -21,7 +22,6 @@ use crate::patch_word::PatchWord;
 use crate::publish::{Change, Expect, Published};
 use crate::read::copying::{Look, SHORT, SHORT_TRIES};
 use crate::record::{Header, MAX_VALUE, Record, write_patchable};
-use crate::room::Room;
 
 /// Values longer than this are patched. Shorter ones are stored anew as quickly.
 const LONG: usize = 4096;
@@ -177,22 +177,22 @@ impl Core {
             tries: 0,
             starves: false,
         };
-        let (mut room, mut conflicts) = (Room::new(0), 0);
+        let (mut search, mut conflicts) = (SpaceSearch::new(0), 0);
         loop {
             let tried = {
                 let (pin, space) = self.enter(&slot, database)?;
                 match self.root(space)? {
-                    Some(root) => long.try_update(&pin, root, &mut decide, &mut room)?,
+                    Some(root) => long.try_update(&pin, root, &mut decide, &mut search)?,
                     None => None,
                 }
             };
             match tried {
                 Some(Tried::Done(updated)) => return Ok(updated),
                 Some(Tried::Conflict) => self.stand_back(&mut conflicts),
-                Some(Tried::NoRoom) => match self.make_room(&slot, &mut room) {
+                Some(Tried::NoSpace) => match self.make_space(&slot, &mut search) {
                     // There may be space for the value without slack.
                     Err(WriteError::OutOfMemory { .. }) if long.grows => {
-                        (long.grows, room) = (false, Room::new(0));
+                        (long.grows, search) = (false, SpaceSearch::new(0));
                     }
                     made => made?,
                 },
@@ -248,7 +248,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         pin: &Pin<'_>,
         root: Root,
         decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
-        room: &mut Room,
+        search: &mut SpaceSearch,
     ) -> Result<Option<Tried>, WriteError> {
         let core = self.core;
         let segment = core.mem.index_segment(root, self.place)?;
@@ -261,10 +261,10 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         }
         let (expires, patch) = (record.expires(), record.patch());
         let len = match patch {
-            Some((_, word)) => word.len().min(record.header().patch_room()),
+            Some((_, word)) => word.len().min(record.header().patch_capacity()),
             None => record.header().value_len(),
         };
-        if core.has_passed(expires) || record.header().room().is_some() || len <= LONG {
+        if core.has_passed(expires) || record.header().capacity().is_some() || len <= LONG {
             return Ok(None);
         }
         let asked = within(self.range, len);
@@ -319,7 +319,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         if (record.patch()).is_some_and(|(_, now)| !now.same_value(seen.word)) {
             return Ok(Some(Tried::Conflict));
         }
-        self.store_patchable(pin, root, &record, &seen, write, room)
+        self.store_patchable(pin, root, &record, &seen, write, search)
             .map(Some)
     }
 
@@ -331,7 +331,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         old: &Record<'_>,
         seen: &Target<'_>,
         write: Write<'_>,
-        room: &mut Room,
+        search: &mut SpaceSearch,
     ) -> Result<Tried, WriteError> {
         let core = self.core;
         let value = old.value();
@@ -343,9 +343,9 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         };
         let capacity = (after + growth).min(MAX_VALUE);
         let header = Header::patchable(self.key.len(), capacity, root.space());
-        room.want(header.size());
+        search.want(header.size());
         let Some(loc) = core.reserve_one(self.slot, header)? else {
-            return Ok(Tried::NoRoom);
+            return Ok(Tried::NoSpace);
         };
         let size = header.size();
         let address = core.mem.address(loc, size)?;
@@ -369,7 +369,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             ..Change::removal(root, self.place, self.key)
         };
         let published = core.publish(self.slot, pin, &change)?;
-        if published == Published::NoRoom {
+        if published == Published::NoSpace {
             core.mark_dead(loc, size)?;
         }
         Ok(Tried::of(published))

@@ -159,7 +159,7 @@ impl Core {
         let Some((_, word)) = record.patch().filter(|_| self.read_only) else {
             return false;
         };
-        copy.resize(word.len().min(record.header().patch_room()), 0);
+        copy.resize(word.len().min(record.header().patch_capacity()), 0);
         !word.is_odd() && record.copy_part(word, 0, copy)
     }
 
@@ -270,7 +270,7 @@ impl Target<'_> {
             && !self.word.is_sealed()
             && inside.len() <= MAX_INSIDE
             && after - self.word.len() <= MAX_BEHIND
-            && after <= header.patch_room()
+            && after <= header.patch_capacity()
     }
 }
 
@@ -317,7 +317,7 @@ impl<'m> Record<'m> {
         let Some((word, _)) = self.patch() else {
             return false;
         };
-        debug_assert!(at + to.len() <= self.header().patch_room());
+        debug_assert!(at + to.len() <= self.header().patch_capacity());
         // SAFETY: the part is the record's, which is mapped; a thread that writes to it meanwhile
         // does so by `write_part`.
         unsafe { mneme_sys::racy::load(self.value_address().wrapping_add(at), to) };

@@ -95,14 +95,14 @@ pub(crate) enum Published {
     /// Another thread changed the key since the caller looked.
     Conflict,
     /// The index has no free space for another key.
-    NoRoom,
+    NoSpace,
 }
 
 impl Core {
     /// Publishes a record, or a removal, if what is there is as expected.
     ///
     /// On `Err` nothing was published, and the new record is counted as dead, as after a
-    /// `Conflict`. After `NoRoom` the caller counts it.
+    /// `Conflict`. After `NoSpace` the caller counts it.
     ///
     /// `_pin` shows that the caller is pinned. The pin began before the record's space was reserved
     /// and before the caller saw `change.segment`.
@@ -171,7 +171,7 @@ impl Core {
                     return self.conflict(change);
                 }
                 if !self.grow_page_for(slot, change, None, &mut wait)? {
-                    return Ok(Published::NoRoom);
+                    return Ok(Published::NoSpace);
                 }
                 continue;
             };
@@ -184,7 +184,7 @@ impl Core {
                 return Ok(published);
             }
             if !self.grow_page_for(slot, change, Some(segment), &mut wait)? {
-                return Ok(Published::NoRoom);
+                return Ok(Published::NoSpace);
             }
         }
     }
@@ -200,7 +200,7 @@ impl Core {
     ) -> Result<bool, WriteError> {
         match self.resize(slot, change.root, change.place, segment, Why::Full)? {
             Resized::Done => {}
-            Resized::NoRoom => return Ok(false),
+            Resized::NoSpace => return Ok(false),
             Resized::Busy(holder, what) => self.wait_on(slot, wait, holder, what)?,
         }
         Ok(true)

@@ -152,7 +152,7 @@ impl<'m> RacingRecord<'m> {
     /// for `'m`; the record neither has slack nor is patchable.
     #[inline(always)]
     pub unsafe fn lend_plain_value(&self) -> &'m [u8] {
-        debug_assert!(self.header.room().is_none() && !self.header.is_patchable());
+        debug_assert!(self.header.capacity().is_none() && !self.header.is_patchable());
         // SAFETY: the value is a part of the record, which is mapped; its bytes were written before
         // it was published and do not change while the caller is pinned.
         unsafe { std::slice::from_raw_parts(self.plain_value(), self.header.plain_len()) }
@@ -168,7 +168,7 @@ impl<'m> RacingRecord<'m> {
     /// Appends the value of a record without slack, of at most [`PIECE`] bytes.
     #[inline(always)]
     pub fn append_plain_value(&self, to: &mut Vec<u8>) {
-        debug_assert!(self.header.room().is_none() && self.header.plain_len() <= PIECE);
+        debug_assert!(self.header.capacity().is_none() && self.header.plain_len() <= PIECE);
         // SAFETY: the value is a part of the record.
         unsafe { append(self.plain_value(), self.header.plain_len(), to) };
     }

@@ -43,7 +43,7 @@ const ALWAYS_EXPIRY: usize = 64 << 10;
 /// The header word: key length 16 bits, value length 31, kind 5, marks 3 (see [`crate::access`]),
 /// expiry 1, state 2, space 6.
 ///
-/// In state [`STATE_ROOMY`] the 31 bits are length 15 and capacity 16, in state [`STATE_PATCHABLE`]
+/// In state [`STATE_SLACK`] the 31 bits are length 15 and capacity 16, in state [`STATE_PATCHABLE`]
 /// they are the capacity: the value's length may change, and what the record occupies must not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header(pub u64);
@@ -56,14 +56,14 @@ const EXPIRY_SHIFT: u32 = 55;
 const STATE_SHIFT: u32 = 56;
 const SPACE_SHIFT: u32 = 58;
 const STATE_RECORD: u64 = 1;
-const STATE_ROOMY: u64 = 2;
+const STATE_SLACK: u64 = 2;
 const STATE_PATCHABLE: u64 = 3;
 const PLAIN: u64 = STATE_RECORD << STATE_SHIFT;
-const ROOMY: u64 = STATE_ROOMY << STATE_SHIFT;
+const SLACK: u64 = STATE_SLACK << STATE_SHIFT;
 const PATCHABLE: u64 = STATE_PATCHABLE << STATE_SHIFT;
-const ROOM_SHIFT: u32 = VALUE_SHIFT + 15;
+const CAPACITY_SHIFT: u32 = VALUE_SHIFT + 15;
 const LENGTH_MASK: u64 = (1 << 15) - 1;
-const ROOM_MASK: u64 = (1 << 16) - 1;
+const CAPACITY_MASK: u64 = (1 << 16) - 1;
 
 impl Header {
     /// A record's header. The lengths are within [`MAX_KEY`] and [`MAX_VALUE`].
@@ -79,20 +79,21 @@ impl Header {
         )
     }
 
-    /// The header of a record whose value may be overwritten by one of up to `room` bytes, at most
+    /// The header of a record whose value may be overwritten by one of up to `capacity` bytes, at most
     /// [`MAX_IN_PLACE`], or to the end of the record's last word.
-    pub fn roomy(key_len: usize, value_len: usize, room: usize, space: Space) -> Header {
-        debug_assert!(value_len <= room && room <= MAX_IN_PLACE);
+    pub fn with_slack(key_len: usize, value_len: usize, capacity: usize, space: Space) -> Header {
+        debug_assert!(value_len <= capacity && capacity <= MAX_IN_PLACE);
         let plain = Header::record(key_len, 0, space).0 & !(3 << STATE_SHIFT);
-        let room = room.next_multiple_of(8) as u64;
-        Header(plain | STATE_ROOMY << STATE_SHIFT | room << ROOM_SHIFT).with_length(value_len)
+        let capacity = capacity.next_multiple_of(8) as u64;
+        Header(plain | STATE_SLACK << STATE_SHIFT | capacity << CAPACITY_SHIFT)
+            .with_length(value_len)
     }
 
-    /// The header of a record whose value may be patched, and grow to `room` bytes, at most
+    /// The header of a record whose value may be patched, and grow to `capacity` bytes, at most
     /// [`MAX_VALUE`], or to the end of the record's last word.
-    pub fn patchable(key_len: usize, room: usize, space: Space) -> Header {
-        let room = room.next_multiple_of(8);
-        Header(Header::record(key_len, room, space).0 | PATCHABLE).with_expiry()
+    pub fn patchable(key_len: usize, capacity: usize, space: Space) -> Header {
+        let capacity = capacity.next_multiple_of(8);
+        Header(Header::record(key_len, capacity, space).0 | PATCHABLE).with_expiry()
     }
 
     /// Whether the value may be patched, unless it is sealed.
@@ -102,28 +103,28 @@ impl Header {
     }
 
     /// How long the value of a patchable record may become.
-    pub fn patch_room(self) -> usize {
+    pub fn patch_capacity(self) -> usize {
         debug_assert!(self.is_patchable());
         self.plain_len()
     }
 
     /// This header with a value of `len` bytes, which must fit the record.
     pub fn with_length(self, len: usize) -> Header {
-        debug_assert!(self.room().is_some_and(|room| len <= room));
+        debug_assert!(self.capacity().is_some_and(|capacity| len <= capacity));
         Header(self.0 & !(LENGTH_MASK << VALUE_SHIFT) | (len as u64) << VALUE_SHIFT)
     }
 
     /// How long a value may be that overwrites this one; `None`: none may.
     #[inline(always)]
-    pub fn room(self) -> Option<usize> {
-        (self.0 >> STATE_SHIFT & 3 == STATE_ROOMY)
-            .then_some((self.0 >> ROOM_SHIFT & ROOM_MASK) as usize)
+    pub fn capacity(self) -> Option<usize> {
+        (self.0 >> STATE_SHIFT & 3 == STATE_SLACK)
+            .then_some((self.0 >> CAPACITY_SHIFT & CAPACITY_MASK) as usize)
     }
 
     /// The bits that never change once a record is published: all but the marks, and the length of
     /// a value with slack.
     pub fn shape(self) -> u64 {
-        let changing = match self.room() {
+        let changing = match self.capacity() {
             Some(_) => MARKS_MASK | LENGTH_MASK << VALUE_SHIFT,
             None => MARKS_MASK,
         };
@@ -144,7 +145,7 @@ impl Header {
     #[inline(always)]
     pub fn value_len(self) -> usize {
         debug_assert!(!self.is_patchable());
-        if self.room().is_some() {
+        if self.capacity().is_some() {
             self.plain_len() & LENGTH_MASK as usize
         } else {
             self.plain_len()
@@ -167,12 +168,12 @@ impl Header {
         // The kind is zero.
         match self.0 & (3 << STATE_SHIFT | 0x1f << KIND_SHIFT) {
             PLAIN => self.value_len() <= MAX_VALUE,
-            ROOMY => self
-                .room()
-                .is_some_and(|room| self.value_len() <= room && room <= MAX_IN_PLACE),
+            SLACK => self
+                .capacity()
+                .is_some_and(|capacity| self.value_len() <= capacity && capacity <= MAX_IN_PLACE),
             PATCHABLE => {
-                let room = self.patch_room();
-                room <= MAX_VALUE && room.is_multiple_of(8) && self.has_expiry()
+                let capacity = self.patch_capacity();
+                capacity <= MAX_VALUE && capacity.is_multiple_of(8) && self.has_expiry()
             }
             _ => false,
         }
@@ -213,7 +214,7 @@ impl Header {
     pub fn value_offset(self) -> usize {
         let key_end = self.key_offset() + self.key_len();
         match self.0 & PATCHABLE {
-            ROOMY => whole_words(key_end),
+            SLACK => whole_words(key_end),
             PATCHABLE => whole_words(key_end) + 8,
             _ => key_end,
         }
@@ -225,7 +226,7 @@ impl Header {
         let end = if self.0 & PATCHABLE == PLAIN {
             self.key_offset() + self.key_len() + self.plain_len()
         } else {
-            self.value_offset() + self.room().unwrap_or_else(|| self.plain_len())
+            self.value_offset() + self.capacity().unwrap_or_else(|| self.plain_len())
         };
         whole_words(end) as u64
     }
@@ -285,7 +286,7 @@ impl<'m> Record<'m> {
     pub fn value_len(&self) -> usize {
         match self.patch() {
             None => self.header.value_len(),
-            Some((_, word)) => word.len().min(self.header.patch_room()),
+            Some((_, word)) => word.len().min(self.header.patch_capacity()),
         }
     }
 
@@ -382,7 +383,7 @@ pub(crate) unsafe fn write_patchable(
     key: &[u8],
     len: usize,
 ) {
-    debug_assert!(header.is_patchable() && len <= header.patch_room());
+    debug_assert!(header.is_patchable() && len <= header.patch_capacity());
     let word = address.wrapping_add(header.value_offset() - 8);
     // SAFETY: the caller reserved these bytes; both words are aligned as the record is.
     unsafe {
@@ -448,40 +449,40 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_room_keeps_its_size_whatever_its_value() {
+    fn a_record_with_slack_keeps_its_size_whatever_its_value() {
         for (k, v) in [(0, 0), (1, 1), (9, 100), (16, MAX_IN_PLACE)] {
-            let h = Header::roomy(k, v, v, Space::new(63));
-            let room = h.room().unwrap();
-            assert!(h.is_record() && room >= v && room <= v + 7);
+            let h = Header::with_slack(k, v, v, Space::new(63));
+            let capacity = h.capacity().unwrap();
+            assert!(h.is_record() && capacity >= v && capacity <= v + 7);
             assert_eq!(h.value_offset() % 8, 0);
-            for len in [0, v / 2, v, room] {
+            for len in [0, v / 2, v, capacity] {
                 let now = h.with_length(len);
                 assert_eq!((now.value_len(), now.size()), (len, h.size()));
                 assert_eq!(
-                    (now.key_len(), now.room(), now.space()),
-                    (k, Some(room), Space::new(63))
+                    (now.key_len(), now.capacity(), now.space()),
+                    (k, Some(capacity), Space::new(63))
                 );
                 assert!(now.is_record());
             }
             assert!(h.size() >= h.with_expiry().size() - 8);
         }
-        assert_eq!(Header::record(3, 100, Space::new(0)).room(), None);
+        assert_eq!(Header::record(3, 100, Space::new(0)).capacity(), None);
     }
 
     #[test]
-    fn a_patchable_record_is_as_long_as_its_room() {
-        for (k, room) in [(0, 0), (1, 1), (9, 5000), (MAX_KEY, MAX_VALUE)] {
-            let h = Header::patchable(k, room, Space::new(63));
+    fn a_patchable_record_is_as_long_as_its_capacity() {
+        for (k, capacity) in [(0, 0), (1, 1), (9, 5000), (MAX_KEY, MAX_VALUE)] {
+            let h = Header::patchable(k, capacity, Space::new(63));
             assert!(h.is_record() && h.is_patchable() && h.has_expiry());
             assert_eq!((h.key_len(), h.space()), (k, Space::new(63)));
-            assert!(h.patch_room() >= room && h.patch_room() < room + 8);
+            assert!(h.patch_capacity() >= capacity && h.patch_capacity() < capacity + 8);
             assert_eq!(h.value_offset() % 8, 0);
             assert!(h.value_offset() >= 8 + 8 + k + 8);
-            assert_eq!(h.size() as usize, h.value_offset() + h.patch_room());
-            assert_eq!((h.room(), h.plain_end()), (None, None));
+            assert_eq!(h.size() as usize, h.value_offset() + h.patch_capacity());
+            assert_eq!((h.capacity(), h.plain_end()), (None, None));
         }
         assert!(!Header::record(3, 5000, Space::new(0)).is_patchable());
-        assert!(!Header::roomy(3, 50, 50, Space::new(0)).is_patchable());
+        assert!(!Header::with_slack(3, 50, 50, Space::new(0)).is_patchable());
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) enum Walk {
     /// All its live records were moved.
     Empty,
     /// There is no free space for the survivors.
-    NoRoom,
+    NoSpace,
 }
 
 impl<W: Word> SegmentInfoOf<W> {
@@ -115,8 +115,8 @@ impl Core {
                 self.tables.header().moved.fetch_add(left, Relaxed);
                 mneme_sys::fault!("compact.counted");
             }
-            if let Walk::NoRoom = walk? {
-                return Ok(Walk::NoRoom);
+            if let Walk::NoSpace = walk? {
+                return Ok(Walk::NoSpace);
             }
         }
         Ok(Walk::Empty)
@@ -135,7 +135,7 @@ impl Core {
         while let Some(next) = rest.first() {
             if self.is_large(next.size()) {
                 if !self.move_large(slot, to, next, left)? {
-                    return Ok(Walk::NoRoom);
+                    return Ok(Walk::NoSpace);
                 }
                 rest = &rest[1..];
                 continue;
@@ -143,7 +143,7 @@ impl Core {
             let mut copies = [Loc::of_byte(0); CHUNK];
             let n = self.append_copies(slot, to, rest, born, &mut copies)?;
             if n == 0 {
-                return Ok(Walk::NoRoom);
+                return Ok(Walk::NoSpace);
             }
             mneme_sys::fault!("compact.copied");
             let target = self.tables.info(self.segment_of(copies[0])?);

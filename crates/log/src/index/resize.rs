@@ -61,7 +61,7 @@ pub(crate) enum Resized {
     /// A thread blocks the change by what it holds: wait for it, then try again.
     Busy(SlotId, Holding),
     /// The arena has no frame for the new blocks, or the old ones must wait for a place in limbo.
-    NoRoom,
+    NoSpace,
 }
 
 /// Limbo has no place for the blocks that a change of shape retires, until pins are released. The
@@ -84,7 +84,7 @@ impl Core {
         why: Why,
     ) -> Result<Resized, WriteError> {
         let resized = self.try_resize(slot, root, place, seen, why)?;
-        Ok(resized.unwrap_or(Resized::NoRoom))
+        Ok(resized.unwrap_or(Resized::NoSpace))
     }
 
     /// As [`resize`](Self::resize), for callers that must know whether limbo or the arena is full.
@@ -165,7 +165,7 @@ impl HeldShard<'_> {
     ) -> Result<Resized, WriteError> {
         self.prepare(&[]);
         let Some(segment) = self.fresh_segment(slot, SIZES[0], 0, 0)? else {
-            return self.give_up(Resized::NoRoom);
+            return self.give_up(Resized::NoSpace);
         };
         self.commit(Change::words(
             root.partition(place.partition),
@@ -190,7 +190,7 @@ impl HeldShard<'_> {
         }
         match LAST_RESORT.into_iter().find(|&n| n > old.buckets()) {
             Some(size) => self.replace(slot, root, place, &[old], old.depth(), size),
-            None => Ok(Resized::NoRoom),
+            None => Ok(Resized::NoSpace),
         }
     }
 
@@ -251,7 +251,7 @@ impl HeldShard<'_> {
         loop {
             self.prepare(old);
             let Some(new) = self.fresh_segment(slot, size, depth, 0)? else {
-                return self.give_up(Resized::NoRoom);
+                return self.give_up(Resized::NoSpace);
             };
             let entries = match self.freeze(old)? {
                 Ok(entries) => entries,
@@ -266,7 +266,7 @@ impl HeldShard<'_> {
             self.undo()?;
             match SIZES.into_iter().chain(LAST_RESORT).find(|&n| n > size) {
                 Some(larger) => size = larger,
-                None => return Ok(Resized::NoRoom),
+                None => return Ok(Resized::NoSpace),
             }
         }
     }
@@ -301,20 +301,20 @@ impl HeldShard<'_> {
                     .unwrap_or(LAST_RESORT[extra.min(1)]);
                 match self.fresh_segment(slot, size, depth, i)? {
                     Some(segment) => new[i] = segment,
-                    None => return self.give_up(Resized::NoRoom),
+                    None => return self.give_up(Resized::NoSpace),
                 }
             }
             if self.fill(new[0], &low)? && self.fill(new[1], &high)? {
                 mneme_sys::fault!("index.resize.filled");
                 return match self.split_change(slot, root, place, old, new)? {
                     Some(change) => self.commit(change),
-                    None => self.give_up(Resized::NoRoom),
+                    None => self.give_up(Resized::NoSpace),
                 };
             }
             self.undo()?;
             extra += 1;
             if extra > SIZES.len() {
-                return Ok(Resized::NoRoom);
+                return Ok(Resized::NoSpace);
             }
         }
     }

@@ -224,7 +224,7 @@ impl Core {
             }
             held.create_root(slot, space)
         })?;
-        if resized == Resized::NoRoom {
+        if resized == Resized::NoSpace {
             Ok(None)
         } else {
             Ok(self.root(space)?)
@@ -344,7 +344,7 @@ impl HeldShard<'_> {
         self.note(journal::KIND, journal::PREPARE);
         let Some(block) = self.allocate(slot, core.root_units(), journal::NEW[0])? else {
             self.undo()?;
-            return Ok(Resized::NoRoom);
+            return Ok(Resized::NoSpace);
         };
         let words = core
             .mem

@@ -310,7 +310,7 @@ impl Core {
         let seen = racing.read_bucket(root, place, segment, |_| {
             let found = racing.find_in(segment, place.tag, key)?;
             if let Some(found) = &found
-                && found.record.header().room().is_some()
+                && found.record.header().capacity().is_some()
             {
                 let part = within(range, found.record.header().value_len());
                 found.record.append_part(part, to);
@@ -337,7 +337,7 @@ impl Core {
         // copy of any other, however long it takes.
         let copied = match patch {
             Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to),
-            None if record.header().room().is_some() => Look::Seen(record.header().value_len()),
+            None if record.header().capacity().is_some() => Look::Seen(record.header().value_len()),
             None => {
                 let len = record.header().plain_len();
                 match record.append_range(within(range, len), to, || hold.is_valid()) {
@@ -361,7 +361,7 @@ impl Core {
         range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
     ) -> Look<usize> {
-        let len = |seen: PatchWord| seen.len().min(record.header().patch_room());
+        let len = |seen: PatchWord| seen.len().min(record.header().patch_capacity());
         let part = within(range, len(seen));
         if part.is_empty() {
             // The length alone is valid in any state of the word.

@@ -26,7 +26,7 @@ use crate::watch::Watched;
 use super::Transaction;
 use super::commit::Outcome;
 use super::homes::{Home, Homes};
-use super::undo::{Counts, LANE, NoteRoom, Phase};
+use super::undo::{Counts, LANE, NoteMemory, Phase};
 use crate::intent::Intent;
 
 /// Conflicts after which a transaction locks ahead.
@@ -91,7 +91,7 @@ impl<'k> Overtaken<'k> {
 /// Locks that are held before the body runs, and the space for the notes.
 pub(super) struct Ahead<'c> {
     pub homes: Homes<'c>,
-    pub room: NoteRoom<'c>,
+    pub memory: NoteMemory<'c>,
     /// Writes and databases that the space suffices for.
     most: Counts,
 }
@@ -143,10 +143,10 @@ impl<'a> Transaction<'a> {
                 writes: writes + writes / 4 + 4,
                 databases: DATABASES.min(writes + 4),
             };
-            let Ok(room) = core.note_room(self.slot, most, Class::Ordinary)? else {
+            let Ok(memory) = core.note_memory(self.slot, most, Class::Ordinary)? else {
                 return Ok(());
             };
-            let (notes, at) = core.notes(&room, most)?;
+            let (notes, at) = core.notes(&memory, most)?;
             for (i, loc) in homes.locs.iter().enumerate() {
                 notes.set_home(i, *loc);
             }
@@ -162,7 +162,11 @@ impl<'a> Transaction<'a> {
             announced.announce(self.slot);
             mneme_sys::fault!("txn.ahead.intent");
             let locked = self.lock(&mut homes, &mut wait);
-            self.ahead = Some(Ahead { homes, room, most });
+            self.ahead = Some(Ahead {
+                homes,
+                memory,
+                most,
+            });
             if matches!(locked, Ok(true)) {
                 mneme_sys::fault!("txn.ahead.locked");
                 return Ok(());
@@ -232,7 +236,7 @@ impl<'a> Transaction<'a> {
         ahead.homes.unlock_unchanged();
         self.slot.intent(LANE).clear();
         mneme_sys::fault!("txn.ahead.cleared");
-        self.core.drop_notes(self.slot, ahead.room)
+        self.core.drop_notes(self.slot, ahead.memory)
     }
 
     /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it

@@ -6,8 +6,8 @@ use mneme_sync::Slot;
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evict;
+use crate::free_space::{PROGRESS_TIMEOUT, SpaceSearch, VAIN};
 use crate::index::Place;
-use crate::room::{PROGRESS_TIMEOUT, Room, VAIN};
 use crate::watch::Watch;
 
 use super::Transaction;
@@ -98,18 +98,18 @@ impl Core {
                             continue;
                         }
                         Outcome::GiveWay(to_come) => {
-                            self.await_limbo(slot, &mut refusals.room)?;
+                            self.await_limbo(slot, &mut refusals.search)?;
                             if growth != Growth::ByStep {
                                 growth = self.grow_ahead(slot, &to_come, growing)?;
                             }
                             continue;
                         }
                         // The notes may be what the space was lacking for.
-                        Outcome::NoRoom(wanted) => (wanted, notes.saturating_sub(wanted)),
+                        Outcome::NoSpace(wanted) => (wanted, notes.saturating_sub(wanted)),
                     }
                 }
             };
-            refusals.make_room(self, slot, wanting, written + wanting + beside)?;
+            refusals.make_space(self, slot, wanting, written + wanting + beside)?;
             if growth == Growth::ByStep {
                 // By now the free space may suffice for all at once.
                 growth = Growth::Unprepared;
@@ -120,7 +120,7 @@ impl Core {
 
 /// The attempts that failed because they lacked space.
 struct Refusals {
-    room: Room,
+    search: SpaceSearch,
     /// When the first attempt was refused, in nanoseconds.
     since: Option<u64>,
     /// Refused attempts after which space was freed, and yet the next was refused.
@@ -132,7 +132,7 @@ struct Refusals {
 impl Refusals {
     fn new() -> Self {
         Refusals {
-            room: Room::new(0),
+            search: SpaceSearch::new(0),
             since: None,
             number: 0,
             held_up: [None, None],
@@ -147,7 +147,7 @@ impl Refusals {
 
     /// Frees space for the whole of an attempt, of `total` bytes, that found none for `wanting` of
     /// them.
-    fn make_room(
+    fn make_space(
         &mut self,
         core: &Core,
         slot: &Slot<'_>,
@@ -170,11 +170,11 @@ impl Refusals {
         if let Some(held_up) = self.held_up[1].take() {
             return Err(held_up);
         }
-        self.room.want(wanting);
-        let won = core.win_room(slot, &mut self.room)?;
+        self.search.want(wanting);
+        let won = core.gain_space(slot, &mut self.search)?;
         // If it has only waited, no other thread has taken freed space.
         self.number += u64::from(won || !in_time);
-        match core.make_more_room(slot, &mut self.room, total) {
+        match core.make_more_space(slot, &mut self.search, total) {
             // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
             other => other?,

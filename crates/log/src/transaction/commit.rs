@@ -42,7 +42,7 @@ use crate::watch::{Watch, Watched};
 
 use super::growth::{Grown, Growth, MANY, ToCome};
 use super::homes::{Home, Homes};
-use super::undo::{Counts, LANE, NoteRoom, Noted, Notes, Phase};
+use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
 use super::{Transaction, Write};
 use crate::intent::{self, Intent};
 
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     /// Pins must be released, perhaps its own, before the index has space for these entries.
     GiveWay(ToCome),
     /// There is no free space for so many bytes.
-    NoRoom(u64),
+    NoSpace(u64),
 }
 
 /// How one round of locking, checking and publishing ended.
@@ -83,7 +83,7 @@ struct Full {
 /// What an intent refers to, before its buckets are locked or while they are.
 struct Announced<'c> {
     homes: Homes<'c>,
-    room: NoteRoom<'c>,
+    memory: NoteMemory<'c>,
     counts: Counts,
 }
 
@@ -177,13 +177,13 @@ impl<'a> Transaction<'a> {
             };
             let Announced {
                 mut homes,
-                room,
+                memory,
                 counts,
             } = match self.announce(homes, counts)? {
                 Ok(announced) => announced,
-                Err(bytes) => return Ok(Outcome::NoRoom(bytes)),
+                Err(bytes) => return Ok(Outcome::NoSpace(bytes)),
             };
-            let notes = self.core.notes(&room, counts);
+            let notes = self.core.notes(&memory, counts);
             let found = Found {
                 writes: &writes,
                 reads: &reads,
@@ -195,7 +195,7 @@ impl<'a> Transaction<'a> {
             homes.unlock();
             self.slot.intent(LANE).clear();
             mneme_sys::fault!("txn.cleared");
-            let dropped = self.core.drop_notes(self.slot, room);
+            let dropped = self.core.drop_notes(self.slot, memory);
             let round = round?;
             if !matches!(round, Round::Committed) {
                 // Otherwise it is committed, whether or not the arena could take the notes back.
@@ -207,10 +207,10 @@ impl<'a> Transaction<'a> {
                 Round::Expired => return Ok(Outcome::Expired),
                 Round::Changed => return Ok(Outcome::Changed),
                 Round::Again => {}
-                Round::Full(full) => match self.make_room_for(&full, &writes, &mut wait)? {
+                Round::Full(full) => match self.make_space_for(&full, &writes, &mut wait)? {
                     Grown::Yes | Grown::Busy => {}
                     Grown::GiveWay => return Ok(Outcome::GiveWay(full.to_come)),
-                    Grown::NoRoom => return Ok(Outcome::NoRoom(0)),
+                    Grown::NoSpace => return Ok(Outcome::NoSpace(0)),
                 },
             }
         }
@@ -229,7 +229,7 @@ impl<'a> Transaction<'a> {
                 intent::set_note_counts(self.slot, counts);
                 return Ok(Ok(Announced {
                     homes: ahead.homes,
-                    room: ahead.room,
+                    memory: ahead.memory,
                     counts,
                 }));
             }
@@ -242,11 +242,11 @@ impl<'a> Transaction<'a> {
             true => Class::Reserved,
             false => Class::Ordinary,
         };
-        let room = match self.core.note_room(self.slot, counts, class)? {
-            Ok(room) => room,
+        let memory = match self.core.note_memory(self.slot, counts, class)? {
+            Ok(memory) => memory,
             Err(bytes) => return Ok(Err(bytes)),
         };
-        let (notes, at) = self.core.notes(&room, counts)?;
+        let (notes, at) = self.core.notes(&memory, counts)?;
         for (i, loc) in homes.locs.iter().enumerate() {
             notes.set_home(i, *loc);
         }
@@ -259,7 +259,7 @@ impl<'a> Transaction<'a> {
         mneme_sys::fault!("txn.intent");
         Ok(Ok(Announced {
             homes,
-            room,
+            memory,
             counts,
         }))
     }
@@ -277,15 +277,15 @@ impl<'a> Transaction<'a> {
                 return Ok(Ok(Home::of(segment, place)));
             }
             // A first segment replaces no block that would have to wait in limbo.
-            if self.grow(root, place, None, wait)? == Grown::NoRoom {
-                return Ok(Err(Outcome::NoRoom(0)));
+            if self.grow(root, place, None, wait)? == Grown::NoSpace {
+                return Ok(Err(Outcome::NoSpace(0)));
             }
         }
     }
 
     /// Grows the index for the entries that found no slot, and at once for all that are to come.
     /// Step by step it would take as many rounds as a segment is doubled.
-    fn make_room_for(
+    fn make_space_for(
         &self,
         full: &Full,
         writes: &[Home],

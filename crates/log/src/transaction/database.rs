@@ -148,10 +148,10 @@ impl TransactionOn<'_, '_> {
         let space = t.core.entered_space(self.database);
         let header = t.core.header_for(key, value, expiry, space);
         let Some(root) = t.root_or_create(self.database)? else {
-            return Err(t.no_room(header.size()));
+            return Err(t.no_space(header.size()));
         };
         let Some(loc) = t.core.write_record(t.slot, header, expiry, key, value)? else {
-            return Err(t.no_room(header.size()));
+            return Err(t.no_space(header.size()));
         };
         t.set(self.database, root, key, Some((loc, header.size())), expiry)
     }
@@ -173,7 +173,7 @@ impl TransactionOn<'_, '_> {
 
 impl Transaction<'_> {
     #[cold]
-    fn no_room(&mut self, wanted: u64) -> WriteError {
+    fn no_space(&mut self, wanted: u64) -> WriteError {
         self.wanting = Some(wanted.max(self.wanting.unwrap_or(0)));
         self.core.out_of_memory(wanted)
     }

@@ -15,11 +15,11 @@ use mneme_sync::{Holding, Slot};
 
 use crate::core::{Core, Wait};
 use crate::error::WriteError;
+use crate::free_space::SpaceSearch;
 use crate::index::bucket::TAG_BITS;
 use crate::index::resize::{LimboFull, Resized, Why};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
-use crate::room::Room;
 
 /// The most entries for which the index grows while the attempt that adds them is under way: such
 /// growth replaces few blocks.
@@ -49,7 +49,7 @@ pub(super) enum Grown {
     /// Pins must be released first, perhaps the caller's own: blocks that were replaced wait for
     /// them.
     GiveWay,
-    NoRoom,
+    NoSpace,
 }
 
 /// Entries that the index is to grow for, those of one segment together.
@@ -192,7 +192,7 @@ impl Core {
         to_come: &ToCome,
         growing: &mut Growing<'_>,
     ) -> Result<Growth, WriteError> {
-        let mut room = Room::new(0);
+        let mut search = SpaceSearch::new(0);
         let (mut wait, mut rest) = (Wait::new(), &to_come.0[..]);
         // If more space was freed than the whole store has, the store cannot hold this.
         let mut refusals = 2 * self.segments().count();
@@ -203,12 +203,12 @@ impl Core {
             drop(pin);
             if rest.len() < before {
                 // The last wait brought progress: a new search for space begins.
-                room = Room::new(0);
+                search = SpaceSearch::new(0);
             }
             match grown {
                 Grown::Yes => return Ok(Growth::Prepared),
-                Grown::NoRoom if refusals == 0 => return Ok(Growth::ByStep),
-                Grown::NoRoom => match self.win_room(slot, &mut room) {
+                Grown::NoSpace if refusals == 0 => return Ok(Growth::ByStep),
+                Grown::NoSpace => match self.gain_space(slot, &mut search) {
                     Ok(won) => refusals -= usize::from(won),
                     Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
                     // The present shape may suffice, and a thread cannot wait for its own pin.
@@ -220,7 +220,7 @@ impl Core {
                 Grown::Busy | Grown::GiveWay => {}
             }
             self.collect_limbo(slot)?;
-            self.await_limbo(slot, &mut room)?;
+            self.await_limbo(slot, &mut search)?;
         }
     }
 
@@ -296,7 +296,7 @@ impl Core {
     ) -> Result<Grown, WriteError> {
         match self.try_resize(slot, root, place, seen, why)? {
             Ok(Resized::Done) => Ok(Grown::Yes),
-            Ok(Resized::NoRoom) => Ok(Grown::NoRoom),
+            Ok(Resized::NoSpace) => Ok(Grown::NoSpace),
             Ok(Resized::Busy(holder, what)) => {
                 self.wait_on(slot, wait, holder, what)?;
                 Ok(Grown::Busy)

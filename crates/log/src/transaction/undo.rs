@@ -156,7 +156,7 @@ impl<'m> Notes<'m> {
 }
 
 /// Space for notes, freed when its owner drops it.
-pub(super) struct NoteRoom<'c> {
+pub(super) struct NoteMemory<'c> {
     area: UndoArea<'c>,
     extent: Option<Extent>,
 }
@@ -180,12 +180,12 @@ impl Transaction<'_> {
 impl Core {
     /// Space for so many notes, of `class` if it takes whole frames. `Err`: there is no free space
     /// for so many bytes.
-    pub(super) fn note_room<'s>(
+    pub(super) fn note_memory<'s>(
         &self,
         slot: &Slot<'s>,
         counts: Counts,
         class: Class,
-    ) -> Result<Result<NoteRoom<'s>, u64>, WriteError> {
+    ) -> Result<Result<NoteMemory<'s>, u64>, WriteError> {
         let area = notes_area(slot.undo());
         let bytes = counts.words() as u64 * 8;
         let mut extent = None;
@@ -197,17 +197,17 @@ impl Core {
                 return Ok(Err(bytes));
             }
         }
-        Ok(Ok(NoteRoom { area, extent }))
+        Ok(Ok(NoteMemory { area, extent }))
     }
 
-    /// The notes in `room`, and their location for the intent.
+    /// The notes in `memory`, and their location for the intent.
     pub(super) fn notes<'n>(
         &'n self,
-        room: &NoteRoom<'n>,
+        memory: &NoteMemory<'n>,
         counts: Counts,
     ) -> Result<(Notes<'n>, u64), Corrupt> {
-        let at = room.extent.map_or(0, |e| frame_byte(e.start));
-        Ok((self.notes_at(at, room.area, counts)?, at))
+        let at = memory.extent.map_or(0, |e| frame_byte(e.start));
+        Ok((self.notes_at(at, memory.area, counts)?, at))
     }
 
     fn notes_at<'n>(
@@ -230,8 +230,12 @@ impl Core {
     }
 
     /// Frees the space.
-    pub(super) fn drop_notes(&self, slot: &Slot<'_>, room: NoteRoom<'_>) -> Result<(), WriteError> {
-        room.extent.map_or(Ok(()), |e| self.release(slot, e))
+    pub(super) fn drop_notes(
+        &self,
+        slot: &Slot<'_>,
+        memory: NoteMemory<'_>,
+    ) -> Result<(), WriteError> {
+        memory.extent.map_or(Ok(()), |e| self.release(slot, e))
     }
 
     /// Settles a transaction whose thread died: undoes it, or completes it if it was committed.

@@ -14,12 +14,12 @@ use crate::compact::{gain, large_gain};
 use crate::core::Core;
 use crate::error::WriteError;
 use crate::evict::Evicted;
-use crate::head::{Leave, ROOM_TIMEOUT};
+use crate::head::{Leave, SPACE_TIMEOUT};
 use crate::segment::State;
 
 /// One writer's search for free space.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct SpaceSearch {
     wanted: u64,
     /// The time that the search has taken. Work in between, such as a transaction's body, does not
     /// count.
@@ -45,7 +45,7 @@ impl<T: Copy + PartialEq> Suspect<T> {
             (Some(seen), Some((before, since, looks))) if *before == seen => {
                 *looks += 1;
                 let since = Duration::from_nanos(now.saturating_sub(*since));
-                (since > ROOM_TIMEOUT && *looks >= MIN_LOOKS).then_some((seen, since))
+                (since > SPACE_TIMEOUT && *looks >= MIN_LOOKS).then_some((seen, since))
             }
             _ => {
                 self.0 = seen.map(|seen| (seen, now, 1));
@@ -66,10 +66,10 @@ pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Looks at the thread that blocks a search before it is reported.
 const MIN_LOOKS: u32 = 3;
 
-impl Room {
+impl SpaceSearch {
     /// A search for free space for a record of `wanted` bytes.
-    pub fn new(wanted: u64) -> Room {
-        Room {
+    pub fn new(wanted: u64) -> SpaceSearch {
+        SpaceSearch {
             wanted,
             spent: Duration::ZERO,
             vain: 0,
@@ -87,32 +87,40 @@ impl Room {
 
 impl Core {
     /// Tries to free space. On `Ok` the caller retries its write. The caller is not pinned.
-    pub(crate) fn make_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<(), WriteError> {
-        self.win_room(slot, room).map(drop)
+    pub(crate) fn make_space(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<(), WriteError> {
+        self.gain_space(slot, search).map(drop)
     }
 
-    /// As [`Core::make_room`]. Returns whether it freed anything; if not, it has waited a little.
-    pub(crate) fn win_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
-        self.spend(room, |room| self.seek_room(slot, room))
+    /// As [`Core::make_space`]. Returns whether it freed anything; if not, it has waited a little.
+    pub(crate) fn gain_space(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<bool, WriteError> {
+        self.spend(search, |search| self.seek_space(slot, search))
     }
 
     /// Runs a part of a search and adds its duration to the search's time.
-    fn spend<T>(&self, room: &mut Room, search: impl FnOnce(&mut Room) -> T) -> T {
+    fn spend<T>(&self, search: &mut SpaceSearch, work: impl FnOnce(&mut SpaceSearch) -> T) -> T {
         let began = self.clock.now_ns();
-        let found = search(room);
-        room.spent += Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
+        let found = work(search);
+        search.spent += Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
         found
     }
 
-    fn seek_room(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
-        if !self.could_hold(room.wanted) {
+    fn seek_space(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<bool, WriteError> {
+        if !self.could_hold(search.wanted) {
             // Nothing that could be compacted or evicted would help.
-            return Err(self.out_of_memory(room.wanted));
+            return Err(self.out_of_memory(search.wanted));
         }
         self.reap(slot)?;
-        let since = room.spent;
+        let since = search.spent;
         if since > PROGRESS_TIMEOUT {
-            return Err(self.out_of_memory(room.wanted));
+            return Err(self.out_of_memory(search.wanted));
         }
         if self.maintain(slot)? > 0 {
             return Ok(true);
@@ -120,18 +128,18 @@ impl Core {
         self.revoke_stalled_pins();
         if slot.is_pinned() {
             // A `Value` of this thread is alive: whatever is emptied now would wait for it.
-            return Err(if self.is_full(room.wanted) {
-                self.out_of_memory(room.wanted)
+            return Err(if self.is_full(search.wanted) {
+                self.out_of_memory(search.wanted)
             } else {
                 self.stalled_by_own_pin(slot)
             });
         }
-        if self.look_at_limbo(slot, room)? {
+        if self.look_at_limbo(slot, search)? {
             return Ok(false);
         }
-        let frames = u32::try_from(room.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
-        if self.is_large(room.wanted) && room.vacated < VACATED && self.lacks_run(frames) {
-            room.vacated += 1;
+        let frames = u32::try_from(search.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
+        if self.is_large(search.wanted) && search.vacated < VACATED && self.lacks_run(frames) {
+            search.vacated += 1;
             if self.leave_segments(slot, Leave::Every) > 0 {
                 self.free_emptied(slot)?;
             }
@@ -142,7 +150,7 @@ impl Core {
         }
         // Eviction gains nothing for a large record if no run of frames between those of the index
         // is long enough.
-        let could_lie = !self.is_large(room.wanted) || self.could_lie(frames);
+        let could_lie = !self.is_large(search.wanted) || self.could_lie(frames);
         match could_lie
             .then(|| self.evict(slot))
             .transpose()?
@@ -163,7 +171,7 @@ impl Core {
             self.free_emptied(slot)?;
             return Ok(true);
         }
-        if self.trim_index(slot)? > 0 || self.compact_large(slot, room.wanted)? {
+        if self.trim_index(slot)? > 0 || self.compact_large(slot, search.wanted)? {
             return Ok(true);
         }
         let may_forget = self.may_forget_any(slot)?;
@@ -171,18 +179,18 @@ impl Core {
             return Ok(true);
         }
         let later = self.may_forget_later(slot)?;
-        let full = !later && self.is_full(room.wanted);
+        let full = !later && self.is_full(search.wanted);
         if full && !may_forget {
-            return Err(self.out_of_memory(room.wanted));
+            return Err(self.out_of_memory(search.wanted));
         }
         // A store that may evict counts as full only after several rounds: what others fill
         // meanwhile, and what was read often, can be evicted in the next round.
-        let awaited = later || (!full && self.awaits_room());
-        room.vain = if awaited { 0 } else { room.vain + 1 };
-        if room.vain > VAIN {
-            return Err(self.out_of_memory(room.wanted));
+        let awaited = later || (!full && self.awaits_space());
+        search.vain = if awaited { 0 } else { search.vain + 1 };
+        if search.vain > VAIN {
+            return Err(self.out_of_memory(search.wanted));
         }
-        self.may_wait(room)?;
+        self.may_wait(search)?;
         std::thread::sleep(Duration::from_micros(100));
         Ok(false)
     }
@@ -191,26 +199,26 @@ impl Core {
     /// that start over with the whole of their work, and leave as many dead bytes behind, if there
     /// is not enough space. For little, one round is enough. The caller's next attempt may succeed
     /// whatever this returns; the caller gets `Stalled` to return if that attempt fails.
-    pub(crate) fn make_more_room(
+    pub(crate) fn make_more_space(
         &self,
         slot: &Slot<'_>,
-        room: &mut Room,
+        search: &mut SpaceSearch,
         bytes: u64,
     ) -> Result<(), WriteError> {
         if !self.is_large(bytes) {
             return Ok(());
         }
         let wanted = bytes + FRAME_BYTES + self.segment_bytes();
-        let mut more = Room::new(room.wanted);
+        let mut more = SpaceSearch::new(search.wanted);
         // Other threads may take what becomes free.
         let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
         while self.free_bytes() < wanted && rounds > 0 {
-            match self.win_room(slot, &mut more) {
+            match self.gain_space(slot, &mut more) {
                 Ok(true) => rounds -= 1,
-                Ok(false) if more.spent > ROOM_TIMEOUT => break,
+                Ok(false) if more.spent > SPACE_TIMEOUT => break,
                 Ok(false) => {}
                 Err(WriteError::OutOfMemory { .. }) => {
-                    room.spent += more.spent;
+                    search.spent += more.spent;
                     break;
                 }
                 Err(other) => return Err(other),
@@ -222,11 +230,15 @@ impl Core {
     /// Waits a little for the readers of the index' old blocks if these leave no place in limbo for
     /// a change of shape. False: there is a place. The caller is not pinned, or it would wait for
     /// itself.
-    pub(crate) fn await_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
-        self.spend(room, |room| self.look_at_limbo(slot, room))
+    pub(crate) fn await_limbo(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<bool, WriteError> {
+        self.spend(search, |search| self.look_at_limbo(slot, search))
     }
 
-    fn look_at_limbo(&self, slot: &Slot<'_>, room: &mut Room) -> Result<bool, WriteError> {
+    fn look_at_limbo(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<bool, WriteError> {
         let Some(cleared) = self.clear_limbo(slot)? else {
             return Ok(false);
         };
@@ -236,7 +248,7 @@ impl Core {
         }
         if !cleared {
             self.revoke_stalled_pins();
-            self.may_wait(room)?;
+            self.may_wait(search)?;
             std::thread::sleep(Duration::from_micros(100));
         }
         Ok(true)
@@ -244,10 +256,10 @@ impl Core {
 
     /// Fails if one thread has blocked the search for long: one and the same pin, or, if no reader
     /// is pinned, one sweeper that makes no progress.
-    fn may_wait(&self, room: &mut Room) -> Result<(), WriteError> {
+    fn may_wait(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
-        let pinned = room.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
-        let sweeper = room.sweeper.look(self.tables.header().sweep.owner(), now);
+        let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
+        let sweeper = search.sweeper.look(self.tables.header().sweep.owner(), now);
         let (slot, since, what) = match (pinned, sweeper) {
             (Some(((slot, _), since)), _) => (slot, since, Holding::Pin),
             (None, Some((slot, since))) if pin.is_none() => (slot, since, Holding::Lock),
@@ -274,7 +286,7 @@ impl Core {
     }
 
     /// Whether something is under way that will free space, or let it be compacted.
-    fn awaits_room(&self) -> bool {
+    fn awaits_space(&self) -> bool {
         let segment = self.segment_bytes();
         self.sweeps_due()
             || self.segments().any(|(_, info, word, state)| match state {
