@@ -190,7 +190,7 @@ fn the_configuration_is_printed_as_a_file_that_says_the_same() {
         "hidden",
     ]);
     for expected in [
-        "# The TCP port; 0 lets the system choose a free one, which CONFIG GET tells",
+        "# The TCP port; 0 lets the system choose a free one, which CONFIG GET shows",
         "port = 7001\n",
         "bind = [\"::1\", \"*\"]\n",
         "private = true\n",

@@ -99,3 +99,65 @@ fn a_pipeline_that_yields_is_answered_in_order() {
     }
     sending.join().unwrap();
 }
+
+/// Clients whose connections are closed while they wait for their next turn.
+const CLOSED: usize = 3;
+
+/// The pipeline of a client that yields after many short replies, and what it is answered.
+fn mixed_pipeline() -> (Vec<u8>, Vec<Reply>) {
+    let (short, long) = (vec![b'y'; 60_000], "z".repeat(20_000));
+    let mut commands = Vec::new();
+    let mut replies = Vec::new();
+    for index in 0..400 {
+        commands.extend(encode(&[&b"STRLEN"[..], &short]));
+        replies.push(Reply::Integer(0));
+        let text = match index % 2 {
+            0 => format!("{index}"),
+            _ => format!("{index}{long}"),
+        };
+        commands.extend(encode(&["ECHO", &text]));
+        replies.push(Reply::bulk(text));
+    }
+    (commands, replies)
+}
+
+#[test]
+fn a_connection_in_the_place_of_a_closed_one_is_answered_in_order() {
+    let (commands, replies) = mixed_pipeline();
+    let (_running, address) = start(server().threads(1));
+    let mut watcher = Client::connect(address);
+    watcher.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
+    let begin = |commands: usize| {
+        let mut client = Client::connect(address);
+        let id = client.line("CLIENT ID");
+        client.send(&encode(&["BITCOUNT", "large"]).repeat(commands));
+        (client, id)
+    };
+    // They keep the queue of those that wait for their next turn from running empty.
+    let slow: Vec<_> = (0..40).map(|_| begin(20)).collect();
+    let mut closed: Vec<_> = (0..CLOSED).map(|_| begin(200)).collect();
+    for (client, id) in &mut closed {
+        // It has been answered once: it waits for its next turn.
+        assert_eq!(client.reply(), Reply::Integer(32 << 20));
+        let Reply::Integer(id) = id else {
+            panic!("{id:?} is no number");
+        };
+        watcher.line(&format!("CLIENT KILL ID {id}"));
+    }
+    // Once this is answered they are closed, and their places are free.
+    assert_eq!(watcher.line("PING"), Reply::Simple("PONG".into()));
+    std::thread::scope(|scope| {
+        for _ in 0..CLOSED {
+            let mut client = Client::connect(address);
+            let mut sender = client.stream.get_ref().try_clone().unwrap();
+            let (commands, replies) = (&commands, &replies);
+            scope.spawn(move || sender.write_all(commands).unwrap());
+            scope.spawn(move || {
+                for (index, reply) in replies.iter().enumerate() {
+                    assert!(client.reply() == *reply, "reply {index} is another's");
+                }
+            });
+        }
+    });
+    drop(slow);
+}

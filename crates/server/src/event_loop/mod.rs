@@ -50,6 +50,17 @@ pub(crate) const WAKER: Token = Token(usize::MAX);
 /// Listener `index` has the token `LISTENERS - index`; a connection's is its place in the slab.
 const LISTENERS: usize = usize::MAX - 1;
 
+/// A turn that a connection waits for. A connection that is `queued` waits for one.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// Its place in the slab.
+    key: usize,
+    /// Its client's number. Its place may have been given to another connection since, which must
+    /// not get its turn: served twice in a round, a connection would send its replies in the wrong
+    /// order.
+    client: u64,
+}
+
 /// One I/O thread.
 pub(crate) struct EventLoop {
     poll: Poll,
@@ -57,10 +68,10 @@ pub(crate) struct EventLoop {
     index: usize,
     listeners: Vec<Listener>,
     connections: Slab<Connection>,
-    /// Connections that have something to do, by their place in the slab.
-    ready: Vec<usize>,
+    /// Connections that have something to do.
+    ready: Vec<Turn>,
     /// Connections whose time slice ended before they were done: served when `ready` is empty.
-    unfinished: VecDeque<usize>,
+    unfinished: VecDeque<Turn>,
     /// Connections that are not listened to.
     paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
@@ -156,7 +167,8 @@ impl EventLoop {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.queued, true)
         {
-            self.ready.push(key);
+            let client = connection.client.entry.id;
+            self.ready.push(Turn { key, client });
         }
     }
 
@@ -276,18 +288,18 @@ impl EventLoop {
         let shared = &self.shared;
         shared.rate.sample(begun_ns, || shared.all_time());
         let mut ready = std::mem::take(&mut self.ready);
-        for key in ready.drain(..) {
-            self.serve(key, begun_ns);
+        for turn in ready.drain(..) {
+            self.serve(turn, begun_ns);
         }
         self.ready = ready;
         // Before any of them is served again: its next replies may be sent at once.
         self.answer();
         let mut now_ns = begun_ns;
         for _ in 0..self.unfinished.len() {
-            let Some(key) = self.unfinished.pop_front() else {
+            let Some(turn) = self.unfinished.pop_front() else {
                 break;
             };
-            self.serve(key, now_ns);
+            self.serve(turn, now_ns);
             now_ns = self.shared.now_ns();
             if now_ns.saturating_sub(begun_ns) >= SLICE_NS {
                 break;
@@ -296,11 +308,15 @@ impl EventLoop {
         self.answer();
     }
 
-    /// Serves one connection. `now_ns` is the time as it was a moment ago.
-    fn serve(&mut self, key: usize, now_ns: u64) {
+    /// Serves one connection, unless it has been closed. `now_ns` is the time as it was a moment
+    /// ago.
+    fn serve(&mut self, Turn { key, client }: Turn, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
+        if connection.client.entry.id != client {
+            return;
+        }
         connection.queued = false;
         let counters = &self.shared.threads[self.index].counters;
         let now_ms = now_ns / 1_000_000;
@@ -345,7 +361,8 @@ impl EventLoop {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.queued, true)
         {
-            self.unfinished.push_back(key);
+            let client = connection.client.entry.id;
+            self.unfinished.push_back(Turn { key, client });
         }
     }
 
@@ -365,6 +382,7 @@ impl EventLoop {
             return;
         };
         self.shared.clients.leave(connection.client.entry.id);
+        self.paused.remove(&key);
         if let Some(place) = connection.held_at {
             self.held.remove(place);
             self.show_held();
