@@ -32,7 +32,7 @@ use std::sync::Arc;
 use mneme_sys::{Window, files as machine};
 use serde::{Deserialize, Serialize};
 
-use files::{entries, own_directory};
+use files::{entries, is_own_directory, own_directory};
 use lock::Lock;
 
 use crate::hexadecimal;
@@ -144,15 +144,11 @@ impl Registry {
     ///
     /// Earlier builds kept it in `mneme` in `$XDG_RUNTIME_DIR` or `/run/user/<uid>`, which the
     /// system empties when the user's last session ends. A registry that is there is used until
-    /// then, unless there is one beside the memory.
+    /// then, unless this user has one beside the memory. Another user's directory of that name, or
+    /// a link, does not count.
     #[must_use]
     pub fn default_root() -> PathBuf {
-        let of_user = beside_memory();
-        match environment_root() {
-            Some(root) => root,
-            None if of_user.join("registry").exists() => of_user,
-            None => of_session(&session_directories()).unwrap_or(of_user),
-        }
+        environment_root().unwrap_or_else(|| of_this_user(beside_memory(), &session_directories()))
     }
 
     /// Opens the user's registry, in the [default](Self::default_root) directory. Makes it if there
@@ -291,6 +287,15 @@ fn of_session(directories: &[PathBuf]) -> Option<PathBuf> {
     roots.find(|root| root.join("registry").exists())
 }
 
+/// The user's registry where the environment names none.
+fn of_this_user(beside_memory: PathBuf, sessions: &[PathBuf]) -> PathBuf {
+    // Anybody may have taken the name, to have this process look for its segments there.
+    if is_own_directory(&beside_memory) && beside_memory.join("registry").exists() {
+        return beside_memory;
+    }
+    of_session(sessions).unwrap_or(beside_memory)
+}
+
 fn possible(base: usize, slots: usize) -> bool {
     base > 0
         && base.is_multiple_of(GIB)
@@ -375,5 +380,31 @@ mod tests {
         fs::write(session.join("mneme/registry"), "{}").unwrap();
         assert_eq!(of_session(&directories), Some(session.join("mneme")));
         fs::remove_dir_all(session).unwrap();
+    }
+
+    /// Another user's directory, or a link, under the name beside the memory hides no registry of a
+    /// session. Where there is none, opening says whose the directory is.
+    #[test]
+    #[cfg_attr(miri, ignore = "files")]
+    fn a_name_that_another_user_took_hides_no_registry() {
+        let scratch = PathBuf::from(format!("/dev/shm/mneme-taken-{}", std::process::id()));
+        let sessions = [scratch.join("session")];
+        let of_session = scratch.join("session/mneme");
+        let (own, link) = (scratch.join("own"), scratch.join("link"));
+        for registry in [&of_session, &own] {
+            fs::create_dir_all(registry).unwrap();
+            fs::write(registry.join("registry"), "{}").unwrap();
+        }
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        assert_eq!(of_this_user(own.clone(), &sessions), own);
+        assert_eq!(of_this_user(link, &sessions), of_session);
+        // Only root can give a directory away.
+        if std::os::unix::fs::chown(&own, Some(65_534), None).is_ok() {
+            assert_eq!(of_this_user(own.clone(), &sessions), of_session);
+            assert_eq!(of_this_user(own.clone(), &[]), own);
+            let refused = own_directory(&own, 0o700).unwrap_err();
+            assert!(refused.to_string().contains("65534"), "{refused}");
+        }
+        fs::remove_dir_all(scratch).unwrap();
     }
 }

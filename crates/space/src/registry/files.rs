@@ -1,6 +1,6 @@
 //! Files and directories of a registry, below what gives them a meaning.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -30,15 +30,24 @@ pub(crate) fn own_directory(path: &Path, mode: u32) -> Result<PathBuf, RegistryE
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         Err(e) => return Err(FileError::at("create", path)(e).into()),
     }
-    // Of the name itself: a link would lead wherever its maker likes.
     let found = fs::symlink_metadata(path).map_err(FileError::at("examine", path))?;
-    if !found.is_dir() || found.uid() != files::user() {
+    if !is_own(&found) {
         return Err(RegistryError::NotOurs {
             path: path.to_owned(),
             owner: found.uid(),
         });
     }
     Ok(path.to_owned())
+}
+
+/// Whether a name that anybody could have taken is a directory of this user.
+pub(super) fn is_own_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| is_own(&found))
+}
+
+/// Of the name itself: a link would lead wherever its maker likes.
+fn is_own(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == files::user()
 }
 
 /// Somebody else having removed it is as good.
