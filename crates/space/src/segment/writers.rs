@@ -117,14 +117,24 @@ impl Writing {
         }
         if self.is_last()? {
             // Most of it while nobody waits for this.
-            self.written_through(self.file.sync_data())?;
+            let synced = self.file.sync_data();
+            if synced.is_err() {
+                // Under the door, or a writer that comes overwrites the word. Where the door cannot
+                // be passed, the word is written all the same.
+                let _door = Door::pass(&self.file, &self.path);
+                return self.written_through(synced);
+            }
         }
         let _door = Door::pass(&self.file, &self.path)?;
         if self.is_last()? {
             self.written_through(self.control.sync_all())?;
             self.written_through(self.file.sync_all())?;
             mneme_sys::fault!("space.writers.synced");
-            note(&self.file, 0).map_err(FileError::at("write through", &self.path))?;
+            let failed = || FileError::at("write through", &self.path);
+            // Another writer's sync may have failed since this one came.
+            if read(&self.file).map_err(failed())? != word::LOST {
+                note(&self.file, 0).map_err(failed())?;
+            }
             mneme_sys::fault!("space.writers.cleared");
         }
         // Before the door is open: the next to leave counts who is still here.
@@ -273,6 +283,20 @@ mod tests {
         let (pipe, _other) = std::io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         drop(data.begin(pipe).unwrap());
+        let refused = data.begin(data.open(true)).unwrap_err();
+        assert!(matches!(refused, MapError::NotClean { .. }), "{refused}");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "file locks")]
+    fn a_failed_write_through_is_not_made_up_for_by_a_writer_that_was_there() {
+        let data = Data::new("lost-before");
+        let first = data.begin(data.open(true)).unwrap();
+        let second = data.begin(data.open(true)).unwrap();
+        let failed = std::io::Error::other("the medium is gone");
+        first.written_through(Err(failed)).unwrap_err();
+        drop(first);
+        drop(second);
         let refused = data.begin(data.open(true)).unwrap_err();
         assert!(matches!(refused, MapError::NotClean { .. }), "{refused}");
     }
