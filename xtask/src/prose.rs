@@ -1,6 +1,6 @@
 //! How the workspace's prose reads: forms that style forbids, found in comments, docs and names.
 //!
-//! What is looked for is listed in [`Rule`] and [`WORDS`]. Places that still have some are listed
+//! What is looked for is listed in [`Rule`] and `WORDS`. Places that still have some are listed
 //! in `xtask/prose-allowances.txt` with their counts, which only shrink: more than that fails, and
 //! `cargo xtask prose --shrink` writes down what is left.
 
@@ -43,9 +43,9 @@ pub enum Rule {
     He,
     /// A doc comment that begins with "The same".
     TheSame,
-    /// One of [`WORDS`].
+    /// One of `WORDS`.
     Word,
-    /// More than [`COLUMNS`] columns.
+    /// More than `COLUMNS` columns.
     Long,
 }
 

@@ -4,12 +4,12 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// The death of the process, by a signal or a panic. After a power loss on a disk the store
-    /// cannot be opened ([`StoreError::NotClean`]).
+    /// cannot be opened ([`StoreError::NotClean`](crate::StoreError::NotClean)).
     Process,
     /// Power loss too, on an ordinary file: two `fdatasync` a commit.
     File,
     /// Power loss on persistent memory: cache lines are flushed. Proved against recorded crashes;
-    /// [`Builder::open`] refuses it until a mapping of that kind has been tried on hardware.
+    /// [`Builder::open`](crate::Builder::open) refuses it until a mapping of that kind has been tried on hardware.
     Dax,
 }
 
