@@ -13,6 +13,7 @@ use crate::registry::files::{entries, gone};
 use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::segment::control::in_use;
+use crate::segment::import::data_set_aside;
 use crate::segment::mend::{control_damage, mend_control};
 use crate::segment::meta::{Meta, data_files_of, registry_in};
 use crate::segment::presence::is_anybody_in;
@@ -124,6 +125,9 @@ impl Walk<'_> {
         walk.segments()?;
         walk.spaces()?;
         walk.dying()?;
+        if at_home {
+            walk.imports()?;
+        }
         stray.retain(|file| {
             file.file_name()
                 .is_some_and(|name| !walk.named.contains(name))
@@ -184,6 +188,38 @@ impl Walk<'_> {
     fn is_ours(&self, file: &Path) -> bool {
         let name = file.file_name().and_then(|name| name.to_str());
         name.and_then(registry_in) == Some(self.registry.uuid())
+    }
+
+    /// Imports that were broken off: before the segment had its name, the data are left to be
+    /// imported; after that, their old name is removed.
+    fn imports(&mut self) -> Result<(), RegistryError> {
+        let mut named = BTreeSet::new();
+        for directory in entries(&self.registry.root().join("segments"))? {
+            named.extend(data_files_of(&directory));
+        }
+        for place in self.registry.data_directories() {
+            for file in entries(&place).unwrap_or_default() {
+                let Some((data, registry)) = data_set_aside(&file) else {
+                    continue;
+                };
+                if registry != self.registry.uuid() {
+                    continue;
+                }
+                let inode = |file: &Path| std::fs::symlink_metadata(file).map(|found| found.ino());
+                let is_same =
+                    matches!((inode(&data), inode(&file)), (Ok(data), Ok(file)) if data == file);
+                if !is_same || !named.contains(&data) {
+                    let what = "data whose import was broken off; import them again".to_owned();
+                    self.finds(&file, what, None);
+                    continue;
+                }
+                let what = "another name of a segment's data, which an import left".to_owned();
+                if self.finds_of(&file, &file, what, REMOVES) {
+                    gone(&file, std::fs::remove_file(&file))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Makers that died. One that lives holds its lock.

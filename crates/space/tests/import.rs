@@ -143,6 +143,35 @@ fn data_of_the_same_registry_are_imported_and_never_removed_by_a_failure() {
     assert_eq!(scene.findings(), [""; 0]);
 }
 
+/// What a process leaves that is killed while it imports data of its own registry's name.
+#[test]
+fn data_whose_import_was_broken_off_are_found_and_imported() {
+    let scene = Scene::new();
+    let (_, data) = made(&scene, Backing::Shared);
+    std::fs::remove_dir_all(scene.registry.root().join("segments/s")).unwrap();
+    let name = data.file_name().unwrap().to_str().unwrap();
+    let aside = data.with_file_name(format!("{name}.importing"));
+    std::fs::rename(&data, &aside).unwrap();
+    // Other processes' data may lie beside them.
+    let is_listed = || {
+        let listed = scene.registry.importable().unwrap();
+        listed.iter().any(|file| file.data == aside)
+    };
+    assert!(is_listed());
+    let found = scene.registry.clean().unwrap();
+    assert_eq!((found.len(), found[0].cleaning), (1, None));
+    let segment = scene.registry.import_segment(&aside, "s", None).unwrap();
+    assert!(!aside.exists());
+    assert_eq!(scene.findings(), [""; 0]);
+
+    // Killed later: the segment has its name, and its data both of theirs.
+    std::fs::hard_link(&data, &aside).unwrap();
+    assert!(!is_listed());
+    assert_eq!(scene.registry.clean().unwrap().len(), 1);
+    assert!(!aside.exists());
+    assert_eq!(numbers(&segment), [7]);
+}
+
 /// A state that is in the header outlives the control file.
 #[test]
 fn a_segment_that_was_being_changed_is_imported_poisoned() {

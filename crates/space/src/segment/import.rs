@@ -18,10 +18,20 @@ use super::data::{self, word};
 use super::meta::{self, data_name, registry_in};
 use super::{Backing, Segment, presence};
 use crate::making::named_beside;
-use crate::registry::files::entries;
+use crate::registry::files::{entries, gone};
 use crate::{
     CreateError, FileError, ImportError, Name, OpenError, Registry, RegistryError, Uuid, heap,
 };
+
+/// What the name of a data file of this registry ends with during its import.
+const ASIDE: &str = ".importing";
+
+/// The name that a data file had before its import, and its registry; `None`: it is not being
+/// imported under another name.
+pub(crate) fn data_set_aside(file: &Path) -> Option<(PathBuf, Uuid)> {
+    let name = file.file_name()?.to_str()?.strip_suffix(ASIDE)?;
+    Some((file.with_file_name(name), registry_in(name)?))
+}
 
 /// A data file that no segment of the registry names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +45,8 @@ pub struct Importable {
 }
 
 impl Registry {
-    /// Data files of this user in shared memory that were made in other registries and that no
-    /// process has mapped. Whether one of these registries names them still cannot be known here.
+    /// Data files of this user in shared memory that were made in other registries, or whose import
+    /// was broken off, and that no process has mapped. Whether one of these registries names them still cannot be known here.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -45,14 +55,24 @@ impl Registry {
         for place in self.data_directories() {
             for file in entries(&place)? {
                 let name = file.file_name().and_then(|name| name.to_str());
-                let Some(registry) = name.and_then(registry_in) else {
+                let data = data_set_aside(&file);
+                let registry = match &data {
+                    Some((_, registry)) => Some(*registry),
+                    None => name.and_then(registry_in),
+                };
+                let Some(registry) = registry else {
                     continue;
                 };
+                // Both names: what is left of the import is that the second is removed.
+                if data.as_ref().is_some_and(|(data, _)| data.exists()) {
+                    continue;
+                }
                 let Ok(status) = fs::symlink_metadata(&file) else {
                     continue;
                 };
                 let is_own = status.is_file() && status.uid() == files::user();
-                if is_own && registry != self.uuid() && !presence::is_anybody_in(&file)? {
+                let is_nameless = registry != self.uuid() || data.is_some();
+                if is_own && is_nameless && !presence::is_anybody_in(&file)? {
                     found.push(Importable {
                         data: file,
                         registry,
@@ -115,7 +135,7 @@ impl Registry {
         // meanwhile, so that a broken import, of which all that it names is removed, leaves it.
         let aside = (to == data).then(|| {
             let mut aside = data.clone().into_os_string();
-            aside.push(".importing");
+            aside.push(ASIDE);
             PathBuf::from(aside)
         });
         let from = aside.as_deref().unwrap_or(&data);
@@ -152,7 +172,7 @@ impl Registry {
         drop(make_control(&begun.control(), uuid)?);
         let segment = plan.publish(begun)?;
         mneme_sys::fault!("space.import.named");
-        fs::remove_file(from).map_err(|e| created(FileError::at("remove", from)(e)))?;
+        gone(from, fs::remove_file(from)).map_err(created)?;
         Ok(segment)
     }
 }
