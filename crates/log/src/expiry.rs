@@ -200,7 +200,7 @@ impl Core {
         let found = self.mem.find_in(segment, place.tag, key);
         let expect = Expect::Expiring(loc, expires);
         let as_seen = match &found {
-            Ok(Some(found)) if self.is_expected(expect, Some(found)) => Some(&found.record),
+            Ok(Some(found)) if self.is_expected(&held, expect, Some(found)) => Some(&found.record),
             _ => None,
         };
         let as_seen = as_seen.filter(|record| record.header().has_expiry());

@@ -15,7 +15,7 @@
 //! A value that does not fit, and any value longer than the limit, is appended and published as in
 //! a store that always appends. After Nibble-2 (dissertation, ch. VI).
 
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
 use mneme_sync::Slot;
@@ -158,7 +158,9 @@ impl Core {
             };
             let found = self.mem.find_in(segment, place.tag, change.key);
             let target = match &found {
-                Ok(Some(found)) if self.is_expected(change.expect, Some(found)) => Some(found),
+                Ok(Some(found)) if self.is_expected(&held, change.expect, Some(found)) => {
+                    Some(found)
+                }
                 _ => None,
             };
             let Some(target) = target.filter(|found| pieces[0].is_of(found)) else {
@@ -227,13 +229,22 @@ impl Core {
     /// Changes of other keys in the bucket make no difference. Otherwise a change of one key might
     /// be retried for ever beside busy neighbours. While a caller is pinned no location is used
     /// again.
-    pub(crate) fn is_expected(&self, expect: Expect<'_>, found: Option<&Found<'_>>) -> bool {
+    ///
+    /// If the answer depends on a time that has not come, readers wait until the home is unlocked.
+    pub(crate) fn is_expected(
+        &self,
+        held: &Held<'_>,
+        expect: Expect<'_>,
+        found: Option<&Found<'_>>,
+    ) -> bool {
         match (expect, found) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
             (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
-            (Expect::Expiring(loc, expires), Some(found)) => self.is_live_at(found, loc, expires),
+            (Expect::Expiring(loc, expires), Some(found)) => {
+                self.is_live_at(held, found, loc, expires)
+            }
             (Expect::Value(loc, expires, value), Some(found)) => {
-                self.is_live_at(found, loc, expires) && found.record.value() == value
+                self.is_live_at(held, found, loc, expires) && found.record.value() == value
             }
             (Expect::ExpiredAt(loc), Some(found)) => {
                 found.entry.loc() == loc && self.is_expired(&found.record)
@@ -248,8 +259,20 @@ impl Core {
     /// Whether the record at `loc` expires as it did when a change of it was decided on, and has
     /// not expired since. If it has expired, other threads may have seen the key as absent, so the
     /// change is decided on again.
-    fn is_live_at(&self, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
-        found.entry.loc() == loc && found.record.expires() == expires && !self.has_passed(expires)
+    ///
+    /// It may expire before the change takes effect. Readers must not say so, because the change
+    /// would let the key live again: they wait from before the time is read.
+    fn is_live_at(&self, held: &Held<'_>, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
+        if found.entry.loc() != loc || found.record.expires() != expires {
+            return false;
+        }
+        if expires == 0 {
+            return true;
+        }
+        held.exclude_readers();
+        // SYNC: the bit is visible before the clock is read.
+        fence(SeqCst);
+        !self.has_passed(expires)
     }
 }
 

@@ -380,7 +380,7 @@ impl Core {
                 return Err(corrupt.into());
             }
         };
-        let expected = self.is_expected(change.expect, found.as_ref());
+        let expected = self.is_expected(&held, change.expect, found.as_ref());
         if !expected || (found.is_none() && change.new.is_none()) {
             held.unlock();
             let published = if expected {
@@ -394,6 +394,7 @@ impl Core {
                 look: None,
             });
         }
+        mneme_sys::fault!("log.expected");
         let entry = change
             .new
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));

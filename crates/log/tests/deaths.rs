@@ -150,6 +150,7 @@ fn large_records_of_the_dead_are_given_back() {
         "log.body.after",
         "log.intent",
         "log.bucket.locked",
+        "log.expected",
         "log.published",
         "log.counted",
         "log.bucket.unlocked",

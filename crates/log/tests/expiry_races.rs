@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use memory::Memory;
 use memory::stopped::Stopped;
-use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy};
+use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy};
 use mneme_sys::{Clock, SystemClock};
 
 const START: u64 = 1_000_000;
+const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
 
-/// A calendar that the test turns.
+/// A calendar that the test turns. A thread can be stopped before and after it looks at it.
 struct Calendar(AtomicU64);
 
 impl Clock for Calendar {
@@ -24,7 +25,10 @@ impl Clock for Calendar {
     }
 
     fn wall_ms(&self) -> u64 {
-        self.0.load(SeqCst)
+        mneme_sys::fault!("calendar.before");
+        let now = self.0.load(SeqCst);
+        mneme_sys::fault!("calendar.behind");
+        now
     }
 }
 
@@ -60,10 +64,84 @@ fn is_kept(policy: UpdatePolicy, loses_its_expiry: fn(&LogStore)) {
 
 #[test]
 fn a_record_that_lost_its_expiry_after_it_was_chosen_is_not_evicted() {
-    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+    for policy in POLICIES {
         is_kept(policy, |others| {
             assert!(others.set_expiry(b"precious", Expiry::Never).unwrap());
         });
         is_kept(policy, |others| others.put(b"precious", b"other").unwrap());
+    }
+}
+
+fn retimes(store: &LogStore) {
+    store.set_expiry(b"k", Expiry::Never).unwrap();
+}
+
+fn updates(store: &LogStore) {
+    let changed = store.update(b"k", |old| match old {
+        Some(_) => Decision::ReplaceUntil(vec![2; 100], Expiry::Never),
+        None => Decision::Keep,
+    });
+    changed.unwrap();
+}
+
+/// A thread that changes a key only if it is there stands still at the `nth` passage of `place`.
+/// The key expires meanwhile. If others are then told that it is absent, it stays so, whether the
+/// thread goes on or dies. False: the thread does not come to `place` so often.
+fn stays_absent(
+    policy: UpdatePolicy,
+    (place, nth): (&'static str, u64),
+    dies: bool,
+    changes: fn(&LogStore),
+) -> bool {
+    let (memory, store, clock) = made(policy);
+    let soon = Expiry::At(START + 10);
+    store.put_until(b"k", &[1; 100], soon).unwrap();
+    let others = memory.open(2);
+    let Some(stopped) = Stopped::try_at(place, nth, move || changes(&store)) else {
+        return false;
+    };
+    clock.0.store(START + 20, SeqCst);
+    // Others may also be told that the thread stalls.
+    let there = others.get(b"k").map(|v| v.is_some());
+    let contained = others.contains(b"k");
+    if dies {
+        memory.script.kill(1);
+        std::mem::forget(stopped);
+        others.reap().unwrap();
+    } else {
+        stopped.finish();
+    }
+    let now = others.get(b"k").unwrap().is_some();
+    for seen in [there, contained] {
+        assert!(
+            !now || !matches!(seen, Ok(false)),
+            "{policy:?}, passage {nth} of {place}, dies: {dies}: it lives again"
+        );
+    }
+    assert_eq!(others.check().unwrap().problems, Vec::<String>::new());
+    true
+}
+
+#[test]
+fn what_others_were_told_is_absent_does_not_live_again() {
+    for policy in POLICIES {
+        for changes in [retimes, updates] {
+            let looks = (1..)
+                .take_while(|nth| stays_absent(policy, ("calendar.behind", *nth), false, changes))
+                .count();
+            assert!(looks >= 2, "before and under the lock: {looks}");
+        }
+    }
+}
+
+#[test]
+fn what_others_were_told_is_absent_stays_absent_after_a_death() {
+    use UpdatePolicy::{Append, InPlace};
+    let (expected, announced) = (("log.expected", 1), ("log.change.announced", 1));
+    for dies in [false, true] {
+        assert!(stays_absent(Append, announced, dies, retimes));
+        assert!(stays_absent(InPlace, announced, dies, retimes));
+        assert!(stays_absent(InPlace, announced, dies, updates));
+        assert!(stays_absent(Append, expected, dies, updates));
     }
 }

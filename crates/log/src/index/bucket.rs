@@ -4,7 +4,8 @@
 //! 8-byte store that publishes, replaces or removes one entry, and no entry ever moves within a
 //! segment; so any state that a reader sees is one that held at some instant, also if the lock's
 //! holder has died. A transaction makes several such stores that belong together: its bit in the
-//! lock word is what readers wait for.
+//! lock word is what readers wait for. Changes that are more than one such store, or that are made
+//! only if a record has not expired yet, set this bit too.
 //!
 //! The lock word: locked 1 bit, transaction 1, reach 3, version 43, holder's slot 16. *Reach* is
 //! how far, in buckets, an entry whose home is this bucket may lie behind it.
