@@ -226,6 +226,36 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
 }
 
 #[test]
+fn clients_that_have_not_authenticated_are_disconnected_before_all_others() {
+    const LEN: usize = 256 << 10;
+    let (_running, address) = start(server().password("secret"));
+    let authenticated = || {
+        let mut client = Client::connect(address);
+        assert_eq!(client.line("AUTH secret"), Reply::ok());
+        client
+    };
+    let (mut watcher, mut user) = (authenticated(), authenticated());
+    let limited = watcher.line("CONFIG SET maxmemory-clients 1mb");
+    assert_eq!(limited, Reply::ok());
+    user.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${LEN}\r\n").as_bytes());
+    user.send(&vec![b'x'; LEN - 1]);
+    while info(&mut watcher, "mem_clients_normal") < LEN as u64 {
+        std::thread::yield_now();
+    }
+    let mut strangers = Vec::new();
+    while info(&mut watcher, "evicted_clients") == 0 {
+        assert!(strangers.len() < 1_000, "strangers take no memory");
+        let mut stranger = Client::connect(address);
+        stranger.send(b"*2\r\n$4\r\nAUTH\r\n$16000\r\n");
+        stranger.send(&[b'x'; 15_000]);
+        strangers.push(stranger);
+    }
+    // The largest of all is still served.
+    user.send(b"x\r\n");
+    assert_eq!(user.reply(), Reply::ok());
+}
+
+#[test]
 fn a_percentage_is_one_of_maxmemory() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);

@@ -1,6 +1,7 @@
 //! All clients of a server, and the memory that they take together: **bounded by
 //! `maxmemory-clients`; beyond it the clients that take most are disconnected, the largest first**,
-//! but for those that have asked for `CLIENT NO-EVICT`.
+//! but for those that have asked for `CLIENT NO-EVICT`. Clients that have not authenticated go
+//! before all others, so that strangers cannot have the server disconnect its users.
 //!
 //! Each connection adds its memory to its thread's sum at the end of a turn: buffers, the queue of
 //! a transaction, watched keys. A turn in which a connection has grown compares the sums with the
@@ -120,7 +121,7 @@ impl Shared {
         sums.sum()
     }
 
-    /// Disconnects the largest clients if all together take too much.
+    /// Disconnects the largest clients, those that have not authenticated first, if all together take too much.
     pub fn evict_clients(&self) {
         let Some(limit) = self.client_memory_limit() else {
             return;
@@ -143,12 +144,17 @@ impl Shared {
     /// Returns whether those that are left are within the limit.
     fn evict_down_to(&self, limit: usize) -> bool {
         // Evicted clients are not listed, although their connections may not be closed yet.
-        let mut clients: Vec<(usize, Arc<Entry>)> = (self.clients.list().into_iter())
-            .map(|entry| (entry.memory.get(), entry))
+        let mut clients: Vec<_> = (self.clients.list().into_iter())
+            .map(|entry| {
+                let authenticated = entry.state().authenticated;
+                (authenticated, entry.memory.get(), entry)
+            })
             .collect();
-        let mut total: usize = clients.iter().map(|(bytes, _)| bytes).sum();
-        clients.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (bytes, entry) in clients {
+        let mut total: usize = clients.iter().map(|(_, bytes, _)| bytes).sum();
+        clients.sort_unstable_by_key(|(authenticated, bytes, _)| {
+            (*authenticated, std::cmp::Reverse(*bytes))
+        });
+        for (_, bytes, entry) in clients {
             if total <= limit {
                 return true;
             }
@@ -162,7 +168,7 @@ impl Shared {
                 client = entry.id,
                 bytes,
                 limit,
-                "all clients together exceed maxmemory-clients; closing the largest connection"
+                "all clients together exceed maxmemory-clients; closing the connection of one"
             );
             self.kill(&entry);
         }

@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub queued: Option<usize>,
     /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
+    /// Whether it has given the password, or none is asked.
+    pub authenticated: bool,
     /// Whether it has asked for `CLIENT NO-EVICT`.
     pub no_evict_on: bool,
     /// Whether it is closed once it has read its replies.
@@ -116,6 +118,7 @@ impl State {
             active_ms: now_ms,
             queued: None,
             arguments: 0,
+            authenticated: false,
             no_evict_on: false,
             is_closing: false,
             is_held: false,

@@ -87,6 +87,7 @@ impl Replies {
 impl Client {
     /// A client that has just connected.
     pub fn new(entry: Arc<Entry>, thread: usize, authenticated: bool) -> Self {
+        entry.state().authenticated = authenticated;
         Self {
             database: 0,
             protocol: Protocol::Resp2,
@@ -117,6 +118,7 @@ impl Client {
         state.active_ms = self.active_ms;
         state.queued = self.queue.as_ref().map(Queue::len);
         state.arguments = self.arguments;
+        state.authenticated = self.authenticated;
         state.no_evict_on = self.no_evict_on;
         state.is_closing = self.closing;
         state.is_held = self.held.is_some();

@@ -242,7 +242,7 @@ impl Connection {
             if self.output.bytes.len() > bounds.most {
                 tracing::warn!(
                     client = self.client.entry.id,
-                    "a client does not read its replies; cutting it off"
+                    "a client's unsent replies exceed the output limit; cutting it off"
                 );
                 return Err(Broken::OutputBuffer);
             }

@@ -1,5 +1,6 @@
 //! A server that runs: what can be asked of it, and how it ends.
 
+use std::fs::Metadata;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -58,29 +59,33 @@ pub enum Ended {
 /// The file of a unix socket, as it was when the server began to listen.
 struct SocketFile {
     path: PathBuf,
-    /// Its device and inode; `None` if it was gone already.
-    identity: Option<(u64, u64)>,
+    /// `None` if it was gone already.
+    metadata: Option<Metadata>,
 }
 
 impl SocketFile {
     fn new(path: PathBuf) -> Self {
-        let identity = identity(&path);
-        Self { path, identity }
+        let metadata = std::fs::symlink_metadata(&path).ok();
+        Self { path, metadata }
     }
 
     /// Removes it, unless another file has taken its place: the socket of another server.
     fn remove(&self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
+        let now = std::fs::symlink_metadata(&self.path).ok();
+        if let (Some(own), Some(now)) = (&self.metadata, now)
+            && is_same(own, &now)
+        {
             // It may be removed at this moment; nothing depends on it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The device and inode of the file at `path`.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+/// Whether both are of one file. The inode alone does not tell: once a file is gone, the next one
+/// may have its number. It is born later, where the file system says when.
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    let inode = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+    inode(one) == inode(other) && one.created().ok() == other.created().ok()
 }
 
 impl Running {
@@ -258,5 +263,33 @@ impl Drop for Running {
         if let Err(error) = self.wait() {
             tracing::error!(%error, "a server ended badly");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_successor_keeps_its_socket_file_even_with_the_same_inode() {
+        let path = std::env::temp_dir().join(format!("mneme-successor-{}", std::process::id()));
+        drop(UnixListener::bind(&path).unwrap());
+        let born = || std::fs::symlink_metadata(&path).unwrap().created().ok();
+        let first_born = born();
+        let first = SocketFile::new(path.clone());
+        // The kernel's clock for files ticks every few milliseconds; servers live longer.
+        loop {
+            std::fs::remove_file(&path).unwrap();
+            drop(UnixListener::bind(&path).unwrap());
+            if first_born.is_none() || born() != first_born {
+                break;
+            }
+        }
+        first.remove();
+        assert!(path.exists() || first_born.is_none());
+        SocketFile::new(path.clone()).remove();
+        assert!(!path.exists());
     }
 }
