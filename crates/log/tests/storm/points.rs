@@ -27,7 +27,7 @@ use super::rounds::Part;
 
 /// Points that need not be reached, for work that can be compared leads there seldom or never; each
 /// with the reason, or where it is died at.
-const SPARED: [(&str, &str); 19] = [
+const SPARED: [(&str, &str); 20] = [
     (
         "log.effects.",
         "nobody follows the store here; `effects::deaths`",
@@ -84,6 +84,10 @@ const SPARED: [(&str, &str); 19] = [
     (
         "sync.release.",
         "the end of a thread, not of an opening; `sync::death`",
+    ),
+    (
+        "sync.reap.orphans",
+        "only where a process takes over the entry of a dead one; `sync::death`",
     ),
     (
         "sync.revoke.",
