@@ -8,7 +8,9 @@
 //! A record has a word for its expiry if it was stored with one, or if its value is long: setting
 //! the expiry of such a record is one store under its bucket's lock. Any other record is copied.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 
 use mneme_sync::Slot;
 
@@ -87,7 +89,45 @@ pub(crate) struct ExpirySweep {
     pub at: HashOrder,
 }
 
+/// What a look says of a key whose record was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Live,
+    Expired,
+    /// It has expired by now. When the record was seen it may have been live, and may have another
+    /// expiry since: look again.
+    Unsure,
+}
+
+/// A time that had come before the present look. A read begins with none.
+#[derive(Default, Debug)]
+pub(crate) struct Before(Cell<u64>);
+
 impl Core {
+    /// What a look that found a record with this expiry says of its key.
+    ///
+    /// Only a record that had expired *before* the look was absent when it was seen. The first look
+    /// that finds an expired record therefore notes the time for the next one. Live records cost no
+    /// more than one look at the clock.
+    #[inline]
+    pub(crate) fn life(&self, expires: u64, before: &Before) -> Life {
+        if expires == 0 {
+            return Life::Live;
+        }
+        if expires <= before.0.get() {
+            return Life::Expired;
+        }
+        let now = self.clock.wall_ms();
+        if expires > now {
+            return Life::Live;
+        }
+        before.0.set(now);
+        // SYNC: pairs with the fence in `is_live_at`: the next look sees the bit of a change that
+        // has found the record live, or that change finds it expired.
+        fence(SeqCst);
+        Life::Unsure
+    }
+
     /// Whether the record's time has come.
     #[inline]
     pub(crate) fn is_expired(&self, record: &Record<'_>) -> bool {
@@ -151,16 +191,20 @@ impl Core {
             return Ok(Some(Updated::Absent));
         };
         let place = self.place(key);
-        let mut wait = Wait::new();
+        let (mut wait, before) = (Wait::new(), Before::default());
         loop {
             let segment = self.mem.index_segment(root, place)?;
             let seen = self.find_seen(root, place, segment, key)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
-            let there = found.map(|found| (found, found.record.expires()));
-            let Some((found, expires)) = there.filter(|(_, e)| !self.has_passed(*e)) else {
+            let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {
                 return Ok(Some(Updated::Absent));
             };
+            match self.life(expires, &before) {
+                Life::Live => {}
+                Life::Expired => return Ok(Some(Updated::Absent)),
+                Life::Unsure => continue,
+            }
             self.note_access(root, place);
             // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);

@@ -129,17 +129,15 @@ impl Core {
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
-            let found = self.find(root, place, segment, key)?;
-            let live = found.filter(|found| !self.is_expired(&found.record));
-            if live.is_some() {
+            let Some(found) = self.find(root, place, segment, key)? else {
+                return Ok(visit(None));
+            };
+            // If it has expired, or changes, the look below decides.
+            if !self.is_expired(&found.record) {
                 self.note_access(root, place);
-            }
-            match live {
-                None => return Ok(visit(None)),
-                Some(found) if !found.record.changes() => {
+                if !found.record.changes() {
                     return Ok(visit(Some(Part::of(found.record.value(), range))));
                 }
-                Some(_) => {}
             }
         }
         let mut bytes = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use memory::Memory;
 use memory::stopped::Stopped;
-use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy};
+use mneme_log::{Decision, Evict, Expiry, LogStore, UpdatePolicy, Updated};
 use mneme_sys::{Clock, SystemClock};
 
 const START: u64 = 1_000_000;
@@ -143,5 +143,45 @@ fn what_others_were_told_is_absent_stays_absent_after_a_death() {
         assert!(stays_absent(InPlace, announced, dies, retimes));
         assert!(stays_absent(InPlace, announced, dies, updates));
         assert!(stays_absent(Append, expected, dies, updates));
+    }
+}
+
+/// A reader stands still at its `nth` look at the calendar. Meanwhile the key loses its expiry, and
+/// then the time of that comes. False: the reader does not look so often.
+fn is_found(policy: UpdatePolicy, nth: u64, reads: fn(&LogStore) -> bool) -> bool {
+    let (memory, store, clock) = made(policy);
+    let soon = Expiry::At(START + 10);
+    store.put_until(b"k", &[1; 100], soon).unwrap();
+    let others = memory.open(2);
+    let Some(stopped) = Stopped::try_at("calendar.before", nth, move || reads(&store)) else {
+        return false;
+    };
+    assert!(others.set_expiry(b"k", Expiry::Never).unwrap());
+    clock.0.store(START + 20, SeqCst);
+    assert!(stopped.finish(), "{policy:?}, look {nth}");
+    true
+}
+
+#[test]
+fn a_key_that_was_never_absent_is_not_said_to_be() {
+    let reads: [fn(&LogStore) -> bool; 6] = [
+        |store| store.get(b"k").unwrap().is_some(),
+        |store| store.contains(b"k").unwrap(),
+        |store| store.expiry(b"k").unwrap().is_some(),
+        |store| store.get_into(b"k", &mut Vec::new()).unwrap(),
+        |store| {
+            store
+                .read_part(b"k", |_| 0..8, |part| part.is_some())
+                .unwrap()
+        },
+        |store| store.update_expiry(b"k", |_| None).unwrap() != Updated::Absent,
+    ];
+    for policy in POLICIES {
+        for reads in reads {
+            let looks = (1..)
+                .take_while(|nth| is_found(policy, *nth, reads))
+                .count();
+            assert!(looks >= 1);
+        }
     }
 }

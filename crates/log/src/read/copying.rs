@@ -25,6 +25,7 @@ use mneme_sync::RevocablePin;
 use crate::batch::{AHEAD_LINES, DISTANCE, WIDTH};
 use crate::core::{Core, Wait};
 use crate::error::{ReadError, WriteError};
+use crate::expiry::{Before, Life};
 use crate::index::bucket::LockWord;
 use crate::index::root::Root;
 use crate::index::{BucketRead, Lookup, Place, SegmentRef};
@@ -47,8 +48,8 @@ pub(crate) fn all(len: usize) -> Range<usize> {
     0..len
 }
 
-/// The pin that a read is under.
-pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>);
+/// The pin that a read is under, if it can be revoked, and a time that had come before its look.
+pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>, &'p Before);
 
 impl Hold<'_> {
     /// Whether what was seen so far is valid.
@@ -65,7 +66,8 @@ impl Hold<'_> {
 /// The result of a look under such a pin.
 pub(crate) enum Look<T> {
     Seen(T),
-    /// A transaction, or an overwriting, is or was under way in the bucket of this word.
+    /// A transaction, or an overwriting, is or was under way in the bucket of this word. Or the key
+    /// may have expired since it was seen.
     Unsettled(LockWord),
     /// The pin is lost.
     Lost,
@@ -132,11 +134,12 @@ impl Core {
         mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
     ) -> Result<T, ReadError> {
         let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
+        let before = Before::default();
         loop {
             let seen = if lost < TRIES {
                 let pin = self.participants.pin_revocable()?;
                 let space = self.space(database);
-                let seen = space.map(|space| look(&Hold(Some(&pin)), space));
+                let seen = space.map(|space| look(&Hold(Some(&pin), &before), space));
                 mneme_sys::fault!("log.copy.seen");
                 if pin.leave().is_err() {
                     lost += 1;
@@ -145,7 +148,8 @@ impl Core {
                 seen
             } else {
                 let _pin = self.participants.pin()?;
-                self.space(database).map(|space| look(&Hold(None), space))
+                self.space(database)
+                    .map(|space| look(&Hold(None, &before), space))
             };
             let waited = match seen.transpose()? {
                 Some(Look::Seen(seen)) => return Ok(seen),
@@ -200,7 +204,7 @@ impl Core {
         database: u8,
         key: &[u8],
     ) -> Result<Option<Outline>, ReadError> {
-        self.look_copying(database, |_, space| {
+        self.look_copying(database, |hold, space| {
             let Some(root) = self.root(space)? else {
                 return Ok(Look::Seen(None));
             };
@@ -219,8 +223,13 @@ impl Core {
                 }))
             })?;
             Ok(match seen {
-                BucketRead::Valid(outline, _) => {
-                    Look::Seen(outline.filter(|outline| !self.has_passed(outline.expires)))
+                BucketRead::Valid(None, _) => Look::Seen(None),
+                BucketRead::Valid(Some(outline), home) => {
+                    match self.life(outline.expires, hold.1) {
+                        Life::Live => Look::Seen(Some(outline)),
+                        Life::Expired => Look::Seen(None),
+                        Life::Unsure => Look::Unsettled(home.word),
+                    }
                 }
                 BucketRead::Retry(word) => Look::Unsettled(word),
             })
@@ -327,11 +336,17 @@ impl Core {
                 return Ok(Look::Unsettled(word));
             }
             BucketRead::Valid(None, _) => return Ok(Look::Seen(None)),
-            BucketRead::Valid(Some((_, _, expires)), _) if self.has_passed(expires) => {
-                to.truncate(begin);
-                return Ok(Look::Seen(None));
+            BucketRead::Valid(Some((record, patch, expires)), home) => {
+                let life = self.life(expires, hold.1);
+                if life != Life::Live {
+                    to.truncate(begin);
+                    return Ok(match life {
+                        Life::Unsure => Look::Unsettled(home.word),
+                        _ => Look::Seen(None),
+                    });
+                }
+                (record, patch)
             }
-            BucketRead::Valid(Some((record, patch, _)), _) => (record, patch),
         };
         // Only a value with slack is copied already. Changes in the bucket do not matter to the
         // copy of any other, however long it takes.

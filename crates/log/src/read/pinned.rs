@@ -8,6 +8,7 @@ use mneme_sync::Pin;
 
 use crate::core::Core;
 use crate::error::ReadError;
+use crate::expiry::{Before, Life};
 use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::record::Record;
@@ -86,18 +87,24 @@ impl Core {
         &self,
         root: Root,
         place: Place,
-        segment: Option<SegmentRef>,
+        mut segment: Option<SegmentRef>,
         key: &[u8],
         copy: &mut Vec<u8>,
     ) -> Result<Option<Record<'_>>, ReadError> {
-        let seen = self.find_whole(root, place, segment, key, copy)?;
-        let live = seen
-            .and_then(|(found, _)| found)
-            .map(|found| found.record)
-            .filter(|record| !self.is_expired(record));
-        if live.is_some() {
-            self.note_access(root, place);
+        let before = Before::default();
+        loop {
+            let seen = self.find_whole(root, place, segment, key, copy)?;
+            let Some(found) = seen.and_then(|(found, _)| found) else {
+                return Ok(None);
+            };
+            match self.life(found.record.expires(), &before) {
+                Life::Live => {
+                    self.note_access(root, place);
+                    return Ok(Some(found.record));
+                }
+                Life::Expired => return Ok(None),
+                Life::Unsure => segment = self.mem.index_segment(root, place)?,
+            }
         }
-        Ok(live)
     }
 }
