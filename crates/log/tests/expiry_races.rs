@@ -85,7 +85,7 @@ fn updates(store: &LogStore) {
 }
 
 /// A thread that changes a key only if it is there stands still at the `nth` passage of `place`.
-/// The key expires meanwhile. If others are then told that it is absent, it stays so, whether the
+/// The key expires meanwhile. If others then find it absent, it stays so, whether the
 /// thread goes on or dies. False: the thread does not come to `place` so often.
 fn stays_absent(
     policy: UpdatePolicy,
@@ -101,7 +101,7 @@ fn stays_absent(
         return false;
     };
     clock.0.store(START + 20, SeqCst);
-    // Others may also be told that the thread stalls.
+    // The calls of others may also fail because the thread stalls.
     let there = others.get(b"k").map(|v| v.is_some());
     let contained = others.contains(b"k");
     if dies {
@@ -123,7 +123,7 @@ fn stays_absent(
 }
 
 #[test]
-fn what_others_were_told_is_absent_does_not_live_again() {
+fn what_others_found_absent_does_not_live_again() {
     for policy in POLICIES {
         for changes in [retimes, updates] {
             let looks = (1..)
@@ -135,7 +135,7 @@ fn what_others_were_told_is_absent_does_not_live_again() {
 }
 
 #[test]
-fn what_others_were_told_is_absent_stays_absent_after_a_death() {
+fn what_others_found_absent_stays_absent_after_a_death() {
     use UpdatePolicy::{Append, InPlace};
     let (expected, announced) = (("log.expected", 1), ("log.change.announced", 1));
     for dies in [false, true] {

@@ -121,7 +121,8 @@ impl Shared {
         sums.sum()
     }
 
-    /// Disconnects the largest clients, those that have not authenticated first, if all together take too much.
+    /// Disconnects the largest clients if all together take too much. Those that have not
+    /// authenticated come first.
     pub fn evict_clients(&self) {
         let Some(limit) = self.client_memory_limit() else {
             return;
