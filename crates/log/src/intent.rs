@@ -328,7 +328,7 @@ fn unknown(what: String) -> Corrupt {
     Corrupt::at(0, format!("in the control region: {what}"))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use crate::LogStore;
