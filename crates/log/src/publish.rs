@@ -301,8 +301,8 @@ impl Core {
             TryLock::Retired => {
                 slot.intent(OPERATION_LANE).clear();
                 // The word that named the segment was changed before the segment was retired. This
-                // thread has seen both in that order, so the next look finds another segment. SYNC:
-                // pairs with the Release store in `Held::retire`.
+                // thread has seen both in that order, so the next look finds another segment.
+                // SYNC: pairs with the Release store in `Held::retire`.
                 let _ = home.word();
                 if wait.found_retired(segment.word()) {
                     Ok(None)
