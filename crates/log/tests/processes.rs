@@ -113,29 +113,10 @@ fn other_process() {
 
 #[test]
 fn a_stopped_process_is_known_as_such() {
-    use std::io::{BufRead, BufReader};
-    use std::process::{Command, Stdio};
-
-    let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "other_process", "--nocapture"])
-        .env(STOPPED, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line == "ready"));
+    let other = mneme_testkit::Process::start_ready("other_process", [(STOPPED, "1")]);
     let pid = other.id();
-    let signal = |name: &str| {
-        let status = Command::new("kill").args([name, &pid.to_string()]).status();
-        assert!(status.unwrap().success());
-    };
-    signal("-STOP");
-    // The signal is on its way.
-    let is_stopped = || mneme_sys::process_state(pid) == Some(ProcessState::Stopped);
-    while !is_stopped() {
-        std::thread::yield_now();
-    }
-    other.kill().unwrap();
-    other.wait().unwrap();
+    mneme_testkit::signal(pid, "-STOP");
+    assert_eq!(mneme_sys::process_state(pid), Some(ProcessState::Stopped));
+    other.kill();
     assert_eq!(mneme_sys::process_state(pid), None);
 }

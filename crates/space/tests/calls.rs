@@ -270,17 +270,6 @@ fn role() {
     residence.serve(&AtomicBool::new(false)).unwrap();
 }
 
-fn signal(child: &Child, name: &str) {
-    let id = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args([name, &id])
-            .status()
-            .unwrap()
-            .success()
-    );
-}
-
 fn pid(space: &Space) -> u32 {
     loop {
         match space.call("pid", b"", LONG) {
@@ -297,15 +286,7 @@ fn a_resident_that_is_killed_or_stopped_is_told_and_another_goes_on() {
     let space = space(&scene);
     let mut first = ready(process(&scene, "resident", None));
     assert_eq!(pid(&space), first.id());
-    signal(&first, "-STOP");
-    // It is so when the kernel says so.
-    let stopped = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", first.id()));
-        status.unwrap().contains("State:\tT")
-    };
-    while !stopped() {
-        std::thread::yield_now();
-    }
+    mneme_testkit::signal(first.id(), "-STOP");
     match space.call("add", b"x", SHORT).unwrap_err() {
         CallError::Stalled { .. } => {}
         other => panic!("{other}"),
@@ -313,7 +294,7 @@ fn a_resident_that_is_killed_or_stopped_is_told_and_another_goes_on() {
     // Another one takes what the first does not.
     let mut second = ready(process(&scene, "resident", None));
     assert_eq!(pid(&space), second.id());
-    signal(&first, "-CONT");
+    mneme_testkit::signal(first.id(), "-CONT");
     first.kill().unwrap();
     first.wait().unwrap();
     for _ in 0..20 {

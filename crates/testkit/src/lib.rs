@@ -4,6 +4,7 @@
 //! - [`TestDir`]: a directory that goes with the test.
 //! - [`Random`]: numbers that a seed determines.
 //! - [`Process`]: another process of the test's own program, killed when it is dropped.
+//! - [`signal`]: stops a process, or lets it go on.
 //! - [`wait_until`], [`retry_within`]: waits that end. No test asserts a duration by them: their
 //!   limits are for what would otherwise hang.
 //! - [`setting`], [`seconds`]: how long and from which seed `cargo xtask ladder` wants a run.
@@ -19,7 +20,7 @@ mod settings;
 mod waiting;
 
 pub use directory::TestDir;
-pub use process::{Process, fd_path};
+pub use process::{Process, fd_path, signal};
 pub use random::Random;
 pub use settings::{seconds, setting};
 pub use waiting::{in_threads, retry_within, wait_until};

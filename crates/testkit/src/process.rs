@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 
+use crate::wait_until;
+
 /// A process that runs one test of the test's own program. Killed when this is dropped.
 ///
 /// The test does nothing unless it finds the variables that it is given here.
@@ -78,6 +80,29 @@ pub fn fd_path(fd: &impl AsRawFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
 }
 
+/// Sends a process a signal by its name, as `-STOP`. A stop takes effect on each thread for itself
+/// and after the call that sends it: this returns when the last one has stopped.
+///
+/// # Panics
+/// There is no such process.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(sent.unwrap().success(), "kill {name} {pid}");
+    if name == "-STOP" {
+        wait_until("the process has stopped", || is_stopped(pid));
+    }
+}
+
+/// Whether every thread of this process is stopped.
+fn is_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.map(|thread| thread.unwrap().path()).all(|thread| {
+        let status = std::fs::read_to_string(thread.join("status"));
+        // A thread that has ended does not run either.
+        status.map_or(true, |status| status.contains("\nState:\tT"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +124,11 @@ mod tests {
         let mut process = Process::start_ready("process::tests::child", [(VARIABLE, "1")]);
         assert!(process.is_running());
         let id = process.id();
+        assert!(!is_stopped(id));
+        signal(id, "-STOP");
+        assert!(is_stopped(id));
+        signal(id, "-CONT");
+        wait_until("it goes on", || !is_stopped(id));
         process.kill();
         assert!(!std::path::Path::new(&format!("/proc/{id}/exe")).exists());
     }

@@ -75,11 +75,7 @@ impl Serving {
     }
 
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args([name, &self.process.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        mneme_testkit::signal(self.process.id(), name);
     }
 
     /// The exit code and everything on standard error.

@@ -97,9 +97,7 @@ impl Visitor {
 
     /// Sends a signal by its name, as `-STOP`.
     pub fn signal(&self, name: &str) {
-        let id = self.pid().to_string();
-        let sent = Command::new("kill").args([name, &id]).status().unwrap();
-        assert!(sent.success());
+        mneme_testkit::signal(self.pid(), name);
     }
 }
 
