@@ -239,6 +239,17 @@ fn a_name_that_is_passed_on_leads_to_where_it_comes_from() {
 }
 
 #[test]
+fn a_glob_of_a_module_leads_to_all_that_the_module_passes_on() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a/mod.rs", "mod c; pub(crate) use c::C;"),
+        ("a/c.rs", "use crate::b::B;"),
+        ("b.rs", "use crate::a::*;"),
+    ];
+    assert_eq!(circle(&files), "a/c.rs b.rs");
+}
+
+#[test]
 fn tests_and_names_of_variables_are_no_arrows() {
     let files = [
         ("lib.rs", "mod a; mod b;"),

@@ -8,9 +8,9 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{Report, Stats};
+use mneme_log::{LogStore, Report};
 
-use crate::shared::Shared;
+use crate::statistics::Pages;
 
 /// Nanoseconds after which a count of the pages is made again when a client asks.
 const YOUNG_NS: u64 = 1_000_000_000;
@@ -68,9 +68,12 @@ impl Background {
         self.more.notify_all();
     }
 
-    fn want_pages(&self) {
-        self.todo().pages = true;
-        self.more.notify_all();
+    /// Has the pages counted again, of which the last count is `age_ns` old, unless it is young.
+    pub fn want_pages(&self, age_ns: u64) {
+        if age_ns >= YOUNG_NS {
+            self.todo().pages = true;
+            self.more.notify_all();
+        }
     }
 
     /// Has the store checked, unless that goes on already; the check's number.
@@ -91,62 +94,52 @@ impl Background {
     pub fn last_check(&self) -> Check {
         self.todo().check.clone()
     }
-}
 
-impl Shared {
-    /// The store's accounts, with a count of the pages that may be [older](Shared::pages_age_ms).
-    /// Does not wait for the system.
-    pub fn stats(&self) -> Stats {
-        let (report, age_ns) = self.pages.last(self.now_ns());
-        if age_ns >= YOUNG_NS {
-            self.background.want_pages();
-        }
-        self.store.stats_with(report)
-    }
-
-    /// Milliseconds since the pages were counted.
-    pub fn pages_age_ms(&self) -> u64 {
-        self.pages.last(self.now_ns()).1 / 1_000_000
-    }
-
-    /// Does what is to be done, until the server stops.
-    pub fn work_in_background(&self) {
-        let mut commands = 0;
-        let mut todo = self.background.todo();
-        while !self.stopping() {
+    /// Does what is to be done with `store` and the counts of its `pages`, until the server stops.
+    /// `commands` is how many commands clients have sent.
+    pub fn work(
+        &self,
+        store: &LogStore,
+        pages: &Pages,
+        now_ns: impl Fn() -> u64,
+        is_stopping: impl Fn() -> bool,
+        commands: impl Fn() -> u64,
+    ) {
+        let mut commands_before = 0;
+        let mut todo = self.todo();
+        while !is_stopping() {
             if std::mem::take(&mut todo.pages) {
                 drop(todo);
-                self.pages.refresh(&self.store, YOUNG_NS, || self.now_ns());
-                todo = self.background.todo();
+                pages.refresh(store, YOUNG_NS, &now_ns);
+                todo = self.todo();
             } else if matches!(todo.check.state, CheckState::Running) {
                 drop(todo);
-                let (state, took_ms) = self.check_store();
-                todo = self.background.todo();
+                let begun_ms = now_ns() / 1_000_000;
+                let state = check(store, &is_stopping);
+                let took_ms = (now_ns() / 1_000_000).saturating_sub(begun_ms);
+                todo = self.todo();
                 todo.check.state = state;
                 todo.check.took_ms = took_ms;
             } else {
-                let rest = PERIOD.max(Duration::from_nanos(
-                    self.pages.cost_ns().saturating_mul(SHARE),
-                ));
-                let waited = self.background.more.wait_timeout(todo, rest);
+                let rest = Duration::from_nanos(pages.cost_ns().saturating_mul(SHARE));
+                let waited = self.more.wait_timeout(todo, rest.max(PERIOD));
                 let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                 todo = woken;
-                let now = self.totals().commands;
-                if timeout.timed_out() && std::mem::replace(&mut commands, now) != now {
+                let now = commands();
+                if timeout.timed_out() && std::mem::replace(&mut commands_before, now) != now {
                     todo.pages = true;
                 }
             }
         }
     }
+}
 
-    fn check_store(&self) -> (CheckState, u64) {
-        let begun_ms = self.now_ms();
-        // A server that is stopping must not keep its segment, and its successor, waiting for this.
-        let state = match self.store.check_while(&|| !self.stopping()) {
-            Ok(Some(report)) => CheckState::Done(report),
-            Ok(None) => CheckState::Failed("the server is stopping".to_owned()),
-            Err(error) => CheckState::Failed(error.to_string()),
-        };
-        (state, self.now_ms().saturating_sub(begun_ms))
+/// Checks the store. A server that is stopping must not keep its segment, and its successor,
+/// waiting for this.
+fn check(store: &LogStore, is_stopping: impl Fn() -> bool) -> CheckState {
+    match store.check_while(&|| !is_stopping()) {
+        Ok(Some(report)) => CheckState::Done(report),
+        Ok(None) => CheckState::Failed("the server is stopping".to_owned()),
+        Err(error) => CheckState::Failed(error.to_string()),
     }
 }

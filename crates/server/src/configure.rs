@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
+use crate::client_memory;
 use crate::descriptors;
 use crate::eviction;
 use crate::settings::{Changes, Key, Kind, Refused, RewriteError, Setting, Settings, Value};
@@ -168,7 +169,7 @@ pub(crate) fn change(server: &Shared, changes: &[Change]) -> Result<(), ChangeEr
     server
         .slowlog
         .trim(server.settings.count(Key::SlowlogLength));
-    server.evict_clients();
+    client_memory::evict(server);
     // Sleeping threads have not seen the change: an idle client has to be disconnected all the
     // same.
     server.wake_all();

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use mneme_sys::descriptors;
 
-use crate::listen::Listener;
+use crate::listen::{Listener, Listeners};
 use crate::server::Stopper;
 use crate::settings::Settings;
 
@@ -112,10 +112,6 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-/// Listening sockets on their way from one server to the next.
-#[derive(Debug, Default)]
-pub struct Listeners(pub(crate) Vec<Listener>);
-
 impl Listeners {
     /// What they listen on, a line each.
     fn describe(&self) -> io::Result<String> {
@@ -131,12 +127,6 @@ impl Listeners {
             }
         }
         Ok(text)
-    }
-
-    /// Whether there are none: of a server that had ended already.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Opens the listeners after the old server has ended, which removes the files of its unix

@@ -24,13 +24,15 @@
 
 mod background;
 mod backing;
+mod change_feed;
 mod client;
+mod client_memory;
+mod command;
 mod commands;
 mod configure;
 mod connection;
 mod counters;
 mod descriptors;
-mod effects;
 mod event_loop;
 mod eviction;
 mod exclusive;
@@ -54,6 +56,7 @@ mod statistics;
 mod version;
 
 pub use backing::Origin;
-pub use handover::{Handover, HandoverError, HandoverSocket, Listeners, Request, Taken};
+pub use handover::{Handover, HandoverError, HandoverSocket, Request, Taken};
+pub use listen::Listeners;
 pub use mneme_shared::{Found, Opening, Registry, StoreOptions};
 pub use server::{Ended, Memory, Running, ServeError, Server, StartError, Stopper};

@@ -19,6 +19,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::log_limiter::LogLimiter;
 use crate::settings::{Key, Settings};
 
 /// A listening socket.
@@ -26,6 +27,24 @@ use crate::settings::{Key, Settings};
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
+}
+
+/// Sockets that a server listens on, and the TCP addresses among them.
+pub(crate) struct Bound {
+    pub listeners: Vec<Listener>,
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// Listening sockets on their way from one server to the next.
+#[derive(Debug, Default)]
+pub struct Listeners(pub(crate) Vec<Listener>);
+
+impl Listeners {
+    /// Whether there are none: of a server that had ended already.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// A connection's socket.
@@ -295,4 +314,24 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Says that connections cannot be accepted, if that was not said a moment ago.
+pub(crate) fn warn_of_failure(failed: &LogLimiter, error: &io::Error, now_ms: u64) {
+    if let Some(failures) = failed.count(now_ms) {
+        tracing::warn!(
+            %error,
+            failures,
+            "connections cannot be accepted; they wait, and it is tried again"
+        );
+    }
+}
+
+/// Whether an accept failed for the connection's own reason, so that the next one may succeed.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | NotConnected
+    )
 }

@@ -1,6 +1,6 @@
 //! What a client has said between `MULTI` and `EXEC`.
 
-use crate::commands::{Command, Reach};
+use crate::command::{Command, Reach};
 use crate::resp::{Arguments, KeptArguments};
 use mneme_log::DATABASES;
 

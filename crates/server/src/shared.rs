@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mio::Waker;
-use mneme_log::LogStore;
+use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
 use crate::background::Background;
 use crate::backing::Backing;
+use crate::change_feed::ChangeFeed;
 use crate::client::{Clients, Entry, Evictions, Gauge};
+use crate::command::Table;
 use crate::counters::{Counters, Totals};
-use crate::effects::FeedStats;
 use crate::eviction;
 use crate::exclusive::Sections;
-use crate::handover::Listeners;
-use crate::listen::{Accepted, Listener};
+use crate::listen::{Accepted, Bound, Listener, Listeners};
 use crate::log_limiter::LogLimiter;
 use crate::pause::Pauses;
 use crate::purge::Purge;
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub pages: Pages,
     /// The I/O threads, as the others see them.
     pub threads: Vec<ThreadSide>,
+    /// All that clients may call.
+    pub commands: &'static Table,
     /// Where it listens.
     pub addresses: Vec<SocketAddr>,
     /// Forty hexadecimal digits, different at each start.
@@ -74,7 +76,7 @@ pub(crate) struct Shared {
     /// What takes too long for the I/O threads.
     pub background: Background,
     /// What local programs have done.
-    pub feed: Mutex<FeedStats>,
+    pub feed: ChangeFeed,
     /// Where metrics are served, and what ends that thread's wait for scrapers.
     pub metrics: OnceLock<(SocketAddr, Waker)>,
 }
@@ -143,15 +145,15 @@ impl Shared {
     pub fn new(
         store: Backing,
         settings: Settings,
+        commands: &'static Table,
         wakers: Vec<Waker>,
-        addresses: Vec<SocketAddr>,
+        bound: Bound,
         run_id: String,
         clock: Arc<dyn Clock>,
-        listeners: Vec<Listener>,
     ) -> Self {
         let thread = |waker| ThreadSide {
             counters: Counters::default(),
-            statistics: Statistics::default(),
+            statistics: Statistics::new(commands),
             client_memory: Gauge::default(),
             load: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -178,16 +180,17 @@ impl Shared {
             attacks: LogLimiter::default(),
             sections: Sections::new(wakers.len()),
             threads: wakers.into_iter().map(thread).collect(),
-            addresses,
+            commands,
+            addresses: bound.addresses,
             run_id,
             started: (clock.wall_ms() * 1000, clock.now_ns()),
             clock,
             stopping: AtomicBool::new(false),
-            listeners: Mutex::new(listeners),
+            listeners: Mutex::new(bound.listeners),
             retired: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
             reset: Mutex::new((Totals::default(), before)),
-            feed: Mutex::default(),
+            feed: ChangeFeed::default(),
         }
     }
 
@@ -291,9 +294,22 @@ impl Shared {
     /// Begins the statistics anew. The caller has the server to itself.
     pub fn reset_totals(&self) {
         *self.lock_reset() = (self.all_time(), Dropped::of(&self.store));
-        self.reset_feed_stats();
+        self.feed.reset(&self.store);
         self.evictions.reset();
         self.statistics().for_each(Statistics::reset);
+    }
+
+    /// The store's accounts, with a count of the pages that may be [older](Shared::pages_age_ms).
+    /// Does not wait for the system.
+    pub fn stats(&self) -> Stats {
+        let (report, age_ns) = self.pages.last(self.now_ns());
+        self.background.want_pages(age_ns);
+        self.store.stats_with(report)
+    }
+
+    /// Milliseconds since the pages were counted.
+    pub fn pages_age_ms(&self) -> u64 {
+        self.pages.last(self.now_ns()).1 / 1_000_000
     }
 
     /// All threads' statistics by command.

@@ -111,8 +111,26 @@ impl<'a> Graph<'a> {
         let module = module_of(file);
         let paths = source.named.paths.iter().enumerate();
         let paths = paths.filter(|(place, _)| !source.named.exports.contains(place));
-        let named = paths.filter_map(|(_, (path, _))| self.resolve(&module, path, DEPTH));
+        let named = paths.flat_map(|(_, (path, _))| self.named(&module, path));
         named.filter(|to| *to != from).collect()
+    }
+
+    /// The files that a path written in `module` leads to: one, or for `a::*` all from which `a`
+    /// passes something on.
+    fn named(&self, module: &[String], path: &[String]) -> Vec<usize> {
+        let whole = self.resolve(module, path, DEPTH);
+        let Some((_, before)) = path.split_last().filter(|(last, _)| *last == "*") else {
+            return whole.into_iter().collect();
+        };
+        let exports = whole.into_iter().flat_map(|file| {
+            let named = &self.files[file].1.named;
+            named.exports.iter().map(|&at| &named.paths[at].0)
+        });
+        let passed_on = exports.filter_map(|export| {
+            let path: Vec<String> = before.iter().chain(export.last()).cloned().collect();
+            self.resolve(module, &path, DEPTH)
+        });
+        whole.into_iter().chain(passed_on).collect()
     }
 
     /// The file that a path written in `module` leads to, if it is one of this crate.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Arrival;
 use crate::resp::Protocol;
 use mneme_log::Watch;
 
@@ -25,6 +24,8 @@ pub(crate) struct Entry {
     pub thread: usize,
     /// The index of its connection in the slab of its thread.
     pub key: usize,
+    /// What its connection takes beside its buffers.
+    connection_bytes: usize,
     /// What its connection's buffers take.
     pub buffers: Buffers,
     /// All that it took at the end of its last turn.
@@ -32,6 +33,19 @@ pub(crate) struct Entry {
     is_killed: AtomicBool,
     state: Mutex<State>,
     watch: Mutex<Option<Watch>>,
+}
+
+/// How a client has come.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub peer: String,
+    pub local: String,
+    pub descriptor: i32,
+    pub now_ms: u64,
+    pub thread: usize,
+    pub key: usize,
+    /// What its connection takes beside its buffers.
+    pub connection_bytes: usize,
 }
 
 /// What changes about a client.
@@ -104,9 +118,6 @@ impl Gauge {
     }
 }
 
-/// What a connection takes beside its buffers.
-const CONNECTION: usize = size_of::<crate::connection::Connection>() + size_of::<Entry>();
-
 impl State {
     fn new(now_ms: u64) -> Self {
         Self {
@@ -137,6 +148,7 @@ impl Entry {
             since_ms: arrival.now_ms,
             thread: arrival.thread,
             key: arrival.key,
+            connection_bytes: arrival.connection_bytes,
             buffers: Buffers::default(),
             memory: Gauge::default(),
             is_killed: AtomicBool::new(false),
@@ -185,7 +197,7 @@ impl Entry {
         } = &self.buffers;
         let gauges = [query, query_free, output, parsed, queue, watched, names];
         let buffers: usize = gauges.into_iter().map(Gauge::get).sum();
-        CONNECTION + self.peer.len() + self.local.len() + buffers
+        size_of::<Self>() + self.connection_bytes + self.peer.len() + self.local.len() + buffers
     }
 
     /// Whether it came by a unix socket.

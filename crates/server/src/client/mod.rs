@@ -4,8 +4,8 @@
 mod clients;
 mod entry;
 
-pub(crate) use clients::{Arrival, Clients, Evictions};
-pub(crate) use entry::{Entry, Gauge};
+pub(crate) use clients::{Clients, Evictions};
+pub(crate) use entry::{Arrival, Entry, Gauge};
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use crate::resp::Reply;
 
-use super::definition::{Argument, Command, Kind};
-use super::keys::{Begin, Find, KeySpec};
+use crate::command::{Argument, Command, Kind};
+use crate::command::{Begin, Find, KeySpec};
 
 /// The ten fields of `COMMAND INFO`.
 pub(super) fn info(reply: &mut Reply<'_>, command: &Command) {

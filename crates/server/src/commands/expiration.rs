@@ -2,7 +2,7 @@
 
 use mneme_log::Expiry;
 
-use super::call::{Call, Failure};
+use crate::command::{Call, Failure};
 
 /// How an option says a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What the containers (`CLIENT`, `CONFIG`, ...) have in common: without a subcommand they do
 //! nothing, and `HELP` is derived from their subcommands.
 
-use super::definition::{Argument, Kind};
-use super::prelude::*;
+use crate::command::*;
+use crate::command::{Argument, Kind};
 
 /// What the `HELP` subcommands have in common.
 pub(super) const HELP: Command = Command {

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::definition::{Command, Group};
 use super::{TABLE, help};
+use crate::command::{Command, Group};
 
 /// The chapters, in the order of the manual.
 const CHAPTERS: &[(Group, &str)] = &[

@@ -4,35 +4,25 @@
 //! it in its folder's `mod.rs`. There is no other place to register it.
 
 mod bits;
-mod call;
 mod connection;
-mod definition;
 mod describe;
 mod expiration;
 mod generic;
 mod help;
-mod keys;
 #[cfg(test)]
 mod listing;
-mod lookup;
 mod range;
 mod scripting;
 mod server;
 mod strings;
 mod transactions;
 
-pub(crate) use call::{Call, Failure};
-pub(crate) use definition::{Batching, Command, Flag, Reach};
-pub(crate) use lookup::TABLE;
+use std::sync::LazyLock;
 
-/// What a command's file needs.
-pub(crate) mod prelude {
-    pub(crate) use super::call::{Call, Failure, Outcome};
-    pub(crate) use super::definition::{
-        Argument, Batching, Category, Command, Flag, Group, Kind, PART, Reach,
-    };
-    pub(crate) use super::keys::{KeyFlag, KeySpec};
-}
+use crate::command::{Command, Table};
+
+/// The table of all commands, built on first use.
+pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(all()));
 
 /// All commands, in alphabetical order.
 fn all() -> Vec<&'static Command> {

@@ -2,6 +2,7 @@
 //! is incomplete or replies are unsent.
 
 use super::{Connection, READ};
+use crate::client_memory;
 use crate::event_loop::Answers;
 use crate::resp::Batch;
 use crate::shared::Shared;
@@ -95,7 +96,7 @@ impl Connection {
         let has_grown = bytes > self.counted_bytes;
         self.recount(shared, bytes);
         if has_grown {
-            shared.evict_clients();
+            client_memory::evict(shared);
         }
     }
 

@@ -13,6 +13,7 @@ mod sending;
 use std::io::{self, Read};
 
 use crate::client::Client;
+use crate::client_memory;
 use crate::counters::Counters;
 use crate::event_loop::SHORT;
 use crate::execute::{Executor, OutputBounds};
@@ -304,7 +305,7 @@ impl Connection {
     fn output_bounds(&self, shared: &Shared) -> OutputBounds {
         let mut limit = shared.settings.output_limit();
         if !self.client.no_evict_on
-            && let Some(all) = shared.client_memory_limit()
+            && let Some(all) = client_memory::limit(shared)
         {
             limit = limit.min(all);
         }

@@ -4,23 +4,8 @@
 //! The connections wait in the system's queue meanwhile, up to `tcp-backlog` of them, and are
 //! served once a descriptor is free.
 
-use std::io;
-
-use crate::log_limiter::LogLimiter;
-
 /// How soon it is tried again.
 const AGAIN_MS: u64 = 500;
-
-/// Says that connections cannot be accepted, if that was not said a moment ago.
-pub(crate) fn warn_of_failure(failed: &LogLimiter, error: &io::Error, now_ms: u64) {
-    if let Some(failures) = failed.count(now_ms) {
-        tracing::warn!(
-            %error,
-            failures,
-            "connections cannot be accepted; they wait, and it is tried again"
-        );
-    }
-}
 
 /// Whether a thread may accept.
 #[derive(Debug, Default)]

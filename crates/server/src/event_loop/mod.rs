@@ -23,12 +23,11 @@ pub(crate) use self::answers::{Answers, SHORT};
 use crate::client::{Arrival, Client};
 use crate::connection::{After, Connection, SLICE_NS, Scratch};
 use crate::counters::Counters;
-use crate::listen::{Accepted, Listener};
+use crate::listen::{Accepted, Listener, is_transient, warn_of_failure};
 use crate::protection;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use accepting::Accepting;
-pub(crate) use accepting::warn_of_failure;
 use held::Held;
 
 /// Events fetched from the kernel at once.
@@ -261,6 +260,7 @@ impl EventLoop {
             now_ms: self.shared.now_ms(),
             thread: self.index,
             key: self.connections.vacant_key(),
+            connection_bytes: size_of::<Connection>(),
         });
         let client = Client::new(entry, self.index, !settings.is(Key::Password));
         let mut connection = Connection::new(stream, client, &self.shared);
@@ -439,13 +439,4 @@ impl EventLoop {
         rest.into_iter().for_each(|key| self.close(key));
         Ok(())
     }
-}
-
-/// Whether an accept failed for the connection's own reason, so that the next one may succeed.
-pub(crate) fn is_transient(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionReset | Interrupted | NotConnected
-    )
 }

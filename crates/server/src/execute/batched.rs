@@ -1,6 +1,7 @@
 //! Neighbouring reads, and neighbouring plain writes, as one call of the store.
 
-use crate::commands::{Batching, Command, Failure, TABLE};
+use crate::command::{Batching, Command, Failure};
+use crate::commands::TABLE;
 use crate::resp::{Arguments, Batch, Reply};
 use mneme_log::BatchError;
 

@@ -9,7 +9,8 @@ mod batched;
 mod unknown;
 
 use crate::client::{Client, Replies};
-use crate::commands::{Batching, Call, Command, Failure, Flag, Reach, TABLE};
+use crate::command::{Batching, Call, Command, Failure, Flag, Reach};
+use crate::commands::TABLE;
 use crate::counters::Counters;
 use crate::exclusive::SharedSection;
 use crate::pause::Pause;

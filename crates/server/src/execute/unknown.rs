@@ -6,7 +6,7 @@
 //! connection: **nothing behind them is executed**.
 
 use super::{Executor, first};
-use crate::commands::Failure;
+use crate::command::Failure;
 use crate::resp::Arguments;
 
 impl Executor<'_> {

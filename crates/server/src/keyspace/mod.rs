@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, UpdatePolicy, Updated};
 
-use crate::commands::Failure;
+use crate::command::Failure;
 use crate::counters::Counters;
 pub(crate) use records::Records;
 
@@ -74,7 +74,7 @@ impl<'a> Keyspace<'a> {
 
     /// The database itself, for commands on a whole one. Those never run within a transaction of
     /// the store: `EXEC` runs in an exclusive section instead (see
-    /// [`Reach`](crate::commands::Reach)).
+    /// [`Reach`](crate::command::Reach)).
     pub fn whole(&self) -> Result<mneme_log::Database<'a>, Failure> {
         debug_assert!(self.transaction.is_none(), "the command's reach is wrong");
         Ok(self.store.database(self.database)?)

@@ -2,7 +2,7 @@
 
 use mneme_log::{Expiry, Stored, Transaction};
 
-use crate::commands::Failure;
+use crate::command::Failure;
 
 /// What a transaction does to records. [`Transaction`] without its lifetimes.
 pub(crate) trait Records {

@@ -4,9 +4,10 @@
 use mneme_sys::{TimeOf, cpu_time, resident_memory};
 
 use super::exposition::Exposition;
+use crate::client_memory;
 use crate::settings::Key;
 use crate::shared::Shared;
-use crate::statistics::{Statistics, executable};
+use crate::statistics::Statistics;
 use crate::version;
 use mneme_log::Stats;
 
@@ -75,7 +76,7 @@ fn clients(page: &mut Exposition, server: &Shared) {
         "mneme_client_memory_bytes",
         "Memory that all clients take; maxmemory-clients bounds it.",
     )
-    .is(server.client_memory());
+    .is(client_memory::used(server));
     page.counter(
         "mneme_evicted_clients_total",
         "Clients disconnected because all together took too much memory.",
@@ -140,7 +141,9 @@ fn clients(page: &mut Exposition, server: &Shared) {
 }
 
 fn commands(page: &mut Exposition, server: &Shared) {
-    let called: Vec<_> = executable()
+    let called: Vec<_> = server
+        .commands
+        .executable()
         .map(|command| {
             (
                 command.name,
@@ -306,7 +309,7 @@ fn segment(page: &mut Exposition, server: &Shared) {
         "Of these, the ones that are stopped and may hold others up.",
     )
     .is(others.filter(|process| process.is_stopped()).count());
-    let feed = server.feed_stats();
+    let feed = server.feed.stats(&server.store);
     let mut effects = page.counter("mneme_local_effects_total", "Changes by attached programs.");
     for (what, count) in [
         ("stored", feed.stored),

@@ -18,8 +18,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
-use crate::event_loop::warn_of_failure;
-use crate::listen::Listener;
+use crate::listen::{Listener, is_transient, warn_of_failure};
 use crate::shared::Shared;
 use http::{After, TIMEOUT, Visit};
 
@@ -108,7 +107,7 @@ impl Endpoint {
             let mut stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if crate::event_loop::is_transient(&error) => continue,
+                Err(error) if is_transient(&error) => continue,
                 Err(error) => {
                     warn_of_failure(&server.accept_failures, &error, server.now_ms());
                     return Err(error);

@@ -16,7 +16,7 @@ use mneme_sys::{Clock, SystemClock};
 
 use crate::backing::Wanted;
 use crate::eviction;
-use crate::handover::Listeners;
+use crate::listen::Listeners;
 use crate::settings::{Key, Refused, Settings, Source, Value};
 use mneme_log::{Evict, LogStore, UpdatePolicy};
 use mneme_shared::{Opening, Registry};

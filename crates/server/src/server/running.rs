@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use super::StartError;
 use crate::backing::Origin;
-use crate::handover::Listeners;
+use crate::listen::Listeners;
 use crate::shared::Shared;
 use mneme_log::{LogStore, PageReport};
 
@@ -103,12 +103,19 @@ impl Running {
     pub(super) fn spawn_helpers(&mut self) -> Result<(), StartError> {
         if self.shared.store.segment().is_some() {
             self.spawn("mneme-effects", |shared| {
-                shared.read_change_feed();
+                shared.feed.read(&shared.store, || shared.stopping());
                 Ok(())
             })?;
         }
         self.spawn("mneme-background", |shared| {
-            shared.work_in_background();
+            let (store, pages) = (&shared.store, &shared.pages);
+            shared.background.work(
+                store,
+                pages,
+                || shared.now_ns(),
+                || shared.stopping(),
+                || shared.totals().commands,
+            );
             Ok(())
         })?;
         self.spawn("mneme-purge", |shared| {

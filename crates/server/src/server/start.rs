@@ -11,18 +11,15 @@ use mneme_sys::{SysfsTopology, Topology};
 
 use super::{Running, Server, StartError, number};
 use crate::backing::{Backing, Origin, Wanted};
+use crate::commands::TABLE;
 use crate::descriptors;
 use crate::event_loop::{EventLoop, WAKER};
 use crate::eviction;
-use crate::handover::Listeners;
-use crate::listen::Listener;
+use crate::listen::{Bound, Listener, Listeners};
 use crate::metrics::Endpoint;
 use crate::settings::{Address, Key, MOST_THREADS, Settings, Source};
 use crate::shared::Shared;
 use mneme_log::{DATABASES, LogStore};
-
-/// Sockets that a server listens on, and the TCP addresses among them.
-type Bound = (Vec<Listener>, Vec<SocketAddr>);
 
 impl Server {
     /// Opens the store, listens, and serves until it is stopped. When it returns, clients can
@@ -37,10 +34,10 @@ impl Server {
         } = self;
         let threads = threads(&settings)?;
         allow_clients(&settings, threads);
-        let (listeners, addresses) = match listeners {
+        let bound = match listeners {
             None => {
                 let bound = listen(&settings)?;
-                let port = bound.1.first().map_or(0, SocketAddr::port);
+                let port = bound.addresses.first().map_or(0, SocketAddr::port);
                 // The system has chosen it, or there is none. The file keeps its own.
                 if i64::from(port) != settings.number(Key::Port) {
                     say_of_sockets(&settings, Key::Port, &port.to_string())?;
@@ -58,13 +55,14 @@ impl Server {
         for _ in 0..threads {
             let poll = Poll::new().map_err(refused("an event queue"))?;
             wakers.push(Waker::new(poll.registry(), WAKER).map_err(refused("an event"))?);
-            let own = Listener::share_all(&listeners).map_err(refused("a file descriptor"))?;
+            let own =
+                Listener::share_all(&bound.listeners).map_err(refused("a file descriptor"))?;
             event_loops.push((poll, own));
         }
         let run_id = run_id().map_err(refused("randomness"))?;
         let unix_socket = settings.unix_socket();
         let shared = Arc::new(Shared::new(
-            store, settings, wakers, addresses, run_id, clock, listeners,
+            store, settings, &TABLE, wakers, bound, run_id, clock,
         ));
         // Before a client can ask for it. No other code sets it.
         if let Some(endpoint) = &metrics {
@@ -72,7 +70,7 @@ impl Server {
             let _ = shared.metrics.set((endpoint.address(), waker));
         }
         // The change feed is read from before the first client's request on.
-        shared.drain_change_feed();
+        shared.feed.drain(&shared.store);
         // If one of its threads does not start, dropping it stops those that have.
         let mut running = Running::new(Arc::clone(&shared), unix_socket, origin);
         for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {
@@ -131,7 +129,10 @@ fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartErr
     if i64::from(port) != settings.number(Key::Port) {
         replace(settings, Key::Port, &port.to_string())?;
     }
-    Ok((shared, addresses))
+    Ok(Bound {
+        listeners: shared,
+        addresses,
+    })
 }
 
 /// Has a setting say what the predecessor's sockets come to, for this run, and the log what is
@@ -253,7 +254,10 @@ fn listen(settings: &Settings) -> Result<Bound, StartError> {
     if listeners.is_empty() {
         return Err(StartError::NothingToListenOn);
     }
-    Ok((listeners, addresses))
+    Ok(Bound {
+        listeners,
+        addresses,
+    })
 }
 
 /// Whether the machine does not have such an address, or none of its kind.

@@ -2,7 +2,7 @@
 
 use super::slowlog::{Slow, shortened};
 use crate::client::Client;
-use crate::commands::{Command, Flag};
+use crate::command::{Command, Flag};
 use crate::resp::Arguments;
 use crate::settings::Key;
 use crate::shared::Shared;

@@ -19,12 +19,13 @@ pub(crate) use pages::Pages;
 pub(crate) use rate::Rate;
 pub(crate) use slowlog::Slowlog;
 
-use crate::commands::{Command, TABLE};
+use crate::command::{Command, Table};
 use crate::counters::Count;
 
 /// What one thread has done. `CONFIG RESETSTAT` sets all of it to zero; a count of that very moment
 /// may be lost.
 pub(crate) struct Statistics {
+    table: &'static Table,
     /// By the command's place in the table.
     commands: Box<[Commands]>,
     /// Error replies by their first word. They are few, and other threads take the lock only to
@@ -63,20 +64,24 @@ pub(crate) struct Totals {
     pub spread_nanoseconds: u64,
 }
 
-impl Default for Statistics {
-    fn default() -> Self {
+impl Statistics {
+    /// Of the commands in `table`, none of which has been called.
+    pub fn new(table: &'static Table) -> Self {
         Self {
-            commands: (0..TABLE.places()).map(|_| Commands::default()).collect(),
+            table,
+            commands: (0..table.places()).map(|_| Commands::default()).collect(),
             errors: Mutex::default(),
         }
     }
-}
 
-impl Statistics {
+    fn of(&self, command: &'static Command) -> Option<&Commands> {
+        self.commands.get(self.table.place(command))
+    }
+
     /// Counts `calls` calls of `command` that took `nanoseconds` together. Of its own thread alone.
     #[inline]
     pub fn called(&self, command: &'static Command, calls: u64, nanoseconds: u64, spread: bool) {
-        let Some(counts) = self.commands.get(TABLE.place(command)) else {
+        let Some(counts) = self.of(command) else {
             return;
         };
         counts.calls.add(calls);
@@ -92,14 +97,14 @@ impl Statistics {
 
     /// Counts a call that was refused before it began.
     pub fn rejected(&self, command: &'static Command) {
-        if let Some(counts) = self.commands.get(TABLE.place(command)) {
+        if let Some(counts) = self.of(command) {
             counts.rejected.add(1);
         }
     }
 
     /// Counts `calls` calls, counted as such already, that ended in an error.
     pub fn failed(&self, command: &'static Command, calls: u64) {
-        if let Some(counts) = self.commands.get(TABLE.place(command)) {
+        if let Some(counts) = self.of(command) {
             counts.failed.add(calls);
         }
     }
@@ -145,7 +150,7 @@ impl Statistics {
         command: &'static Command,
     ) -> Totals {
         let mut totals = Totals::default();
-        for counts in threads.filter_map(|thread| thread.commands.get(TABLE.place(command))) {
+        for counts in threads.filter_map(|thread| thread.of(command)) {
             totals.calls += counts.calls.get();
             totals.nanoseconds += counts.nanoseconds.get();
             totals.rejected += counts.rejected.get();
@@ -170,31 +175,14 @@ impl Statistics {
     }
 }
 
-/// All commands and subcommands that are ever executed, in alphabetical order.
-pub(crate) fn executable() -> impl Iterator<Item = &'static Command> {
-    TABLE.commands().iter().flat_map(|&command| {
-        let alone = command.subcommands.is_empty().then_some(command);
-        alone.into_iter().chain(command.subcommands.iter().copied())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_command_has_a_place_of_its_own() {
-        let mut places: Vec<_> = executable().map(|command| TABLE.place(command)).collect();
-        let count = places.len();
-        places.sort_unstable();
-        places.dedup();
-        assert_eq!(places.len(), count);
-        assert!(places.iter().all(|place| *place < TABLE.places()));
-    }
+    use crate::commands::TABLE;
 
     #[test]
     fn totals_are_sums_over_threads_until_a_reset() {
-        let threads = [Statistics::default(), Statistics::default()];
+        let threads = [Statistics::new(&TABLE), Statistics::new(&TABLE)];
         let get = TABLE.find(b"get").unwrap();
         threads[0].called(get, 2, 3_000, true);
         threads[1].called(get, 1, 1_000, true);

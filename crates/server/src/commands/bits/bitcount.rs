@@ -1,7 +1,7 @@
 //! `BITCOUNT key [start end [BYTE | BIT]]`: how many bits are 1.
 
 use super::span::{UNIT, Unit, bytes_of, count_ones};
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::commands::range::Ends;
 
 pub(super) static BITCOUNT: Command = Command {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::field::{Field, Overflow};
 use super::span::bytes_of;
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::{Arguments, Reply};
 use mneme_log::{Decision, Patch};
 

@@ -1,6 +1,6 @@
 //! `BITOP AND | OR | XOR | NOT destkey key [key ...]`: combines values bit by bit.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use mneme_log::Expiry;
 
 pub(super) static BITOP: Command = Command {

@@ -1,7 +1,7 @@
 //! `BITPOS key bit [start [end [BYTE | BIT]]]`: where the first 0, or 1, is.
 
 use super::span::{UNIT, Unit, bytes_of, find};
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::commands::range::Ends;
 
 pub(super) static BITPOS: Command = Command {

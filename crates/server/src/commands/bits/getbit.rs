@@ -1,6 +1,6 @@
 //! `GETBIT key offset`: one bit of a value.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static GETBIT: Command = Command {
     name: "getbit",

@@ -10,7 +10,7 @@ mod offset;
 mod setbit;
 mod span;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

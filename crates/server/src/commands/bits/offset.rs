@@ -1,6 +1,6 @@
 //! Bit offsets as commands receive them.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::parse_i64;
 use crate::settings::Key;
 

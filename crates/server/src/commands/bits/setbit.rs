@@ -1,7 +1,7 @@
 //! `SETBIT key offset value`: changes one bit of a value.
 
 use super::getbit::mask;
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::parse_i64;
 use mneme_log::Patch;
 

@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::commands::range::Ends;
 
 /// What a range's ends count.

@@ -1,6 +1,6 @@
 //! `AUTH [username] password`: authenticates the client.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::settings::Key;
 
 pub(super) static AUTH: Command = Command {

@@ -1,6 +1,6 @@
 //! `ECHO message`: the same back.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static ECHO: Command = Command {
     name: "echo",

@@ -1,7 +1,7 @@
 //! `HELLO [protover [AUTH username password] [SETNAME clientname]]`: selects the protocol, and
 //! describes the server.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::{Protocol, parse_i64};
 use crate::version;
 

@@ -9,7 +9,7 @@ mod quit;
 mod reset;
 mod select;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

@@ -1,6 +1,6 @@
 //! `PING [message]`: is anybody there?
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static PING: Command = Command {
     name: "ping",

@@ -1,6 +1,6 @@
 //! `QUIT`: closes the connection once the replies before it are sent.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static QUIT: Command = Command {
     name: "quit",

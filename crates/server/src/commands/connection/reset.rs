@@ -1,6 +1,6 @@
 //! `RESET`: as if the connection had just been opened.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::settings::Key;
 
 pub(super) static RESET: Command = Command {

@@ -1,6 +1,6 @@
 //! `SELECT index`: works on another database from here on.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static SELECT: Command = Command {
     name: "select",

@@ -1,6 +1,6 @@
 //! `DEL key [key ...]`: removes keys and says how many there were.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static DEL: Command = Command {
     name: "del",

@@ -1,6 +1,6 @@
 //! `EXISTS key [key ...]`: how many of the keys are there; one named twice counts twice.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static EXISTS: Command = Command {
     name: "exists",

@@ -1,8 +1,8 @@
 //! `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT key time [NX | XX | GT | LT]`: set when a key
 //! expires.
 
+use crate::command::*;
 use crate::commands::expiration::Notation;
-use crate::commands::prelude::*;
 use mneme_log::{Decision, Expiry};
 
 pub(super) static EXPIRE: Command = Command {

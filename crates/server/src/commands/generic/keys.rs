@@ -3,7 +3,7 @@
 //! As in Redis it walks the whole database in one go, and has the server to itself meanwhile: no
 //! client is served, whichever thread serves it. `SCAN` is for programs.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::glob;
 use mneme_log::Cursor;
 

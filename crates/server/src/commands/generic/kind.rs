@@ -1,6 +1,6 @@
 //! `TYPE key`: what kind of value a key holds.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static TYPE: Command = Command {
     name: "type",

@@ -14,7 +14,7 @@ mod transfer;
 mod ttl;
 mod unlink;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

@@ -5,8 +5,8 @@
 //! distinguish numbers and short strings by it. The store samples when records were last used and
 //! how often; the samples are too coarse to report for a single key.
 
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 use crate::resp::parse_i64;
 
 pub(super) static OBJECT: Command = Command {

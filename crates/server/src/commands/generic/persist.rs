@@ -1,6 +1,6 @@
 //! `PERSIST key`: keeps a key from expiring.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use mneme_log::Expiry;
 
 pub(super) static PERSIST: Command = Command {

@@ -1,6 +1,6 @@
 //! `RANDOMKEY`: a key drawn by lot.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static RANDOMKEY: Command = Command {
     name: "randomkey",

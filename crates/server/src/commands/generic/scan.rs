@@ -1,6 +1,6 @@
 //! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: the keys, a few at a time.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::glob;
 use crate::resp::parse_u64;
 use mneme_log::Cursor;

@@ -1,6 +1,6 @@
 //! `TOUCH key [key ...]`: reads the keys, so that they count as used, and returns how many exist.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static TOUCH: Command = Command {
     name: "touch",

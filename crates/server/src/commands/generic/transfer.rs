@@ -1,7 +1,7 @@
 //! `RENAME`, `RENAMENX`, `COPY`, `MOVE`: a record under another key or in another database, with
 //! its expiry.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::keyspace::Keyspace;
 
 pub(super) static RENAME: Command = Command {

@@ -1,7 +1,7 @@
 //! `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: say when a key expires; -1: never, -2: there is
 //! no such key.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use mneme_log::Expiry;
 
 pub(super) static TTL: Command = Command {

@@ -1,6 +1,6 @@
 //! `UNLINK key [key ...]`: removes keys and says how many there were.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static UNLINK: Command = Command {
     name: "unlink",

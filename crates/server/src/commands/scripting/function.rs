@@ -1,7 +1,7 @@
 //! `FUNCTION FLUSH`: there are no functions to remove, and that is a success.
 
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 
 pub(super) static FUNCTION: Command = Command {
     name: "function",

@@ -2,7 +2,7 @@
 
 mod function;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[&function::FUNCTION];

@@ -1,7 +1,6 @@
 //! `COMMAND`: describes the server's commands. Clients use it for completion, checks and routing.
 
-use crate::commands::lookup::TABLE;
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::commands::{describe, help};
 use crate::glob;
 
@@ -116,15 +115,17 @@ static HELP: Command = Command {
 };
 
 fn all(call: &mut Call<'_>) -> Outcome {
-    call.reply.array(TABLE.commands().len());
-    for command in TABLE.commands() {
+    let commands = call.server.commands.commands();
+    call.reply.array(commands.len());
+    for command in commands {
         describe::info(&mut call.reply, command);
     }
     Ok(())
 }
 
 fn count(call: &mut Call<'_>) -> Outcome {
-    call.reply.integer(TABLE.commands().len() as i64);
+    call.reply
+        .integer(call.server.commands.commands().len() as i64);
     Ok(())
 }
 
@@ -132,10 +133,10 @@ fn info(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 2 {
         return all(call);
     }
-    let names = call.args.from(2);
+    let (names, table) = (call.args.from(2), call.server.commands);
     call.reply.array(names.len());
     for name in names.iter() {
-        match named(name) {
+        match named(table, name) {
             Some(command) => describe::info(&mut call.reply, command),
             None => call.reply.null(),
         }
@@ -144,9 +145,10 @@ fn info(call: &mut Call<'_>) -> Outcome {
 }
 
 fn docs(call: &mut Call<'_>) -> Outcome {
+    let (names, table) = (call.args.from(2), call.server.commands);
     let commands: Vec<_> = match call.args.len() {
-        2 => TABLE.commands().to_vec(),
-        _ => call.args.from(2).iter().filter_map(named).collect(),
+        2 => table.commands().to_vec(),
+        _ => names.iter().filter_map(|name| named(table, name)).collect(),
     };
     call.reply.map(commands.len());
     for command in commands {
@@ -174,8 +176,8 @@ fn list(call: &mut Call<'_>) -> Outcome {
         }
         _ => return Err(Failure::Syntax),
     };
-    let with_subcommands = TABLE
-        .commands()
+    let commands = call.server.commands.commands();
+    let with_subcommands = commands
         .iter()
         .flat_map(|command| std::iter::once(command).chain(command.subcommands));
     let names: Vec<_> = with_subcommands
@@ -191,7 +193,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
 
 fn getkeys(call: &mut Call<'_>, with_flags: bool) -> Outcome {
     let args = call.args.from(2);
-    let command = TABLE.find(args.at(0)).and_then(|command| {
+    let command = call.server.commands.find(args.at(0)).and_then(|command| {
         if args.len() == 1 || command.subcommands.is_empty() {
             Some(command)
         } else {
@@ -240,9 +242,9 @@ fn getkeys(call: &mut Call<'_>, with_flags: bool) -> Outcome {
 }
 
 /// The command, or `container|subcommand`, of that name.
-fn named(name: &[u8]) -> Option<&'static Command> {
+fn named(table: &Table, name: &[u8]) -> Option<&'static Command> {
     match name.iter().position(|&byte| byte == b'|') {
-        None => TABLE.find(name),
-        Some(bar) => TABLE.find(&name[..bar])?.subcommand(&name[bar + 1..]),
+        None => table.find(name),
+        Some(bar) => table.find(&name[..bar])?.subcommand(&name[bar + 1..]),
     }
 }

@@ -1,7 +1,7 @@
 //! `CONFIG`: how the server is configured.
 
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 use crate::configure::{self, Change, ChangeError};
 use crate::glob;
 use crate::settings::{SETTINGS, Setting};

@@ -1,6 +1,6 @@
 //! `DBSIZE`: how many keys the selected database holds.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static DBSIZE: Command = Command {
     name: "dbsize",

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::Protocol;
 use crate::settings::Key;
 use mneme_log::Expiry;

@@ -1,7 +1,7 @@
 //! `FLUSHALL` and `FLUSHDB`: away with everything. `ASYNC` and `SYNC` are the same here: the index
 //! is dropped at once, the memory comes back in the background.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::settings::Key;
 use mneme_log::DATABASES;
 

@@ -3,11 +3,10 @@
 
 use std::fmt::Write as _;
 
-use crate::commands::TABLE;
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 use crate::settings::Key;
-use crate::statistics::{Series, Statistics, executable};
+use crate::statistics::{Series, Statistics};
 
 pub(super) static LATENCY: Command = Command {
     name: "latency",
@@ -139,12 +138,17 @@ fn histogram(call: &mut Call<'_>) -> Outcome {
         asked.is_empty()
             || asked.iter().any(|name| {
                 name.eq_ignore_ascii_case(command.name.as_bytes())
-                    || TABLE
+                    || call
+                        .server
+                        .commands
                         .find(name)
                         .is_some_and(|known| known.name == container)
             })
     };
-    let spread: Vec<_> = executable()
+    let spread: Vec<_> = call
+        .server
+        .commands
+        .executable()
         .filter(|command| is_asked(command))
         .map(|command| {
             let totals = Statistics::totals(call.server.statistics(), command);

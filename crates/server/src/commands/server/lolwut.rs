@@ -1,6 +1,6 @@
 //! `LOLWUT`: the version, and no more art than that.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::version;
 
 pub(super) static LOLWUT: Command = Command {

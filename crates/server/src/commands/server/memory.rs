@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::client_memory;
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 use mneme_log::{Evict, Stats};
 
 pub(super) static MEMORY: Command = Command {
@@ -139,7 +140,7 @@ fn stats(call: &mut Call<'_>) -> Outcome {
     let counts = [
         ("total.allocated", used),
         ("overhead.total", overhead),
-        ("clients.normal", call.server.client_memory() as u64),
+        ("clients.normal", client_memory::used(call.server) as u64),
         ("clients.slaves", 0),
         ("keys.count", stats.records),
         (

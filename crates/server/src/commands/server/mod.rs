@@ -15,7 +15,7 @@ mod slowlog;
 mod swapdb;
 mod time;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

@@ -1,8 +1,8 @@
 //! `MNEME`: what only this server has.
 
 use crate::background::CheckState;
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 
 pub(super) static MNEME: Command = Command {
     name: "mneme",

@@ -1,7 +1,7 @@
 //! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes what it has begun and
 //! ends.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static SHUTDOWN: Command = Command {
     name: "shutdown",

@@ -3,8 +3,8 @@
 //! Neighbouring GETs, and SETs, of a pipeline are executed as one, and share their time: such an
 //! entry is the first of them, and its last argument says how many more there were.
 
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 
 pub(super) static SLOWLOG: Command = Command {
     name: "slowlog",

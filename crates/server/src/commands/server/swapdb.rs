@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::parse_i64;
 use crate::settings::Key;
 use mneme_log::WriteError;

@@ -1,6 +1,6 @@
 //! `TIME`: the server's clock.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static TIME: Command = Command {
     name: "time",

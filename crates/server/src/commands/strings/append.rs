@@ -1,6 +1,6 @@
 //! `APPEND key value`: makes a value longer.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::settings::Key;
 use mneme_log::Patch;
 

@@ -1,6 +1,6 @@
 //! What `INCR`, `DECR`, `INCRBY` and `DECRBY` share.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::parse_i64;
 use mneme_log::Decision;
 

@@ -1,6 +1,6 @@
 //! `DECR key`: one less.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 use super::arithmetic::increment;
 

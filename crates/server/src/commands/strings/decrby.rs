@@ -1,6 +1,6 @@
 //! `DECRBY key decrement`: so many less.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 use super::arithmetic::increment;
 

@@ -1,6 +1,6 @@
 //! `GET key`: the value of a key, or null.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static GET: Command = Command {
     name: "get",

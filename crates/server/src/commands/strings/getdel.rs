@@ -1,6 +1,6 @@
 //! `GETDEL key`: returns a value and removes it.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use mneme_log::Decision;
 
 pub(super) static GETDEL: Command = Command {

@@ -1,7 +1,7 @@
 //! `GETEX key [PERSIST | EX ...]`: returns a value and sets when it expires.
 
+use crate::command::*;
 use crate::commands::expiration::Notation;
-use crate::commands::prelude::*;
 use mneme_log::{Decision, Expiry};
 
 pub(super) static GETEX: Command = Command {

@@ -1,6 +1,6 @@
 //! `GETRANGE`, and as it was once called `SUBSTR`, `key start end`: a part of a value.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::commands::range::Ends;
 
 pub(super) static GETRANGE: Command = Command {

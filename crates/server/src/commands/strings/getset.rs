@@ -1,6 +1,6 @@
 //! `GETSET key value`: stores a value and returns the one before.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use mneme_log::{Decision, Expiry};
 
 pub(super) static GETSET: Command = Command {

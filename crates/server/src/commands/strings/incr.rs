@@ -1,6 +1,6 @@
 //! `INCR key`: one more.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 use super::arithmetic::increment;
 

@@ -1,6 +1,6 @@
 //! `INCRBY key increment`: so many more.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 use super::arithmetic::increment;
 

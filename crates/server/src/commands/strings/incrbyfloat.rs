@@ -1,6 +1,6 @@
 //! `INCRBYFLOAT key increment`: adds to a number that need not be whole.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::long_double::{LongDouble, parse};
 use mneme_log::Decision;
 

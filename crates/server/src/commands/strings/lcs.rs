@@ -2,7 +2,8 @@
 //! two values.
 
 use super::subsequence::{Match, Subsequence};
-use crate::commands::prelude::*;
+use crate::client_memory;
+use crate::command::*;
 use crate::settings::Key;
 
 pub(super) static LCS: Command = Command {
@@ -46,7 +47,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is
     // refused all the same; it takes a word for each byte of the first value at least.
     let most = call.server.settings.count(Key::BulkLength) as u128;
-    let most_own = call.server.client_memory_limit().unwrap_or(usize::MAX);
+    let most_own = client_memory::limit(call.server).unwrap_or(usize::MAX);
     let (a, b) = call.keyspace.atomically(|keyspace| {
         let mut len = |key| keyspace.read(key, |value| value.unwrap_or_default().len());
         let (a, b) = (len(first)?, len(second)?);

@@ -1,6 +1,6 @@
 //! `MGET key [key ...]`: the values of several keys.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static MGET: Command = Command {
     name: "mget",

@@ -22,7 +22,7 @@ mod setrange;
 mod strlen;
 mod subsequence;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

@@ -1,6 +1,6 @@
 //! `MSET`, `MSETNX key value [key value ...]`: store several values at one instant.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::keyspace::Keyspace;
 use crate::resp::Arguments;
 use mneme_log::{Expiry, MAX_KEY};

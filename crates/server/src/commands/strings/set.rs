@@ -1,7 +1,7 @@
 //! `SET key value [NX | XX] [GET] [KEEPTTL | EX ...]`: stores a value.
 
+use crate::command::*;
 use crate::commands::expiration::Notation;
-use crate::commands::prelude::*;
 use crate::resp::Arguments;
 use mneme_log::{Decision, Expiry, Stored, Updated};
 

@@ -1,7 +1,7 @@
 //! `SETEX`, `PSETEX key time value`: store a value that expires.
 
+use crate::command::*;
 use crate::commands::expiration::Notation;
-use crate::commands::prelude::*;
 
 pub(super) static SETEX: Command = Command {
     name: "setex",

@@ -1,6 +1,6 @@
 //! `SETNX key value`: stores a value under a key that has none.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use mneme_log::{Decision, Updated};
 
 pub(super) static SETNX: Command = Command {

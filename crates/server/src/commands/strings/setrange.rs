@@ -1,7 +1,7 @@
 //! `SETRANGE key offset value`: overwrites a part of a value, with zeros in between where it is
 //! shorter.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::settings::Key;
 use mneme_log::Patch;
 

@@ -1,6 +1,6 @@
 //! `STRLEN key`: the length of a value.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static STRLEN: Command = Command {
     name: "strlen",

@@ -1,6 +1,6 @@
 //! `DISCARD`: forgets a transaction.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static DISCARD: Command = Command {
     name: "discard",

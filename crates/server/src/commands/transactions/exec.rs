@@ -8,7 +8,7 @@
 //! programs, and processes that attach after a kill, may see a part. A local program's change
 //! between the check of the watched keys and the first command goes unnoticed.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::counters::Counters;
 use crate::keyspace::Records;
 use crate::queue::Queue;

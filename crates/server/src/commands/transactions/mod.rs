@@ -6,7 +6,7 @@ mod multi;
 mod unwatch;
 mod watch;
 
-use super::definition::Command;
+use crate::command::Command;
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

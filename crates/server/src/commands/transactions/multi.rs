@@ -1,6 +1,6 @@
 //! `MULTI`: begins a transaction.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::queue::Queue;
 
 pub(super) static MULTI: Command = Command {

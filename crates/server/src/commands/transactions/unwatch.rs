@@ -1,6 +1,6 @@
 //! `UNWATCH`: forgets which keys were watched.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static UNWATCH: Command = Command {
     name: "unwatch",

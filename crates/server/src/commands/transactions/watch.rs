@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static WATCH: Command = Command {
     name: "watch",

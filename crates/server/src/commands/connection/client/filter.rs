@@ -1,6 +1,6 @@
 //! Kinds of clients, as `CLIENT LIST` and `CLIENT KILL` distinguish them.
 
-use crate::commands::prelude::*;
+use crate::command::*;
 
 /// A kind of client. All are normal ones as yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

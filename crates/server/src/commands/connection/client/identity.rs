@@ -1,7 +1,7 @@
 //! `CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`: the client's number, name and library.
 
 use super::PLAIN;
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static ID: Command = Command {
     name: "client|id",

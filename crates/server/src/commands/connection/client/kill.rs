@@ -6,7 +6,7 @@
 use super::ADMIN;
 use super::filter::{self, Kind as ClientKind};
 use crate::client::Entry;
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::parse_i64;
 
 pub(super) static KILL: Command = Command {

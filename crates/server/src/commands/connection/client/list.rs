@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::filter::{self, Kind as ClientKind};
 use super::{ADMIN, PLAIN};
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::resp::parse_i64;
 
 pub(super) static INFO: Command = Command {

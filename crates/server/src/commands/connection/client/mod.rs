@@ -10,8 +10,8 @@ mod tracking;
 
 pub(super) use identity::check_name;
 
+use crate::command::*;
 use crate::commands::help;
-use crate::commands::prelude::*;
 
 pub(super) static CLIENT: Command = Command {
     name: "client",

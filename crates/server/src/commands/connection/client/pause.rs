@@ -4,7 +4,7 @@
 //! As in Redis 7.0, a pause of all commands holds `CLIENT UNPAUSE` too, and ends by time.
 
 use super::ADMIN;
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::pause::Pause;
 use crate::resp::parse_i64;
 

@@ -2,7 +2,7 @@
 
 use super::{ADMIN, PLAIN};
 use crate::client::Replies;
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static REPLY: Command = Command {
     name: "client|reply",

@@ -2,7 +2,7 @@
 //! are none: tracking is not supported.
 
 use super::PLAIN;
-use crate::commands::prelude::*;
+use crate::command::*;
 
 pub(super) static TRACKINGINFO: Command = Command {
     name: "client|trackinginfo",

@@ -5,7 +5,7 @@ mod sections;
 
 use std::fmt::Write as _;
 
-use crate::commands::prelude::*;
+use crate::command::*;
 use crate::shared::Shared;
 
 pub(super) static INFO: Command = Command {

@@ -3,11 +3,12 @@
 use mneme_sys::{TimeOf, cpu_time, resident_memory};
 
 use super::Fields;
-use crate::commands::prelude::*;
+use crate::client_memory;
+use crate::command::*;
 use crate::commands::server::memory::{page_warning, used};
 use crate::settings::Key;
 use crate::shared::Shared;
-use crate::statistics::{Statistics, executable};
+use crate::statistics::Statistics;
 use crate::version;
 
 /// Counts of what this server does not do, so that it has done none of it: what watches Redis asks
@@ -90,7 +91,7 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     let held = resident.saturating_sub(mapped) + mapped.max(used);
     let ratio = held as f64 / used.max(1) as f64;
     fields.add("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
-    fields.add("mem_clients_normal", server.client_memory());
+    fields.add("mem_clients_normal", client_memory::used(server));
     fields.add("mem_clients_slaves", 0);
     fields.add("mem_allocator", "mneme");
     add_zeros(
@@ -139,7 +140,7 @@ pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     );
     fields.add("mneme_maintains", u8::from(server.store.maintains()));
     if server.store.segment().is_some() {
-        let feed = server.feed_stats();
+        let feed = server.feed.stats(&server.store);
         for (name, count) in [
             ("mneme_local_stored", feed.stored),
             ("mneme_local_removed", feed.removed),
@@ -260,7 +261,7 @@ pub(super) fn cpu(_: &Shared, fields: &mut Fields) -> Outcome {
 
 /// What each command has cost.
 pub(super) fn commandstats(server: &Shared, fields: &mut Fields) -> Outcome {
-    for command in executable() {
+    for command in server.commands.executable() {
         let totals = Statistics::totals(server.statistics(), command);
         if totals.calls + totals.rejected == 0 {
             continue;
@@ -288,7 +289,7 @@ pub(super) fn errorstats(server: &Shared, fields: &mut Fields) -> Outcome {
 
 /// How the time of each command spreads.
 pub(super) fn latencystats(server: &Shared, fields: &mut Fields) -> Outcome {
-    for command in executable() {
+    for command in server.commands.executable() {
         let times = Statistics::totals(server.statistics(), command).distribution;
         if times.calls() > 0 {
             let at = |part| times.quantile(part) as f64 / 1000.0;

@@ -2,7 +2,7 @@
 
 use crate::resp::Arguments;
 
-use super::definition::named;
+use super::vocabulary::named;
 
 /// One rule that finds keys among a command's arguments.
 #[derive(Debug, Clone, Copy)]

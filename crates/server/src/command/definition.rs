@@ -3,8 +3,7 @@
 //! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are all
 //! derived from these fields; nothing about a command stands anywhere else.
 
-use super::call::{Call, Failure, Outcome};
-use super::keys::{KeyFlag, KeySpec};
+use super::{Call, Category, Failure, Flag, Group, KeyFlag, KeySpec, Kind, Outcome};
 use crate::resp::Arguments;
 
 /// What it costs to change a part of a value.
@@ -169,118 +168,6 @@ impl Batching {
     #[inline]
     pub fn is_write(self) -> bool {
         self == Batching::Pair
-    }
-}
-
-macro_rules! named {
-    ($(#[$doc:meta])* $type:ident { $($variant:ident => $name:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[allow(dead_code, reason = "Redis' whole vocabulary, so that a new command finds its words")]
-        pub(crate) enum $type { $($variant),* }
-
-        impl $type {
-            /// As Redis spells it.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-
-            /// The one that Redis spells like this, in any case.
-            #[allow(dead_code, reason = "of use to some of these types only")]
-            pub fn from_name(name: &[u8]) -> Option<Self> {
-                [$((Self::$variant, $name)),*]
-                    .into_iter()
-                    .find_map(|(value, spelt)| spelt.as_bytes().eq_ignore_ascii_case(name).then_some(value))
-            }
-        }
-    };
-}
-pub(super) use named;
-
-named! {
-    /// What a command does to the data and when it may run.
-    Flag {
-        Write => "write",
-        Readonly => "readonly",
-        DenyOom => "denyoom",
-        Admin => "admin",
-        PubSub => "pubsub",
-        NoScript => "noscript",
-        Blocking => "blocking",
-        Loading => "loading",
-        Stale => "stale",
-        SkipMonitor => "skip_monitor",
-        SkipSlowlog => "skip_slowlog",
-        Fast => "fast",
-        NoAuth => "no_auth",
-        MayReplicate => "may_replicate",
-        NoMandatoryKeys => "no_mandatory_keys",
-        NoMulti => "no_multi",
-        MovableKeys => "movablekeys",
-        AllowBusy => "allow_busy",
-    }
-}
-
-named! {
-    /// A chapter of the manual.
-    Group {
-        Bitmap => "bitmap",
-        Connection => "connection",
-        Generic => "generic",
-        Geo => "geo",
-        Hash => "hash",
-        HyperLogLog => "hyperloglog",
-        List => "list",
-        PubSub => "pubsub",
-        Scripting => "scripting",
-        Server => "server",
-        Set => "set",
-        SortedSet => "sorted-set",
-        Stream => "stream",
-        String => "string",
-        Transactions => "transactions",
-    }
-}
-
-named! {
-    /// An ACL category.
-    Category {
-        Keyspace => "keyspace",
-        Read => "read",
-        Write => "write",
-        Set => "set",
-        SortedSet => "sortedset",
-        List => "list",
-        Hash => "hash",
-        String => "string",
-        Bitmap => "bitmap",
-        HyperLogLog => "hyperloglog",
-        Geo => "geo",
-        Stream => "stream",
-        PubSub => "pubsub",
-        Admin => "admin",
-        Fast => "fast",
-        Slow => "slow",
-        Blocking => "blocking",
-        Dangerous => "dangerous",
-        Connection => "connection",
-        Transaction => "transaction",
-        Scripting => "scripting",
-    }
-}
-
-named! {
-    /// The type of an argument.
-    Kind {
-        String => "string",
-        Integer => "integer",
-        Double => "double",
-        Key => "key",
-        Pattern => "pattern",
-        UnixTime => "unix-time",
-        PureToken => "pure-token",
-        OneOf => "oneof",
-        Block => "block",
     }
 }
 

@@ -5,19 +5,19 @@
 //! often while there is much to read. Changes are counted for `INFO` here; anything that must react
 //! to a change does so in [`FeedStats::on_local_change`].
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mneme_log::{Told, What};
 
-use crate::shared::Shared;
+use crate::backing::Backing;
 
 /// Sleep after a read that found nothing.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Sleep after a read that found changes: a local program that does nothing but store fills the
 /// ring in some milliseconds.
 const SHORT: Duration = Duration::from_millis(1);
-/// Effects that are taken in at once.
+/// Changes that are taken in at once.
 const AT_ONCE: usize = 4096;
 
 /// What local programs have done since the server's start, or the last `CONFIG RESETSTAT`.
@@ -62,40 +62,44 @@ impl FeedStats {
     }
 }
 
-impl Shared {
-    fn feed(&self) -> MutexGuard<'_, FeedStats> {
-        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
+/// What has been received of a store's change feed.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeFeed(Mutex<FeedStats>);
+
+impl ChangeFeed {
+    fn lock(&self) -> MutexGuard<'_, FeedStats> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what local programs have done since the last time; how many changes.
-    pub fn drain_change_feed(&self) -> usize {
-        let mut feed = self.feed();
-        let receive = |change: Told<'_>| feed.on_local_change(change);
+    pub fn drain(&self, store: &Backing) -> usize {
+        let mut stats = self.lock();
+        let receive = |change: Told<'_>| stats.on_local_change(change);
         // Only a forked child receives nothing, and it is no server.
-        self.store.drain_effects(AT_ONCE, receive).unwrap_or(0)
+        store.drain_effects(AT_ONCE, receive).unwrap_or(0)
     }
 
     /// What local programs had done when this was called.
-    pub fn feed_stats(&self) -> FeedStats {
+    pub fn stats(&self, store: &Backing) -> FeedStats {
         // The ring holds no more than is taken in at once.
-        self.drain_change_feed();
-        *self.feed()
+        self.drain(store);
+        *self.lock()
     }
 
     /// Begins to count anew: what was done before this is not counted after it.
-    pub fn reset_feed_stats(&self) {
-        self.drain_change_feed();
-        let mut feed = self.feed();
-        *feed = FeedStats {
-            begun: feed.begun,
+    pub fn reset(&self, store: &Backing) {
+        self.drain(store);
+        let mut stats = self.lock();
+        *stats = FeedStats {
+            begun: stats.begun,
             ..FeedStats::default()
         };
     }
 
     /// Listens until the server stops.
-    pub fn read_change_feed(&self) {
-        while !self.stopping() {
-            match self.drain_change_feed() {
+    pub fn read(&self, store: &Backing, is_stopping: impl Fn() -> bool) {
+        while !is_stopping() {
+            match self.drain(store) {
                 0 => std::thread::sleep(PAUSE),
                 AT_ONCE => {}
                 _ => std::thread::sleep(SHORT),

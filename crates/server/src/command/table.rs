@@ -1,12 +1,7 @@
 //! From a command's name to its definition, in any case, without allocating: a hash and a
 //! comparison of two words.
 
-use std::sync::LazyLock;
-
-use super::definition::Command;
-
-/// The table of all commands, built on first use.
-pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::new(super::all()));
+use super::Command;
 
 /// An open-addressed table, at most an eighth full, so that nearly every probe is the first and
 /// only one.
@@ -26,7 +21,8 @@ struct Entry {
 }
 
 impl Table {
-    fn new(commands: Vec<&'static Command>) -> Self {
+    /// A table of `commands`, which are in alphabetical order.
+    pub fn new(commands: Vec<&'static Command>) -> Self {
         let slots = (0..(commands.len() * 8).next_power_of_two()).map(|_| None);
         let mut slots: Box<[Option<Entry>]> = slots.collect();
         for command in &commands {
@@ -105,6 +101,14 @@ impl Table {
     pub fn commands(&self) -> &[&'static Command] {
         &self.commands
     }
+
+    /// All commands and subcommands that are ever executed, in alphabetical order.
+    pub fn executable(&self) -> impl Iterator<Item = &'static Command> {
+        self.commands.iter().flat_map(|&command| {
+            let alone = command.subcommands.is_empty().then_some(command);
+            alone.into_iter().chain(command.subcommands.iter().copied())
+        })
+    }
 }
 
 /// Where the search for a definition's place begins.
@@ -163,8 +167,20 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
-    use super::super::definition::{Flag, Reach};
     use super::*;
+    use crate::command::{Flag, Reach};
+    use crate::commands::TABLE;
+
+    #[test]
+    fn every_command_has_a_place_of_its_own() {
+        let executable = TABLE.executable();
+        let mut places: Vec<_> = executable.map(|command| TABLE.place(command)).collect();
+        let count = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), count);
+        assert!(places.iter().all(|place| *place < TABLE.places()));
+    }
 
     #[test]
     fn every_command_is_found_in_any_case_and_nothing_else_is() {

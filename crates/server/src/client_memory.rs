@@ -1,0 +1,75 @@
+//! The memory that all clients of a server take together: **bounded by `maxmemory-clients`; beyond
+//! it the clients that take most are disconnected, the largest first**, but for those that have
+//! asked for `CLIENT NO-EVICT`. Clients that have not authenticated go before all others, so that
+//! strangers cannot have the server disconnect its users.
+//!
+//! Each connection adds its memory to its thread's sum at the end of a turn: buffers, the queue of
+//! a transaction, watched keys. A turn in which a connection has grown compares the sums with the
+//! limit. The limit is thus exceeded only briefly, by what one connection of each thread takes in
+//! one turn.
+
+use crate::settings::Key;
+use crate::shared::Shared;
+
+/// Bytes that all clients may take together; `None` is no limit.
+pub(crate) fn limit(server: &Shared) -> Option<usize> {
+    match server.settings.number(Key::MaxMemoryClients) {
+        0 => None,
+        percent if percent < 0 => {
+            let bytes =
+                u128::from(server.store.capacity()) * u128::from(percent.unsigned_abs()) / 100;
+            Some(usize::try_from(bytes).unwrap_or(usize::MAX))
+        }
+        bytes => usize::try_from(bytes).ok(),
+    }
+}
+
+/// Bytes that all clients take.
+pub(crate) fn used(server: &Shared) -> usize {
+    let sums = (server.threads.iter()).map(|thread| thread.client_memory.get());
+    sums.sum()
+}
+
+/// Disconnects the largest clients if all together take too much. Those that have not authenticated
+/// come first.
+pub(crate) fn evict(server: &Shared) {
+    if let Some(limit) = limit(server)
+        && used(server) > limit
+    {
+        let evict = || evict_down_to(server, limit);
+        server.evictions.attempt(|| server.now_ms(), evict);
+    }
+}
+
+/// Returns whether those that are left are within the limit.
+fn evict_down_to(server: &Shared, limit: usize) -> bool {
+    // Evicted clients are not listed, although their connections may not be closed yet.
+    let mut clients: Vec<_> = (server.clients.list().into_iter())
+        .map(|entry| {
+            let authenticated = entry.state().authenticated;
+            (authenticated, entry.memory.get(), entry)
+        })
+        .collect();
+    let mut total: usize = clients.iter().map(|(_, bytes, _)| bytes).sum();
+    clients.sort_unstable_by_key(|(authenticated, bytes, _)| {
+        (*authenticated, std::cmp::Reverse(*bytes))
+    });
+    for (_, bytes, entry) in clients {
+        if total <= limit {
+            return true;
+        }
+        if entry.state().no_evict_on {
+            continue;
+        }
+        total -= bytes;
+        server.evictions.add();
+        tracing::warn!(
+            client = entry.id,
+            bytes,
+            limit,
+            "all clients together exceed maxmemory-clients; closing the connection of one"
+        );
+        server.kill(&entry);
+    }
+    total <= limit
+}

@@ -1,0 +1,119 @@
+//! The error replies of commands.
+
+use std::borrow::Cow;
+
+use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
+
+/// Why a command was not executed. The texts, codes included, are Redis'.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    #[error(
+        "ERR value is out of range, value must between {min} and {max}",
+        min = i32::MIN,
+        max = i32::MAX
+    )]
+    NotAnInt,
+    #[error("ERR value is not a valid float")]
+    NotAFloat,
+    #[error("ERR increment or decrement would overflow")]
+    Overflow,
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    TooLong,
+    #[error("OOM command not allowed when used memory > 'maxmemory'.")]
+    OutOfMemory,
+    #[error("NOAUTH Authentication required.")]
+    NotAuthenticated,
+    #[error("WRONGPASS invalid username-password pair or user is disabled.")]
+    WrongPassword,
+    #[error("ERR source and destination objects are the same")]
+    SameObject,
+    #[error("ERR DB index is out of range")]
+    NoSuchDatabase,
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    WrongArity(&'static str),
+    #[error("EXECABORT Transaction discarded because of previous errors.")]
+    Aborted,
+    #[error("EXECABORT Transaction discarded because of: {0}")]
+    AbortedBecause(String),
+    #[error("ERR Command not allowed inside a transaction")]
+    NotInTransaction,
+    #[error("ERR the key has {0} bytes; at most {MAX_KEY} are allowed")]
+    KeyTooLong(usize),
+    /// An error of the store itself: damage, or a stalled process. Within a transaction it ends the
+    /// whole transaction.
+    #[error("ERR {0}")]
+    Store(String),
+    /// Another process is in the way, and may not be a moment later. The command is retried for a
+    /// while, unless it is part of a transaction.
+    #[error("ERR {0}")]
+    NotYet(String),
+    /// One that quotes what a client has sent, which may not be text.
+    #[error("{}", String::from_utf8_lossy(.0))]
+    Bytes(Vec<u8>),
+    /// Any other; its code comes first.
+    #[error("{0}")]
+    Other(Cow<'static, str>),
+}
+
+impl Failure {
+    /// An error that only one command knows.
+    pub fn other(text: impl Into<Cow<'static, str>>) -> Self {
+        Failure::Other(text.into())
+    }
+
+    /// An error that quotes `sent`, up to its first NUL as Redis does, between two texts.
+    pub fn quoting(before: &str, sent: &[u8], behind: &str) -> Self {
+        let sent = sent.split(|byte| *byte == 0).next().unwrap_or_default();
+        Failure::Bytes([before.as_bytes(), sent, behind.as_bytes()].concat())
+    }
+
+    /// Its text as it is sent.
+    pub fn text(&self) -> Cow<'_, [u8]> {
+        match self {
+            Failure::Bytes(text) => Cow::Borrowed(text),
+            other => Cow::Owned(other.to_string().into_bytes()),
+        }
+    }
+
+    /// What `EXEC` says that fails as a whole for this reason.
+    pub fn aborted_because(failure: &Failure) -> Self {
+        let reason = failure.to_string();
+        Failure::AbortedBecause(reason.strip_prefix("ERR ").unwrap_or(&reason).into())
+    }
+
+    /// Whether it is not the command's doing, so that a transaction cannot go on with the next one.
+    pub fn is_of_the_store(&self) -> bool {
+        matches!(self, Failure::OutOfMemory | Failure::Store(_))
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
+            error => Failure::Store(error.to_string()),
+        }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::OutOfMemory { .. } => Failure::OutOfMemory,
+            WriteError::ValueTooLong(_) => Failure::TooLong,
+            WriteError::KeyTooLong(len) => Failure::KeyTooLong(len),
+            WriteError::NoSuchDatabase(_) => Failure::NoSuchDatabase,
+            error => Failure::Store(error.to_string()),
+        }
+    }
+}
+
+impl From<BatchError> for Failure {
+    fn from(error: BatchError) -> Self {
+        error.source.into()
+    }
+}

@@ -1,0 +1,18 @@
+//! What a command is, and what each of them is given: **the floor below the commands**, which names
+//! none of them.
+//!
+//! A command's file begins with `use crate::command::*`.
+
+mod call;
+mod definition;
+mod failure;
+mod keys;
+mod table;
+mod vocabulary;
+
+pub(crate) use call::{Call, Outcome};
+pub(crate) use definition::{Argument, Batching, Command, PART, Reach};
+pub(crate) use failure::Failure;
+pub(crate) use keys::{Begin, Find, KeyFlag, KeySpec};
+pub(crate) use table::Table;
+pub(crate) use vocabulary::{Category, Flag, Group, Kind};
