@@ -484,7 +484,7 @@ mod tests {
             ("deaths", true),
             ("stops", true),
             ("storm", true),
-            ("effects", true),
+            ("notifications", true),
             ("golden", false),
         ] {
             assert_eq!(tests.contains(name), arms, "{name}");

@@ -1,6 +1,6 @@
-//! How many instructions a put takes, with and without a follower of the changes, and how many
-//! changes a follower that looks each ten milliseconds loses. For the former run `put_cost 20000
-//! alone` and `put_cost 60000 alone` (or `followed`) under `valgrind --tool=callgrind`, and divide
+//! How many instructions a put takes, with and without a listener of the changes, and how many
+//! changes a listener that looks each ten milliseconds loses. For the former run `put_cost 20000
+//! alone` and `put_cost 60000 alone` (or `listened`) under `valgrind --tool=callgrind`, and divide
 //! what they differ by; `put_cost 3000000 drained` says how many changes were lost beside a writer
 //! at full speed. Valgrind knows no `clone` as the search for a barrier between processes uses it:
 //! preload a `syscall` that refuses it.
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use mneme_log::{LogStore, Told, control_bytes};
+use mneme_log::{LogStore, Notification, control_bytes};
 use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
 
 const KEYS: u64 = 10_000;
@@ -53,11 +53,11 @@ fn main() {
     if how == "alone" {
         return measured(&one, 0, puts);
     }
-    let mut effects = other.take_server_role().unwrap().follow();
-    if how == "followed" {
+    let mut listener = other.take_server_role().unwrap().listen();
+    if how == "listened" {
         // As many as the ring holds, again and again.
         for some in 0..puts / 4_000 {
-            effects.drain(usize::MAX, |_| {}).unwrap();
+            listener.drain(usize::MAX, |_| {}).unwrap();
             measured(&one, some * 4_000, 4_000);
         }
         return;
@@ -74,11 +74,11 @@ fn main() {
         });
         while !done.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(10));
-            let count = |report: Told<'_>| match report {
-                Told::Lost => losses += 1,
-                Told::Effect(_) => received += 1,
+            let count = |report: Notification<'_>| match report {
+                Notification::Lost => losses += 1,
+                Notification::Change(_) => received += 1,
             };
-            effects.drain(usize::MAX, count).unwrap();
+            listener.drain(usize::MAX, count).unwrap();
         }
     });
     println!("{puts} puts: {received} changes received, {losses} losses reported");

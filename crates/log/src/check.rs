@@ -12,7 +12,6 @@ use mneme_arena::Frame;
 use mneme_sync::{Announced, Holding, Slot};
 
 use crate::core::{Core, Wait};
-use crate::effects::LANES;
 use crate::error::{Corrupt, WriteError};
 use crate::head::no_head;
 use crate::index::bucket::{Bucket, Entry, SLOTS};
@@ -21,6 +20,7 @@ use crate::index::resize::block_of;
 use crate::index::root::Root;
 use crate::index::{Lookup, Partition, SegmentRef};
 use crate::mem::Loc;
+use crate::notify::LANES;
 use crate::record::Record;
 use crate::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
 use crate::spaces::Space;

@@ -10,13 +10,13 @@ use mneme_sys::{Clock, NodeId, RegionError, Topology};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::compact::Candidates;
-use crate::effects::Area;
 use crate::error::{Corrupt, WriteError};
 use crate::evict::ExpiringWalk;
 use crate::fresh::Claimed;
 use crate::index::bucket::LockWord;
 use crate::layout::Tables;
 use crate::mem::{Loc, Mem};
+use crate::notify::Area;
 use crate::stalled::StalledLocks;
 use crate::transaction::GrownAhead;
 
@@ -44,8 +44,8 @@ pub(crate) struct Core {
     pub secrets: RapidSecrets,
     /// Compaction victims that this process has selected, by node.
     pub candidates: Vec<Mutex<Candidates>>,
-    /// The change feed's area.
-    pub effects: Area,
+    /// The change notifications' area.
+    pub notifications: Area,
     /// How far the frames have been claimed.
     pub claimed: Claimed,
     /// The copying reader whose pin blocks something, and when its pin was first seen to do so.

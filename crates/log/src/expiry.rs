@@ -17,13 +17,13 @@ use mneme_sync::Slot;
 use crate::change_set::Counted;
 use crate::core::{Core, Wait};
 use crate::counts::{Counts, Expiries};
-use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::intent::OPERATION_LANE;
 use crate::mem::Loc;
+use crate::notify::Kind;
 use crate::ops::{Decision, Updated};
 use crate::publish::{Change, Expect, Published};
 use crate::record::{EXPIRY_AT, Record};
@@ -256,7 +256,7 @@ impl Core {
                 delta: Counts::change(Some(expires != 0), Some(to != Expiry::Never)),
             };
             self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
-            self.tell(slot, root.space(), Kind::Retimed, key);
+            self.notify(slot, root.space(), Kind::Retimed, key);
             held.unlock();
         } else {
             held.unlock_unchanged();

@@ -23,7 +23,6 @@ use mneme_sync::Slot;
 use crate::change_set::{ChangeSet, Counted, Piece, write_down};
 use crate::core::{Core, Wait};
 use crate::counts::Counts;
-use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::index::bucket::{Entry, Held, HomeWord};
@@ -31,6 +30,7 @@ use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::intent::OPERATION_LANE;
 use crate::mem::Loc;
+use crate::notify::Kind;
 use crate::patch::Overtaken;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_IN_PLACE, Record};
@@ -192,7 +192,7 @@ impl Core {
                 counted: Some(counted),
             };
             self.change_bytes(slot, &held, &set);
-            self.tell(slot, root.space(), Kind::Stored, change.key);
+            self.notify(slot, root.space(), Kind::Stored, change.key);
             held.unlock();
             mneme_sys::fault!("log.overwrite.unlocked");
             slot.intent(OPERATION_LANE).clear();

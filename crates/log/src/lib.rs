@@ -49,7 +49,6 @@ mod check;
 mod compact;
 mod core;
 mod counts;
-mod effects;
 mod error;
 mod evict;
 mod expiry;
@@ -65,6 +64,7 @@ mod maintainer;
 mod mem;
 #[cfg(test)]
 mod models;
+mod notify;
 mod ops;
 mod part;
 mod patch;
@@ -94,11 +94,11 @@ mod world;
 
 pub use check::Report;
 pub use counts::Keyspace;
-pub use effects::{Effect, Effects, KeyOf, Told, What};
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use evict::Evict;
 pub use expiry::{Expiry, Stored};
 pub use layout::{DATABASES, FORMAT};
+pub use notify::{Change, ChangeKind, ChangeListener, ChangedKey, Notification};
 pub use ops::{Decision, Updated};
 pub use part::{Part, Patch};
 pub use processes::{Process, ProcessPin, Work};

@@ -12,8 +12,8 @@
 
 mod buckets;
 mod change_sets;
-mod effects;
 mod heads;
+mod notifications;
 mod patches;
 mod segments;
 mod swaps;

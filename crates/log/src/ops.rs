@@ -7,13 +7,13 @@
 use mneme_sync::{Holding, Pin, Slot};
 
 use crate::core::{Core, Wait};
-use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::{Expiry, Stored};
 use crate::free_space::SpaceSearch;
 use crate::index::root::Root;
 use crate::index::{Lookup, Place};
 use crate::mem::Loc;
+use crate::notify::Kind;
 use crate::publish::{Change, Expect, Published};
 use crate::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
 use crate::spaces::Space;
@@ -188,7 +188,7 @@ impl Core {
             {
                 let (_pin, space) = self.enter(&slot, database)?;
                 let cut_off = || self.drop_root(&slot, space);
-                if self.announce_and_tell(&slot, Kind::Cleared, [database; 2], cut_off)? {
+                if self.announce_and_notify(&slot, Kind::Cleared, [database; 2], cut_off)? {
                     return Ok(());
                 }
             }

@@ -28,13 +28,13 @@ use mneme_sync::Slot;
 
 use crate::change_set::{ChangeSet, Changed, Piece, write_down};
 use crate::core::{Core, Wait};
-use crate::effects::Kind;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::HomeWord;
 use crate::index::root::Root;
 use crate::index::{Found, Lookup, Place, SegmentRef};
 use crate::intent::{Guard, OPERATION_LANE};
 use crate::mem::Loc;
+use crate::notify::Kind;
 use crate::patch_word::{PatchWord, SEALED, Seal, seal};
 use crate::record::{MAX_IN_PLACE, Record};
 
@@ -219,7 +219,7 @@ impl Core {
             };
             patched = self.change_bytes(slot, &held, &set);
             if patched {
-                self.tell(slot, root.space(), Kind::Stored, key);
+                self.notify(slot, root.space(), Kind::Stored, key);
             }
             held.unlock();
         } else {

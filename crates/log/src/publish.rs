@@ -7,7 +7,7 @@
 //!    the change (see [`crate::watch`]);
 //! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
 //! 4. count: the database's records in the thread's own slot, the old record's bytes as dead; if
-//!    any process follows the change feed, publish the change there (see [`crate::effects`]);
+//!    any process listens, notify it of the change (see [`crate::notify`]);
 //! 5. unlock; clear the intent; unpin.
 //!
 //! Before the 8-byte store nothing is visible; from the store on everything is. A writer that dies
@@ -19,7 +19,6 @@ use mneme_sync::{DeadSlot, Pin, Slot};
 
 use crate::core::{Core, Wait};
 use crate::counts::{self, Counts, CountsAfter};
-use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::resize::{Resized, Why, retired};
@@ -27,6 +26,7 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::intent::{HomeChange, Intent, OPERATION_LANE};
 use crate::mem::Loc;
+use crate::notify::Kind;
 
 /// A change of one key, ready to be published.
 pub(crate) struct Change<'k> {
@@ -461,7 +461,7 @@ impl Core {
             None if change.evicting => Kind::Evicted,
             None => Kind::Removed,
         };
-        self.tell(slot, root.space(), kind, change.key);
+        self.notify(slot, root.space(), kind, change.key);
         held.unlock();
         mneme_sys::fault!("log.bucket.unlocked");
         Ok(outcome)

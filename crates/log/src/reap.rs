@@ -29,7 +29,7 @@ impl Core {
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
-        self.end_dead_following();
+        self.end_dead_listening();
         match reaped {
             Ok(reaped) => Ok(reaped.slots as usize),
             Err(ReapError::Repair { source, .. }) => Err(source),
@@ -52,7 +52,7 @@ impl Core {
         mneme_sys::fault!("log.reap.index");
         self.repair_operation(dead)?;
         self.repair_transaction(dead)?;
-        self.lose_effects_of(dead);
+        self.lose_notifications_of(dead);
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());

@@ -31,8 +31,8 @@ impl Core {
             return Err(OpenError::NotClean(what));
         }
         mneme_sys::fault!("log.recover.begin");
-        // Effects that were entered before the reboot are dropped.
-        self.effects.clear();
+        // Notifications that were entered before the reboot are dropped.
+        self.notifications.clear();
         self.arena
             .recover_around(|| self.settle_all().map_err(unrecovered))
     }

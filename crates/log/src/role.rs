@@ -19,7 +19,7 @@ pub(crate) const SERVER: usize = 1;
 /// Dropping it releases the role at once, and so does the death of the process. Until then the
 /// opening stays attached. `Send` and `Sync`. A forked child does not have it.
 ///
-/// Its holder may [follow](Self::follow) what the others change.
+/// Its holder may [listen](Self::listen) to what the others change.
 #[must_use = "dropping it gives the role back at once"]
 pub struct ServerRole {
     lease: Lease,

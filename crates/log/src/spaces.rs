@@ -32,9 +32,9 @@ use std::time::Duration;
 use mneme_sync::{Acquired, Guard, Holding, Pin, Slot, SlotId, Word};
 
 use crate::core::{Core, Wait};
-use crate::effects::Kind;
 use crate::error::{ReadError, WriteError};
 use crate::layout::{DATABASES, LogHeader};
+use crate::notify::Kind;
 
 /// How long a swap waits at most for threads that use the two databases. It is half of what these
 /// wait for the swap, so that a swap that times out makes no other operation fail.
@@ -386,7 +386,7 @@ impl Core {
             return Err(error);
         }
         mneme_sys::fault!("log.swap.alone");
-        self.announce_and_tell(&slot, Kind::Swapped, [a, b], || {
+        self.announce_and_notify(&slot, Kind::Swapped, [a, b], || {
             // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::watch`]) and in
             // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
             self.tables.header().swaps.fetch_add(1, Release);

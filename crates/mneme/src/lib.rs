@@ -52,11 +52,11 @@
 //! store alone switches the default features off.
 
 pub use mneme_log::{
-    BatchError, Builder, Corrupt, Cursor, DATABASES, Database, Decision, Effect, Effects, Evict,
-    Expiry, GrowError, KeyOf, Life, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, OpenError,
-    PageKind, PagePolicy, PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError,
-    Report, RoleError, ServerRole, SlotError, Stalled, Stats, Stored, Told, Transaction,
-    TransactionOn, UpdatePolicy, Updated, Value, Watch, What, Work, WriteError,
+    BatchError, Builder, Change, ChangeKind, ChangeListener, ChangedKey, Corrupt, Cursor,
+    DATABASES, Database, Decision, Evict, Expiry, GrowError, Life, LogStore, MAX_KEY, MAX_VALUE,
+    MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy, PageReport, Part, Patch, Process,
+    ProcessPin, ProcessState, ReadError, Report, RoleError, ServerRole, SlotError, Stalled, Stats,
+    Stored, Transaction, TransactionOn, UpdatePolicy, Updated, Value, Watch, Work, WriteError,
 };
 
 pub use mneme_shared::{

@@ -111,7 +111,7 @@ fn local_programs_and_clients_have_the_same_records() {
         "mneme_stopped_processes:0",
         "mneme_maintains:1",
         "mneme_local_stored:1",
-        "mneme_local_effects_lost:0",
+        "mneme_local_changes_lost:0",
     ] {
         assert!(info.contains(field), "{field} is not in {info}");
     }

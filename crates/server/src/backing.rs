@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mneme_log::{LogStore, SlotError, Told};
+use mneme_log::{LogStore, Notification, SlotError};
 use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 
 use crate::server::StartError;
@@ -27,15 +27,15 @@ impl Backing {
         }
     }
 
-    /// See [`Served::drain_effects`]; nothing, of a store that no local program can attach.
-    pub fn drain_effects(
+    /// See [`Served::drain_changes`]; nothing, of a store that no local program can attach.
+    pub fn drain_changes(
         &self,
         most: usize,
-        receive: impl FnMut(Told<'_>),
+        receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
         match self {
             Backing::Process(_) => Ok(0),
-            Backing::Segment(served) => served.drain_effects(most, receive),
+            Backing::Segment(served) => served.drain_changes(most, receive),
         }
     }
 

@@ -24,7 +24,6 @@
 
 mod background;
 mod backing;
-mod change_feed;
 mod client;
 mod client_memory;
 mod command;
@@ -41,6 +40,7 @@ mod glob;
 mod handover;
 mod keyspace;
 mod listen;
+mod local_changes;
 mod log_limiter;
 mod long_double;
 mod metrics;

@@ -13,13 +13,13 @@ use mneme_sys::Clock;
 
 use crate::background::Background;
 use crate::backing::Backing;
-use crate::change_feed::ChangeFeed;
 use crate::client::{Clients, Entry, Evictions, Gauge};
 use crate::command::Table;
 use crate::counters::{Counters, Totals};
 use crate::eviction;
 use crate::exclusive::Sections;
 use crate::listen::{Accepted, Bound, Listener, Listeners};
+use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
 use crate::pause::Pauses;
 use crate::purge::Purge;
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     /// What takes too long for the I/O threads.
     pub background: Background,
     /// What local programs have done.
-    pub feed: ChangeFeed,
+    pub local_changes: LocalListener,
     /// Where metrics are served, and what ends that thread's wait for scrapers.
     pub metrics: OnceLock<(SocketAddr, Waker)>,
 }
@@ -190,7 +190,7 @@ impl Shared {
             retired: AtomicBool::new(false),
             settled: AtomicBool::new(settled),
             reset: Mutex::new((Totals::default(), before)),
-            feed: ChangeFeed::default(),
+            local_changes: LocalListener::default(),
         }
     }
 
@@ -294,7 +294,7 @@ impl Shared {
     /// Begins the statistics anew. The caller has the server to itself.
     pub fn reset_totals(&self) {
         *self.lock_reset() = (self.all_time(), Dropped::of(&self.store));
-        self.feed.reset(&self.store);
+        self.local_changes.reset(&self.store);
         self.evictions.reset();
         self.statistics().for_each(Statistics::reset);
     }

@@ -79,7 +79,7 @@ fn counted<const N: usize>(client: &mut Client, names: [&str; N]) -> ([u64; N], 
         let line = info.lines().find_map(|line| line.strip_prefix(&start));
         line.unwrap().parse().unwrap()
     };
-    (names.map(field), field("effects_lost"))
+    (names.map(field), field("changes_lost"))
 }
 
 #[test]

@@ -40,17 +40,17 @@
 //!
 //! # The serving process
 //! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged
-//! store set aside, never deleted. It may [receive](Served::drain_effects) what the others change.
+//! store set aside, never deleted. It may [receive](Served::drain_changes) what the others change.
 //! So may any program that takes the server's place, without a server:
 //!
 //! ```
-//! use mneme_shared::{Access, Registry, StoreOptions, Told, What};
+//! use mneme_shared::{Access, Registry, StoreOptions, Notification, ChangeKind};
 //!
-//! # let root = format!("/dev/shm/mneme-shared-effects-{}", std::process::id());
+//! # let root = format!("/dev/shm/mneme-shared-changes-{}", std::process::id());
 //! let registry = Registry::open(&root)?;
 //! let options = StoreOptions::new().capacity(64 << 20);
 //! let store = options.create(&registry, "sessions")?;
-//! let mut effects = store.take_server_role()?.follow();
+//! let mut listener = store.take_server_role()?.listen();
 //!
 //! // In another process.
 //! let writer = options.attach(&registry, "sessions", Access::ReadWrite)?;
@@ -58,17 +58,17 @@
 //!
 //! // From time to time.
 //! let mut changed = Vec::new();
-//! effects.drain(1000, |report| match report {
+//! listener.drain(1000, |report| match report {
 //!     // At the beginning, and whenever too much was changed at once: look at all keys that matter.
-//!     Told::Lost => {}
-//!     Told::Effect(effect) => {
-//!         if let What::Stored(key) = effect.what {
+//!     Notification::Lost => {}
+//!     Notification::Change(change) => {
+//!         if let ChangeKind::Stored(key) = change.kind {
 //!             changed.extend(key.whole().map(<[u8]>::to_vec));
 //!         }
 //!     }
 //! })?;
 //! assert_eq!(changed, [b"ada"]);
-//! # drop((effects, store, writer));
+//! # drop((listener, store, writer));
 //! # registry.remove_segment("sessions")?;
 //! # std::fs::remove_dir_all(&root)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -89,6 +89,7 @@ pub use store::{CONTENTS, SharedStore};
 pub use upgrade::{UpgradeError, Upgraded};
 
 pub use mneme_log::{
-    Effect, Effects, Evict, KeyOf, LogStore, MIN_CAPACITY, ServerRole, Told, UpdatePolicy, What,
+    Change, ChangeKind, ChangeListener, ChangedKey, Evict, LogStore, MIN_CAPACITY, Notification,
+    ServerRole, UpdatePolicy,
 };
 pub use mneme_space::{Access, Backing, Registry, Segment};

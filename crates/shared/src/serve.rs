@@ -15,7 +15,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{Effects, GrowError, RoleError, ServerRole, SlotError, Told, UpdatePolicy};
+use mneme_log::{
+    ChangeListener, GrowError, Notification, RoleError, ServerRole, SlotError, UpdatePolicy,
+};
 use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
 use mneme_sys::{Clock, SystemClock};
 
@@ -64,7 +66,7 @@ pub struct Served {
 /// The server's place, and the changes that it follows.
 enum Role {
     Quiet(ServerRole),
-    Following(Effects),
+    Listening(ChangeListener),
     /// Between the two.
     Neither,
 }
@@ -364,25 +366,25 @@ impl Served {
 
     /// Calls `receive` with what local programs have changed since the last time, `most` changes at
     /// most. Returns how many there were. Follows them from the first call on: see
-    /// [`ServerRole::follow`] and [`Effects::drain`]. Of several threads that call it one is served
-    /// after the other.
+    /// [`ServerRole::listen`] and [`ChangeListener::drain`]. Of several threads that call it one is
+    /// served after the other.
     ///
     /// # Errors
     /// This is a forked child.
-    pub fn drain_effects(
+    pub fn drain_changes(
         &self,
         most: usize,
-        receive: impl FnMut(Told<'_>),
+        receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
-        // After a panic in another thread's `receive` the feed goes on behind what that has seen.
+        // After a panic in another thread's `receive` listening goes on behind what that has seen.
         let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*role, Role::Quiet(_))
             && let Role::Quiet(quiet) = std::mem::replace(&mut *role, Role::Neither)
         {
-            *role = Role::Following(quiet.follow());
+            *role = Role::Listening(quiet.listen());
         }
         match &mut *role {
-            Role::Following(effects) => effects.drain(most, receive),
+            Role::Listening(listener) => listener.drain(most, receive),
             Role::Quiet(_) | Role::Neither => Ok(0),
         }
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mneme_log::{ReadError, SlotError, WriteError};
-use mneme_shared::{Access, Evict, Registry, StoreOptions, Told, What};
+use mneme_shared::{Access, ChangeKind, Evict, Notification, Registry, StoreOptions};
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -122,35 +122,35 @@ fn a_child_of_one_that_maintains_writes_by_an_attachment_of_its_own() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// Nor does it hear anything, or end its parent's following when it lets go of it.
+/// Nor does it hear anything, or end its parent's listening when it lets go of it.
 #[test]
 fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
     let (_place, registry) = Place::new("follows");
     let store = options().create(&registry, "s").unwrap();
     let writer = options().attach(&registry, "s", Access::ReadWrite).unwrap();
-    let mut effects = store.take_server_role().unwrap().follow();
-    effects.drain(10, |_| {}).unwrap();
+    let mut listener = store.take_server_role().unwrap().listen();
+    listener.drain(10, |_| {}).unwrap();
     writer.put(b"before", b"v").unwrap();
-    let mut effects = Some(effects);
+    let mut listener = Some(listener);
     in_a_child(|| {
-        let mut effects = effects.take().unwrap();
-        let received = effects.drain(10, |report| panic!("{report:?}"));
+        let mut listener = listener.take().unwrap();
+        let received = listener.drain(10, |report| panic!("{report:?}"));
         assert!(matches!(received, Err(SlotError::Forked)));
         // With the role that the child does not have.
-        drop(effects.stop().follow());
+        drop(listener.stop().listen());
     });
     writer.put(b"after", b"v").unwrap();
     let mut received = Vec::new();
-    let receive = |report: Told<'_>| match report {
-        Told::Effect(effect) => match effect.what {
-            What::Stored(key) => received.push(key.whole().unwrap().to_vec()),
+    let receive = |report: Notification<'_>| match report {
+        Notification::Change(change) => match change.kind {
+            ChangeKind::Stored(key) => received.push(key.whole().unwrap().to_vec()),
             other => panic!("{other:?}"),
         },
-        Told::Lost => panic!("nothing was lost"),
+        Notification::Lost => panic!("nothing was lost"),
     };
-    effects.as_mut().unwrap().drain(10, receive).unwrap();
+    listener.as_mut().unwrap().drain(10, receive).unwrap();
     assert_eq!(received, [b"before".to_vec(), b"after".to_vec()]);
-    drop((effects, writer, store));
+    drop((listener, writer, store));
 }
 
 /// Nor does it carry out, or give up, what its parent is about to do, and has locked its keys for.

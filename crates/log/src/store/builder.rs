@@ -12,13 +12,13 @@ use rapidhash::v3::RapidSecrets;
 
 use super::{LogStore, MIN_CAPACITY, UpdatePolicy};
 use crate::core::Core;
-use crate::effects::{self, Area};
 use crate::error::{Corrupt, OpenError};
 use crate::evict::Evict;
 use crate::fresh::Claimed;
 use crate::layout::{Geometry, Tables};
 use crate::maintainer::Maintainer;
 use crate::mem::Mem;
+use crate::notify::{self, Area};
 use crate::stalled::StalledLocks;
 use crate::transaction::GrownAhead;
 
@@ -322,7 +322,7 @@ impl Builder {
         topology: Arc<dyn Topology>,
     ) -> Result<Core, OpenError> {
         Ok(Core {
-            effects: Area::of(&participants)?,
+            notifications: Area::of(&participants)?,
             secrets: RapidSecrets::seed(tables.seed),
             read_only: mem.region().access() == Access::ReadOnly,
             lends: self.lending && tables.policy == UpdatePolicy::Append,
@@ -368,5 +368,5 @@ fn whole_frames(bytes: u64) -> u64 {
 
 /// Bytes that a store's control region needs.
 pub fn control_bytes() -> usize {
-    ControlOptions::new([0; 16]).region_len() + effects::BYTES
+    ControlOptions::new([0; 16]).region_len() + notify::BYTES
 }

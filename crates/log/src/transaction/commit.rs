@@ -16,8 +16,8 @@
 //!    segments grow, and the commit starts over.
 //! 5. *Committed*: if any process watches, all changes are counted. One store of the intent's phase
 //!    commits. Only then are old entries replaced and removed, so that an entry which compaction
-//!    does not find never comes back. Records are counted, the changes are published in the change
-//!    feed, and the homes are unlocked.
+//!    does not find never comes back. Records are counted, a listener is notified of the changes,
+//!    and the homes are unlocked.
 //!
 //! The locks and the check make it serialisable (optimistic concurrency control in the manner of
 //! Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
@@ -29,7 +29,6 @@ use mneme_sync::Holding;
 
 use crate::core::{Core, Wait};
 use crate::counts::{self, Counts as Counted};
-use crate::effects::Kind;
 use crate::error::{Corrupt, WriteError};
 use crate::expiry::Expiry;
 use crate::index::bucket::Entry;
@@ -38,6 +37,7 @@ use crate::index::root::Root;
 use crate::index::{Lookup, Place, SegmentRef};
 use crate::layout::DATABASES;
 use crate::mem::Loc;
+use crate::notify::Kind;
 use crate::watch::{Watch, Watched};
 
 use super::growth::{Grown, Growth, MANY, ToCome};
@@ -443,7 +443,7 @@ impl<'a> Transaction<'a> {
                 None if note.old.is_empty() => continue,
                 None => Kind::Removed,
             };
-            (self.core).tell(self.slot, write.root.space(), kind, &write.key);
+            (self.core).notify(self.slot, write.root.space(), kind, &write.key);
         }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
             if let Ok(old) = self.core.mem.record(note.old.loc()) {

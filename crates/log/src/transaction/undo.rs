@@ -285,7 +285,7 @@ impl Core {
             }
             mneme_sys::fault!("txn.repair.unlocked");
         }
-        self.lose_effects_of(dead);
+        self.lose_notifications_of(dead);
         // The arena takes the notes back next: a later reaper must not read them.
         dead.clear_intent(LANE);
         Ok(())

@@ -363,8 +363,8 @@ impl Step {
             Step::Pass(ms) => pass(*ms),
             Step::Follow => {
                 if let Ok(role) = store.take_server_role() {
-                    let mut feed = role.follow();
-                    let drained = feed.drain(100, |_| {});
+                    let mut listener = role.listen();
+                    let drained = listener.drain(100, |_| {});
                     drained.map_err(WriteError::from)?;
                 }
             }

@@ -57,7 +57,7 @@ pub enum Step {
     Reap,
     /// So many milliseconds pass.
     Pass(u64),
-    /// The change feed is followed, read and given up.
+    /// Change notifications are listened to, read and given up.
     Follow,
 }
 

@@ -11,9 +11,9 @@
 mod below;
 mod diary;
 mod expected;
-mod follower;
 mod judge;
 mod lane;
+mod listener;
 mod look;
 mod names;
 mod place;
@@ -69,7 +69,7 @@ fn a_transaction_key_by_key_is_found_torn() {
 }
 
 #[test]
-fn a_follower_that_does_not_hear_everything_is_found_deaf() {
+fn a_listener_that_misses_changes_is_found_out() {
     let found = rounds::run(Plan {
         kills: 2000,
         limit: None,

@@ -29,8 +29,8 @@ use super::rounds::Part;
 /// with the reason, or where it is died at.
 const SPARED: [(&str, &str); 20] = [
     (
-        "log.effects.",
-        "nobody follows the store here; `effects::deaths`",
+        "log.notify.",
+        "nobody listens here; `notifications::deaths`",
     ),
     ("log.recover.", "only after a reboot; `reboot`"),
     ("arena.recover.", "only after a reboot; `arena::deaths`"),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mneme_log::UpdatePolicy;
 
-use super::follower::Follower;
 use super::lane::Lane;
+use super::listener::Listener;
 use super::place::Place;
 use super::random::Random;
 use super::reader::Reader;
@@ -23,7 +23,7 @@ pub enum Twin {
     Early,
     /// A transaction is made key by key.
     Torn,
-    /// The follower ignores some changes.
+    /// The listener ignores some changes.
     Deaf,
 }
 
@@ -73,12 +73,12 @@ pub fn role() {
                 reader.step();
             }
         }
-        "follower" => {
+        "listener" => {
             let (own, other) = (place.open(false), place.open(false));
             let twin = Twin::named(words[2]);
-            let mut follower = Follower::new(&own, &other, &diaries, number(1), twin);
+            let mut listener = Listener::new(&own, &other, &diaries, number(1), twin);
             loop {
-                follower.step();
+                listener.step();
             }
         }
         _ => {
@@ -135,7 +135,7 @@ pub fn storm(policy: UpdatePolicy) {
     let plan = plan(policy, Twin::No);
     let counts = rounds::run(plan).unwrap_or_else(|wrong| panic!("{wrong}"));
     let [done, refused, stalled] = counts.changes;
-    let [received, lost, compared] = counts.followed;
+    let [received, lost, compared] = counts.listened;
     println!(
         "\nladder: kill storm, {policy:?}, seed {}: {} kills, {} stops, {} rounds, {} stores; {done} \
          changes took place, {refused} found no free space, {stalled} were held up; {} bytes moved; at most \

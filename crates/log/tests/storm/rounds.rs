@@ -10,8 +10,8 @@ use mneme_log::UpdatePolicy;
 use mneme_sys::Region;
 
 use super::diary::Diary;
-use super::follower::Tally;
 use super::judge::Judge;
+use super::listener::Tally;
 use super::names::{LANES, MAIN, NAMES};
 use super::place::Place;
 use super::random::Random;
@@ -22,8 +22,8 @@ use super::roles::{PLACE, ROLE, Twin};
 const WRITERS: [Range<usize>; 3] = [0..2, 2..3, 3..4];
 const READER: usize = WRITERS.len();
 const MAINTAINER: usize = READER + 1;
-const FOLLOWER: usize = MAINTAINER + 1;
-const PROCESSES: usize = FOLLOWER + 1;
+const LISTENER: usize = MAINTAINER + 1;
+const PROCESSES: usize = LISTENER + 1;
 /// Kills until all are killed at once and everything is compared.
 const ROUND: u64 = 40;
 /// Rounds until everything is removed, and a new store begun.
@@ -55,9 +55,9 @@ pub struct Counts {
     pub deaths: BTreeMap<String, u64>,
     /// Changes that took place, that found no free space, that another thread held up.
     pub changes: [u64; 3],
-    /// Changes that followers received, losses, and acknowledged changes that were compared with
+    /// Changes that listeners received, losses, and acknowledged changes that were compared with
     /// what was received.
-    pub followed: [u64; 3],
+    pub listened: [u64; 3],
     pub moved: u64,
     /// The longest that a killed lane's names took to be read.
     pub slowest: Duration,
@@ -193,7 +193,7 @@ impl Storm<'_> {
         let role = match number {
             READER => format!("reader {seed}"),
             MAINTAINER => format!("maintainer {seed}"),
-            FOLLOWER => format!("follower {seed} {:?}", self.plan.twin),
+            LISTENER => format!("listener {seed} {:?}", self.plan.twin),
             _ => {
                 let lanes = &WRITERS[number];
                 format!(
@@ -220,8 +220,8 @@ impl Storm<'_> {
             let sums = self.counts.changes.iter_mut().zip(of_lane);
             sums.for_each(|(sum, n)| *sum += n);
         }
-        let followed = Tally::of(self.judge.diaries).counts();
-        let sums = self.counts.followed.iter_mut().zip(followed);
+        let listened = Tally::of(self.judge.diaries).counts();
+        let sums = self.counts.listened.iter_mut().zip(listened);
         sums.for_each(|(sum, n)| *sum += n);
         self.counts.moved += self.judge.store().stats().moved_bytes;
         self.judge.drain()

@@ -309,22 +309,22 @@ fn segment(page: &mut Exposition, server: &Shared) {
         "Of these, the ones that are stopped and may hold others up.",
     )
     .is(others.filter(|process| process.is_stopped()).count());
-    let feed = server.feed.stats(&server.store);
-    let mut effects = page.counter("mneme_local_effects_total", "Changes by attached programs.");
+    let changes = server.local_changes.stats(&server.store);
+    let mut counter = page.counter("mneme_local_changes_total", "Changes by attached programs.");
     for (what, count) in [
-        ("stored", feed.stored),
-        ("removed", feed.removed),
-        ("expired", feed.expired),
-        ("evicted", feed.evicted),
-        ("database", feed.databases),
+        ("stored", changes.stored),
+        ("removed", changes.removed),
+        ("expired", changes.expired),
+        ("evicted", changes.evicted),
+        ("database", changes.databases),
     ] {
-        effects.add(&[("what", what)], count);
+        counter.add(&[("what", what)], count);
     }
     page.counter(
-        "mneme_local_effects_lost_total",
+        "mneme_local_changes_lost_total",
         "How often the server may have missed some of these.",
     )
-    .is(feed.lost);
+    .is(changes.lost);
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

@@ -102,8 +102,10 @@ impl Running {
     /// Starts the threads that serve no clients.
     pub(super) fn spawn_helpers(&mut self) -> Result<(), StartError> {
         if self.shared.store.segment().is_some() {
-            self.spawn("mneme-effects", |shared| {
-                shared.feed.read(&shared.store, || shared.stopping());
+            self.spawn("mneme-changes", |shared| {
+                shared
+                    .local_changes
+                    .read(&shared.store, || shared.stopping());
                 Ok(())
             })?;
         }

@@ -69,8 +69,8 @@ impl Server {
             let waker = endpoint.waker().map_err(refused("an event"))?;
             let _ = shared.metrics.set((endpoint.address(), waker));
         }
-        // The change feed is read from before the first client's request on.
-        shared.feed.drain(&shared.store);
+        // Change notifications are read from before the first client's request on.
+        shared.local_changes.drain(&shared.store);
         // If one of its threads does not start, dropping it stops those that have.
         let mut running = Running::new(Arc::clone(&shared), unix_socket, origin);
         for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {

@@ -16,12 +16,12 @@ mod common;
 mod diary;
 #[path = "../../../log/tests/storm/expected.rs"]
 mod expected;
-#[path = "../../../log/tests/storm/follower.rs"]
-mod follower;
 #[path = "../../../log/tests/storm/judge.rs"]
 mod judge;
 #[path = "../../../log/tests/storm/lane.rs"]
 mod lane;
+#[path = "../../../log/tests/storm/listener.rs"]
+mod listener;
 #[path = "../../../log/tests/storm/look.rs"]
 mod look;
 #[path = "../../../log/tests/storm/names.rs"]

@@ -230,10 +230,10 @@ fn programs(info: &Info) -> Option<Finding> {
     }
     let (stopped, lost) = (
         info.number("mneme_stopped_processes"),
-        info.number("mneme_local_effects_lost"),
+        info.number("mneme_local_changes_lost"),
     );
     let found = format!(
-        "{} attached to segment {segment}, {stopped} of them stopped; effects may have been missed {lost} times",
+        "{} attached to segment {segment}, {stopped} of them stopped; changes may have been missed {lost} times",
         info.number("mneme_attached_processes")
     );
     let state = match stopped {
@@ -351,7 +351,7 @@ mod tests {
                 State::Worth,
             ),
             (
-                &[("mneme_local_effects_lost", "1")],
+                &[("mneme_local_changes_lost", "1")],
                 "local programs",
                 State::Worth,
             ),

@@ -140,14 +140,14 @@ pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     );
     fields.add("mneme_maintains", u8::from(server.store.maintains()));
     if server.store.segment().is_some() {
-        let feed = server.feed.stats(&server.store);
+        let changes = server.local_changes.stats(&server.store);
         for (name, count) in [
-            ("mneme_local_stored", feed.stored),
-            ("mneme_local_removed", feed.removed),
-            ("mneme_local_expired", feed.expired),
-            ("mneme_local_evicted", feed.evicted),
-            ("mneme_local_database_changes", feed.databases),
-            ("mneme_local_effects_lost", feed.lost),
+            ("mneme_local_stored", changes.stored),
+            ("mneme_local_removed", changes.removed),
+            ("mneme_local_expired", changes.expired),
+            ("mneme_local_evicted", changes.evicted),
+            ("mneme_local_database_changes", changes.databases),
+            ("mneme_local_changes_lost", changes.lost),
         ] {
             fields.add(name, count);
         }

@@ -8,20 +8,20 @@
 //! | state | meaning | who goes on |
 //! |---|---|---|
 //! | free | nobody has it in this lap | a producer: busy |
-//! | busy | its producer writes the content | the producer: done. The consumer that has waited long enough: left. A reaper: gone |
+//! | busy | its producer writes the content | the producer: done. The consumer that has waited long enough: skipped. A reaper: abandoned |
 //! | done | the content is whole | the consumer: free in the next lap |
-//! | left | passed over, while the producer may still write | the producer, or its reaper: gone |
-//! | gone | passed over, and nobody writes any more | the consumer, when it comes by: free in the next lap |
+//! | skipped | passed over, while the producer may still write | the producer, or its reaper: abandoned |
+//! | abandoned | passed over, and nobody writes any more | the consumer, when it comes by: free in the next lap |
 //!
 //! A position is taken by one exchange, of free for busy; `head`, where producers begin to look, is
 //! a hint that only goes up, past positions that are taken or passed over. A producer that finds a
 //! slot of the lap before, not yet consumed, has found the ring full: it enters nothing, and counts
-//! a loss. So does a producer that was left.
+//! a loss. So does a producer that was skipped.
 //!
-//! A slot that was left is not used again while its producer may write there: otherwise the content
-//! of two entries would be mixed. All threads pass over it until it is gone. A producer that dies
-//! in the middle leaves its slot busy or left. Its reaper sets the slot to gone, and counts a loss,
-//! see [`crate::effects`].
+//! A slot that was skipped is not used again while its producer may write there: otherwise the
+//! content of two entries would be mixed. All threads pass over it until it is abandoned. A
+//! producer that dies in the middle leaves its slot busy or skipped. Its reaper sets the slot to
+//! abandoned, and counts a loss, see [`crate::notify`].
 //!
 //! The models in [`crate::models`] check this.
 
@@ -47,8 +47,8 @@ enum Tag {
     Free,
     Busy,
     Done,
-    Left,
-    Gone,
+    Skipped,
+    Abandoned,
 }
 
 /// A slot's state: a tag in three bits, the owner's thread slot in sixteen, the lap in the others.
@@ -75,8 +75,8 @@ impl State {
             0 => Tag::Free,
             1 => Tag::Busy,
             2 => Tag::Done,
-            3 => Tag::Left,
-            _ => Tag::Gone,
+            3 => Tag::Skipped,
+            _ => Tag::Abandoned,
         }
     }
 
@@ -117,8 +117,8 @@ pub(crate) enum Next {
     Entered,
     /// A producer is writing an entry.
     Busy(State),
-    /// A producer that was writing was left.
-    Left,
+    /// A producer that was writing was skipped.
+    Skipped,
 }
 
 /// Moves to the next position. Only damage makes a position overflow.
@@ -140,7 +140,7 @@ impl<W: Word> Ring<'_, W> {
         (&state[0], content, (at / n) & LAPS)
     }
 
-    /// Enters `content` for the thread `me`. False: the ring is full, or the producer was left
+    /// Enters `content` for the thread `me`. False: the ring is full, or the producer was skipped
     /// meanwhile. The caller then counts a [loss](Self::lose).
     pub fn enter(&self, me: SlotId, content: &[u64]) -> bool {
         // Relaxed: a hint. The slots' states decide, and this thread sees states that are
@@ -152,7 +152,7 @@ impl<W: Word> Ring<'_, W> {
             // SYNC: pairs with the Release stores and exchanges of states.
             let now = State(state.load(Acquire));
             match now.tag() {
-                Tag::Left | Tag::Gone => {}
+                Tag::Skipped | Tag::Abandoned => {}
                 _ if now.lap() > lap => {}
                 Tag::Free if now.lap() == lap => {
                     let busy = State::new(Tag::Busy, me, lap);
@@ -166,12 +166,12 @@ impl<W: Word> Ring<'_, W> {
                     }
                     // Before any producer can begin whose entry must come after this one.
                     self.head.fetch_max(at.wrapping_add(1), Relaxed);
-                    mneme_sys::fault!("log.effects.reserved");
+                    mneme_sys::fault!("log.notify.reserved");
                     for (word, value) in room.iter().zip(content) {
                         // Relaxed: published by the state.
                         word.store(*value, Relaxed);
                     }
-                    mneme_sys::fault!("log.effects.written");
+                    mneme_sys::fault!("log.notify.written");
                     return self.complete(state, busy);
                 }
                 Tag::Busy | Tag::Done if now.lap() == lap => {}
@@ -187,11 +187,11 @@ impl<W: Word> Ring<'_, W> {
         let done = busy.with(Tag::Done);
         // SYNC: pairs with the Acquire load in `next`: the content is whole.
         let completed = state.compare_exchange(busy.0, done.0, Release, Relaxed);
-        mneme_sys::fault!("log.effects.entered");
+        mneme_sys::fault!("log.notify.entered");
         if completed.is_err() {
             // SYNC: pairs with the Acquire load in `next`: nothing more is written there.
-            state.store(busy.with(Tag::Gone).0, Release);
-            mneme_sys::fault!("log.effects.gone");
+            state.store(busy.with(Tag::Abandoned).0, Release);
+            mneme_sys::fault!("log.notify.abandoned");
         }
         completed.is_ok()
     }
@@ -209,16 +209,16 @@ impl<W: Word> Ring<'_, W> {
     }
 
     /// The consumer's next step, from position `at` on. An entry there is copied to `content`. A
-    /// slot whose state equals `leave` is left.
-    pub fn next(&self, at: &mut u64, leave: Option<State>, content: &mut [u64]) -> Next {
+    /// slot whose state equals `skip` is skipped.
+    pub fn next(&self, at: &mut u64, skip: Option<State>, content: &mut [u64]) -> Next {
         // Each round advances by a position, except those that lose an exchange to a producer.
         for _ in 0..4 * self.slots() {
             let (state, room, lap) = self.slot(*at);
             // SYNC: pairs with the Release exchanges in `complete`, `release` and below.
             let now = State(state.load(Acquire));
             match now.tag() {
-                Tag::Left => step(at),
-                Tag::Gone => {
+                Tag::Skipped => step(at),
+                Tag::Abandoned => {
                     self.free(state, now, lap + 1);
                     step(at);
                 }
@@ -229,30 +229,30 @@ impl<W: Word> Ring<'_, W> {
                         // Relaxed: the state was loaded with Acquire.
                         *value = word.load(Relaxed);
                     }
-                    mneme_sys::fault!("log.effects.copied");
+                    mneme_sys::fault!("log.notify.copied");
                     // SYNC: pairs with the Acquire exchange in `enter`: the content was read.
                     state.store(State::free(lap + 1).0, Release);
-                    mneme_sys::fault!("log.effects.taken");
+                    mneme_sys::fault!("log.notify.taken");
                     step(at);
                     return Next::Entered;
                 }
                 Tag::Busy if now.lap() == lap => {
-                    if leave != Some(now) {
+                    if skip != Some(now) {
                         return Next::Busy(now);
                     }
-                    let left = now.with(Tag::Left);
+                    let skipped = now.with(Tag::Skipped);
                     // Fails if the producer was faster. SYNC: Release passes on what `enter`
                     // acquires.
                     if state
-                        .compare_exchange(now.0, left.0, AcqRel, Relaxed)
+                        .compare_exchange(now.0, skipped.0, AcqRel, Relaxed)
                         .is_ok()
                     {
-                        mneme_sys::fault!("log.effects.left");
+                        mneme_sys::fault!("log.notify.skipped");
                         step(at);
-                        return Next::Left;
+                        return Next::Skipped;
                     }
                 }
-                // Producers a lap ahead have passed over this slot while it was left.
+                // Producers a lap ahead have passed over this slot while it was skipped.
                 Tag::Free if now.lap() == lap && self.head.load(Relaxed) > *at => {
                     self.free(state, now, lap + 1);
                 }
@@ -270,20 +270,20 @@ impl<W: Word> Ring<'_, W> {
         let _ = state.compare_exchange(now.0, State::free(lap).0, AcqRel, Relaxed);
     }
 
-    /// Sets the slots of the thread `dead` to gone, for its reaper: no thread writes there any
-    /// more.
+    /// Sets the slots of the thread `dead` to abandoned, for its reaper: no thread writes there
+    /// any more.
     pub fn release(&self, dead: SlotId) {
         for slot in self.words.chunks_exact(self.stride) {
             loop {
                 // SYNC: as in `next`.
                 let now = State(slot[0].load(Acquire));
-                if now.owner() != dead || !matches!(now.tag(), Tag::Busy | Tag::Left) {
+                if now.owner() != dead || !matches!(now.tag(), Tag::Busy | Tag::Skipped) {
                     break;
                 }
-                let gone = now.with(Tag::Gone);
-                // Fails if the consumer has just left the slot. SYNC: pairs with the Acquire load
-                // in `next`.
-                let released = slot[0].compare_exchange(now.0, gone.0, AcqRel, Relaxed);
+                let abandoned = now.with(Tag::Abandoned);
+                // Fails if the consumer has just skipped the slot. SYNC: pairs with the Acquire
+                // load in `next`.
+                let released = slot[0].compare_exchange(now.0, abandoned.0, AcqRel, Relaxed);
                 if released.is_ok() {
                     break;
                 }

@@ -1,5 +1,5 @@
-//! A follower of a store receives every change that others make, or a report that some were lost. A
-//! mirror that is updated only by what the follower receives shows what the store holds.
+//! A listener of a store receives every change that others make, or a report that some were lost. A
+//! mirror that is updated only by what the listener receives shows what the store holds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace
 /// Wall-clock milliseconds at which the tests begin.
 const NOW: u64 = 1_000_000;
 
-/// Changes that the store holds for a follower.
+/// Changes that the store holds for a listener.
 const CAPACITY: usize = 4096;
 
 /// Two openings of one store, as two processes have it. Time stands still.
@@ -61,7 +61,7 @@ fn every_kind_of_change_is_published() {
     for policy in POLICIES {
         let (_memory, ours, theirs, clock) = two(policy);
         ours.put(b"there", b"already").unwrap();
-        let mut mirror = Mirror::follow(&ours);
+        let mut mirror = Mirror::listen(&ours);
         assert_eq!(names(&mirror.drain()), ["lost"], "first of all, always");
         assert_eq!(names(&mirror.drain()), [""; 0]);
         let mut check = |what: &str, work: &dyn Fn(&LogStore), expected: &[&str]| {
@@ -140,7 +140,7 @@ fn every_kind_of_change_is_published() {
         let hash = mirror.hash_of(longer.as_bytes());
         theirs.put(longer.as_bytes(), b"v").unwrap();
         assert_eq!(names(&mirror.drain()), [format!("0 stored #{hash:x}")]);
-        // A follower knows its own changes.
+        // A listener knows its own changes.
         ours.put(b"own", b"v").unwrap();
         ours.database(5).unwrap().clear().unwrap();
         ours.swap_databases(0, 7).unwrap();
@@ -148,7 +148,7 @@ fn every_kind_of_change_is_published() {
     }
 }
 
-/// A transaction's effects come in the order of its keys, which is nobody's business.
+/// A transaction's notifications come in the order of its keys, which is nobody's business.
 fn theirs_sorted(
     mirror: &mut Mirror<'_>,
     theirs: &LogStore,
@@ -166,7 +166,7 @@ fn theirs_sorted(
 fn an_evicted_key_is_reported_as_evicted() {
     let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
     ours.set_eviction(Evict::Random).unwrap();
-    let mut mirror = Mirror::follow(&ours);
+    let mut mirror = Mirror::listen(&ours);
     mirror.drain();
     let mut evicted = 0;
     for i in 0..4000 {
@@ -182,9 +182,9 @@ fn an_evicted_key_is_reported_as_evicted() {
 }
 
 #[test]
-fn a_follower_that_is_too_slow_gets_a_loss() {
+fn a_listener_that_is_too_slow_gets_a_loss() {
     let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
-    let mut mirror = Mirror::follow(&ours);
+    let mut mirror = Mirror::listen(&ours);
     mirror.drain();
     for round in 0..3 {
         for i in 0..CAPACITY + 500 {
@@ -200,10 +200,10 @@ fn a_follower_that_is_too_slow_gets_a_loss() {
 }
 
 #[test]
-fn without_a_follower_or_by_a_read_only_opening_nothing_is_entered() {
+fn without_a_listener_or_by_a_read_only_opening_nothing_is_entered() {
     let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
     let reader = memory.open_to_read(3);
-    let mut mirror = Mirror::follow(&ours);
+    let mut mirror = Mirror::listen(&ours);
     mirror.drain();
     assert!(matches!(reader.put(b"k", b"v"), Err(WriteError::ReadOnly)));
     assert!(matches!(reader.clear(), Err(WriteError::ReadOnly)));
@@ -212,41 +212,41 @@ fn without_a_follower_or_by_a_read_only_opening_nothing_is_entered() {
     assert_eq!(names(&mirror.drain()), [""; 0]);
     let role = mirror.stop();
     theirs.put(b"unseen", b"v").unwrap();
-    let mut mirror = Mirror::of(&ours, role.follow());
+    let mut mirror = Mirror::of(&ours, role.listen());
     assert_eq!(names(&mirror.drain()), ["lost"], "and nothing of before");
     mirror.shows_the_store("followed again");
 }
 
-/// The next holder of the role follows at once. It begins with a loss, and what was entered for its
+/// The next holder of the role listens at once. It begins with a loss, and what was entered for its
 /// predecessor is dropped.
 #[test]
-fn a_dead_follower_is_replaced() {
+fn a_dead_listener_is_replaced() {
     let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
-    let mut mirror = Mirror::follow(&ours);
+    let mut mirror = Mirror::listen(&ours);
     mirror.drain();
     for i in 0..10 {
         theirs.put(&key(i), b"v").unwrap();
     }
     memory.script.kill(1);
     let second = memory.open(3);
-    let mut next = Mirror::follow(&second);
+    let mut next = Mirror::listen(&second);
     theirs.put(b"new", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["lost", "0 stored new"]);
     next.shows_the_store("followed by another");
-    // Reaping the dead follower takes nothing from the present one.
+    // Reaping the dead listener takes nothing from the present one.
     second.reap().unwrap();
     theirs.put(b"newer", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["0 stored newer"]);
-    assert_eq!(next.stop().follow().drain(10, |_| {}).unwrap(), 0);
+    assert_eq!(next.stop().listen().drain(10, |_| {}).unwrap(), 0);
 }
 
 #[test]
-fn a_follower_mirrors_two_writers() {
+fn a_listener_mirrors_two_writers() {
     const EACH: usize = 20_000;
     for policy in POLICIES {
         let (memory, ours, first, _) = two(policy);
         let second = memory.open(3);
-        let mut mirror = Mirror::follow(&ours);
+        let mut mirror = Mirror::listen(&ours);
         assert_eq!(names(&mirror.drain()), ["lost"]);
         // The ring never overflows, so every change has to arrive.
         let received = AtomicUsize::new(0);

@@ -9,12 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mneme_shared::{
-    Access, Effect, KeyOf, LogStore, Opening, Registry, Served, StoreOptions, Told, What,
+    Access, Change, ChangeKind, ChangedKey, LogStore, Notification, Opening, Registry, Served,
+    StoreOptions,
 };
 use mneme_testkit::TestDir;
 
-const PLACE: &str = "MNEME_SHARED_EFFECTS";
-const NAME: &str = "followed";
+const PLACE: &str = "MNEME_SHARED_NOTIFICATIONS";
+const NAME: &str = "listened";
 const KEYS: u32 = 200;
 
 /// A registry of a test, gone with it.
@@ -109,14 +110,14 @@ fn writer() {
 
 /// Follows until it is killed.
 #[test]
-fn follower() {
+fn listener() {
     let Some(registry) = place() else { return };
     let served = opening().open(&registry, NAME).unwrap();
     served.settle().unwrap();
-    served.drain_effects(100, |_| {}).unwrap();
+    served.drain_changes(100, |_| {}).unwrap();
     begun();
     loop {
-        served.drain_effects(100, |_| {}).unwrap();
+        served.drain_changes(100, |_| {}).unwrap();
     }
 }
 
@@ -128,19 +129,21 @@ fn content(store: &LogStore) -> Content {
     found.collect()
 }
 
-/// Brings a copy of the store up to date by the feed; how many changes there were.
+/// Brings a copy of the store up to date by notifications; how many changes there were.
 fn drain(served: &Served, mirror: &mut Content) -> usize {
     let mut changed = Vec::new();
     let (mut all, mut count) = (false, 0);
     loop {
-        let receive = |report: Told<'_>| match report {
-            Told::Effect(Effect {
-                what: What::Stored(KeyOf::Whole(key)) | What::Removed(KeyOf::Whole(key)),
+        let receive = |report: Notification<'_>| match report {
+            Notification::Change(Change {
+                kind:
+                    ChangeKind::Stored(ChangedKey::Whole(key))
+                    | ChangeKind::Removed(ChangedKey::Whole(key)),
                 ..
             }) => changed.push(key.to_vec()),
             _ => all = true,
         };
-        let some = served.drain_effects(1_000, receive).unwrap();
+        let some = served.drain_changes(1_000, receive).unwrap();
         count += some;
         if some < 1_000 {
             break;
@@ -161,7 +164,7 @@ fn drain(served: &Served, mirror: &mut Content) -> usize {
 
 #[test]
 fn changes_of_killed_writers_are_in_the_feed() {
-    let place = Place::new("effects");
+    let place = Place::new("changes");
     let served = opening().open(&place.registry(), NAME).unwrap();
     let mut mirror = Content::new();
     drain(&served, &mut mirror);
@@ -183,15 +186,15 @@ fn changes_of_killed_writers_are_in_the_feed() {
 }
 
 #[test]
-fn a_killed_follower_is_followed_by_another() {
-    let place = Place::new("followers");
+fn a_killed_listener_is_replaced_by_another() {
+    let place = Place::new("listeners");
     drop(options().create(&place.registry(), NAME).unwrap());
     let mut mirror = Content::new();
     for round in 0..3 {
-        let follower = place.start("follower");
+        let listener = place.start("listener");
         let writer = place.start("writer");
         std::thread::sleep(Duration::from_millis(3));
-        drop(follower);
+        drop(listener);
         let served = opening().open(&place.registry(), NAME).unwrap();
         served.settle().unwrap();
         // The first report is that everything may have changed.

@@ -1,14 +1,14 @@
 //! Changes that local programs make in the segment beside the server: **each is received once, or
 //! reported as lost**.
 //!
-//! A thread of its own reads the change feed, as often as the store's maintainer runs, and more
-//! often while there is much to read. Changes are counted for `INFO` here; anything that must react
-//! to a change does so in [`FeedStats::on_local_change`].
+//! A thread of its own reads change notifications, as often as the store's maintainer runs, and
+//! more often while there is much to read. Changes are counted for `INFO` here; anything that must
+//! react to a change does so in [`LocalChanges::on_local_change`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mneme_log::{Told, What};
+use mneme_log::{ChangeKind, Notification};
 
 use crate::backing::Backing;
 
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 4096;
 
 /// What local programs have done since the server's start, or the last `CONFIG RESETSTAT`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FeedStats {
+pub(crate) struct LocalChanges {
     /// Keys stored, or given another expiry.
     pub stored: u64,
     /// Keys removed.
@@ -35,52 +35,52 @@ pub(crate) struct FeedStats {
     pub databases: u64,
     /// How often changes may have been missed: the other counts are too low then.
     pub lost: u64,
-    /// Whether the first loss, which marks the begin of the feed, was received.
+    /// Whether the first loss, which marks the beginning, was received.
     begun: bool,
 }
 
-impl FeedStats {
+impl LocalChanges {
     /// Takes in one change by a local program.
-    fn on_local_change(&mut self, change: Told<'_>) {
-        let effect = match change {
-            Told::Effect(effect) => effect,
-            Told::Lost => {
+    fn on_local_change(&mut self, notification: Notification<'_>) {
+        let change = match notification {
+            Notification::Change(change) => change,
+            Notification::Lost => {
                 // What was there before the server is no loss.
                 self.lost += u64::from(std::mem::replace(&mut self.begun, true));
                 return;
             }
         };
-        match effect.what {
-            What::Stored(_) | What::Retimed(_) => self.stored += 1,
-            What::Removed(_) => self.removed += 1,
-            What::Expired(_) => self.expired += 1,
-            What::Evicted(_) => self.evicted += 1,
-            What::Cleared | What::Swapped(_) => self.databases += 1,
+        match change.kind {
+            ChangeKind::Stored(_) | ChangeKind::Retimed(_) => self.stored += 1,
+            ChangeKind::Removed(_) => self.removed += 1,
+            ChangeKind::Expired(_) => self.expired += 1,
+            ChangeKind::Evicted(_) => self.evicted += 1,
+            ChangeKind::Cleared | ChangeKind::Swapped(_) => self.databases += 1,
             // No other yet.
             _ => {}
         }
     }
 }
 
-/// What has been received of a store's change feed.
+/// Listens to what local programs change in the store, and counts it.
 #[derive(Debug, Default)]
-pub(crate) struct ChangeFeed(Mutex<FeedStats>);
+pub(crate) struct LocalListener(Mutex<LocalChanges>);
 
-impl ChangeFeed {
-    fn lock(&self) -> MutexGuard<'_, FeedStats> {
+impl LocalListener {
+    fn lock(&self) -> MutexGuard<'_, LocalChanges> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what local programs have done since the last time; how many changes.
     pub fn drain(&self, store: &Backing) -> usize {
         let mut stats = self.lock();
-        let receive = |change: Told<'_>| stats.on_local_change(change);
+        let receive = |notification: Notification<'_>| stats.on_local_change(notification);
         // Only a forked child receives nothing, and it is no server.
-        store.drain_effects(AT_ONCE, receive).unwrap_or(0)
+        store.drain_changes(AT_ONCE, receive).unwrap_or(0)
     }
 
     /// What local programs had done when this was called.
-    pub fn stats(&self, store: &Backing) -> FeedStats {
+    pub fn stats(&self, store: &Backing) -> LocalChanges {
         // The ring holds no more than is taken in at once.
         self.drain(store);
         *self.lock()
@@ -90,9 +90,9 @@ impl ChangeFeed {
     pub fn reset(&self, store: &Backing) {
         self.drain(store);
         let mut stats = self.lock();
-        *stats = FeedStats {
+        *stats = LocalChanges {
             begun: stats.begun,
-            ..FeedStats::default()
+            ..LocalChanges::default()
         };
     }
 

@@ -1,5 +1,5 @@
-//! What is entered into the effects' ring comes out whole, once and in order, or is counted as
-//! lost, whoever is passed over while he enters it.
+//! What is entered into the notifications' ring comes out whole, once and in order, or is counted
+//! as lost, whoever is passed over while he enters it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, Model, Orders, Sound, fails, holds};
-use crate::effects::ring::{Next, Ring, State};
+use crate::notify::ring::{Next, Ring, State};
 
 /// State, and two words that must be equal.
 const STRIDE: usize = 3;
@@ -48,22 +48,22 @@ struct Consumer<'s, O> {
     scene: &'s Scene<O>,
     at: u64,
     seen: Vec<u64>,
-    left: u64,
+    skipped: u64,
 }
 
 /// How a consumer passes over a slot that is busy.
-type Leave<O> = fn(&mut Consumer<'_, O>, State) -> Next;
+type Skip<O> = fn(&mut Consumer<'_, O>, State) -> Next;
 
 impl<O: Orders> Consumer<'_, O> {
-    fn next(&mut self, leave: Option<State>) -> Next {
+    fn next(&mut self, skip: Option<State>) -> Next {
         let mut content = [0; STRIDE - 1];
-        let next = self.scene.ring().next(&mut self.at, leave, &mut content);
+        let next = self.scene.ring().next(&mut self.at, skip, &mut content);
         match next {
             Next::Entered => {
                 assert_eq!(content[0], content[1], "mixed");
                 self.seen.push(content[0]);
             }
-            Next::Left => self.left += 1,
+            Next::Skipped => self.skipped += 1,
             Next::Nothing | Next::Busy(_) => {}
         }
         next
@@ -74,7 +74,7 @@ impl<O: Orders> Consumer<'_, O> {
     }
 }
 
-fn leave(consumer: &mut Consumer<'_, Sound>, state: State) -> Next {
+fn skip(consumer: &mut Consumer<'_, Sound>, state: State) -> Next {
     consumer.next(Some(state))
 }
 
@@ -82,7 +82,7 @@ fn leave(consumer: &mut Consumer<'_, Sound>, state: State) -> Next {
 fn beside<O: Orders>(
     slots: usize,
     entered: [u64; 2],
-    leave: Option<Leave<O>>,
+    skip: Option<Skip<O>>,
     counted: bool,
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -109,10 +109,10 @@ fn beside<O: Orders>(
             scene: &scene,
             at: 0,
             seen: Vec::new(),
-            left: 0,
+            skipped: 0,
         };
-        if let (Next::Busy(state), Some(leave)) = (consumer.next(None), leave) {
-            leave(&mut consumer, state);
+        if let (Next::Busy(state), Some(skip)) = (consumer.next(None), skip) {
+            skip(&mut consumer, state);
         }
         let refused: u64 = producers.into_iter().map(|p| p.join().unwrap()).sum();
         consumer.drain();
@@ -139,27 +139,27 @@ fn what_is_entered_comes_out() {
 
 #[test]
 fn who_is_passed_over_says_that_something_was_lost() {
-    holds(beside::<Sound>(1, [1, 1], Some(leave), true));
-    holds(beside::<Sound>(2, [1, 1], Some(leave), true));
+    holds(beside::<Sound>(1, [1, 1], Some(skip), true));
+    holds(beside::<Sound>(2, [1, 1], Some(skip), true));
 }
 
 #[test]
 fn what_is_not_counted_is_lost_in_silence() {
     fails(
         "lost in silence",
-        beside::<Sound>(1, [1, 1], Some(leave), false),
+        beside::<Sound>(1, [1, 1], Some(skip), false),
     );
 }
 
 #[test]
 fn a_slot_that_is_used_again_while_its_producer_is_at_it_loses_another() {
-    let hasty: Leave<Sound> = |consumer, state| {
+    let hasty: Skip<Sound> = |consumer, state| {
         let word = &consumer.scene.words[0];
         let freed = word.compare_exchange(state.word(), State::free_in(1).word(), Relaxed, Relaxed);
         if freed.is_ok() {
             consumer.at += 1;
         }
-        Next::Left
+        Next::Skipped
     };
     fails("twice, or never", beside(1, [1, 1], Some(hasty), true));
 }
@@ -190,7 +190,7 @@ fn released<O: Orders>(release: fn(&Scene<O>)) -> impl Fn() + Send + Sync + 'sta
             scene: &scene,
             at: 0,
             seen: Vec::new(),
-            left: 0,
+            skipped: 0,
         };
         if let Next::Busy(state) = consumer.next(None) {
             consumer.next(Some(state));

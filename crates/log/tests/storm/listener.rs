@@ -1,8 +1,8 @@
-//! A follower of what the others change: **it has received each change that was acknowledged, or a
+//! A listener of what the others change: **it has received each change that was acknowledged, or a
 //! report of a loss.**
 //!
 //! It notes the numbers that lanes have acknowledged, makes a change itself, by another opening,
-//! and drains the feed until that change arrives. What was acknowledged before has to have arrived
+//! and drains the ring until that change arrives. What was acknowledged before has to have arrived
 //! before it.
 
 use std::process::exit;
@@ -10,7 +10,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use mneme_log::{Effect, Effects, KeyOf, LogStore, RoleError, ServerRole, Told, What};
+use mneme_log::{
+    Change, ChangeKind, ChangeListener, ChangedKey, LogStore, Notification, RoleError, ServerRole,
+};
 use mneme_sys::Region;
 
 use super::diary::{self, Diary};
@@ -21,10 +23,10 @@ use super::roles::Twin;
 
 /// A database that nobody else uses.
 const MARK: usize = 62;
-/// The exit code of a follower that missed a change.
+/// The exit code of a listener that missed a change.
 const DEAF: i32 = 77;
 
-/// What followers have done, in words behind the diaries: changes that were received, losses, names
+/// What listeners have done, in words behind the diaries: changes that were received, losses, names
 /// that were compared with what was received, with no loss since.
 pub struct Tally<'r>(&'r [AtomicU64]);
 
@@ -42,8 +44,8 @@ impl<'r> Tally<'r> {
     }
 }
 
-pub struct Follower<'s> {
-    effects: Option<Effects>,
+pub struct Listener<'s> {
+    listener: Option<ChangeListener>,
     /// An opening whose changes it receives.
     other: &'s LogStore,
     received: Received<'s>,
@@ -69,8 +71,8 @@ struct Received<'s> {
 }
 
 impl Received<'_> {
-    fn on(&mut self, report: Told<'_>) {
-        let Told::Effect(effect) = report else {
+    fn on(&mut self, report: Notification<'_>) {
+        let Notification::Change(change) = report else {
             self.losses += 1;
             for (lost, diary) in self.lost.iter_mut().zip(&self.diaries) {
                 *lost = diary.issued();
@@ -79,29 +81,29 @@ impl Received<'_> {
             return;
         };
         self.changes += 1;
-        match effect.what {
-            What::Cleared if effect.database == MARK => {
-                self.marked |= effect.process == std::process::id();
+        match change.kind {
+            ChangeKind::Cleared if change.database == MARK => {
+                self.marked |= change.process == std::process::id();
             }
-            What::Cleared => self.on_database(effect.database),
-            What::Swapped(other) => {
-                self.on_database(effect.database);
+            ChangeKind::Cleared => self.on_database(change.database),
+            ChangeKind::Swapped(other) => {
+                self.on_database(change.database);
                 self.on_database(other);
             }
-            What::Stored(key)
-            | What::Retimed(key)
-            | What::Removed(key)
-            | What::Expired(key)
-            | What::Evicted(key) => self.on_key(effect, key),
-            _ => panic!("received something else: {effect:?}"),
+            ChangeKind::Stored(key)
+            | ChangeKind::Retimed(key)
+            | ChangeKind::Removed(key)
+            | ChangeKind::Expired(key)
+            | ChangeKind::Evicted(key) => self.on_key(change, key),
+            _ => panic!("received something else: {change:?}"),
         }
     }
 
-    fn on_key(&mut self, effect: Effect<'_>, key: KeyOf<'_>) {
+    fn on_key(&mut self, change: Change<'_>, key: ChangedKey<'_>) {
         // No name has a longer one.
         let key = key.whole().unwrap();
-        let Some((lane, name)) = owner(effect.database, key) else {
-            panic!("received a key of no lane: {effect:?}");
+        let Some((lane, name)) = owner(change.database, key) else {
+            panic!("received a key of no lane: {change:?}");
         };
         if self.deaf.as_mut().is_some_and(|random| random.one_in(500)) {
             return;
@@ -141,7 +143,7 @@ impl Received<'_> {
     }
 }
 
-impl<'s> Follower<'s> {
+impl<'s> Listener<'s> {
     /// By the opening `own`, beside `other`.
     pub fn new(
         own: &LogStore,
@@ -149,10 +151,10 @@ impl<'s> Follower<'s> {
         diaries: &'s Region,
         seed: u64,
         twin: Twin,
-    ) -> Follower<'s> {
+    ) -> Listener<'s> {
         let none = || vec![vec![0; NAMES]; LANES];
-        let mut follower = Follower {
-            effects: Some(take(own).follow()),
+        let mut listener = Listener {
+            listener: Some(take(own).listen()),
             other,
             received: Received {
                 diaries: (0..LANES).map(|lane| Diary::of(diaries, lane)).collect(),
@@ -167,19 +169,19 @@ impl<'s> Follower<'s> {
             tally: Tally::of(diaries),
             random: Random::new(seed),
         };
-        // A follower begins with a loss.
-        follower.drain();
-        assert_eq!(follower.received.losses, 1);
-        follower
+        // A listener begins with a loss.
+        listener.drain();
+        assert_eq!(listener.received.losses, 1);
+        listener
     }
 
     fn drain(&mut self) -> usize {
         let most = 1 + self.random.below(5000) as usize;
-        let (effects, received) = (self.effects.as_mut().unwrap(), &mut self.received);
-        effects.drain(most, |report| received.on(report)).unwrap()
+        let (listener, received) = (self.listener.as_mut().unwrap(), &mut self.received);
+        listener.drain(most, |report| received.on(report)).unwrap()
     }
 
-    /// Drains the feed until its own change comes, or a loss.
+    /// Drains the ring until its own change comes, or a loss.
     fn catch_up(&mut self) {
         self.received.marked = false;
         patiently(|| self.other.database(MARK).unwrap().clear()).unwrap();
@@ -195,8 +197,8 @@ impl<'s> Follower<'s> {
     /// One look.
     pub fn step(&mut self) {
         if self.random.one_in(50) {
-            let role = self.effects.take().unwrap().stop();
-            self.effects = Some(role.follow());
+            let role = self.listener.take().unwrap().stop();
+            self.listener = Some(role.listen());
         }
         let before = (self.received.changes, self.received.losses);
         let asked = self.received.asked();

@@ -1,16 +1,16 @@
-//! Where the effects' ring lies: in the control region, behind what `mneme-sync` has laid out
+//! Where the notifications' ring lies: in the control region, behind what `mneme-sync` has laid out
 //! there.
 //!
 //! ```text
-//! 0      word   number of the following that is under way; 0: nobody follows
+//! 0      word   number of the present listener; 0: nobody listens
 //! 8      word   the last number given out; numbers are never used again
 //! 128    word   head: the first position that may be free
 //! 256    word   losses
-//! 384    word   how far the last follower has come
+//! 384    word   position up to which the last listener has drained
 //! 512    slots x 4,096, of 128 bytes: the state, and 15 words of content
 //! ```
 //!
-//! All zero is an empty ring without a follower.
+//! All zero is an empty ring without a listener.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -21,14 +21,14 @@ use mneme_sys::{RegionError, Shared};
 
 use super::ring::Ring;
 
-/// Effects that the ring holds.
+/// Notifications that the ring holds.
 pub(crate) const SLOTS: usize = 4096;
-/// Words of an effect, at most.
+/// Words of a notification, at most.
 pub(crate) const CONTENT: usize = 15;
 /// Words of a slot: two cache lines.
 const STRIDE: usize = CONTENT + 1;
 
-/// Bytes of the control region that the effects take.
+/// Bytes of the control region that notifications take.
 pub(crate) const BYTES: usize = size_of::<Layout>();
 
 /// A word with two cache lines of its own.
@@ -40,12 +40,12 @@ struct Lone {
 
 #[repr(C)]
 struct Layout {
-    followed: AtomicU64,
+    listener: AtomicU64,
     number: AtomicU64,
     spare: [AtomicU64; 14],
     head: Lone,
     losses: Lone,
-    come: Lone,
+    drained: Lone,
     slots: [AtomicU64; SLOTS * STRIDE],
 }
 
@@ -56,12 +56,12 @@ const _: () = {
 // SAFETY: repr(C), atomics alone, no padding (the assertions above count the words), no drop.
 unsafe impl Shared for Layout {}
 
-/// The effects' part of an opening's control region.
+/// The notifications' part of an opening's control region.
 pub(crate) struct Area {
     layout: NonNull<Layout>,
-    /// The number of the following by this opening itself; 0: it does not follow.
+    /// The number with which this opening itself listens; 0: it does not.
     pub own: AtomicU64,
-    /// The id of this process, as effects carry it.
+    /// The id of this process, as notifications carry it.
     pub pid: u32,
     /// Keeps the memory.
     _participants: Participants,
@@ -92,10 +92,10 @@ impl Area {
         unsafe { self.layout.as_ref() }
     }
 
-    /// The number of the following that is under way.
+    /// The number of the present listener.
     #[inline(always)]
-    pub fn followed(&self) -> &AtomicU64 {
-        &self.layout().followed
+    pub fn listener(&self) -> &AtomicU64 {
+        &self.layout().listener
     }
 
     /// The last number given out.
@@ -103,9 +103,9 @@ impl Area {
         &self.layout().number
     }
 
-    /// How far the last follower has come.
-    pub fn come(&self) -> &AtomicU64 {
-        &self.layout().come.word
+    /// The position up to which the last listener has drained the ring.
+    pub fn drained(&self) -> &AtomicU64 {
+        &self.layout().drained.word
     }
 
     pub fn ring(&self) -> Ring<'_, AtomicU64> {
@@ -118,10 +118,10 @@ impl Area {
         }
     }
 
-    /// Resets the area to that of a store without a follower. No other opening uses the store.
+    /// Resets the area to that of a store without a listener. No other opening uses the store.
     pub fn clear(&self) {
         self.ring().clear();
-        for word in [self.followed(), self.number(), self.come()] {
+        for word in [self.listener(), self.number(), self.drained()] {
             word.store(0, Relaxed);
         }
     }

@@ -1,4 +1,4 @@
-//! Writers and followers that stop, or die, at any place.
+//! Writers and listeners that stop, or die, at any place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ type Work = (&'static str, fn(&LogStore));
 const WORKS: [Work; 8] = [
     ("put", |s| s.put(b"new", b"value").unwrap()),
     ("put again", |s| s.put(&key(3), b"other").unwrap()),
-    // The follower has read it as a whole, so that the first stores it anew.
+    // The listener has read it as a whole, so that the first stores it anew.
     ("patch", |s| (9..11).for_each(|at| patch(s, b"long", at))),
     ("remove", |s| assert!(s.remove(&key(3)).unwrap())),
     ("retime", |s| {
@@ -46,11 +46,11 @@ fn fill(store: &LogStore) {
     other.put(b"elsewhere", b"v").unwrap();
 }
 
-/// The places of this crate that `work` leads through, with a follower.
+/// The places of this crate that `work` leads through, with a listener.
 fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
     let (_memory, ours, theirs, _) = two(policy);
     fill(&ours);
-    let _mirror = Mirror::follow(&ours);
+    let _mirror = Mirror::listen(&ours);
     let passed = move || {
         work(&theirs);
         fault::passed()
@@ -68,7 +68,7 @@ fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// A writer dies at each point. Once its work is repaired, the follower has received all that it
+/// A writer dies at each point. Once its work is repaired, the listener has received all that it
 /// changed, or a loss. Later changes of others arrive as before.
 #[test]
 fn changes_of_a_dead_writer_are_reported_or_counted_as_lost() {
@@ -78,7 +78,7 @@ fn changes_of_a_dead_writer_are_reported_or_counted_as_lost() {
             for name in places(policy, work) {
                 let (memory, ours, theirs, _) = two(policy);
                 fill(&ours);
-                let mut mirror = Mirror::follow(&ours);
+                let mut mirror = Mirror::listen(&ours);
                 mirror.drain();
                 let outcome = fault::run(name, Action::Abandon, 1, move || work(&theirs));
                 assert_eq!(outcome, Outcome::Abandoned, "{what} at {name}");
@@ -89,7 +89,7 @@ fn changes_of_a_dead_writer_are_reported_or_counted_as_lost() {
                 ours.reap().unwrap();
                 received.extend(mirror.drain());
                 mirror.shows_the_store(&context);
-                if name.starts_with("log.effects.") {
+                if name.starts_with("log.notify.") {
                     assert!(received.contains(&Received::Lost), "{context}");
                     *died.entry(name).or_insert(0) += 1;
                 }
@@ -103,11 +103,11 @@ fn changes_of_a_dead_writer_are_reported_or_counted_as_lost() {
         }
     }
     let all = [
-        "log.effects.announced",
-        "log.effects.entered",
-        "log.effects.reserved",
-        "log.effects.told",
-        "log.effects.written",
+        "log.notify.announced",
+        "log.notify.entered",
+        "log.notify.notified",
+        "log.notify.reserved",
+        "log.notify.written",
     ];
     assert!(died.keys().eq(&all), "{died:?}");
 }
@@ -125,9 +125,9 @@ fn the_next_reaper_reports_the_loss_that_a_dead_one_did_not() {
         ] {
             let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
             fill(&ours);
-            let mut mirror = Mirror::follow(&ours);
+            let mut mirror = Mirror::listen(&ours);
             mirror.drain();
-            let at = "log.effects.written";
+            let at = "log.notify.written";
             let outcome = fault::run(at, Action::Abandon, 1, move || work(&theirs));
             assert_eq!(outcome, Outcome::Abandoned, "{what}");
             memory.script.kill(2);
@@ -146,13 +146,13 @@ fn the_next_reaper_reports_the_loss_that_a_dead_one_did_not() {
     }
 }
 
-/// A writer that stands still while it enters an effect delays the changes behind it for 100 ms,
-/// and none after that. What it enters when it goes on is reported as lost.
+/// A writer that stands still while it enters a notification delays the changes behind it for 100
+/// ms, and none after that. What it enters when it goes on is reported as lost.
 #[test]
 fn a_writer_that_stands_still_is_passed_over() {
-    for name in ["log.effects.reserved", "log.effects.written"] {
+    for name in ["log.notify.reserved", "log.notify.written"] {
         let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
-        let mut mirror = Mirror::follow(&ours);
+        let mut mirror = Mirror::listen(&ours);
         mirror.drain();
         let stopped = Stopped::at(name, 1, move || theirs.put(b"slow", b"v").unwrap());
         let third = memory.open(3);
@@ -183,14 +183,14 @@ fn a_writer_that_stands_still_is_passed_over() {
 /// A writer that has gone on is waited for as long again, even if the next change is that thread's,
 /// in that lap.
 #[test]
-fn each_effect_is_waited_for_by_itself() {
+fn each_notification_is_waited_for_by_itself() {
     let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
-    let mut mirror = Mirror::follow(&ours);
+    let mut mirror = Mirror::listen(&ours);
     mirror.drain();
     let theirs = std::sync::Arc::new(theirs);
     let stopped = |name: &'static [u8]| {
         let theirs = theirs.clone();
-        Stopped::at("log.effects.written", 1, move || {
+        Stopped::at("log.notify.written", 1, move || {
             theirs.put(name, b"v").unwrap()
         })
     };
@@ -211,12 +211,12 @@ fn each_effect_is_waited_for_by_itself() {
 #[test]
 fn one_that_was_passed_over_may_die_as_well() {
     for name in [
-        "log.effects.entered",
-        "log.effects.gone",
-        "log.effects.told",
+        "log.notify.entered",
+        "log.notify.abandoned",
+        "log.notify.notified",
     ] {
         let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
-        let mut mirror = Mirror::follow(&ours);
+        let mut mirror = Mirror::listen(&ours);
         mirror.drain();
         let (arrived, at_place) = std::sync::mpsc::channel();
         let (go_on, released) = std::sync::mpsc::channel::<()>();
@@ -228,7 +228,7 @@ fn one_that_was_passed_over_may_die_as_well() {
         let writer = std::thread::spawn(move || {
             fault::run("none", Action::Abandon, 1, move || {
                 let stand = Action::Call(std::sync::Arc::new(stand));
-                fault::arm("log.effects.written", stand, 1);
+                fault::arm("log.notify.written", stand, 1);
                 fault::arm(name, Action::Abandon, 1);
                 theirs.put(b"slow", b"v").unwrap();
             })
@@ -254,25 +254,25 @@ fn one_that_was_passed_over_may_die_as_well() {
     }
 }
 
-/// Wherever a follower dies, the next one follows from where it begins.
+/// Wherever a listener dies, the next one listens from where it begins.
 #[test]
-fn a_follower_that_dies_is_followed_by_another() {
-    let begins = ["log.effects.followed", "log.effects.dropped"];
-    let drains = ["log.effects.copied", "log.effects.taken"];
+fn a_listener_that_dies_is_replaced_by_another() {
+    let begins = ["log.notify.listening", "log.notify.dropped"];
+    let drains = ["log.notify.copied", "log.notify.taken"];
     for name in begins.into_iter().chain(drains) {
         let (memory, ours, theirs, _) = two(UpdatePolicy::Append);
         fill(&theirs);
         let (first, other) = (memory.open(4), memory.open(5));
         let outcome = fault::run(name, Action::Abandon, 1, move || {
-            let mut effects = first.take_server_role().unwrap().follow();
-            other.put(b"while it follows", b"v").unwrap();
-            effects.drain(10, |_| {}).unwrap();
+            let mut changes = first.take_server_role().unwrap().listen();
+            other.put(b"while it listens", b"v").unwrap();
+            changes.drain(10, |_| {}).unwrap();
         });
         assert_eq!(outcome, Outcome::Abandoned, "{name}");
         memory.script.kill(4);
         // For the dead, until somebody has reaped it.
         theirs.put(b"for the dead", b"v").unwrap();
-        let mut mirror = Mirror::follow(&ours);
+        let mut mirror = Mirror::listen(&ours);
         theirs.put(b"new", b"v").unwrap();
         assert_eq!(names(&mirror.drain()), ["lost", "0 stored new"], "{name}");
         ours.reap().unwrap();
@@ -282,23 +282,23 @@ fn a_follower_that_dies_is_followed_by_another() {
     }
 }
 
-/// A follower dies when it has just passed a writer over.
+/// A listener dies when it has just passed a writer over.
 #[test]
-fn a_follower_that_dies_while_it_passes_a_writer_over_is_replaced() {
+fn a_listener_that_dies_while_it_passes_a_writer_over_is_replaced() {
     let (memory, ours, theirs, clock) = two(UpdatePolicy::Append);
     let first = memory.open(4);
-    let mut effects = first.take_server_role().unwrap().follow();
+    let mut changes = first.take_server_role().unwrap().listen();
     let slow = move || theirs.put(b"slow", b"v").unwrap();
-    let stopped = Stopped::at("log.effects.written", 1, slow);
-    effects.drain(10, |_| {}).unwrap();
+    let stopped = Stopped::at("log.notify.written", 1, slow);
+    changes.drain(10, |_| {}).unwrap();
     clock.advance_ms(100);
-    let outcome = fault::run("log.effects.left", Action::Abandon, 1, move || {
-        effects.drain(10, |_| {}).unwrap();
+    let outcome = fault::run("log.notify.skipped", Action::Abandon, 1, move || {
+        changes.drain(10, |_| {}).unwrap();
         drop(first);
     });
     assert_eq!(outcome, Outcome::Abandoned);
     memory.script.kill(4);
-    let mut mirror = Mirror::follow(&ours);
+    let mut mirror = Mirror::listen(&ours);
     assert_eq!(names(&mirror.drain()), ["lost"]);
     stopped.finish();
     assert_eq!(
@@ -306,5 +306,5 @@ fn a_follower_that_dies_while_it_passes_a_writer_over_is_replaced() {
         ["lost"],
         "what it had received is lost"
     );
-    mirror.shows_the_store("followed by another");
+    mirror.shows_the_store("replaced by another");
 }

@@ -1,13 +1,15 @@
-//! What a follower knows of a store.
+//! What a listener knows of a store.
 
 use std::collections::BTreeMap;
 
-use mneme_log::{Cursor, Effects, Expiry, KeyOf, LogStore, ServerRole, Told, What};
+use mneme_log::{
+    ChangeKind, ChangeListener, ChangedKey, Cursor, Expiry, LogStore, Notification, ServerRole,
+};
 
 /// The databases that the tests use.
 const DATABASES: [usize; 3] = [0, 5, 7];
 
-/// Something that the follower received.
+/// Something that the listener received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
     Lost,
@@ -20,25 +22,25 @@ pub enum Received {
 }
 
 impl Received {
-    fn of(report: Told<'_>) -> Received {
-        let effect = match report {
-            Told::Lost => return Received::Lost,
-            Told::Effect(effect) => effect,
+    fn of(report: Notification<'_>) -> Received {
+        let change = match report {
+            Notification::Lost => return Received::Lost,
+            Notification::Change(change) => change,
         };
-        assert_eq!(effect.process, std::process::id());
-        let (kind, key) = match effect.what {
-            What::Stored(key) => ("stored", key),
-            What::Retimed(key) => ("retimed", key),
-            What::Removed(key) => ("removed", key),
-            What::Expired(key) => ("expired", key),
-            What::Evicted(key) => ("evicted", key),
-            What::Cleared => return Received::Cleared(effect.database),
-            What::Swapped(with) => return Received::Swapped(effect.database, with),
+        assert_eq!(change.process, std::process::id());
+        let (kind, key) = match change.kind {
+            ChangeKind::Stored(key) => ("stored", key),
+            ChangeKind::Retimed(key) => ("retimed", key),
+            ChangeKind::Removed(key) => ("removed", key),
+            ChangeKind::Expired(key) => ("expired", key),
+            ChangeKind::Evicted(key) => ("evicted", key),
+            ChangeKind::Cleared => return Received::Cleared(change.database),
+            ChangeKind::Swapped(with) => return Received::Swapped(change.database, with),
             other => panic!("{other:?}"),
         };
         match key {
-            KeyOf::Whole(key) => Received::Key(effect.database, kind, key.to_vec()),
-            KeyOf::Hash(hash) => Received::Hash(effect.database, kind, hash),
+            ChangedKey::Whole(key) => Received::Key(change.database, kind, key.to_vec()),
+            ChangedKey::Hash(hash) => Received::Hash(change.database, kind, hash),
         }
     }
 
@@ -55,22 +57,22 @@ impl Received {
 
 type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
 
-/// A copy of a store that is updated where its follower receives a change, and nowhere else.
+/// A copy of a store that is updated where its listener receives a change, and nowhere else.
 pub struct Mirror<'s> {
     store: &'s LogStore,
-    effects: Effects,
+    listener: ChangeListener,
     content: BTreeMap<usize, Content>,
 }
 
 impl<'s> Mirror<'s> {
-    pub fn follow(store: &'s LogStore) -> Mirror<'s> {
-        Mirror::of(store, store.take_server_role().unwrap().follow())
+    pub fn listen(store: &'s LogStore) -> Mirror<'s> {
+        Mirror::of(store, store.take_server_role().unwrap().listen())
     }
 
-    pub fn of(store: &'s LogStore, effects: Effects) -> Mirror<'s> {
+    pub fn of(store: &'s LogStore, listener: ChangeListener) -> Mirror<'s> {
         Mirror {
             store,
-            effects,
+            listener,
             content: BTreeMap::new(),
         }
     }
@@ -79,7 +81,7 @@ impl<'s> Mirror<'s> {
     pub fn drain(&mut self) -> Vec<Received> {
         let mut received = Vec::new();
         while self
-            .effects
+            .listener
             .drain(100, |report| received.push(Received::of(report)))
             .unwrap()
             == 100
@@ -124,11 +126,11 @@ impl<'s> Mirror<'s> {
     }
 
     pub fn hash_of(&self, key: &[u8]) -> u64 {
-        self.effects.hash_of(key)
+        self.listener.hash_of(key)
     }
 
     pub fn stop(self) -> ServerRole {
-        self.effects.stop()
+        self.listener.stop()
     }
 }
 
