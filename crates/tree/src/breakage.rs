@@ -20,8 +20,8 @@ pub const STEPS: [&str; 7] = [
     "open.record",
     // Traces are forgotten before their removal is durable.
     "sweep.barrier",
-    // An entry is appended in front of traces that stay.
-    "append.zero_rest",
+    // No zero word follows what is stored into a leaf that holds something else behind it.
+    "leaf.end",
     // A leaf that was replaced does not die.
     "rewrite.death",
     // A leaf's place is used again before what replaced it is durable.

@@ -24,19 +24,17 @@ pub(crate) fn check(core: &Core) -> Result<(), StoreError> {
     for leaf in &leaves {
         leaf.load(&core.pages, &core.committed)?;
         verify(core, leaf)?;
-        let mut offsets = Vec::new();
-        leaf.live_at(&core.pages, version, &mut offsets);
-        for offset in offsets {
-            let entry = leaf.entry(&core.pages, offset);
+        for offset in &leaf.order_at(&core.pages, version).offsets {
+            let entry = leaf.entry(&core.pages, *offset);
             if entry.key < &*leaf.low || !leaf.ends_after(entry.key) {
                 return Err(damaged(
                     leaf,
-                    usize::from(offset),
+                    usize::from(*offset),
                     "an entry outside its leaf's fences",
                 ));
             }
             found += 1;
-            bytes += entry.size as u64;
+            bytes += entry.bytes.len() as u64;
         }
     }
     if (found, bytes) != (entries, live_bytes) {
@@ -50,13 +48,13 @@ pub(crate) fn check(core: &Core) -> Result<(), StoreError> {
 
 /// Compares the checksums of what the leaf holds now, as far as it has been written.
 fn verify(core: &Core, leaf: &Arc<Leaf>) -> Result<(), StoreError> {
-    let (end, _) = leaf.end();
+    let end = leaf.end();
     let mut bytes = vec![0; LEAF];
     core.pages.copy(leaf.id.at(), &mut bytes);
     let mut at = leaf.first();
     while at < end {
         let header = EntryHeader::read(&bytes[at..]);
-        if !header.is_whole(leaf.id, at, &bytes) {
+        if !header.is_whole(at, &bytes) {
             return Err(damaged(leaf, at, "an entry of a leaf"));
         }
         at += header.size();

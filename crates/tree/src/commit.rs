@@ -9,11 +9,13 @@ use zerocopy::IntoBytes;
 
 use crate::breakage::without;
 use crate::core::{Core, Published};
+use crate::index::Edit;
 use crate::layout::{
-    FRAME, FrameHeader, LEAF, LEAVES, LeafHeader, LeafId, Record, STATE_CLEAN, write_entry,
+    FRAME, FrameHeader, LEAF, LEAVES, LeafHeader, LeafId, Record, STATE_CLEAN, move_entry,
+    write_entry,
 };
 use crate::leaf::Leaf;
-use crate::plan::{Append, Change, Plan, Rewrite, plan, separator};
+use crate::plan::{Append, Change, Plan, Rewrite, Source, plan, separator};
 use crate::{StoreError, Version};
 
 /// Roots that were replaced are freed in batches of this size: asking every reader costs a system
@@ -90,7 +92,7 @@ impl Writer {
         record.entries = record.entries.wrapping_add_signed(plan.entries);
         record.live_bytes = record.live_bytes.wrapping_add_signed(plan.live_bytes);
         record.caller = caller.unwrap_or(record.caller);
-        self.write_record(core, record)?;
+        self.write_record(core, &mut record)?;
 
         self.publish(core, &plan, new_leaves, version);
         self.storing = false;
@@ -98,13 +100,16 @@ impl Writer {
     }
 
     /// Writes a record and waits until it is durable.
-    pub(crate) fn write_record(&mut self, core: &Core, record: Record) -> Result<(), StoreError> {
-        let mut record = record;
+    pub(crate) fn write_record(
+        &mut self,
+        core: &Core,
+        record: &mut Record,
+    ) -> Result<(), StoreError> {
         record.seal(core.seed);
         core.pages
             .store(Record::place(record.sequence), record.as_bytes());
         core.barrier()?;
-        self.record = record;
+        self.record = *record;
         Ok(())
     }
 
@@ -116,7 +121,7 @@ impl Writer {
         let mut record = self.record;
         record.state |= STATE_CLEAN;
         record.sequence += 1;
-        self.write_record(core, record)
+        self.write_record(core, &mut record)
     }
 
     /// Makes sure of `count` free leaves, before the first store.
@@ -168,7 +173,7 @@ impl Writer {
         version: u64,
     ) -> Result<Vec<Vec<Arc<Leaf>>>, StoreError> {
         for append in &plan.appends {
-            self.append(core, append, version);
+            self.append(core, append, &plan.changes[append.changes.clone()], version);
         }
         let rewrites = plan.rewrites.iter();
         rewrites
@@ -176,12 +181,12 @@ impl Writer {
             .collect()
     }
 
-    fn append(&mut self, core: &Core, append: &Append<'_>, version: u64) {
-        let leaf = &append.leaf;
-        let (end, dirty) = leaf.end();
+    fn append(&mut self, core: &Core, append: &Append<'_>, changes: &[Change<'_>], version: u64) {
+        let leaf = append.leaf;
+        let end = leaf.end();
         self.scratch.clear();
         self.offsets.clear();
-        for change in &append.changes {
+        for change in changes {
             let at = end + self.scratch.len();
             self.offsets.push(at as u16);
             write_entry(
@@ -194,12 +199,18 @@ impl Writer {
             );
         }
         let new_end = end + self.scratch.len();
-        if dirty && !without("append.zero_rest") {
-            self.scratch.resize(LEAF - end, 0);
-        }
+        self.end_leaf(new_end);
         core.pages.store(leaf.id.at() + end as u64, &self.scratch);
         // Readers skip the entries: no reader has a version that is not durable.
         leaf.appended(&core.pages, &self.offsets, new_end, append.live);
+    }
+
+    /// Lets a zero word follow what is stored up to `end` of a leaf: what lies behind it is of
+    /// former users of the place, or of commits that did not happen.
+    fn end_leaf(&mut self, end: usize) {
+        if end < LEAF && !without("leaf.end") {
+            self.scratch.extend_from_slice(&[0; 8]);
+        }
     }
 
     fn rewrite(
@@ -233,11 +244,15 @@ impl Writer {
             for item in piece {
                 let at = self.scratch.len();
                 self.offsets.push(at as u16);
-                let start = if item.start == 0 { version } else { item.start };
-                write_entry(&mut self.scratch, id, at, start, item.key, Some(item.value));
+                match item.source {
+                    Source::Moved(entry) => move_entry(&mut self.scratch, id, at, entry),
+                    Source::Value(value) => {
+                        write_entry(&mut self.scratch, id, at, version, item.key, Some(value));
+                    }
+                }
             }
             let end = self.scratch.len();
-            self.scratch.resize(LEAF, 0);
+            self.end_leaf(end);
             core.pages.store(id.at(), &self.scratch);
             store_header(core, &leaf, version);
             leaf.fill(&core.pages, &self.offsets, end);
@@ -265,13 +280,13 @@ impl Writer {
             current.version.store(version, Ordering::Release);
             return;
         }
-        let mut root = current.root.clone();
-        let mut edits: Vec<_> = plan.rewrites.iter().zip(new).collect();
-        // Two leaves that are joined are under one node now; an edit that adds leaves may split it.
-        edits.sort_by_key(|(rewrite, _)| std::cmp::Reverse(rewrite.old.len()));
-        for (rewrite, leaves) in edits {
-            root = root.replace(&rewrite.old[0].low, rewrite.old.len(), &leaves);
-        }
+        let edits = plan.rewrites.iter().zip(&new).map(|(rewrite, new)| Edit {
+            low: &rewrite.old[0].low,
+            old: rewrite.old.len(),
+            new,
+        });
+        let edits: Vec<_> = edits.collect();
+        let root = current.root.replace(&edits);
         let old = core.replace_published(self, Published::new(version, root));
         self.retired.push(old);
         if self.retired.len() >= RETIRED {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::leaf::Leaf;
+use crate::order::head;
 
 /// The most children of a node.
 const FAN_OUT: usize = 64;
@@ -49,19 +50,6 @@ impl Low for Arc<Node> {
         match &**self {
             Node::Bottom(fan) => fan.children[0].low(),
             Node::Inner(fan) => fan.children[0].low(),
-        }
-    }
-}
-
-/// The first 8 bytes, as a number that compares as they do.
-#[inline]
-fn head(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(padded)
         }
     }
 }
@@ -120,6 +108,9 @@ impl<T: Low + Clone> Fan<T> {
 
     /// Nodes of at most [`FAN_OUT`] of `children` each.
     fn split(children: Vec<T>, node: impl Fn(Self) -> Node) -> Vec<Arc<Node>> {
+        if children.len() <= FAN_OUT {
+            return vec![Arc::new(node(Self::new(children)))];
+        }
         let nodes = children.len().div_ceil(FAN_OUT);
         let each = children.len().div_ceil(nodes);
         let chunks = children.chunks(each);
@@ -127,6 +118,15 @@ impl<T: Low + Clone> Fan<T> {
             .map(|chunk| Arc::new(node(Self::new(chunk.to_vec()))))
             .collect()
     }
+}
+
+/// Leaves that are replaced, all under one node, by at least one for the same keys.
+#[derive(Debug)]
+pub(crate) struct Edit<'e> {
+    /// The lower fence of the first.
+    pub(crate) low: &'e [u8],
+    pub(crate) old: usize,
+    pub(crate) new: &'e [Arc<Leaf>],
 }
 
 /// A child and the one to its right or left under the same node.
@@ -194,10 +194,9 @@ impl Node {
         }
     }
 
-    /// A root in which `old` leaves from the one that begins at `low` on, all under one node, are
-    /// replaced by `new` ones, at least one, for the same keys.
-    pub(crate) fn replace(&self, low: &[u8], old: usize, new: &[Arc<Leaf>]) -> Arc<Node> {
-        let mut root = Self::grow(self.edit(low, old, new));
+    /// A root with all `edits`, which are in order of their keys.
+    pub(crate) fn replace(&self, edits: &[Edit<'_>]) -> Arc<Node> {
+        let mut root = Self::grow(self.edit(edits));
         while let Node::Inner(fan) = &*root {
             match &fan.children[..] {
                 [only] => root = only.clone(),
@@ -207,21 +206,39 @@ impl Node {
         root
     }
 
-    fn edit(&self, low: &[u8], old: usize, new: &[Arc<Leaf>]) -> Vec<Arc<Node>> {
+    fn edit(&self, edits: &[Edit<'_>]) -> Vec<Arc<Node>> {
         match self {
             Node::Bottom(fan) => {
-                let i = fan.position(low);
-                let mut leaves = fan.children[..i].to_vec();
-                leaves.extend_from_slice(new);
-                leaves.extend_from_slice(&fan.children[i + old..]);
+                let more: usize = edits.iter().map(|edit| edit.new.len()).sum();
+                let mut leaves = Vec::with_capacity(fan.children.len() + more);
+                let mut done = 0;
+                for edit in edits {
+                    let i = fan.position(edit.low);
+                    leaves.extend_from_slice(&fan.children[done..i]);
+                    leaves.extend_from_slice(edit.new);
+                    done = i + edit.old;
+                }
+                leaves.extend_from_slice(&fan.children[done..]);
                 Fan::split(leaves, Node::Bottom)
             }
             Node::Inner(fan) => {
-                let i = fan.position(low);
-                let mut nodes = fan.children[..i].to_vec();
-                nodes.extend(fan.children[i].edit(low, old, new));
-                nodes.extend_from_slice(&fan.children[i + 1..]);
-                join(&mut nodes, i);
+                let mut nodes = Vec::with_capacity(fan.children.len() + 1);
+                let (mut done, mut rest) = (0, edits);
+                while let Some(first) = rest.first() {
+                    let i = fan.position(first.low);
+                    nodes.extend_from_slice(&fan.children[done..i]);
+                    done = i + 1;
+                    let count = fan.children.get(done).map_or(rest.len(), |next| {
+                        rest.partition_point(|edit| edit.low < next.low())
+                    });
+                    let (mine, beyond) = rest.split_at(count);
+                    nodes.extend(fan.children[i].edit(mine));
+                    rest = beyond;
+                }
+                nodes.extend_from_slice(&fan.children[done..]);
+                for i in (0..nodes.len()).rev() {
+                    join(&mut nodes, i);
+                }
                 Fan::split(nodes, Node::Inner)
             }
         }

@@ -8,7 +8,7 @@ mod header;
 mod leaf_header;
 mod record;
 
-pub(crate) use entry::{ENTRY_HEADER, EntryHeader, Kind, entry_size, write_entry};
+pub(crate) use entry::{ENTRY_HEADER, EntryHeader, Kind, entry_size, move_entry, write_entry};
 pub(crate) use header::{FORMAT, FileHeader, FrameHeader, HeaderProblem};
 pub(crate) use leaf_header::{FENCES_INLINE, LeafHeader};
 pub(crate) use record::{MAX_DEAD, Record, STATE_CLEAN};

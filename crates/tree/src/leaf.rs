@@ -1,17 +1,19 @@
 //! One leaf as a process sees it: which entries it has, by fingerprint and in order.
 //!
 //! The entries lie on the medium in order of arrival. What is kept beside them, in memory, is
-//! derived: a fingerprint and an offset for each, and how many of the first are sorted. It is built
-//! on first touch, which also verifies the entries' checksums.
+//! derived: a fingerprint and an offset for each, how many of the first are sorted, and the order
+//! that the last scan has found. It is built on first touch, which also verifies the entries'
+//! checksums.
 
 use std::cell::UnsafeCell;
-use std::cmp::Ordering as Order;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::StoreError;
 use crate::checksum::Stamp;
+use crate::entry::{Entry, entry};
 use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LEAF, LeafId, align8};
+use crate::order::{Order, Sorter};
 use crate::pages::Pages;
 
 /// Leaves whose last user in memory is gone.
@@ -63,30 +65,22 @@ pub(crate) struct Leaf {
 /// The derived part. Only the writer adds to it.
 #[derive(Debug)]
 struct Body {
-    marks: Box<[UnsafeCell<u8>]>,
-    offsets: Box<[UnsafeCell<u16>]>,
+    /// The fingerprints, a byte each, and behind them the offsets: one allocation, so that a get
+    /// waits for both at once.
+    cells: Box<[UnsafeCell<u16>]>,
+    capacity: usize,
     /// So many entries, from the first, are in the order of their keys, each key once.
     sorted: usize,
     count: AtomicU32,
     used: AtomicU32,
     live: AtomicU32,
-    /// Bytes behind the last entry may not be zero.
-    rest_is_dirty: AtomicBool,
+    /// What is live, in order, after as many entries as the last reader of it saw.
+    order: Mutex<Option<Arc<Order>>>,
 }
 
 // SAFETY: a cell below `count` is never stored to again; one at or above it is touched by the
 // writer alone, of which there is one (it holds the store's writer lock).
 unsafe impl Sync for Body {}
-
-/// An entry, where it lies.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry<'p> {
-    pub(crate) start: u64,
-    pub(crate) key: &'p [u8],
-    /// `None`: the key was removed.
-    pub(crate) value: Option<&'p [u8]>,
-    pub(crate) size: usize,
-}
 
 /// How full a leaf is.
 #[derive(Debug, Clone, Copy)]
@@ -147,8 +141,7 @@ impl Leaf {
 
     /// Builds the derived part of a fresh leaf, whose `offsets` are in order of the keys.
     pub(crate) fn fill(&self, pages: &Pages, offsets: &[u16], end: usize) {
-        let count = offsets.len().max(8);
-        let body = Body::new((count * LEAF / (end - self.first()).max(64)).min(LEAF / 32) + 8);
+        let body = Body::new(capacity_for(offsets.len(), end - self.first()));
         for offset in offsets {
             body.push(fingerprint(entry(pages, self.id, *offset).key), *offset);
         }
@@ -161,6 +154,21 @@ impl Leaf {
         });
     }
 
+    /// Bytes that all keys of the leaf begin with.
+    fn shared(&self) -> usize {
+        let high = self.high.as_deref().unwrap_or_default();
+        let same = self.low.iter().zip(high).take_while(|(a, b)| a == b);
+        same.count()
+    }
+
+    fn sorter<'p>(&self, pages: &'p Pages) -> Sorter<'p> {
+        Sorter {
+            pages,
+            id: self.id,
+            shared: self.shared(),
+        }
+    }
+
     /// Finds out what the leaf holds, unless that is known: only what was `committed` counts.
     pub(crate) fn load(&self, pages: &Pages, committed: &Committed) -> Result<(), StoreError> {
         if self.body.get().is_some() {
@@ -168,7 +176,7 @@ impl Leaf {
         }
         let mut bytes = vec![0; LEAF];
         pages.copy(self.id.at(), &mut bytes);
-        let body = Body::new(LEAF / 32);
+        let body = Body::new(MOST_ENTRIES);
         let mut at = self.first();
         let mut sorted = 0;
         while at + ENTRY_HEADER <= LEAF {
@@ -177,7 +185,7 @@ impl Leaf {
                 Stamp::Zero => break,
                 // Of a commit that did not happen; so is whatever follows.
                 Stamp::Version(version) if !committed.contains(version) => break,
-                Stamp::Version(_) if header.is_whole(self.id, at, &bytes) => {}
+                Stamp::Version(_) if header.is_whole(at, &bytes) => {}
                 _ => {
                     return Err(StoreError::Damaged {
                         at: self.id.at() + at as u64,
@@ -197,23 +205,17 @@ impl Leaf {
             if sorted == count && ascends && header.kind() == Kind::Value {
                 sorted += 1;
             }
-            if count == body.marks.len() {
-                return Err(StoreError::Damaged {
-                    at: self.id.at(),
-                    what: "a leaf with more entries than fit",
-                });
-            }
             body.push(fingerprint(key), at as u16);
             at += header.size();
         }
-        let dirty = bytes[at.min(LEAF)..].iter().any(|byte| *byte != 0);
-        body.rest_is_dirty.store(dirty, Ordering::Relaxed);
-        body.set(at, 0, body.count());
-        let body = Body { sorted, ..body };
-        let mut live = Vec::new();
-        body.live_at(pages, self.id, u64::MAX, &mut live);
-        let bytes: usize = live.iter().map(|at| entry(pages, self.id, *at).size).sum();
-        body.live.store(bytes as u32, Ordering::Relaxed);
+        let body = Body {
+            sorted,
+            ..body.shrunk(at)
+        };
+        let order = body.order_at(self.sorter(pages), u64::MAX);
+        let sizes = order.offsets.iter();
+        let live: usize = sizes.map(|at| entry(pages, self.id, *at).bytes.len()).sum();
+        body.live.store(live as u32, Ordering::Relaxed);
         // Another reader may have been faster, with the same result: the writer loads a leaf
         // before it appends to it.
         let _ = self.body.set(body);
@@ -238,6 +240,7 @@ impl Leaf {
         version: u64,
     ) -> Option<Entry<'p>> {
         let body = self.body();
+        body.prefetch_offsets();
         let marks = body.marks(body.count());
         for i in memchr::memrchr_iter(fingerprint(key), marks) {
             let found = entry(pages, self.id, body.offset(i));
@@ -257,10 +260,10 @@ impl Leaf {
     /// Begins to load the fingerprints.
     pub(crate) fn prefetch_marks(&self) {
         let body = self.body();
-        for line in body.marks[..body.count()].chunks(64) {
+        for line in body.cells[..body.capacity / 2].chunks(32) {
             mneme_sys::prefetch(line.as_ptr().cast());
         }
-        mneme_sys::prefetch(body.offsets.as_ptr().cast());
+        body.prefetch_offsets();
     }
 
     /// Begins to load the entry that [`find`](Self::find) will probably look at first.
@@ -271,32 +274,36 @@ impl Leaf {
         }
     }
 
-    /// The offsets of the entries that are live in `version`, in order of their keys. Load first.
-    pub(crate) fn live_at(&self, pages: &Pages, version: u64, out: &mut Vec<u16>) {
-        self.body().live_at(pages, self.id, version, out);
+    /// The entries that are live in `version`, in order of their keys. Load first.
+    pub(crate) fn order_at(&self, pages: &Pages, version: u64) -> Arc<Order> {
+        self.body().order_at(self.sorter(pages), version)
     }
 
-    /// The entry at an offset that [`live_at`](Self::live_at) gave.
+    /// The entry at an offset that [`order_at`](Self::order_at) gave.
     #[inline]
     pub(crate) fn entry<'p>(&'p self, pages: &'p Pages, offset: u16) -> Entry<'p> {
         entry(pages, self.id, offset)
+    }
+
+    /// Begins to load the entry at an offset.
+    #[inline]
+    pub(crate) fn prefetch_at(&self, pages: &Pages, offset: u16) {
+        pages.prefetch(self.id, usize::from(offset));
     }
 
     /// How full it is. Load first.
     pub(crate) fn filled(&self) -> Fill {
         let body = self.body();
         Fill {
-            free_entries: body.marks.len() - body.count(),
+            free_entries: body.capacity - body.count(),
             free_bytes: LEAF - body.used.load(Ordering::Relaxed) as usize,
             live: body.live.load(Ordering::Relaxed) as usize,
         }
     }
 
-    /// Where the next entry goes, and whether what lies there must be zeroed first.
-    pub(crate) fn end(&self) -> (usize, bool) {
-        let body = self.body();
-        let used = body.used.load(Ordering::Relaxed) as usize;
-        (used, body.rest_is_dirty.load(Ordering::Relaxed))
+    /// Where the next entry goes. Load first.
+    pub(crate) fn end(&self) -> usize {
+        self.body().used.load(Ordering::Relaxed) as usize
     }
 
     /// Makes entries known that were stored at `offsets`, the last ending at `end`; `live` bytes of
@@ -314,7 +321,6 @@ impl Leaf {
             );
             count += 1;
         }
-        body.rest_is_dirty.store(false, Ordering::Relaxed);
         body.set(end, live, count);
     }
 }
@@ -325,17 +331,33 @@ impl Drop for Leaf {
     }
 }
 
+/// As many entries as fit into a leaf.
+const MOST_ENTRIES: usize = LEAF / ENTRY_HEADER + 1;
+
 impl Body {
     fn new(capacity: usize) -> Self {
+        let capacity = capacity.next_multiple_of(2);
+        let cells = capacity / 2 * 3;
         Self {
-            marks: (0..capacity).map(|_| UnsafeCell::new(0)).collect(),
-            offsets: (0..capacity).map(|_| UnsafeCell::new(0)).collect(),
+            cells: (0..cells).map(|_| UnsafeCell::new(0)).collect(),
+            capacity,
             sorted: 0,
             count: AtomicU32::new(0),
             used: AtomicU32::new(0),
             live: AtomicU32::new(0),
-            rest_is_dirty: AtomicBool::new(false),
+            order: Mutex::default(),
         }
+    }
+
+    /// A body of these entries, the last ending at `end`, with space for more of their size.
+    fn shrunk(&self, end: usize) -> Self {
+        let count = self.count();
+        let body = Self::new(capacity_for(count, end));
+        for i in 0..count {
+            body.push(self.marks(count)[i], self.offset(i));
+        }
+        body.set(end, 0, count);
+        body
     }
 
     #[inline]
@@ -347,23 +369,44 @@ impl Body {
     /// The fingerprints of the first `count` entries; `count` is not above [`count`](Self::count).
     #[inline]
     fn marks(&self, count: usize) -> &[u8] {
-        let cells = &self.marks[..count];
-        // SAFETY: cells below the count are never stored to again, and a cell is a byte.
-        unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), cells.len()) }
+        debug_assert!(count <= self.capacity);
+        // SAFETY: `capacity` bytes begin the cells; those below the count are never stored to
+        // again.
+        unsafe { std::slice::from_raw_parts(self.cells.as_ptr().cast(), count) }
     }
 
     #[inline]
     fn offset(&self, i: usize) -> u16 {
         // SAFETY: callers pass an index below the count; such a cell is never stored to again.
-        unsafe { *self.offsets[i].get() }
+        unsafe { *self.cells[self.capacity / 2 + i].get() }
+    }
+
+    /// The offsets of the first `count` entries; `count` is not above [`count`](Self::count).
+    fn offsets(&self, count: usize) -> &[u16] {
+        let cells = &self.cells[self.capacity / 2..][..count];
+        // SAFETY: cells below the count are never stored to again, and a cell is a number.
+        unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), count) }
+    }
+
+    /// Begins to load the offsets.
+    #[inline]
+    fn prefetch_offsets(&self) {
+        for line in self.cells[self.capacity / 2..].chunks(32) {
+            mneme_sys::prefetch(line.as_ptr().cast());
+        }
     }
 
     /// Fills the cell `i`, which is not below the count.
     fn put(&self, i: usize, mark: u8, offset: u16) {
-        // SAFETY: cells at or above the count are the writer's alone, which is the caller.
+        assert!(i < self.capacity);
+        // SAFETY: cells at or above the count are the writer's alone, which is the caller; the
+        // fingerprint is one of the `capacity` bytes that begin the cells.
         unsafe {
-            *self.marks[i].get() = mark;
-            *self.offsets[i].get() = offset;
+            UnsafeCell::raw_get(self.cells.as_ptr())
+                .cast::<u8>()
+                .add(i)
+                .write(mark);
+            *self.cells[self.capacity / 2 + i].get() = offset;
         }
     }
 
@@ -381,58 +424,45 @@ impl Body {
         self.count.store(count as u32, Ordering::Release);
     }
 
-    fn live_at(&self, pages: &Pages, id: LeafId, version: u64, out: &mut Vec<u16>) {
-        out.clear();
-        let at = |offset: u16| entry(pages, id, offset);
-        // The newest entry of each key among those that arrived after the sorted ones.
-        let mut tail: Vec<(Entry<'_>, u16)> = (self.sorted..self.count())
-            .rev()
-            .map(|i| (at(self.offset(i)), self.offset(i)))
-            .filter(|(entry, _)| entry.start <= version)
-            .collect();
-        // Stable: of equal keys the newest stays first.
-        tail.sort_by(|(a, _), (b, _)| a.key.cmp(b.key));
-        tail.dedup_by(|(later, _), (first, _)| later.key == first.key);
-        let mut tail = tail.into_iter().peekable();
-        for i in 0..self.sorted {
-            let offset = self.offset(i);
-            let sorted = at(offset);
-            let mut replaced = sorted.start > version;
-            while let Some((newer, place)) = tail.peek() {
-                match newer.key.cmp(sorted.key) {
-                    Order::Greater => break,
-                    Order::Equal => replaced = true,
-                    Order::Less => {}
-                }
-                out.extend(newer.value.is_some().then_some(*place));
-                tail.next();
+    /// The entries that are live in `version`, which is not below the leaf's birth.
+    fn order_at(&self, sorter: Sorter<'_>, version: u64) -> Arc<Order> {
+        let all = self.count();
+        let count = self.visible(sorter, version, all);
+        // A reader that finds another one here does without the order that is kept.
+        let kept = self.order.try_lock().ok().and_then(|kept| kept.clone());
+        let kept = kept.filter(|kept| kept.count <= count);
+        let order = match kept {
+            Some(kept) if kept.count == count => return kept,
+            Some(kept) => {
+                let later = &self.offsets(count)[kept.count..];
+                sorter.merge(&kept.offsets, later, count)
             }
-            if !replaced {
-                out.push(offset);
+            None => {
+                let (base, later) = self.offsets(count).split_at(self.sorted.min(count));
+                sorter.merge(base, later, count)
             }
+        };
+        if count == all
+            && let Ok(mut kept) = self.order.try_lock()
+        {
+            *kept = Some(order.clone());
         }
-        out.extend(tail.filter(|(e, _)| e.value.is_some()).map(|(_, at)| at));
+        order
+    }
+
+    /// How many of the first `count` entries `version` has: entries ascend by version, but for
+    /// those that the leaf was born with, which it has all.
+    fn visible(&self, sorter: Sorter<'_>, version: u64, count: usize) -> usize {
+        let has = |at: u16| entry(sorter.pages, sorter.id, at).start <= version;
+        let offsets = self.offsets(count);
+        match offsets.last() {
+            Some(last) if !has(*last) => offsets.partition_point(|at| has(*at)),
+            _ => count,
+        }
     }
 }
 
-/// The entry at `offset` of a leaf.
-///
-/// Offsets come from a leaf's [`Body`], whose entries were verified when it was loaded, or were
-/// written by this process. What leaves this module borrows the [`Leaf`], too, whose place is not
-/// reused while it lives.
-#[inline]
-fn entry(pages: &Pages, id: LeafId, offset: u16) -> Entry<'_> {
-    let at = usize::from(offset);
-    // SAFETY: see above: the entry lies in the leaf, and entries are never stored to again.
-    let header = EntryHeader::read(unsafe { pages.in_leaf(id, at, ENTRY_HEADER) });
-    let (key, value) = (usize::from(header.key_len), header.value_len as usize);
-    // SAFETY: as above.
-    let bytes = unsafe { pages.in_leaf(id, at + ENTRY_HEADER, key + value) };
-    let (key, value) = bytes.split_at(key);
-    Entry {
-        start: header.version(),
-        key,
-        value: (header.kind() == Kind::Value).then_some(value),
-        size: header.size(),
-    }
+/// For how many entries there shall be space, given that `count` end at `end` of the leaf.
+fn capacity_for(count: usize, end: usize) -> usize {
+    (count.max(8) * LEAF / end.max(64) + 8).min(MOST_ENTRIES)
 }

@@ -194,7 +194,7 @@ impl Builder {
             pages,
         };
         if !without("open.record") {
-            core.writer().write_record(&core, record)?;
+            core.writer().write_record(&core, &mut record)?;
         }
         Ok(Store {
             core: Arc::new(core),

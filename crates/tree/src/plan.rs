@@ -1,12 +1,14 @@
 //! What a commit will store, decided before its first store: which leaves take new entries where
 //! they are, and which are rewritten into how many fresh ones.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::StoreError;
 use crate::index::Node;
 use crate::layout::{LEAF, LeafId, MAX_KEY, MAX_VALUE, entry_size};
-use crate::leaf::{Committed, Leaf};
+use crate::leaf::{Committed, Fill, Leaf};
+use crate::order::gallop;
 use crate::pages::Pages;
 
 /// One change of a key.
@@ -40,31 +42,44 @@ impl Change<'_> {
 /// New entries for a leaf that has space for them.
 #[derive(Debug)]
 pub(crate) struct Append<'b> {
-    pub(crate) leaf: Arc<Leaf>,
-    pub(crate) changes: Vec<Change<'b>>,
+    pub(crate) leaf: &'b Arc<Leaf>,
+    /// Which of [`Plan::changes`].
+    pub(crate) changes: Range<usize>,
     /// Bytes of its entries that will be live.
     pub(crate) live: usize,
+    /// By how much the number of live entries changes.
+    entries: i64,
 }
 
 /// An entry of a fresh leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<'b> {
-    /// The version that wrote it; 0 for the one that is being committed.
-    pub(crate) start: u64,
     pub(crate) key: &'b [u8],
-    pub(crate) value: &'b [u8],
+    pub(crate) source: Source<'b>,
+}
+
+/// Where an entry of a fresh leaf comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'b> {
+    /// It has this value from the version on that is being committed.
+    Value(&'b [u8]),
+    /// From another leaf, where it lies so, padding included.
+    Moved(&'b [u8]),
 }
 
 impl Item<'_> {
     fn size(&self) -> usize {
-        entry_size(self.key.len(), self.value.len())
+        match self.source {
+            Source::Value(value) => entry_size(self.key.len(), value.len()),
+            Source::Moved(entry) => entry.len(),
+        }
     }
 }
 
 /// One or two leaves, side by side, that are replaced by fresh ones.
 #[derive(Debug)]
 pub(crate) struct Rewrite<'b> {
-    pub(crate) old: Vec<Arc<Leaf>>,
+    pub(crate) old: Vec<&'b Arc<Leaf>>,
     /// What each fresh leaf holds; at least one, which may be empty.
     pub(crate) pieces: Vec<Vec<Item<'b>>>,
 }
@@ -72,7 +87,10 @@ pub(crate) struct Rewrite<'b> {
 /// A commit.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'b> {
+    /// What is appended, leaf by leaf.
+    pub(crate) changes: Vec<Change<'b>>,
     pub(crate) appends: Vec<Append<'b>>,
+    /// In order of their keys.
     pub(crate) rewrites: Vec<Rewrite<'b>>,
     /// By how much the numbers of live entries and of their bytes change.
     pub(crate) entries: i64,
@@ -119,134 +137,185 @@ pub(crate) fn plan<'b>(
     let mut rest = changes;
     while let Some(first) = rest.first() {
         let leaf = root.find(first.key);
-        let count = rest.partition_point(|change| leaf.ends_after(change.key));
-        rest = &rest[planner.group(leaf, &rest[..count], &rest[count..])?..];
+        let count = gallop(rest, |change| leaf.ends_after(change.key));
+        let (mine, beyond) = rest.split_at(count);
+        planner.group(leaf, mine, beyond)?;
+        rest = beyond;
     }
     Ok(planner.plan)
 }
 
 impl<'b> Planner<'b> {
-    /// Plans the `changes` of one leaf; `beyond` are those of the leaves after it. Gives how many it
-    /// has planned.
+    /// Plans the `changes` of one leaf; `beyond` are those of the leaves after it.
     fn group(
         &mut self,
         leaf: &'b Arc<Leaf>,
         changes: &[Change<'b>],
         beyond: &[Change<'b>],
-    ) -> Result<usize, StoreError> {
+    ) -> Result<(), StoreError> {
         leaf.load(self.pages, self.committed)?;
         let filled = leaf.filled();
-        let (mut needed, mut live, mut removed) = (0, filled.live, false);
-        let mut effective = Vec::with_capacity(changes.len());
+        let from = self.plan.changes.len();
+        let Some(append) = self.append(leaf, changes, &filled) else {
+            self.plan.changes.truncate(from);
+            return self.rewrite(leaf, changes, filled.live, beyond);
+        };
+        if append.changes.is_empty() {
+            return Ok(());
+        }
+        if append.live < FEW_BYTES
+            && append.live < filled.live
+            && self.neighbour(leaf, append.live, beyond)?.is_some()
+        {
+            self.plan.changes.truncate(from);
+            return self.rewrite(leaf, changes, filled.live, beyond);
+        }
+        self.last = Some(leaf.id);
+        self.plan.live_bytes += append.live as i64 - filled.live as i64;
+        self.plan.entries += append.entries;
+        self.plan.appends.push(append);
+        Ok(())
+    }
+
+    /// The changes that change anything as entries behind the last one, if they fit there.
+    fn append(
+        &mut self,
+        leaf: &'b Arc<Leaf>,
+        changes: &[Change<'b>],
+        filled: &Fill,
+    ) -> Option<Append<'b>> {
+        let size =
+            |change: &Change<'_>| entry_size(change.key.len(), change.value.map_or(0, <[u8]>::len));
+        let puts = changes.iter().filter(|change| change.value.is_some());
+        // No key has to be looked for where the puts alone are too many.
+        if puts.map(size).sum::<usize>() > filled.free_bytes {
+            return None;
+        }
+        let from = self.plan.changes.len();
+        let (mut needed, mut live, mut entries) = (0, filled.live, 0);
         for change in changes {
             let old = leaf.find(self.pages, change.key, self.version);
             let old = old.filter(|entry| entry.value.is_some());
             if change.value.is_none() && old.is_none() {
                 continue;
             }
-            let new = entry_size(change.key.len(), change.value.map_or(0, <[u8]>::len));
-            needed += new;
-            live -= old.map_or(0, |entry| entry.size);
-            live += change.value.map_or(0, |_| new);
-            removed |= change.value.is_none();
-            self.plan.entries += i64::from(change.value.is_some()) - i64::from(old.is_some());
-            effective.push(*change);
+            needed += size(change);
+            live -= old.map_or(0, |entry| entry.bytes.len());
+            live += change.value.map_or(0, |_| size(change));
+            entries += i64::from(change.value.is_some()) - i64::from(old.is_some());
+            self.plan.changes.push(*change);
         }
-        if effective.is_empty() {
-            return Ok(changes.len());
+        let changes = from..self.plan.changes.len();
+        if needed > filled.free_bytes || changes.len() > filled.free_entries {
+            return None;
         }
-        self.plan.live_bytes += live as i64 - filled.live as i64;
-        let fits = needed <= filled.free_bytes && effective.len() <= filled.free_entries;
-        if (removed || !fits) && live < FEW_BYTES && self.join(leaf, live, &effective, beyond)? {
-            return Ok(changes.len());
-        }
-        self.last = Some(leaf.id);
-        if fits {
-            self.plan.appends.push(Append {
-                leaf: leaf.clone(),
-                changes: effective,
-                live,
-            });
-        } else {
-            let items = self.merge(leaf, &effective);
-            self.plan.rewrites.push(Rewrite {
-                old: vec![leaf.clone()],
-                pieces: cut(items),
-            });
-        }
-        Ok(changes.len())
+        Some(Append {
+            leaf,
+            changes,
+            live,
+            entries,
+        })
     }
 
-    /// Joins a leaf with a neighbour without changes of its own, if there is one with which it fits
-    /// into one leaf.
-    fn join(
+    /// Plans fresh leaves in the place of `leaf`, of which `live` bytes are live now. What is left
+    /// with little is joined with a neighbour.
+    fn rewrite(
         &mut self,
         leaf: &'b Arc<Leaf>,
-        live: usize,
         changes: &[Change<'b>],
+        live: usize,
         beyond: &[Change<'b>],
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(), StoreError> {
+        let mut items = self.merge(leaf, changes);
+        let bytes: usize = items.iter().map(Item::size).sum();
+        self.plan.live_bytes += bytes as i64 - live as i64;
+        let neighbour = if bytes < FEW_BYTES {
+            self.neighbour(leaf, bytes, beyond)?
+        } else {
+            None
+        };
+        let mut old = vec![leaf];
+        match neighbour {
+            Some(Neighbour::Right(right)) => {
+                items.extend(self.merge(right, &[]));
+                old.push(right);
+            }
+            Some(Neighbour::Left(left)) => {
+                let mut joined = self.merge(left, &[]);
+                joined.append(&mut items);
+                items = joined;
+                old.insert(0, left);
+            }
+            None => {}
+        }
+        self.last = old.last().map(|leaf| leaf.id);
+        self.plan.rewrites.push(Rewrite {
+            old,
+            pieces: cut(items),
+        });
+        Ok(())
+    }
+
+    /// A neighbour without changes of its own with which `live` bytes fit into one leaf.
+    fn neighbour(
+        &self,
+        leaf: &Leaf,
+        live: usize,
+        beyond: &[Change<'b>],
+    ) -> Result<Option<Neighbour<'b>>, StoreError> {
         let siblings = self.root.siblings(&leaf.low);
         let right = siblings.right;
         if let Some(right) = right.filter(|r| beyond.first().is_none_or(|c| !r.ends_after(c.key))) {
             right.load(self.pages, self.committed)?;
             if live + right.filled().live <= JOINED {
-                let mut items = self.merge(leaf, changes);
-                items.extend(self.merge(right, &[]));
-                self.joined(vec![leaf.clone(), right.clone()], items);
-                return Ok(true);
+                return Ok(Some(Neighbour::Right(right)));
             }
         }
         if let Some(left) = siblings.left.filter(|left| self.last != Some(left.id)) {
             left.load(self.pages, self.committed)?;
             if live + left.filled().live <= JOINED {
-                let mut items = self.merge(left, &[]);
-                items.extend(self.merge(leaf, changes));
-                self.joined(vec![left.clone(), leaf.clone()], items);
-                return Ok(true);
+                return Ok(Some(Neighbour::Left(left)));
             }
         }
-        Ok(false)
-    }
-
-    fn joined(&mut self, old: Vec<Arc<Leaf>>, items: Vec<Item<'b>>) {
-        self.last = old.last().map(|leaf| leaf.id);
-        self.plan.rewrites.push(Rewrite {
-            old,
-            pieces: vec![items],
-        });
+        Ok(None)
     }
 
     /// The live entries of a leaf with `changes` made, in order.
-    fn merge(&self, leaf: &'b Arc<Leaf>, changes: &[Change<'b>]) -> Vec<Item<'b>> {
-        let mut offsets = Vec::new();
-        leaf.live_at(self.pages, self.version, &mut offsets);
-        let mut items = Vec::with_capacity(offsets.len() + changes.len());
-        let mut changes = changes.iter().peekable();
-        let new = |change: &Change<'b>| {
-            change.value.map(|value| Item {
-                start: 0,
-                key: change.key,
-                value,
-            })
+    fn merge(&mut self, leaf: &'b Arc<Leaf>, changes: &[Change<'b>]) -> Vec<Item<'b>> {
+        let order = leaf.order_at(self.pages, self.version);
+        let mut items = Vec::with_capacity(order.offsets.len() + changes.len());
+        let mut old = &order.offsets[..];
+        let moved = |offset: &u16| {
+            let entry = leaf.entry(self.pages, *offset);
+            Item {
+                key: entry.key,
+                source: Source::Moved(entry.bytes),
+            }
         };
-        for offset in offsets {
-            let entry = leaf.entry(self.pages, offset);
-            while let Some(change) = changes.next_if(|change| change.key < entry.key) {
-                items.extend(new(change));
+        for change in changes {
+            let below = gallop(old, |at| leaf.entry(self.pages, *at).key < change.key);
+            items.extend(old[..below].iter().map(moved));
+            old = &old[below..];
+            if let Some((same, after)) = old.split_first()
+                && leaf.entry(self.pages, *same).key == change.key
+            {
+                old = after;
             }
-            match changes.next_if(|change| change.key == entry.key) {
-                Some(change) => items.extend(new(change)),
-                None => items.extend(entry.value.map(|value| Item {
-                    start: entry.start,
-                    key: entry.key,
-                    value,
-                })),
-            }
+            items.extend(change.value.map(|value| Item {
+                key: change.key,
+                source: Source::Value(value),
+            }));
         }
-        items.extend(changes.filter_map(new));
+        items.extend(old.iter().map(moved));
+        self.plan.entries += items.len() as i64 - order.offsets.len() as i64;
         items
     }
+}
+
+/// A leaf that another one is joined with.
+enum Neighbour<'b> {
+    Left(&'b Arc<Leaf>),
+    Right(&'b Arc<Leaf>),
 }
 
 /// Cuts items into leaves.

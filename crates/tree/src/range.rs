@@ -1,29 +1,33 @@
 //! Iteration over a snapshot, a leaf at a time, from both ends.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::StoreError;
 use crate::leaf::Leaf;
+use crate::order::Order;
+use crate::pages::Pages;
 use crate::snapshot::Snapshot;
 
 /// Keys and values of a range of a snapshot.
 #[derive(Debug)]
 pub struct Range<'s> {
     snapshot: &'s Snapshot,
-    low: Bound<Vec<u8>>,
-    high: Bound<Vec<u8>>,
-    front: Side<'s>,
-    back: Side<'s>,
+    /// What the ends have not given yet lies between these.
+    low: Bound<Cow<'s, [u8]>>,
+    high: Bound<Cow<'s, [u8]>>,
+    front: Option<Side<'s>>,
+    back: Option<Side<'s>>,
     is_over: bool,
 }
 
 /// One end: a leaf, and what of its live entries is still to be given.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Side<'s> {
-    leaf: Option<&'s Arc<Leaf>>,
-    offsets: Vec<u16>,
-    /// The entries `from..to` of `offsets` are to be given.
+    leaf: &'s Arc<Leaf>,
+    order: Arc<Order>,
+    /// The entries `from..to` of `order` are to be given.
     from: usize,
     to: usize,
 }
@@ -31,135 +35,147 @@ struct Side<'s> {
 /// A key and its value, where they lie.
 type Pair<'s> = (&'s [u8], &'s [u8]);
 
+/// Entries that are asked of the memory before they are given.
+const AHEAD: usize = 4;
+
+fn is_above(low: &Bound<Cow<'_, [u8]>>, key: &[u8]) -> bool {
+    match low {
+        Bound::Included(low) => key >= &low[..],
+        Bound::Excluded(low) => key > &low[..],
+        Bound::Unbounded => true,
+    }
+}
+
+fn is_below(high: &Bound<Cow<'_, [u8]>>, key: &[u8]) -> bool {
+    match high {
+        Bound::Included(high) => key <= &high[..],
+        Bound::Excluded(high) => key < &high[..],
+        Bound::Unbounded => true,
+    }
+}
+
+impl<'s> Side<'s> {
+    /// The live entries of a leaf between two bounds.
+    fn enter(range: &Range<'s>, leaf: &'s Arc<Leaf>) -> Result<Self, StoreError> {
+        let Snapshot { core, version, .. } = range.snapshot;
+        leaf.load(&core.pages, &core.committed)?;
+        let order = leaf.order_at(&core.pages, *version);
+        let key = |at: &u16| leaf.entry(&core.pages, *at).key;
+        let offsets = &order.offsets[..];
+        let from = if is_above(&range.low, &leaf.low) {
+            0
+        } else {
+            offsets.partition_point(|at| !is_above(&range.low, key(at)))
+        };
+        let to = match &leaf.high {
+            Some(high) if is_below(&range.high, high) => offsets.len(),
+            _ => offsets.partition_point(|at| is_below(&range.high, key(at))),
+        };
+        Ok(Self {
+            leaf,
+            from,
+            to: to.max(from),
+            order,
+        })
+    }
+
+    fn pair(&self, pages: &'s Pages, i: usize) -> Pair<'s> {
+        let entry = self.leaf.entry(pages, self.order.offsets[i]);
+        (entry.key, entry.value.unwrap_or_default())
+    }
+
+    fn prefetch(&self, pages: &Pages, i: usize) {
+        if let Some(offset) = self.order.offsets.get(i) {
+            self.leaf.prefetch_at(pages, *offset);
+        }
+    }
+}
+
 impl<'s> Range<'s> {
     pub(crate) fn new(snapshot: &'s Snapshot, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> Self {
         Self {
             snapshot,
-            low,
-            high,
-            front: Side::default(),
-            back: Side::default(),
+            low: low.map(Cow::Owned),
+            high: high.map(Cow::Owned),
+            front: None,
+            back: None,
             is_over: false,
         }
     }
 
-    fn is_above_low(&self, key: &[u8]) -> bool {
-        match &self.low {
-            Bound::Included(low) => key >= &low[..],
-            Bound::Excluded(low) => key > &low[..],
-            Bound::Unbounded => true,
+    /// The leaf to go on with at the front.
+    fn next_leaf(&self) -> Option<&'s Arc<Leaf>> {
+        let root = &self.snapshot.root;
+        match (&self.front, &self.low) {
+            (Some(side), _) => match &side.leaf.high {
+                Some(high) if is_below(&self.high, high) => Some(root.find(high)),
+                _ => None,
+            },
+            (None, Bound::Included(low) | Bound::Excluded(low)) => Some(root.find(low)),
+            (None, Bound::Unbounded) => Some(root.find(&[])),
         }
     }
 
-    fn is_below_high(&self, key: &[u8]) -> bool {
-        match &self.high {
-            Bound::Included(high) => key <= &high[..],
-            Bound::Excluded(high) => key < &high[..],
-            Bound::Unbounded => true,
+    /// The leaf to go on with at the back.
+    fn leaf_before(&self) -> Option<&'s Arc<Leaf>> {
+        let root = &self.snapshot.root;
+        match (&self.back, &self.high) {
+            (Some(side), _) => {
+                let low = &side.leaf.low;
+                let is_first = low.is_empty() || !is_above(&self.low, low);
+                (!is_first).then(|| root.find_before(Some(low)))
+            }
+            (None, Bound::Included(high)) => Some(root.find(high)),
+            (None, Bound::Excluded(high)) => Some(root.find_before(Some(high))),
+            (None, Bound::Unbounded) => Some(root.find_before(None)),
         }
-    }
-
-    /// The live entries of a leaf.
-    fn enter(&self, leaf: &'s Arc<Leaf>, mut offsets: Vec<u16>) -> Result<Side<'s>, StoreError> {
-        let core = &self.snapshot.core;
-        leaf.load(&core.pages, &core.committed)?;
-        leaf.live_at(&core.pages, self.snapshot.version, &mut offsets);
-        Ok(Side {
-            leaf: Some(leaf),
-            from: 0,
-            to: offsets.len(),
-            offsets,
-        })
-    }
-
-    fn key(&self, leaf: &'s Leaf, offset: u16) -> &'s [u8] {
-        leaf.entry(&self.snapshot.core.pages, offset).key
-    }
-
-    fn pair(&self, leaf: &'s Leaf, offset: u16) -> Pair<'s> {
-        let entry = leaf.entry(&self.snapshot.core.pages, offset);
-        (entry.key, entry.value.unwrap_or_default())
     }
 
     fn forward(&mut self) -> Result<Option<Pair<'s>>, StoreError> {
-        let root = &self.snapshot.root;
+        let pages = &self.snapshot.core.pages;
         loop {
-            let leaf = match self.front.leaf {
-                Some(leaf) if self.front.from < self.front.to => leaf,
-                done => {
-                    let next = match (done, &self.low) {
-                        (None, Bound::Included(low) | Bound::Excluded(low)) => root.find(low),
-                        (None, Bound::Unbounded) => root.find(&[]),
-                        (Some(leaf), _) => match &leaf.high {
-                            Some(high) if self.is_below_high(high) => root.find(high),
-                            _ => return Ok(None),
-                        },
-                    };
-                    let offsets = std::mem::take(&mut self.front.offsets);
-                    let mut side = self.enter(next, offsets)?;
-                    if done.is_none() {
-                        let below = |at: &u16| !self.is_above_low(self.key(next, *at));
-                        side.from = side.offsets.partition_point(below);
-                    }
-                    self.front = side;
-                    continue;
+            if let Some(side) = &mut self.front
+                && side.from < side.to
+            {
+                let pair = side.pair(pages, side.from);
+                side.prefetch(pages, side.from + AHEAD);
+                side.from += 1;
+                // The other end may have given it.
+                if self.back.is_some() && !is_below(&self.high, pair.0) {
+                    return Ok(None);
                 }
-            };
-            let pair = self.pair(leaf, self.front.offsets[self.front.from]);
-            if !self.is_below_high(pair.0) {
+                self.low = Bound::Excluded(Cow::Borrowed(pair.0));
+                return Ok(Some(pair));
+            }
+            let Some(leaf) = self.next_leaf() else {
                 return Ok(None);
-            }
-            self.front.from += 1;
-            // The other end stops here; copied only once it has begun.
-            if self.back.leaf.is_some() {
-                self.low = Bound::Excluded(pair.0.to_vec());
-            }
-            return Ok(Some(pair));
+            };
+            let side = Side::enter(self, leaf)?;
+            (side.from..(side.from + AHEAD).min(side.to)).for_each(|i| side.prefetch(pages, i));
+            self.front = Some(side);
         }
     }
 
     fn backward(&mut self) -> Result<Option<Pair<'s>>, StoreError> {
-        let root = &self.snapshot.root;
-        if self.back.leaf.is_none()
-            && let Some(leaf) = self.front.leaf
-            && let Some(last) = self.front.from.checked_sub(1)
-            && let Some(offset) = self.front.offsets.get(last)
-        {
-            // What the other end has given so far.
-            let given = self.key(leaf, *offset);
-            if self.is_above_low(given) {
-                self.low = Bound::Excluded(given.to_vec());
-            }
-        }
+        let pages = &self.snapshot.core.pages;
         loop {
-            let leaf = match self.back.leaf {
-                Some(leaf) if self.back.from < self.back.to => leaf,
-                done => {
-                    let next = match (done, &self.high) {
-                        (None, Bound::Included(high)) => root.find(high),
-                        (None, Bound::Excluded(high)) => root.find_before(Some(high)),
-                        (None, Bound::Unbounded) => root.find_before(None),
-                        (Some(leaf), _) if leaf.low.is_empty() => return Ok(None),
-                        (Some(leaf), _) if !self.is_above_low(&leaf.low) => return Ok(None),
-                        (Some(leaf), _) => root.find_before(Some(&leaf.low)),
-                    };
-                    let offsets = std::mem::take(&mut self.back.offsets);
-                    let mut side = self.enter(next, offsets)?;
-                    if done.is_none() {
-                        let below = |at: &u16| self.is_below_high(self.key(next, *at));
-                        side.to = side.offsets.partition_point(below);
-                    }
-                    self.back = side;
-                    continue;
+            if let Some(side) = &mut self.back
+                && side.from < side.to
+            {
+                side.to -= 1;
+                let pair = side.pair(pages, side.to);
+                side.prefetch(pages, side.to.wrapping_sub(AHEAD));
+                // The other end may have given it.
+                if self.front.is_some() && !is_above(&self.low, pair.0) {
+                    return Ok(None);
                 }
-            };
-            let pair = self.pair(leaf, self.back.offsets[self.back.to - 1]);
-            if !self.is_above_low(pair.0) {
-                return Ok(None);
+                self.high = Bound::Excluded(Cow::Borrowed(pair.0));
+                return Ok(Some(pair));
             }
-            self.back.to -= 1;
-            self.high = Bound::Excluded(pair.0.to_vec());
-            return Ok(Some(pair));
+            let Some(leaf) = self.leaf_before() else {
+                return Ok(None);
+            };
+            self.back = Some(Side::enter(self, leaf)?);
         }
     }
 

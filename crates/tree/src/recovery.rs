@@ -179,12 +179,9 @@ pub(crate) fn sweep(
 ) -> Result<(), StoreError> {
     for leaf in leaves {
         leaf.load(pages, committed)?;
-        let (end, dirty) = leaf.end();
-        if dirty {
-            pages.store(
-                leaf.id.at() + end as u64,
-                &vec![0; crate::layout::LEAF - end],
-            );
+        let end = leaf.end();
+        if end < crate::layout::LEAF {
+            pages.store_word(leaf.id.at() + end as u64, 0);
         }
     }
     let frames = u32::try_from(pages.len() / FRAME).unwrap_or(u32::MAX);

@@ -13,7 +13,7 @@ const CATCHES: [(&str, fn()); STEPS.len()] = [
     ("open.remember_dead", crashes::generations_leave_nothing),
     ("open.record", crashes::generations_leave_nothing),
     ("sweep.barrier", crashes::sweeps_survive),
-    ("append.zero_rest", crashes::generations_leave_nothing),
+    ("leaf.end", crashes::generations_leave_nothing),
     ("rewrite.death", crashes::many_leaves_survive),
     ("reuse.late", crashes::many_leaves_survive),
     ("reuse.keep_death", crashes::many_leaves_survive),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{MAX, contents, copy_of, open, open_on, reopen};
-use mneme_sys::medium::{Medium, RecordingMedium};
+use mneme_sys::medium::{Medium, MemoryMedium, RecordingMedium};
 use mneme_tree::{Batch, Durability, MAX_KEY, MAX_VALUE, Store, StoreError};
 
 /// A path that is removed at the end.
@@ -164,6 +164,27 @@ fn churn_takes_bounded_space() {
     assert!(stats.leaves as u64 * 16384 < live * 5 / 2, "{stats:?}");
     assert!(stats.file_bytes < live * 5 / 2 + (8 << 20), "{stats:?}");
     assert!(stats.retained_leaves < 200, "{stats:?}");
+}
+
+#[test]
+fn leaves_that_are_emptied_are_joined_and_counted() {
+    let medium = MemoryMedium::new(MAX).unwrap();
+    let db = Store::builder().open_on(Box::new(medium)).unwrap();
+    for n in 0..1500u32 {
+        db.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+    }
+    let leaves = db.stats().unwrap().leaves;
+    // One by one, so that a removal may be appended, or its leaf be joined.
+    for n in 0..1500u32 {
+        db.remove(&n.wrapping_mul(7919).rem_euclid(1500).to_be_bytes())
+            .unwrap();
+        if n % 10 == 0 {
+            db.check().unwrap();
+        }
+    }
+    let stats = db.stats().unwrap();
+    assert_eq!((stats.entries, stats.live_bytes), (0, 0));
+    assert!(stats.leaves < leaves / 4, "{} of {leaves}", stats.leaves);
 }
 
 #[test]

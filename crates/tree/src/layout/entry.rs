@@ -7,6 +7,8 @@ use crate::checksum::{Stamp, crc32c, stamp, unstamp};
 
 /// Bytes of an entry's header.
 pub(crate) const ENTRY_HEADER: usize = 24;
+/// What its checksum covers begins here; the version before it counts too.
+const CHECKED: usize = 12;
 
 /// What an entry says of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub(crate) enum Kind {
 pub(crate) struct EntryHeader {
     /// The stamped version that wrote it; 0 behind the last entry.
     start: u64,
-    /// Of everything else, seeded by the leaf.
+    /// Of the version and everything else, not of the place: it moves with the entry.
     crc: u32,
     pub(crate) value_len: u32,
     pub(crate) key_len: u16,
@@ -60,18 +62,26 @@ pub(crate) fn write_entry(
     out.extend_from_slice(key);
     out.extend_from_slice(value.unwrap_or_default());
     let end = out.len();
-    let crc = sum(id, &out[from..end]);
+    let crc = sum(version, &out[from + CHECKED..end]);
     out[from + 8..from + 12].copy_from_slice(&crc.to_le_bytes());
     out.resize(from + align8(end - from), 0);
+}
+
+/// Appends an entry that lies in another leaf, given with its padding. Its checksum comes with it,
+/// so that damage stays visible.
+pub(crate) fn move_entry(out: &mut Vec<u8>, id: LeafId, at: usize, entry: &[u8]) {
+    let version = EntryHeader::read(entry).version();
+    out.extend_from_slice(&stamp(version, salt(id, at)).to_le_bytes());
+    out.extend_from_slice(&entry[8..]);
 }
 
 fn salt(id: LeafId, at: usize) -> u64 {
     u64::from(id.0) << 16 | at as u64
 }
 
-/// The checksum of an entry, given all its bytes without the padding.
-fn sum(id: LeafId, entry: &[u8]) -> u32 {
-    crc32c(crc32c(id.0, &entry[..8]), &entry[12..])
+/// The checksum of an entry, given the bytes from [`CHECKED`] on without the padding.
+fn sum(version: u64, rest: &[u8]) -> u32 {
+    crc32c((version ^ version >> 32) as u32, rest)
 }
 
 impl EntryHeader {
@@ -106,13 +116,13 @@ impl EntryHeader {
         entry_size(usize::from(self.key_len), self.value_len as usize)
     }
 
-    /// Whether this entry at `at` of `leaf`, the bytes of leaf `id`, is whole.
-    pub(crate) fn is_whole(&self, id: LeafId, at: usize, leaf: &[u8]) -> bool {
+    /// Whether this entry at `at` of `leaf`, the bytes of one, is whole.
+    pub(crate) fn is_whole(&self, at: usize, leaf: &[u8]) -> bool {
         let bytes = ENTRY_HEADER + usize::from(self.key_len) + self.value_len as usize;
         usize::from(self.key_len) <= MAX_KEY
             && self.value_len as usize <= MAX_VALUE
             && self.kind <= 1
             && at + bytes <= LEAF
-            && self.crc == sum(id, &leaf[at..at + bytes])
+            && self.crc == sum(self.version(), &leaf[at + CHECKED..at + bytes])
     }
 }

@@ -15,6 +15,7 @@ pub(crate) const STATE_CLEAN: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Record {
+    /// Of what follows up to the last dead number.
     crc: u32,
     /// [`STATE_CLEAN`] or 0; bits 8..16 hold the durability that the writer had chosen.
     pub(crate) state: u32,
@@ -69,7 +70,8 @@ impl Record {
     }
 
     fn sum(&self, seed: u32) -> u32 {
-        crc32c(seed, &self.as_bytes()[4..])
+        let end = std::mem::offset_of!(Self, dead) + size_of_val(self.dead());
+        crc32c(seed, &self.as_bytes()[4..end])
     }
 
     /// Where the record with this sequence lies.

@@ -1,0 +1,37 @@
+//! An entry as it lies in its leaf.
+
+use crate::layout::{ENTRY_HEADER, EntryHeader, Kind, LeafId};
+use crate::pages::Pages;
+
+/// An entry, where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'p> {
+    pub(crate) start: u64,
+    pub(crate) key: &'p [u8],
+    /// `None`: the key was removed.
+    pub(crate) value: Option<&'p [u8]>,
+    /// All of it, padding included.
+    pub(crate) bytes: &'p [u8],
+}
+
+/// The entry at `offset` of a leaf.
+///
+/// Offsets come from the [`Leaf`](crate::leaf::Leaf), whose entries were verified when it was
+/// loaded, or were written by this process. Its place is not reused while it lives: what is handed
+/// on borrows the leaf, too.
+#[inline]
+pub(crate) fn entry(pages: &Pages, id: LeafId, offset: u16) -> Entry<'_> {
+    let at = usize::from(offset);
+    // SAFETY: see above: the entry lies in the leaf, and entries are never stored to again.
+    let header = EntryHeader::read(unsafe { pages.in_leaf(id, at, ENTRY_HEADER) });
+    let (key, value) = (usize::from(header.key_len), header.value_len as usize);
+    // SAFETY: as above.
+    let bytes = unsafe { pages.in_leaf(id, at, header.size()) };
+    let (key, rest) = bytes[ENTRY_HEADER..].split_at(key);
+    Entry {
+        start: header.version(),
+        key,
+        value: (header.kind() == Kind::Value).then_some(&rest[..value]),
+        bytes,
+    }
+}

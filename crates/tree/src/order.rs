@@ -1,0 +1,113 @@
+//! The entries of a leaf in the order of their keys.
+
+use std::sync::Arc;
+
+use crate::entry::entry;
+use crate::layout::LeafId;
+use crate::pages::Pages;
+
+/// Offsets of the entries that are live after the first `count` of a leaf, in the order of their
+/// keys.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) count: usize,
+    pub(crate) offsets: Vec<u16>,
+}
+
+/// A key as it is sorted: 8 bytes of it, and the rest where it lies.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    head: u64,
+    offset: u16,
+}
+
+/// Sorts entries of one leaf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sorter<'p> {
+    pub(crate) pages: &'p Pages,
+    pub(crate) id: LeafId,
+    /// All keys of the leaf share so many bytes.
+    pub(crate) shared: usize,
+}
+
+impl<'p> Sorter<'p> {
+    fn key(&self, offset: u16) -> &'p [u8] {
+        entry(self.pages, self.id, offset).key
+    }
+
+    fn place(&self, offset: u16) -> Place {
+        let key = self.key(offset);
+        Place {
+            head: head(key.get(self.shared..).unwrap_or_default()),
+            offset,
+        }
+    }
+
+    fn compare(&self, a: Place, b: Place) -> std::cmp::Ordering {
+        let heads = a.head.cmp(&b.head);
+        heads.then_with(|| self.key(a.offset).cmp(self.key(b.offset)))
+    }
+
+    /// Adds later entries, in order of arrival, to `base`, live entries in order of their keys.
+    pub(crate) fn merge(&self, base: &[u16], later: &[u16], count: usize) -> Arc<Order> {
+        let mut later: Vec<Place> = later.iter().rev().map(|at| self.place(*at)).collect();
+        // Stable: of equal keys the newest stays first.
+        later.sort_by(|a, b| self.compare(*a, *b));
+        later.dedup_by(|older, newer| self.compare(*older, *newer).is_eq());
+        let mut offsets = Vec::with_capacity(base.len() + later.len());
+        let mut rest = base;
+        for new in later {
+            let below = gallop(rest, |at| self.compare(self.place(*at), new).is_lt());
+            offsets.extend_from_slice(&rest[..below]);
+            rest = &rest[below..];
+            if let Some((same, after)) = rest.split_first()
+                && self.key(*same) == self.key(new.offset)
+            {
+                rest = after;
+            }
+            if entry(self.pages, self.id, new.offset).value.is_some() {
+                offsets.push(new.offset);
+            }
+        }
+        offsets.extend_from_slice(rest);
+        Arc::new(Order { count, offsets })
+    }
+}
+
+/// The first 8 bytes, as a number that compares as they do.
+#[inline]
+pub(crate) fn head(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+/// How many of the first of `sorted` are `below`; takes few steps if few are.
+pub(crate) fn gallop<T>(sorted: &[T], below: impl Fn(&T) -> bool) -> usize {
+    let mut end = 1;
+    while end <= sorted.len() && below(&sorted[end - 1]) {
+        end *= 2;
+    }
+    let (from, to) = (end / 2, end.min(sorted.len()));
+    from + sorted[from..to].partition_point(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gallop;
+
+    #[test]
+    fn a_gallop_stops_where_a_search_does() {
+        for len in 0..40 {
+            let sorted: Vec<u16> = (0..len).collect();
+            for stop in 0..=len {
+                assert_eq!(gallop(&sorted, |at| *at < stop), usize::from(stop));
+            }
+        }
+    }
+}
