@@ -5,7 +5,7 @@ use std::time::Duration;
 use mneme_sync::{SlotError, Stalled};
 use thiserror::Error;
 
-use crate::record::{MAX_KEY, MAX_VALUE};
+use crate::region::record::{MAX_KEY, MAX_VALUE};
 
 /// The region's bytes contradict themselves.
 ///

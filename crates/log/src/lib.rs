@@ -40,78 +40,59 @@
 //! A single `get` costs two dependent cache misses, whatever the size of the store. Use the batched
 //! calls wherever several keys are known at once.
 
+//!
+//! # Inside
+//! Components, one upon the other. Each knows those below it and none above; what it needs of one
+//! above is a method of `session::Above`, or is passed down. A folder holds one component:
+//!
+//! | folder | has |
+//! |---|---|
+//! | `store` | the API: operations, batches, transactions, watches; repair, checks, opening |
+//! | `reclaim` | compaction, eviction, the expiry sweep, the search for free space |
+//! | `records` | reading, publishing and changing one record; change notifications |
+//! | `index` | roots, pages, lookup, change of shape, databases, counts, intents |
+//! | `log` | frames, log segments, heads, growth of the store |
+//! | `session` | the opening's threads: slots, pins, waiting, leases |
+//! | `region` | the bytes: header and tables, records, locations; no component |
+//!
+//! A component is a struct that owns the one below and the state of its own
+//! (`store/components.rs`).
+
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-mod access;
-mod batch;
-mod change_set;
-mod check;
-mod compact;
-mod core;
-mod counts;
 mod error;
-mod evict;
-mod expiry;
-mod free_space;
-mod fresh;
-mod grow;
-mod head;
-mod in_place;
 mod index;
-mod intent;
-mod layout;
-mod maintainer;
-mod mem;
+mod log;
 #[cfg(test)]
 mod models;
-mod notify;
-mod ops;
-mod part;
-mod patch;
-mod patch_word;
-mod processes;
-mod publish;
-mod racing;
-mod random;
-mod read;
-mod reap;
-mod record;
-mod recover;
-mod role;
-mod scan;
-mod segment;
-mod spaces;
-mod stalled;
-mod stats;
+mod reclaim;
+mod records;
+mod region;
+mod session;
 mod store;
-mod survivors;
-mod transaction;
-mod vacate;
-mod value;
-mod watch;
 #[cfg(all(test, feature = "fault"))]
 mod world;
 
-pub use check::Report;
-pub use counts::Keyspace;
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
-pub use evict::Evict;
-pub use expiry::{Expiry, Stored};
-pub use layout::{DATABASES, FORMAT};
-pub use notify::{Change, ChangeKind, ChangeListener, ChangedKey, Notification};
-pub use ops::{Decision, Updated};
-pub use part::{Part, Patch};
-pub use processes::{Process, ProcessPin, Work};
-pub use record::{MAX_KEY, MAX_VALUE};
-pub use role::{RoleError, ServerRole};
-pub use scan::Cursor;
-pub use stats::{NodeStats, Stats};
-pub use store::{
-    Builder, Database, LogStore, MIN_CAPACITY, RegionKind, UpdatePolicy, control_bytes,
-};
-pub use transaction::{Transaction, TransactionOn};
-pub use value::Value;
-pub use watch::Watch;
+pub use reclaim::evict::Evict;
+pub use records::expiry::{Expiry, Stored};
+pub use records::value::Value;
+pub use region::layout::FORMAT;
+pub use region::policy::UpdatePolicy;
+pub use region::record::{MAX_KEY, MAX_VALUE};
+pub use region::space::DATABASES;
+pub use store::check::Report;
+pub use store::keyspace::Keyspace;
+pub use store::listener::{Change, ChangeKind, ChangeListener, ChangedKey, Notification};
+pub use store::ops::{Decision, Updated};
+pub use store::part::{Part, Patch};
+pub use store::processes::{Process, ProcessPin, Work};
+pub use store::role::{RoleError, ServerRole};
+pub use store::scan::Cursor;
+pub use store::stats::{NodeStats, Stats};
+pub use store::transaction::{Transaction, TransactionOn};
+pub use store::watch::Watch;
+pub use store::{Builder, Database, LogStore, MIN_CAPACITY, RegionKind, control_bytes};
 
 pub use mneme_sync::{Holding, Life, SlotError, Stalled};
 pub use mneme_sys::{PageKind, PagePolicy, PageReport, ProcessState};

@@ -29,7 +29,7 @@ use mneme_sync::Word;
 
 use crate::error::Corrupt;
 use crate::index::tags::Tagged;
-use crate::mem::{Keyed, Loc, Memory};
+use crate::region::mem::{Keyed, Loc, Memory};
 
 /// Preemptions per schedule. Two find every twin's fault; the deeper bound is for the long form
 /// (`--cfg loom`).

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use mneme_sys::{Access, PagePolicy, Region, ScriptedLiveness};
 
-use crate::store::{LogStore, UpdatePolicy};
+use crate::region::policy::UpdatePolicy;
+use crate::store::LogStore;
 use crate::{Builder, control_bytes};
 
 pub(crate) struct World {

@@ -37,11 +37,11 @@ pub fn circles(workspace: &Workspace) -> Vec<(String, Circle)> {
     circles.collect()
 }
 
-/// Holds every package to its allowance.
+/// Holds every package to the limit.
 pub fn check(workspace: &Workspace) -> Vec<Violation> {
     let found = circles(workspace);
     let check = |(name, circle): (String, Circle)| {
-        let message = judge(&name, &circle, rules::largest_circle(&name))?;
+        let message = judge(&name, &circle)?;
         let package = workspace.packages.iter().find(|p| p.name == name)?;
         let source = package.directory.join("src");
         Some(Violation {
@@ -53,25 +53,15 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
     found.into_iter().filter_map(check).collect()
 }
 
-/// What is wrong with a circle where `allowed` files are: too many, or fewer than an allowance
-/// says.
-pub fn judge(package: &str, circle: &Circle, allowed: usize) -> Option<String> {
-    let count = circle.len();
-    if count > allowed {
-        let files: Vec<String> = circle
-            .iter()
-            .map(|m| m.file.display().to_string())
-            .collect();
-        return Some(format!(
-            "`{package}` has a circle of {count} files, {allowed} are allowed: {}",
-            files.join(", ")
-        ));
-    }
-    let is_exception = allowed > rules::LARGEST_CIRCLE;
-    (is_exception && count < allowed).then(|| {
+/// What is wrong with a circle of more than [`rules::LARGEST_CIRCLE`] files.
+pub fn judge(package: &str, circle: &Circle) -> Option<String> {
+    let (count, most) = (circle.len(), rules::LARGEST_CIRCLE);
+    (count > most).then(|| {
+        let files = circle.iter().map(|m| m.file.display().to_string());
+        let files: Vec<String> = files.collect();
         format!(
-            "the largest circle of `{package}` has shrunk to {count} files: say so in CIRCLES in \
-             xtask/src/layering/rules.rs, where {allowed} are allowed"
+            "`{package}` has a circle of {count} files, {most} are allowed: {}",
+            files.join(", ")
         )
     })
 }

@@ -167,16 +167,6 @@ const ALLOWANCES: &[Allowance] = &[
 /// Files that may need one another in a circle, in any crate.
 pub const LARGEST_CIRCLE: usize = 8;
 
-/// Crates with a larger circle of files than [`LARGEST_CIRCLE`], and its size. A number may only
-/// shrink, and goes when it is down to that.
-const CIRCLES: &[(&str, usize)] = &[("mneme-log", 48)];
-
-/// How many files of the package may need one another in a circle.
-pub fn largest_circle(package: &str) -> usize {
-    let exception = CIRCLES.iter().find(|(name, _)| *name == package);
-    exception.map_or(LARGEST_CIRCLE, |(_, files)| *files)
-}
-
 /// Whether the file may reach for that.
 pub fn allowed(file: &Path, reach: Reach) -> bool {
     ALLOWANCES

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mneme_sync::{SlotId, Word};
 
 use super::tags::Tagged;
-use crate::mem::{LOC_BITS, Loc};
+use crate::region::mem::{LOC_BITS, Loc};
 
 /// Slots of a bucket.
 pub(crate) const SLOTS: usize = 15;

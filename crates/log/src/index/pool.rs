@@ -15,12 +15,12 @@ use std::sync::atomic::compiler_fence;
 use mneme_arena::{Class, Extent, ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 
-use crate::core::Core;
 use crate::error::{Corrupt, WriteError};
-use crate::intent::{INDEX_LANE, Intent};
-use crate::layout::Shard;
-use crate::mem::{LOC_BITS, Loc};
-use crate::segment::{TAG_INDEX, frame_byte};
+use crate::index::Index;
+use crate::index::intent::{INDEX_LANE, Intent};
+use crate::log::segment::{TAG_INDEX, frame_byte};
+use crate::region::layout::Shard;
+use crate::region::mem::{LOC_BITS, Loc};
 /// Bytes of a unit: two buckets.
 pub(crate) const UNIT: u64 = 256;
 /// Units of a frame.
@@ -123,14 +123,14 @@ impl PoolEntry {
 
 /// A shard whose lock is held.
 pub(crate) struct HeldShard<'c> {
-    pub core: &'c Core,
+    pub core: &'c Index,
     pub index: u64,
     pub shard: &'c Shard,
     slot: SlotId,
     guard: Guard<'c>,
 }
 
-impl Core {
+impl Index {
     /// Runs `work` with the lock of shard `index`, after repairing what a dead holder left.
     pub(crate) fn with_shard<T>(
         &self,

@@ -20,12 +20,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mneme_sync::{Holding, Slot, SlotId, Word};
 
 use super::bucket::{BUCKET_WORDS, Entry, SLOTS, TAG_BITS, TryLock};
+use super::lookup::Lookup;
 use super::pool::{Block, HeldShard, UNIT, journal};
 use super::root::Root;
-use super::{Lookup, MAX_DEPTH, Partition, Place, SIZES, SegmentRef};
-use crate::core::Core;
+use super::shape::{MAX_DEPTH, Partition, Place, SIZES, SegmentRef};
 use crate::error::{Corrupt, WriteError};
-use crate::mem::{Loc, Memory};
+use crate::index::Index;
+use crate::region::mem::Loc;
 
 /// A segment fuller than this grows. Tuned by `cargo run --release -p mneme-log --example
 /// index_fill`: 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029;
@@ -69,7 +70,7 @@ pub(crate) enum Resized {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimboFull;
 
-impl Core {
+impl Index {
     /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
     ///
     /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. If
@@ -579,7 +580,7 @@ pub(crate) fn retired(loc: Loc) -> Corrupt {
 
 /// Locks every bucket of `segment`, or returns the holder that did not release one in time. `wait`
 /// gets the number of the attempt, and returns whether to try again.
-pub(crate) fn freeze<M: Memory>(
+pub(crate) fn freeze<M: Lookup>(
     mem: &M,
     segment: SegmentRef,
     slot: SlotId,
@@ -607,7 +608,7 @@ pub(crate) fn freeze<M: Memory>(
 }
 
 /// Adds the entries of a frozen segment to `entries`.
-pub(crate) fn collect<M: Memory>(
+pub(crate) fn collect<M: Lookup>(
     mem: &M,
     segment: SegmentRef,
     entries: &mut Vec<Entry>,
@@ -624,7 +625,7 @@ pub(crate) fn collect<M: Memory>(
 }
 
 /// Places `entries` in a segment that no other thread sees yet; false if they crowd too much.
-pub(crate) fn fill<M: Memory>(
+pub(crate) fn fill<M: Lookup>(
     mem: &M,
     segment: SegmentRef,
     entries: &[Entry],
@@ -651,7 +652,7 @@ pub(crate) fn fill<M: Memory>(
 /// Makes the new segments visible in place of the old ones, which `owner` has frozen: stores each
 /// of `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as
 /// retired. `stored` and `retired` are called for each.
-pub(crate) fn replace<M: Memory>(
+pub(crate) fn replace<M: Lookup>(
     mem: &M,
     words: impl Iterator<Item = (Loc, u64)>,
     mut stored: impl FnMut(),

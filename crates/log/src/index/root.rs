@@ -14,14 +14,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mneme_sync::{Epoch, Slot};
 
 use super::bucket::SLOTS;
+use super::lookup::Lookup;
 use super::pool::{Block, HeldShard, UNIT, journal};
 use super::resize::{Change, Resized, block_of};
-use super::{Lookup, Partition, SegmentRef};
-use crate::core::Core;
+use super::shape::{Partition, SegmentRef};
 use crate::error::{Corrupt, WriteError};
-use crate::layout::{DATABASES, LogHeader};
-use crate::mem::{LOC_BITS, Loc, Memory};
-use crate::spaces::Space;
+use crate::index::Index;
+use crate::region::layout::LogHeader;
+use crate::region::mem::{LOC_BITS, Loc, Memory};
+use crate::region::space::DATABASES;
+use crate::region::space::Space;
 
 /// Words before the first partition word: id, space, mean time of expiry and its samples.
 const ROOT_WORDS: u64 = 8;
@@ -48,14 +50,14 @@ impl Root {
     }
 
     /// The root of `space`, if there is one and nothing is unusual. `None` does not mean that there
-    /// is none: look again by [`Core::root`].
+    /// is none: look again by [`Index::root`].
     #[inline(always)]
     pub fn try_fast(
         header: &LogHeader,
         mem: &impl Memory<Word = AtomicU64>,
         space: Space,
     ) -> Option<Root> {
-        // SYNC: as in `Core::root`.
+        // SYNC: as in `Index::root`.
         let loc = Loc::of_word(header.roots[space.index()].load(Acquire));
         // At location zero is no root, but the region's magic, and behind it no space.
         let of = mem.words::<2>(loc).ok()?[1].load(Relaxed);
@@ -101,7 +103,7 @@ fn no_root(loc: Loc) -> Corrupt {
     )
 }
 
-impl Core {
+impl Index {
     /// The index of `space`, `None` while it is empty and was never written to.
     #[inline(always)]
     pub(crate) fn root(&self, space: Space) -> Result<Option<Root>, Corrupt> {
@@ -261,13 +263,6 @@ impl Core {
             mneme_sys::fault!("index.root.dropped");
             Ok(true)
         })
-    }
-
-    /// Whether a dropped index still waits for its sweep.
-    pub(crate) fn sweeps_due(&self) -> bool {
-        let header = self.tables.header();
-        // SYNC: pairs with the Release store in `drop_root`.
-        (0..DATABASES).any(|i| header.dropped[2 * i].load(Acquire) != 0)
     }
 
     /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_sync::Word;
 
-use crate::mem::LOC_BITS;
+use crate::region::mem::LOC_BITS;
 
 /// Words that buckets are made of.
 pub(crate) trait Tagged: Word + Sized {

@@ -14,10 +14,11 @@ use super::{
     record_loc,
 };
 use crate::index::bucket::{Entry, SLOTS, TryLock};
+use crate::index::lookup::{BucketRead, Lookup};
 use crate::index::resize;
 use crate::index::root::Root;
-use crate::index::{BucketRead, Lookup, Place, SegmentRef};
-use crate::mem::{Loc, Memory};
+use crate::index::shape::{Place, SegmentRef};
+use crate::region::mem::{Loc, Memory};
 
 const ROOT: u64 = 8;
 /// Root header of eight words, then the word of partition zero.
@@ -138,7 +139,7 @@ fn change<O: Orders>(space: &Space<O>, me: u16, place: Place, key: u8, entry: En
                 continue;
             }
             TryLock::Retired => {
-                // As `Core::lock_home`, which takes anything else for damage.
+                // As `Records::lock_home`, which takes anything else for damage.
                 assert!(home.word().retired());
                 let now = space.index_segment(root(), place).unwrap();
                 assert_ne!(now, Some(segment), "a retired segment is in use");
@@ -542,7 +543,7 @@ fn moves(relocate: fn(&Space<Sound>, Loc, Loc)) -> impl Fn() + Send + Sync + 'st
     }
 }
 
-/// As `Core::relocate`.
+/// As `Records::relocate`.
 fn relocate(space: &Space<Sound>, old: Loc, new: Loc) {
     loop {
         let segment = space.index_segment(root(), PLACE).unwrap().unwrap();

@@ -9,10 +9,10 @@ use loom::thread;
 use mneme_sync::Word;
 
 use super::{Model, Orders, Sound, fails, holds};
-use crate::change_set::make_again;
-use crate::intent::Guard;
-use crate::mem::Loc;
-use crate::patch_word::{PatchWord, Seal, begin, finish, seal};
+use crate::index::intent::Guard;
+use crate::records::change_set::make_again;
+use crate::region::mem::Loc;
+use crate::region::patch_word::{PatchWord, Seal, begin, finish, seal};
 
 const OLD: u64 = 1;
 const NEW: u64 = 2;

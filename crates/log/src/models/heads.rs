@@ -9,16 +9,16 @@ use mneme_arena::Frame;
 use mneme_sync::Word;
 
 use super::{LooseLoads, LooseStores, Model, Orders, Sound, Space, fails, holds};
-use crate::layout::SegmentInfoOf;
-use crate::mem::{Loc, Memory};
-use crate::record::Header;
-use crate::segment::length_word;
+use crate::log::segment::length_word;
+use crate::region::layout::SegmentInfoOf;
+use crate::region::mem::{Loc, Memory};
+use crate::region::record::Header;
 
 /// The earlier content of the segment's frame: no header.
 const GARBAGE: u64 = u64::MAX;
 const WORDS: usize = 8;
 /// The space of the records.
-const OURS: crate::spaces::Space = crate::spaces::Space::new(0);
+const OURS: crate::region::space::Space = crate::region::space::Space::new(0);
 
 struct Head<O> {
     /// Stands for the head's lock, which has models of its own.

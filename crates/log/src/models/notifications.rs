@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, Model, Orders, Sound, fails, holds};
-use crate::notify::ring::{Next, Ring, State};
+use crate::records::notify::ring::{Next, Ring, State};
 
 /// State, and two words that must be equal.
 const STRIDE: usize = 3;

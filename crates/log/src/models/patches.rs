@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::Word;
 
 use super::{LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::patch_word::{PatchWord, Seal, begin, finish, seal};
+use crate::region::patch_word::{PatchWord, Seal, begin, finish, seal};
 
 /// A value of two words, which are always equal, and space for a third.
 struct Value<O> {

@@ -13,8 +13,8 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::layout::SegmentInfoOf;
-use crate::segment::{State, StateWord};
+use crate::log::segment::{State, StateWord};
+use crate::region::layout::SegmentInfoOf;
 
 const ME: SlotId = SlotId(3);
 const EARLY: &str = "a grace period that began too early";
@@ -58,14 +58,15 @@ impl<O: Orders> Segment<O> {
         self.epoch.fetch_add(1, AcqRel)
     }
 
-    /// As `Core::stamp_segments`.
+    /// As `Log::stamp_segments`.
     fn stamp(&self) {
         if let Some(period) = self.info.waiting() {
             self.info.begin_grace(period, self.advance());
         }
     }
 
-    /// As `Core::claim_victim` and `Core::free_condemned` do; the grace period is taken to be over.
+    /// As `Reclaim::claim_victim` and `Log::free_condemned` do; the grace period is taken to be
+    /// over.
     fn claim(&self, from: State, to: State) -> bool {
         let word = self.info.state();
         if word.state() != Some(from) {

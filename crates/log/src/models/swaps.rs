@@ -15,7 +15,8 @@ use loom::thread;
 use mneme_sync::Word;
 
 use super::{Model, Sound, fails, holds};
-use crate::spaces::{Byte, Space, Table};
+use crate::index::databases::{Byte, Table};
+use crate::region::space::Space;
 
 /// A byte of the table.
 struct ModelByte(Model<Sound>);

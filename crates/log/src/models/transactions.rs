@@ -8,8 +8,9 @@ use super::buckets::{KEY, KEY_IN_FRONT, PLACE, put, root, version};
 use super::{LooseLoads, LooseStores, Orders, Sound, Space, fails, holds};
 use crate::error::Corrupt;
 use crate::index::bucket::{Entry, Held, TryLock};
-use crate::index::{BucketRead, Lookup, Place, SegmentRef};
-use crate::mem::Loc;
+use crate::index::lookup::{BucketRead, Lookup};
+use crate::index::shape::{Place, SegmentRef};
+use crate::region::mem::Loc;
 
 const ME: SlotId = SlotId(3);
 /// A key whose home is the other bucket; it is not there before.

@@ -9,10 +9,10 @@ use mneme_sync::{SlotId, Word};
 
 use super::buckets::{KEY, KEY_IN_FRONT, PLACE, root, version};
 use super::{LooseLoads, Model, Orders, Sound, Space, fails, holds};
-use crate::index::Lookup;
 use crate::index::bucket::{Entry, Held, TryLock};
-use crate::mem::Loc;
-use crate::watch::count;
+use crate::index::lookup::Lookup;
+use crate::records::watched::count;
+use crate::region::mem::Loc;
 
 const WRITER: SlotId = SlotId(3);
 const WATCHER: SlotId = SlotId(4);
@@ -67,7 +67,7 @@ impl<O: Orders> Scene<O> {
         bucket.replace(found.slot, Entry::new(PLACE.tag, loc));
     }
 
-    /// As `Core::begin_watching`; what was noted.
+    /// As `Records::begin_watching`; what was noted.
     fn begin(&self) -> u64 {
         self.watched.store(1, Relaxed);
         self.barrier();

@@ -1,6 +1,6 @@
 //! How a store is created or opened: its options, and the regions that it lies in.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mneme_arena::{Arena, ArenaOptions, FRAME_BYTES};
 use mneme_sync::{ControlOptions, Participants};
@@ -8,19 +8,21 @@ use mneme_sys::{
     Access, Clock, Liveness, PagePolicy, Region, RegionError, ScriptedLiveness, SysfsTopology,
     SystemClock, Topology,
 };
-use rapidhash::v3::RapidSecrets;
 
-use super::{LogStore, MIN_CAPACITY, UpdatePolicy};
-use crate::core::Core;
+use super::{LogStore, MIN_CAPACITY};
 use crate::error::{Corrupt, OpenError};
-use crate::evict::Evict;
-use crate::fresh::Claimed;
-use crate::layout::{Geometry, Tables};
-use crate::maintainer::Maintainer;
-use crate::mem::Mem;
-use crate::notify::{self, Area};
-use crate::stalled::StalledLocks;
-use crate::transaction::GrownAhead;
+use crate::index::Index;
+use crate::log::Log;
+use crate::reclaim::Reclaim;
+use crate::reclaim::evict::Evict;
+use crate::records::Records;
+use crate::records::notify::{self, Area};
+use crate::region::layout::{Geometry, Tables};
+use crate::region::mem::Mem;
+use crate::region::policy::UpdatePolicy;
+use crate::session::Session;
+use crate::store::components::Store;
+use crate::store::maintainer::Maintainer;
 
 /// Options of a store, see [`LogStore::builder`].
 #[derive(Clone)]
@@ -304,7 +306,7 @@ impl Builder {
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
-        let core = Arc::new(self.core(mem, tables, arena, participants, topology)?);
+        let core = self.core(mem, tables, arena, participants, topology)?;
         core.look_at_roots()?;
         let maintainer = match self.maintainer && !core.read_only {
             true => Some(Maintainer::start(Arc::clone(&core)).map_err(OpenError::Maintainer)?),
@@ -320,25 +322,14 @@ impl Builder {
         arena: Arena,
         participants: Participants,
         topology: Arc<dyn Topology>,
-    ) -> Result<Core, OpenError> {
-        Ok(Core {
-            notifications: Area::of(&participants)?,
-            secrets: RapidSecrets::seed(tables.seed),
-            read_only: mem.region().access() == Access::ReadOnly,
-            lends: self.lending && tables.policy == UpdatePolicy::Append,
-            candidates: (0..arena.nodes()).map(|_| Mutex::default()).collect(),
-            claimed: Claimed::new(arena.nodes()),
-            clock: Arc::clone(&self.clock),
-            mem,
-            tables,
-            arena,
-            participants,
-            topology,
-            still: Mutex::default(),
-            stalled: StalledLocks::default(),
-            expiring_walk: Mutex::default(),
-            grown_ahead: GrownAhead::default(),
-        })
+    ) -> Result<Arc<Store>, OpenError> {
+        let notifications = Area::of(&participants)?;
+        let lends = self.lending && tables.policy == UpdatePolicy::Append;
+        let clock = Arc::clone(&self.clock);
+        let session = Session::new(mem, tables, participants, topology, clock);
+        let index = Index::new(Log::new(session, arena));
+        let records = Records::new(index, notifications, lends);
+        Ok(Store::new(Reclaim::new(records)))
     }
 }
 

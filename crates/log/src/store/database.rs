@@ -4,15 +4,15 @@
 use std::ops::Range;
 
 use super::LogStore;
-use crate::core::Core;
-use crate::counts::Keyspace;
 use crate::error::{BatchError, ReadError, WriteError};
-use crate::expiry::{Expiry, Stored};
-use crate::ops::{Decision, Updated};
-use crate::part::{Part, Patch};
-use crate::read::copying::all;
-use crate::scan::Cursor;
-use crate::value::Value;
+use crate::records::expiry::{Expiry, Stored};
+use crate::records::read::copying::all;
+use crate::records::value::Value;
+use crate::store::components::Store;
+use crate::store::keyspace::Keyspace;
+use crate::store::ops::{Decision, Updated};
+use crate::store::part::{Part, Patch};
+use crate::store::scan::Cursor;
 
 /// The operations of a database, written once for both types that offer them.
 macro_rules! operations {
@@ -350,7 +350,7 @@ macro_rules! operations {
 /// One database of a store.
 #[derive(Clone, Copy)]
 pub struct Database<'s> {
-    pub(super) core: &'s Core,
+    pub(super) core: &'s Store,
     pub(super) number: u8,
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use mneme_sys::fault::{self, Action, Outcome};
 
 use super::*;
-use crate::store::{LogStore, UpdatePolicy};
+use crate::region::policy::UpdatePolicy;
+use crate::store::LogStore;
 use crate::world::World;
 
 /// Bytes at first, and those that it takes to have two shards.

@@ -1,0 +1,443 @@
+//! Intents: what a thread of the log is about to do, announced in its slot before it does it.
+//!
+//! This module alone knows the words of an intent line. A writer builds an [`Intent`] and announces
+//! it; recovery, [`processes`](crate::LogStore::processes) and the reaper decode one and match it.
+//! Words that no writer leaves are reported as damage. `docs/design/log.md` has every word.
+//!
+//! An operation on a key announces its home bucket before it locks it. Once it holds the bucket and
+//! has decided on its change, it adds its [`HomeChange`] to the intent in place: the word that
+//! names the change is stored last, so that without it nothing was changed.
+
+use mneme_sync::{AttachedThread, DeadSlot, Intent as Line, Lane, Slot};
+
+use crate::error::Corrupt;
+use crate::index::bucket::Entry;
+use crate::index::counts::CountsAfter;
+use crate::index::shape::SegmentRef;
+use crate::region::mem::Loc;
+use crate::region::patch_word::PatchWord;
+use crate::region::space::DATABASES;
+use crate::region::space::Space;
+
+/// The lane of one operation on a key, or on a whole database.
+pub(crate) const OPERATION_LANE: Lane = Lane::Log;
+/// The lane of a change of the index' shape.
+pub(crate) const INDEX_LANE: Lane = Lane::Index;
+/// The lane of a transaction.
+pub(crate) const TRANSACTION_LANE: Lane = Lane::Txn;
+
+/// What a thread has announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Intent {
+    /// It locks the bucket at `home`, if it has not yet, and makes this change there. `None`: it
+    /// has changed nothing so far.
+    Home {
+        home: Loc,
+        change: Option<HomeChange>,
+    },
+    /// It clears a database, or swaps two.
+    ReplaceDatabases,
+    /// It locks a shard of the index, if it has not yet, and works there. The shard's journal has
+    /// what it does.
+    Reshape { shard: u64 },
+    /// It commits a transaction.
+    Transaction {
+        phase: Phase,
+        /// The byte of the data region at which its notes lie; 0: in the thread's undo area.
+        notes: u64,
+        counts: NoteCounts,
+    },
+}
+
+/// What an operation does under the lock of its key's home bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HomeChange {
+    /// It publishes an entry.
+    Publish {
+        /// The index segment that the home lies in.
+        segment: SegmentRef,
+        /// The entry to be published; empty: a removal.
+        new: Entry,
+        /// The entry that it replaces; empty: an insertion.
+        old: Entry,
+        counts: Option<CountsAfter>,
+    },
+    /// It makes the [change set](crate::records::change_set) of this one word.
+    Word {
+        record: Loc,
+        /// Bytes from the record's start.
+        offset: u64,
+        word: u64,
+        counts: Option<CountsAfter>,
+    },
+    /// It makes the [change set](crate::records::change_set) that lies in its redo area.
+    Bytes {
+        /// How many pieces that has.
+        pieces: u8,
+        guard: Option<Guard>,
+        counts: Option<CountsAfter>,
+    },
+}
+
+/// The word of a patchable record that is odd while the pieces of a change set are stored. It tells
+/// readers whether the value is changing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Guard {
+    /// The record.
+    pub record: Loc,
+    /// The word as it was when the change set was decided on.
+    pub before: PatchWord,
+    /// How long the value is afterwards.
+    pub len: u32,
+}
+
+/// The phase of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Phase {
+    Locking = 1,
+    Inserting = 2,
+    Committed = 3,
+}
+
+/// How many notes of each kind a transaction has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NoteCounts {
+    pub homes: usize,
+    pub writes: usize,
+    pub databases: usize,
+}
+
+// Kinds of intents. Kinds 3 and 4 are of earlier formats.
+const RESHAPE: u16 = 1;
+const HOME: u16 = 2;
+const TRANSACTION: u16 = 5;
+const REPLACE_DATABASES: u16 = 6;
+
+/// Words of an operation on a key. What words 1 to 5 hold depends on the change.
+const HOME_AT: usize = 0;
+/// Bits 0..8 the space in which records are counted, 32..40 the change, 40..48 the pieces.
+const CHANGE_AT: usize = 6;
+const CHANGE_SHIFT: u32 = 32;
+const PIECES_SHIFT: u32 = 40;
+const PUBLISH: u8 = 1;
+const BYTES: u8 = 2;
+const WORD: u8 = 3;
+
+/// Words of a transaction.
+const PHASE_AT: usize = 0;
+const NOTES_AT: usize = 1;
+const HOMES_AT: usize = 2;
+const WRITES_AT: usize = 3;
+const DATABASES_AT: usize = 4;
+
+impl Intent {
+    /// Announces this intent. It is visible to others before anything that the caller stores with
+    /// Release, or by an exchange, from here on. It replaces the thread's earlier intent in this
+    /// lane.
+    #[inline(always)]
+    pub fn announce(self, slot: &Slot<'_>) {
+        match self {
+            Intent::Home { home, change } => {
+                slot.intent(OPERATION_LANE).begin(HOME, &[home.bits()]);
+                if let Some(change) = change {
+                    change.announce(slot);
+                }
+            }
+            Intent::ReplaceDatabases => slot.intent(OPERATION_LANE).begin(REPLACE_DATABASES, &[]),
+            Intent::Reshape { shard } => slot.intent(INDEX_LANE).begin(RESHAPE, &[shard]),
+            Intent::Transaction {
+                phase,
+                notes,
+                counts,
+            } => {
+                let [homes, writes, databases] = counts.as_words();
+                let words = [phase as u64, notes, homes, writes, databases];
+                slot.intent(TRANSACTION_LANE).begin(TRANSACTION, &words);
+            }
+        }
+    }
+
+    /// What a thread that died has announced in a lane of the log, if it has.
+    ///
+    /// # Errors
+    /// No thread leaves these words.
+    pub fn of_dead(dead: &DeadSlot<'_>, lane: Lane) -> Result<Option<Intent>, Corrupt> {
+        dead.intent(lane)
+            .map(|line| decode(lane, &line))
+            .transpose()
+    }
+
+    /// What a thread has announced in a lane of the log, as another thread sees it at present.
+    ///
+    /// # Errors
+    /// No thread leaves these words.
+    pub fn of_thread(thread: &AttachedThread, lane: Lane) -> Result<Option<Intent>, Corrupt> {
+        let line = thread.intents[lane as usize].as_ref();
+        line.map(|line| decode(lane, line)).transpose()
+    }
+}
+
+impl HomeChange {
+    /// Adds this change to the intent of the operation that holds the home.
+    #[inline(always)]
+    pub fn announce(self, slot: &Slot<'_>) {
+        let line = slot.intent(OPERATION_LANE);
+        let (change, counts) = match self {
+            HomeChange::Publish {
+                segment,
+                new,
+                old,
+                counts,
+            } => {
+                line.set(1, new.0);
+                line.set(2, old.0);
+                line.set(5, segment.word());
+                (u64::from(PUBLISH), counts)
+            }
+            HomeChange::Word {
+                record,
+                offset,
+                word,
+                counts,
+            } => {
+                line.set(1, record.bits());
+                line.set(2, offset);
+                line.set(5, word);
+                (u64::from(WORD), counts)
+            }
+            HomeChange::Bytes {
+                pieces,
+                guard,
+                counts,
+            } => {
+                if let Some(guard) = guard {
+                    line.set(1, guard.record.bits());
+                    line.set(2, guard.before.0);
+                    line.set(5, u64::from(guard.len));
+                }
+                let change = u64::from(pieces) << (PIECES_SHIFT - CHANGE_SHIFT) | u64::from(BYTES);
+                (change, counts)
+            }
+        };
+        let mut space = 0;
+        if let Some(counts) = counts {
+            line.set(3, counts.root);
+            line.set(4, counts.word);
+            space = u64::from(counts.space.number());
+        }
+        line.set(CHANGE_AT, change << CHANGE_SHIFT | space);
+    }
+}
+
+/// Takes a transaction from one phase to the next.
+pub(crate) fn set_phase(slot: &Slot<'_>, phase: Phase) {
+    slot.intent(TRANSACTION_LANE).set(PHASE_AT, phase as u64);
+}
+
+/// Stores how many writes and databases the notes of a transaction in the phase *locking* are for.
+pub(crate) fn set_note_counts(slot: &Slot<'_>, counts: NoteCounts) {
+    let line = slot.intent(TRANSACTION_LANE);
+    line.set(WRITES_AT, counts.writes as u64);
+    line.set(DATABASES_AT, counts.databases as u64);
+}
+
+impl NoteCounts {
+    fn as_words(self) -> [u64; 3] {
+        [self.homes, self.writes, self.databases].map(|n| n as u64)
+    }
+}
+
+fn decode(lane: Lane, line: &Line) -> Result<Intent, Corrupt> {
+    let words = &line.words;
+    match (lane, line.kind) {
+        (OPERATION_LANE, HOME) => {
+            let home = Loc::of_word(words[HOME_AT]);
+            let change = home_change(home, words)?;
+            Ok(Intent::Home { home, change })
+        }
+        (OPERATION_LANE, REPLACE_DATABASES) => Ok(Intent::ReplaceDatabases),
+        (INDEX_LANE, RESHAPE) => Ok(Intent::Reshape { shard: words[0] }),
+        (TRANSACTION_LANE, TRANSACTION) => {
+            // What is more than fits into any notes is refused where they are looked for.
+            let count = |i: usize| words[i].min(1 << 32) as usize;
+            Ok(Intent::Transaction {
+                phase: Phase::of_word(words[PHASE_AT])?,
+                notes: words[NOTES_AT],
+                counts: NoteCounts {
+                    homes: count(HOMES_AT),
+                    writes: count(WRITES_AT),
+                    databases: count(DATABASES_AT),
+                },
+            })
+        }
+        (lane, kind) => Err(unknown(format!(
+            "an intent of kind {kind} in lane {lane:?}"
+        ))),
+    }
+}
+
+fn home_change(home: Loc, words: &[u64; 7]) -> Result<Option<HomeChange>, Corrupt> {
+    let what = words[CHANGE_AT];
+    let counts = (words[3] != 0).then(|| CountsAfter {
+        space: Space::new((what % DATABASES as u64) as u8),
+        root: words[3],
+        word: words[4],
+    });
+    Ok(Some(match (what >> CHANGE_SHIFT) as u8 {
+        0 if what == 0 => return Ok(None),
+        PUBLISH => HomeChange::Publish {
+            segment: SegmentRef::of_word(words[5], home)?,
+            new: Entry(words[1]),
+            old: Entry(words[2]),
+            counts,
+        },
+        WORD => HomeChange::Word {
+            record: Loc::of_word(words[1]),
+            offset: words[2],
+            word: words[5],
+            counts,
+        },
+        BYTES => HomeChange::Bytes {
+            pieces: (what >> PIECES_SHIFT) as u8,
+            guard: (words[1] != 0).then(|| Guard {
+                record: Loc::of_word(words[1]),
+                before: PatchWord(words[2]),
+                len: words[5] as u32,
+            }),
+            counts,
+        },
+        other => {
+            return Err(unknown(format!(
+                "an intent to make a change of kind {other}"
+            )));
+        }
+    }))
+}
+
+impl Phase {
+    fn of_word(word: u64) -> Result<Phase, Corrupt> {
+        let all = [Phase::Locking, Phase::Inserting, Phase::Committed];
+        let found = all.into_iter().find(|phase| *phase as u64 == word);
+        found.ok_or_else(|| unknown(format!("a transaction in phase {word}")))
+    }
+}
+
+#[cold]
+fn unknown(what: String) -> Corrupt {
+    Corrupt::at(0, format!("in the control region: {what}"))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::LogStore;
+    use crate::index::lookup::Lookup;
+
+    fn line(kind: u16, words: [u64; 7]) -> Line {
+        Line {
+            kind,
+            sequence: 1,
+            words,
+        }
+    }
+
+    #[test]
+    fn what_is_announced_is_decoded() {
+        let store = LogStore::builder().maintainer(false);
+        let store = store.capacity(64 << 20).open_private().unwrap();
+        store.put(b"key", b"value").unwrap();
+        let core = store.core();
+        let slot = core.participants.slot().unwrap();
+        let read = |lane| decode(lane, &slot.intent(lane).read().unwrap()).unwrap();
+        let _pin = slot.pin();
+        let space = core.entered_space(0);
+        let root = core.root(space).unwrap().unwrap();
+        let place = core.place(b"key");
+        let segment = core.mem.index_segment(root, place).unwrap().unwrap();
+        let (home, record) = (segment.home_at(place.tag), Loc::of_byte(1 << 30));
+        let counts = Some(CountsAfter {
+            space: Space::new(63),
+            root: 7,
+            word: u64::MAX - 1,
+        });
+        for counts in [None, counts] {
+            let changes = [
+                HomeChange::Publish {
+                    segment,
+                    new: Entry(u64::MAX),
+                    old: Entry(0),
+                    counts,
+                },
+                HomeChange::Word {
+                    record,
+                    offset: 8,
+                    word: u64::MAX,
+                    counts,
+                },
+                HomeChange::Bytes {
+                    pieces: 0,
+                    guard: Some(Guard {
+                        record,
+                        before: PatchWord(u64::MAX),
+                        len: u32::MAX,
+                    }),
+                    counts,
+                },
+                HomeChange::Bytes {
+                    pieces: 255,
+                    guard: None,
+                    counts,
+                },
+            ];
+            for change in changes {
+                let intent = Intent::Home { home, change: None };
+                intent.announce(&slot);
+                assert_eq!(read(OPERATION_LANE), intent);
+                change.announce(&slot);
+                let change = Some(change);
+                assert_eq!(read(OPERATION_LANE), Intent::Home { home, change });
+            }
+        }
+        let counts = NoteCounts {
+            homes: 1,
+            writes: 2,
+            databases: 3,
+        };
+        let transaction = |phase| Intent::Transaction {
+            phase,
+            notes: 2 << 20,
+            counts,
+        };
+        transaction(Phase::Locking).announce(&slot);
+        set_phase(&slot, Phase::Committed);
+        assert_eq!(read(TRANSACTION_LANE), transaction(Phase::Committed));
+        Intent::Reshape { shard: 3 }.announce(&slot);
+        assert_eq!(read(INDEX_LANE), Intent::Reshape { shard: 3 });
+        Intent::ReplaceDatabases.announce(&slot);
+        assert_eq!(read(OPERATION_LANE), Intent::ReplaceDatabases);
+        for lane in [OPERATION_LANE, INDEX_LANE, TRANSACTION_LANE] {
+            slot.intent(lane).clear();
+        }
+    }
+
+    #[test]
+    fn words_that_nobody_leaves_are_damage() {
+        let change = |change: u64| [8, 8, 8, 8, 8, 8, change << CHANGE_SHIFT];
+        for (lane, damaged) in [
+            (OPERATION_LANE, line(RESHAPE, [0; 7])),
+            (OPERATION_LANE, line(u16::MAX, [0; 7])),
+            (INDEX_LANE, line(HOME, [0; 7])),
+            (TRANSACTION_LANE, line(HOME, [0; 7])),
+            (OPERATION_LANE, line(HOME, change(4))),
+            (OPERATION_LANE, line(HOME, change(u64::from(u32::MAX)))),
+            // It names no index segment.
+            (OPERATION_LANE, line(HOME, change(u64::from(PUBLISH)))),
+            (TRANSACTION_LANE, line(TRANSACTION, [0; 7])),
+            (TRANSACTION_LANE, line(TRANSACTION, [4; 7])),
+            (Lane::Arena, line(RESHAPE, [0; 7])),
+        ] {
+            decode(lane, &damaged).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Lookup: from a key and its place to its record, by one validated look at a bucket.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use mneme_sync::Word;
+
+use super::Index;
+use super::bucket::{BUCKET_WORDS, BucketOf, Entry, Held, HomeWord, LockWord, SLOTS, TAG_BITS};
+use super::root::Root;
+use super::shape::{DEPTH_SHIFT, DIRECTORY, Partition, Place, SegmentRef, not_sealed, sealed};
+use super::tags::Tagged;
+use crate::error::{Corrupt, ReadError, WriteError};
+use crate::region::mem::{Keyed, Loc, Memory};
+use crate::region::record::Record;
+use crate::session::Wait;
+
+/// An entry that was found, and where.
+pub(crate) struct FoundIn<R> {
+    pub bucket: u64,
+    pub slot: usize,
+    pub entry: Entry,
+    pub record: R,
+}
+
+/// An entry that was found in a region.
+pub(crate) type Found<'m> = FoundIn<Record<'m>>;
+
+/// The result of a look at a home bucket.
+pub(crate) enum BucketRead<T> {
+    /// This was true at one moment during the look, when the home had this word.
+    Valid(T, HomeWord),
+    /// What was seen may have been true at no moment. Look again, once the transaction that the
+    /// word names is over.
+    Retry(LockWord),
+}
+
+/// What readers and writers do with the index, whatever memory it lies in.
+pub(crate) trait Lookup: Memory<Word: Tagged> {
+    /// Bucket `i` of `segment`.
+    #[inline(always)]
+    fn bucket(&self, segment: SegmentRef, i: u64) -> Result<&BucketOf<Self::Word>, Corrupt> {
+        debug_assert!(i < segment.buckets());
+        Ok(BucketOf::of_words(self.words(segment.bucket_at(i))?))
+    }
+
+    /// The index segment that `place` falls into, `None` if there is none yet.
+    #[inline(always)]
+    fn index_segment(&self, root: Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {
+        // SYNC: pairs with the Release stores of `resize::publish`: what the word names is filled.
+        let at = root.partition(place.partition);
+        match Partition::of_word(self.word(at)?.load(Acquire), at)? {
+            Partition::Empty => Ok(None),
+            Partition::One(segment) => Ok(Some(segment)),
+            Partition::Directory { loc, depth } => {
+                let at = loc.add_words(u64::from(place.tag >> (TAG_BITS - depth)));
+                // SYNC: as above.
+                SegmentRef::of_word(self.word(at)?.load(Acquire), at).map(Some)
+            }
+        }
+    }
+
+    /// The record of `key`, if it lies in its home bucket, without slack, and nothing there is
+    /// unusual. `None` does not mean that the key is absent: look again by [`Index::find`], which
+    /// waits for transactions, follows entries that lie behind their home, and tells damage from
+    /// absence.
+    ///
+    /// Almost every lookup that finds something ends here. Its results fit a register, and it does
+    /// little enough that a processor overlaps it with the next lookup's misses.
+    #[inline(always)]
+    fn try_fast_record(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+    ) -> Option<Self::Record<'_>> {
+        let home = self.bucket(segment, segment.home(tag)).ok()?;
+        let before = home.word();
+        // Another entry with this tag before it is as rare as a key behind its home.
+        let record = self.plain_record(home.first_of(tag)?.loc())?;
+        // As in `read_bucket`; a locked bucket, whose page may have been replaced, is left to that.
+        let settled = before.is_unlocked() && home.word() == before;
+        (settled && record.has_key(key)).then_some(record)
+    }
+
+    /// The index segment that `place` falls into, if there is one and nothing is unusual. `None`
+    /// does not mean that there is none: look again by [`index_segment`](Self::index_segment).
+    ///
+    /// Only the bits that are followed here are checked, not the seal: a key that is found there is
+    /// the key.
+    #[inline(always)]
+    fn try_fast_segment(&self, root: Root, place: Place) -> Option<SegmentRef> {
+        // SYNC: as in `index_segment`.
+        let mut word = self
+            .word(root.partition(place.partition))
+            .ok()?
+            .load(Acquire);
+        if word & DIRECTORY != 0 {
+            if sealed(word) != word {
+                return None;
+            }
+            let depth = (word >> DEPTH_SHIFT & 15) as u32;
+            let at = Loc::of_word(word).add_words(u64::from(place.tag >> (TAG_BITS - depth)));
+            // SYNC: as above.
+            word = self.word(at).ok()?.load(Acquire);
+        }
+        SegmentRef::try_of_word(word)
+    }
+
+    /// Looks for `key` from its home bucket on, ignoring locks.
+    #[inline(always)]
+    fn find_in(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
+        let home = segment.home(tag);
+        let bucket = self.bucket(segment, home)?;
+        if let Some(found) = self.find_in_bucket(bucket, home, tag, key)? {
+            return Ok(Some(found));
+        }
+        // Loaded after the slots: an entry published behind this bucket later than that was not
+        // there when this search began, or is an answer no reader was promised.
+        match bucket.word().reach() {
+            0 => Ok(None),
+            reach => self.find_behind(segment, tag, key, reach),
+        }
+    }
+
+    /// Looks for `key` in the `reach` buckets behind the home.
+    #[inline(never)]
+    fn find_behind(
+        &self,
+        segment: SegmentRef,
+        tag: u32,
+        key: &[u8],
+        reach: u64,
+    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
+        for distance in 1..=reach.min(segment.max_reach()) {
+            let i = segment.behind(segment.home(tag), distance);
+            let found = self.find_in_bucket(self.bucket(segment, i)?, i, tag, key)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for `key` in `bucket`, which is number `number` of its segment.
+    #[inline(always)]
+    fn find_in_bucket(
+        &self,
+        bucket: &BucketOf<Self::Word>,
+        number: u64,
+        tag: u32,
+        key: &[u8],
+    ) -> Result<Option<FoundIn<Self::Record<'_>>>, Corrupt> {
+        for (slot, entry) in bucket.entries_of(tag) {
+            let record = self.record(entry.loc())?;
+            if record.has_key(key) {
+                return Ok(Some(FoundIn {
+                    bucket: number,
+                    slot,
+                    entry,
+                    record,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The one validated look at a bucket: what `look` sees from the home of `place` on in
+    /// `segment`. The caller has seen `place` lead to `segment` under its present pin.
+    ///
+    /// All of a transaction's locks are set before its first publication and kept until its last,
+    /// or until it is undone. So a reader that has seen a part of it sees its bit now, or did
+    /// before, or sees by the version that the bucket was unlocked since.
+    ///
+    /// A page that is replaced is locked before its successor can be found, and for good. So a
+    /// reader that has seen anything that was written after that sees the lock, and looks the page
+    /// up again.
+    #[inline(always)]
+    fn read_bucket<T>(
+        &self,
+        root: Root,
+        place: Place,
+        segment: SegmentRef,
+        look: impl FnOnce(LockWord) -> Result<T, Corrupt>,
+    ) -> Result<BucketRead<T>, Corrupt> {
+        let home = self.bucket(segment, segment.home(place.tag))?;
+        let before = home.word();
+        let seen = look(before)?;
+        // SYNC: pairs with the Release stores of `BucketOf::replace` and the release fence in
+        // `exclude_readers`: a miss consists of relaxed loads, and a reader that has seen a
+        // removal, or a new byte, sees the bit that was set before, or the unlocking.
+        Self::Word::fence(Acquire);
+        let word = home.word();
+        Ok(
+            if word.follows_no_transaction(before)
+                && (!word.locked() || self.index_segment(root, place)? == Some(segment))
+            {
+                BucketRead::Valid(seen, segment.home_word(place.tag, word))
+            } else {
+                BucketRead::Retry(word)
+            },
+        )
+    }
+
+    /// Looks for exactly `entry` from its home bucket on: bucket and slot. No record is read.
+    fn find_entry(
+        &self,
+        segment: SegmentRef,
+        entry: Entry,
+    ) -> Result<Option<(u64, usize)>, Corrupt> {
+        let home = segment.home(entry.tag());
+        // Loaded first: an entry that is published here later is not the one that the caller has
+        // seen.
+        let reach = self
+            .bucket(segment, home)?
+            .word()
+            .reach()
+            .min(segment.max_reach());
+        for distance in 0..=reach {
+            let i = segment.behind(home, distance);
+            let bucket = self.bucket(segment, i)?;
+            if let Some(slot) = (0..SLOTS).find(|&s| bucket.entry(s) == entry) {
+                return Ok(Some((i, slot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Publishes a new `entry` in the first free slot from its home bucket on, which the caller
+    /// holds. Returns how far behind home. `None`: no slot is free within reach.
+    #[inline]
+    fn insert_entry(
+        &self,
+        segment: SegmentRef,
+        held: &mut Held<'_, Self::Word>,
+        entry: Entry,
+    ) -> Result<Option<u64>, Corrupt> {
+        let home = segment.home(entry.tag());
+        for distance in 0..=segment.max_reach() {
+            let bucket = self.bucket(segment, segment.behind(home, distance))?;
+            held.extend_reach(distance);
+            if bucket.publish(entry).is_some() {
+                return Ok(Some(distance));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<M: Memory<Word: Tagged>> Lookup for M {}
+
+impl Index {
+    /// Looks `key` up as a reader: past plain locks, not past a transaction's.
+    ///
+    /// The caller is pinned, and has seen `place` lead to `segment` since.
+    #[inline(always)]
+    pub(crate) fn find<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+    ) -> Result<Option<Found<'m>>, ReadError> {
+        let seen = self.find_seen(root, place, segment, key)?;
+        Ok(seen.and_then(|(found, _)| found))
+    }
+
+    /// As [`find`](Self::find), with the home bucket's word at that time. `None`: there is no
+    /// bucket.
+    #[inline(always)]
+    pub(crate) fn find_seen<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+    ) -> Result<Option<(Option<Found<'m>>, HomeWord)>, ReadError> {
+        self.look(root, place, segment, |segment, _| {
+            self.mem.find_in(segment, place.tag, key)
+        })
+    }
+
+    /// What `look` sees from the home bucket of `place` on, once it belongs to no half-done
+    /// transaction; `look` may be called more than once. `None`: there is no bucket.
+    ///
+    /// The caller is pinned, and has seen `place` lead to `segment` since.
+    #[inline(always)]
+    pub(crate) fn look<T>(
+        &self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        mut look: impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
+    ) -> Result<Option<(T, HomeWord)>, ReadError> {
+        let Some(segment) = segment else {
+            return Ok(None);
+        };
+        let seen = self
+            .mem
+            .read_bucket(root, place, segment, |word| look(segment, word))?;
+        match seen {
+            BucketRead::Valid(seen, home) => Ok(Some((seen, home))),
+            BucketRead::Retry(word) => self.look_again(root, place, word, &mut look),
+        }
+    }
+
+    /// The rest of [`Index::look`], for a `word` that shows a transaction, or a page that was
+    /// replaced.
+    #[cold]
+    #[inline(never)]
+    fn look_again<T>(
+        &self,
+        root: Root,
+        place: Place,
+        mut word: LockWord,
+        look: &mut impl FnMut(SegmentRef, LockWord) -> Result<T, Corrupt>,
+    ) -> Result<Option<(T, HomeWord)>, ReadError> {
+        let slot = self.participants.slot()?;
+        let mut wait = Wait::new();
+        loop {
+            if word.in_transaction() {
+                self.wait_for(&slot, &mut wait, word)
+                    .map_err(WriteError::while_reading)?;
+            }
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(None);
+            };
+            let seen = self
+                .mem
+                .read_bucket(root, place, segment, |word| look(segment, word))?;
+            match seen {
+                BucketRead::Valid(seen, home) => return Ok(Some((seen, home))),
+                BucketRead::Retry(now) => word = now,
+            }
+        }
+    }
+
+    /// All index segments of a partition, in hash order, with the prefix of the tags in each.
+    pub(crate) fn partition_segments(
+        &self,
+        root: Root,
+        partition: u32,
+    ) -> Result<Vec<(u32, SegmentRef)>, Corrupt> {
+        let at = root.partition(partition);
+        Ok(
+            match Partition::of_word(self.mem.word(at)?.load(Acquire), at)? {
+                Partition::Empty => Vec::new(),
+                Partition::One(segment) => vec![(0, segment)],
+                Partition::Directory { loc, depth } => {
+                    let mut segments = Vec::new();
+                    let mut i = 0;
+                    while i < 1u64 << depth {
+                        let at = loc.add_words(i);
+                        let segment = SegmentRef::of_word(self.mem.word(at)?.load(Acquire), at)?;
+                        if segment.depth() > depth {
+                            return Err(not_sealed(at));
+                        }
+                        segments.push(((i >> (depth - segment.depth())) as u32, segment));
+                        i += 1 << (depth - segment.depth());
+                    }
+                    segments
+                }
+            },
+        )
+    }
+
+    /// Entries in use in `segment`.
+    pub(crate) fn segment_used(&self, segment: SegmentRef) -> Result<u64, Corrupt> {
+        let words = self
+            .mem
+            .word_slice(segment.loc(), (segment.buckets() * BUCKET_WORDS) as usize)?;
+        let used = words
+            .iter()
+            .enumerate()
+            .filter(|(i, w)| i % 16 != 0 && w.load(Relaxed) != 0);
+        Ok(used.count() as u64)
+    }
+}

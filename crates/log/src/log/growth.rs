@@ -1,0 +1,61 @@
+//! Growing a store while it is in use: nothing moves, and no thread waits.
+//!
+//! The tables were laid out for the greatest size that the store may ever have. Growing commits
+//! memory behind the present end and hands it to the arena. Other openings of the region notice
+//! when they first load a location beyond what they have mapped.
+
+use mneme_arena::FRAME_BYTES;
+use mneme_sync::Slot;
+
+use crate::error::GrowError;
+use crate::log::Log;
+
+impl Log {
+    /// Bytes of the region now, whatever this opening has mapped of it.
+    pub(crate) fn capacity(&self) -> u64 {
+        let stats = self.arena.stats();
+        (u64::from(stats.own) + u64::from(stats.frames)) * FRAME_BYTES
+    }
+
+    /// Bytes that the store may grow to.
+    pub(crate) fn max_capacity(&self) -> u64 {
+        let stats = self.arena.stats();
+        let frames = u64::from(stats.own) + u64::from(stats.frames) + u64::from(stats.growable);
+        (frames * FRAME_BYTES).min(self.mem.region().max() as u64)
+    }
+
+    /// Frames that only compaction may claim, in a store of `frames` frames: a 50th, at least what
+    /// it was created with.
+    fn reserve_for(&self, frames: u64) -> u64 {
+        (frames / 50).max(self.tables.geometry.reserve_frames)
+    }
+
+    /// See [`LogStore::grow`](crate::LogStore::grow).
+    pub(crate) fn grow(&self, slot: &Slot<'_>, bytes: u64) -> Result<u64, GrowError> {
+        let max = self.max_capacity();
+        if bytes > max {
+            return Err(GrowError::BeyondMax { asked: bytes, max });
+        }
+        let machine = mneme_sys::total_memory();
+        if self.mem.region().is_private() && bytes > machine {
+            return Err(GrowError::TooLarge {
+                asked: bytes,
+                machine,
+            });
+        }
+        self.arena.grow(slot, bytes).map_err(|e| match e {
+            mneme_arena::GrowError::BeyondMax { wanted, max } => {
+                GrowError::BeyondMax { asked: wanted, max }
+            }
+            mneme_arena::GrowError::Stalled(stalled) => GrowError::Stalled(stalled),
+            mneme_arena::GrowError::Region(error) => GrowError::Region(error),
+        })?;
+        mneme_sys::fault!("log.grow.grown");
+        let now = self.capacity();
+        // Two that grow at once, or one that died before this, leave a reserve that is smaller than
+        // a 50th and still enough for compaction to start.
+        self.arena
+            .set_reserve(self.reserve_for(now / FRAME_BYTES) as u32)?;
+        Ok(now)
+    }
+}

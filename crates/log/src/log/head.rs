@@ -1,0 +1,478 @@
+//! Heads: where records are appended. There is one for each CPU: "write local, read global" (Nibble
+//! §3.2).
+//!
+//! Under the head's one-word lock a writer writes the headers of its records and moves `used` past
+//! them; the bodies are copied after the lock is released. So a log segment can always be walked
+//! from header to header. A holder that dies has either moved `used` or left bytes that the next
+//! writer overwrites. A writer never waits for a busy head while another head is free.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use mneme_arena::{Class, Extent, FRAME_BYTES, Frame};
+use mneme_sync::{Acquired, Guard, Slot, Word};
+use mneme_sys::NodeId;
+
+use crate::error::{Corrupt, WriteError};
+use crate::log::Log;
+use crate::log::segment::{State, frame_byte};
+use crate::region::layout::{Head, SegmentInfo, SegmentInfoOf};
+use crate::region::mem::{Loc, Memory};
+use crate::region::record::Header;
+
+/// Records above this share of a log segment get an extent of their own.
+pub(crate) const LARGE_SHARE: u64 = 4;
+
+/// A shorter rest of a large record's extent is left unused: it would be one more log segment to
+/// manage, for a few records.
+const MIN_TAIL: u64 = 64 << 10;
+
+impl<W: Word> SegmentInfoOf<W> {
+    /// Reserves space in the log segment at `frame` for as many of `headers`, in order, as fit, and
+    /// writes them there; `locs` receives where. `written` is called before the space is taken.
+    ///
+    /// The caller holds the head that appends to it.
+    #[inline]
+    pub(crate) fn append<M: Memory<Word = W>>(
+        &self,
+        mem: &M,
+        frame: Frame,
+        headers: &[Header],
+        locs: &mut [Loc],
+        written: impl FnOnce(),
+    ) -> Result<usize, Corrupt> {
+        let (mut used, capacity) = (self.written_at(frame)?, self.capacity());
+        let mut done = 0;
+        for (header, loc) in headers.iter().zip(locs) {
+            if used + header.size() > capacity {
+                break;
+            }
+            *loc = Loc::of_byte(frame_byte(frame) + used);
+            mem.word(*loc)?.store(header.0, Relaxed);
+            used += header.size();
+            done += 1;
+        }
+        written();
+        self.set_used(used);
+        Ok(done)
+    }
+
+    /// As [`append`](Self::append), of one record. `None`: it does not fit, or the lengths are
+    /// damaged. Then nothing was done.
+    #[inline]
+    fn append_one<M: Memory<Word = W>>(
+        &self,
+        mem: &M,
+        frame: Frame,
+        header: Header,
+    ) -> Option<Loc> {
+        let (used, capacity) = self.written_of()?;
+        let behind = used + header.size();
+        if behind > capacity {
+            return None;
+        }
+        let loc = Loc::of_byte(frame_byte(frame) + used);
+        mem.word(loc).ok()?.store(header.0, Relaxed);
+        mneme_sys::fault!("log.reserve.header");
+        self.set_used(behind);
+        Some(loc)
+    }
+}
+
+/// The purpose for which frames are claimed, and where they should lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub class: Class,
+    pub node: NodeId,
+}
+
+impl Log {
+    /// The claim of the calling thread for records of its own: "write local".
+    fn ordinary_claim(&self) -> Claim {
+        Claim {
+            class: Class::Ordinary,
+            node: self.topology.current_node(),
+        }
+    }
+
+    /// Whether a record of `bytes` bytes gets an extent of its own.
+    #[inline]
+    pub(crate) fn is_large(&self, bytes: u64) -> bool {
+        bytes > self.segment_bytes() / LARGE_SHARE
+    }
+
+    /// Bytes of an ordinary log segment.
+    #[inline]
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.tables.geometry.segment_frames * FRAME_BYTES
+    }
+
+    /// Reserves space for one record and writes its header, if the head of this CPU is free and the
+    /// record fits its log segment. `None` does not mean that the store is full: call
+    /// [`Log::reserve`], which tries other heads and opens log segments.
+    #[inline]
+    pub(crate) fn try_reserve_one(&self, slot: &Slot<'_>, header: Header) -> Option<Loc> {
+        let head = self.tables.head(self.number_of_head());
+        // Relaxed: loaded again under the lock.
+        if self.is_large(header.size()) || head.segment.load(Relaxed) == 0 {
+            return None;
+        }
+        let guard = match head.lock.try_lock_free(slot)? {
+            Acquired::Clean(guard) => guard,
+            died => self.inherit_head(head, died),
+        };
+        mneme_sys::fault!("log.head.locked");
+        let (frame, info) = self.head_segment(head).ok()??;
+        let loc = info.append_one(&self.mem, frame, header)?;
+        mneme_sys::fault!("log.reserve.bump");
+        drop(guard);
+        Some(loc)
+    }
+
+    /// Reserves space for as many of `headers`, in order, as the present log segment holds, at
+    /// least for one, and writes them; `locs` receives where. `Ok(0)`: the store has no free space
+    /// now.
+    ///
+    /// The caller is pinned, and stays so until the records are published or abandoned.
+    pub(crate) fn reserve(
+        &self,
+        slot: &Slot<'_>,
+        headers: &[Header],
+        locs: &mut [Loc],
+    ) -> Result<usize, WriteError> {
+        let heads = self.tables.geometry.heads;
+        let first = self.number_of_head();
+        for round in 0..64 {
+            for i in 0..heads {
+                let index = first + i;
+                let index = if index < heads { index } else { index - heads };
+                let head = self.tables.head(index);
+                if let Some(held) = head.lock.try_lock_free(slot) {
+                    return self.append(slot, head, held, headers, locs);
+                }
+            }
+            if round > 4 {
+                std::thread::yield_now();
+            }
+        }
+        // All heads stayed busy. From here on the loop checks whether the owner lives.
+        let head = self.tables.head(first);
+        let held = head.lock.lock(slot)?;
+        self.append(slot, head, held, headers, locs)
+    }
+
+    /// As [`Log::reserve`], in the head that the caller holds.
+    fn append(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        held: Acquired<Guard<'_>>,
+        headers: &[Header],
+        locs: &mut [Loc],
+    ) -> Result<usize, WriteError> {
+        mneme_sys::fault!("log.head.locked");
+        let _guard = self.inherit_head(head, held);
+        let claim = || self.ordinary_claim();
+        let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), claim)? else {
+            return Ok(0);
+        };
+        let done = info.append(&self.mem, frame, headers, locs, || {
+            mneme_sys::fault!("log.reserve.header")
+        })?;
+        mneme_sys::fault!("log.reserve.bump");
+        Ok(done)
+    }
+
+    /// The log segment that the locked `head` appends to; `None`: it has none yet.
+    #[inline]
+    fn head_segment(&self, head: &Head) -> Result<Option<(Frame, &SegmentInfo)>, Corrupt> {
+        let word = head.segment.load(Relaxed);
+        if word == 0 {
+            return Ok(None);
+        }
+        match self.tables.named(word) {
+            Some((frame, info))
+                if info.state().state() == Some(State::Head)
+                    && info.first.load(Relaxed) == word =>
+            {
+                Ok(Some((frame, info)))
+            }
+            _ => Err(no_head(self.loc_of(&head.segment))),
+        }
+    }
+
+    /// The log segment of the held `head`, with space for a record of `bytes` bytes: the present
+    /// one, or a fresh one that is claimed as `claim` says. `None`: no free space.
+    #[inline]
+    pub(crate) fn segment_for(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        bytes: u64,
+        claim: impl FnOnce() -> Claim,
+    ) -> Result<Option<(Frame, &SegmentInfo)>, WriteError> {
+        let old = self.head_segment(head)?;
+        if let Some((frame, info)) = old
+            && info.written_at(frame)? + bytes <= info.capacity()
+        {
+            return Ok(old);
+        }
+        if !self.open_segment(slot, head, old, claim())? {
+            return Ok(None);
+        }
+        Ok(self.head_segment(head)?)
+    }
+
+    /// Gives the locked `head` a fresh segment and closes the `old` one. False: no free space.
+    fn open_segment(
+        &self,
+        slot: &Slot<'_>,
+        head: &Head,
+        old: Option<(Frame, &SegmentInfo)>,
+        claim: Claim,
+    ) -> Result<bool, WriteError> {
+        let Some(extent) = self.ordinary_extent(slot, claim)? else {
+            return Ok(false);
+        };
+        self.link_segment(head, extent.start, old);
+        Ok(true)
+    }
+
+    /// Makes the opened segment at `frame` the locked head's, and closes the `old` one.
+    fn link_segment(&self, head: &Head, frame: Frame, old: Option<(Frame, &SegmentInfo)>) {
+        // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
+        head.segment.store(u64::from(frame.0) + 1, Release);
+        mneme_sys::fault!("log.open.linked");
+        self.tables
+            .info(frame)
+            .step(|state| (state == State::Opening).then_some(State::Head));
+        mneme_sys::fault!("log.open.head");
+        if let Some((old, _)) = old {
+            self.close_segment(old);
+        }
+    }
+
+    /// An extent for a log segment. It has the ordinary length. If large records have left free
+    /// frames but no run of that length, it is shorter, but long enough for any ordinary record.
+    fn ordinary_extent(&self, slot: &Slot<'_>, claim: Claim) -> Result<Option<Extent>, WriteError> {
+        let ordinary = self.tables.geometry.segment_frames;
+        let mut frames = ordinary;
+        loop {
+            let extent = self.open_extent(slot, frames as u32, claim, false)?;
+            if extent.is_some() || frames.div_ceil(2) * LARGE_SHARE < ordinary || frames == 1 {
+                return Ok(extent);
+            }
+            let stats = self.arena.stats();
+            let kept = match claim.class {
+                Class::Ordinary => stats.reserved,
+                Class::Reserved => 0,
+            };
+            if u64::from(stats.free) < frames + u64::from(kept) {
+                return Ok(None);
+            }
+            frames = frames.div_ceil(2);
+        }
+    }
+
+    /// Finishes what a head's dead owner may have left: the state of the segment it points to.
+    pub(crate) fn inherit_head<'h>(&self, head: &Head, held: Acquired<Guard<'h>>) -> Guard<'h> {
+        self.inherit_heads(std::iter::once(head), held)
+    }
+
+    /// Does what [`Log::inherit_head`] does for all heads that share one lock.
+    pub(crate) fn inherit_heads<'a, 'h>(
+        &self,
+        heads: impl Iterator<Item = &'a Head>,
+        held: Acquired<Guard<'h>>,
+    ) -> Guard<'h> {
+        let died = held.owner_died();
+        let guard = held.into_inner();
+        if died {
+            heads.for_each(|head| self.repair_head(head));
+            guard.repaired();
+        }
+        guard
+    }
+
+    /// The numbers of a worker's heads, of all ages. The lock of the first covers them all.
+    pub(crate) fn heads_of_worker(&self, worker: u64) -> Range<u64> {
+        let ages = self.tables.geometry.ages();
+        let first = self.tables.geometry.heads + worker * ages;
+        first..first + ages
+    }
+
+    pub(crate) fn repair_head(&self, head: &Head) {
+        if let Some((_, info)) = self.tables.named(head.segment.load(Acquire)) {
+            info.step(|state| (state == State::Opening).then_some(State::Head));
+        }
+    }
+
+    /// Reserves an extent of its own for a large record. `None`: no free space.
+    pub(crate) fn reserve_large(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
+        let frames = header.size().div_ceil(FRAME_BYTES) as u32;
+        let claim = self.ordinary_claim();
+        let Some(extent) = self.open_extent(slot, frames, claim, true)? else {
+            return Ok(None);
+        };
+        let loc = Loc::of_byte(frame_byte(extent.start));
+        self.mem.word(loc)?.store(header.0, Relaxed);
+        mneme_sys::fault!("log.large.header");
+        self.close_large(slot, extent.start, header.size())?;
+        mneme_sys::fault!("log.large.closed");
+        Ok(Some(loc))
+    }
+
+    /// Ends the opening of a segment whose large record of `bytes` bytes is reserved. The rest of
+    /// the segment goes to a head, or stays unused.
+    pub(crate) fn close_large(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        bytes: u64,
+    ) -> Result<(), WriteError> {
+        let info = self.tables.info(frame);
+        info.set_used(bytes);
+        if !self.lend_tail(slot, frame, info)? {
+            info.close(self.clock.now_ns());
+            info.step(|state| (state == State::Opening).then_some(State::Closed));
+        }
+        Ok(())
+    }
+
+    /// The number of the head of the CPU that runs this.
+    #[inline]
+    fn number_of_head(&self) -> u64 {
+        let (cpu, heads) = (
+            u64::from(self.topology.current_cpu().0),
+            self.tables.geometry.heads,
+        );
+        // As a rule there is a head for each CPU, and a division costs as much as the rest.
+        if cpu < heads { cpu } else { cpu % heads }
+    }
+
+    fn head_of_cpu(&self) -> &Head {
+        self.tables.head(self.number_of_head())
+    }
+
+    /// Free bytes in the log segment of this CPU's head. A moment later there may be fewer.
+    pub(crate) fn left_at_head(&self) -> Result<u64, Corrupt> {
+        let word = self.head_of_cpu().segment.load(Acquire);
+        Ok(match self.tables.named(word) {
+            Some((frame, info)) => info.capacity().saturating_sub(info.written_at(frame)?),
+            None => 0,
+        })
+    }
+
+    /// Makes the rest of a large record's extent the log segment of this CPU's head, if the head's
+    /// present segment has much less free space.
+    fn lend_tail(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        info: &SegmentInfo,
+    ) -> Result<bool, WriteError> {
+        let tail = info.capacity() - info.used();
+        let head = self.head_of_cpu();
+        if tail < MIN_TAIL {
+            return Ok(false);
+        }
+        let Some(held) = head.lock.try_lock_free(slot) else {
+            return Ok(false);
+        };
+        let _guard = self.inherit_head(head, held);
+        let old = self.head_segment(head)?;
+        if self.left_at_head()? >= tail / 2 {
+            return Ok(false);
+        }
+        mneme_sys::fault!("log.large.tail");
+        self.link_segment(head, frame, old);
+        Ok(true)
+    }
+
+    /// Closes the segments that `which` selects of heads that no thread holds. Returns how many.
+    /// The next append to such a head opens another.
+    pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
+        let writers = self.tables.geometry.heads;
+        self.head_groups()
+            .filter(|heads| heads.start < writers || which == Leave::Every)
+            .map(|heads| self.leave_segments_of(slot, heads, which))
+            .sum()
+    }
+
+    /// The numbers of the heads that share one lock, which is that of the first: each writers' head
+    /// alone, a worker's heads together.
+    pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
+        let geometry = &self.tables.geometry;
+        let writers = (0..geometry.heads).map(|head| head..head + 1);
+        let workers = (0..geometry.workers()).map(|worker| self.heads_of_worker(worker));
+        writers.chain(workers)
+    }
+
+    /// As [`Log::leave_segments`], of heads that share the lock of the first.
+    fn leave_segments_of(&self, slot: &Slot<'_>, heads: Range<u64>, which: Leave) -> u64 {
+        let heads = || heads.clone().map(|head| self.tables.head(head));
+        let is_longer = |info: &SegmentInfo| info.capacity() > self.segment_bytes();
+        let is_meant = |info: &SegmentInfo| match which {
+            Leave::BehindTheGone => is_longer(info) && !info.state().large(),
+            Leave::BehindLarge => is_longer(info),
+            Leave::Every => true,
+        };
+        // The first check takes no lock, and as a rule it is the only one.
+        let named = |head: &Head| self.tables.named(head.segment.load(Acquire));
+        if !heads().any(|head| named(head).is_some_and(|(_, info)| is_meant(info))) {
+            return 0;
+        }
+        // Until the pin ends these segments begin no other life: another thread may close them, but
+        // none may free them.
+        let _pin = slot.pin();
+        let first = heads()
+            .next()
+            .and_then(|head| head.lock.try_lock_free(slot));
+        let Some(held) = first else {
+            return 0;
+        };
+        let _guard = self.inherit_heads(heads(), held);
+        let mut left = 0;
+        for head in heads() {
+            // A damaged head does not stop the loop: an append there reports the damage.
+            let Ok(Some((frame, info))) = self.head_segment(head) else {
+                continue;
+            };
+            if is_meant(info) {
+                // SYNC: pairs with the Acquire loads in `is_some_heads` and `repair_head`.
+                head.segment.store(0, Release);
+                mneme_sys::fault!("log.large.left");
+                self.close_segment(frame);
+                left += 1;
+            }
+        }
+        left
+    }
+}
+
+/// Which of their segments heads give up. As long as a head appends to a segment, that is neither
+/// compacted nor evicted, nor freed once it is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Those that lie behind a large record, in a segment longer than others, and the large record
+    /// is dead.
+    BehindTheGone,
+    /// All that lie behind large records.
+    BehindLarge,
+    /// All, compaction's too.
+    Every,
+}
+
+/// The error for a damaged word at `loc`, by which a head names the segment that it appends to.
+#[cold]
+pub(crate) fn no_head(loc: Loc) -> Corrupt {
+    Corrupt::at(loc.byte(), "a head names no log segment of its own")
+}
+
+/// How long an operation waits for free space before it fails with `Stalled`.
+pub(crate) const SPACE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,0 +1,320 @@
+//! Prefaulting: fresh memory is touched ahead of the writers, so that they seldom wait for the
+//! kernel.
+//!
+//! The first touch of a huge page zeroes it, and in a virtual machine may have to wait until the
+//! host has one: milliseconds (5 ms a 2 MiB page, at times 80 ms, where this was measured), which a
+//! writer would spend within one operation. Claims take the lowest free frames, so untouched memory
+//! begins behind the highest frame that was ever claimed. The maintainer keeps a few frames from
+//! there on populated. A writer that is faster than the maintainer, or has none, touches its frames
+//! itself.
+//!
+//! Shared memory that is touched page by page stays in small pages, for every process that maps it,
+//! until a process gathers them into a huge page. So the maintainer goes round the frames in use,
+//! for a short time in each of its rounds: frames whose writers were faster than it, those of a
+//! store that it has just opened, and the store's own tables. The pages of a file on a disk are not
+//! gathered: that would read the whole file, and write it.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_arena::{Extent, FRAME_BYTES, Frame, SPACE_AHEAD};
+use mneme_sys::{NodeId, RegionError};
+
+use crate::log::Log;
+
+/// Frames populated ahead: at 16 to 32 bytes a record a second's worth of one writer, at 1 KiB some
+/// milliseconds of it.
+const AHEAD: u32 = 16;
+/// The share of all frames that may be populated ahead, since they are resident before they are
+/// needed.
+const SHARE: u32 = 64;
+
+/// The pause after a frame could not be populated: a refused frame costs as much time as a
+/// populated one.
+const AGAIN_NS: u64 = 100_000_000;
+
+/// How long the maintainer may gather pages in each of its rounds: a 20th of its time.
+const GATHERING_NS: u64 = 500_000;
+/// How long it rests between two rounds.
+const REST_NS: u64 = 1_000_000_000;
+/// Frames of the tables that are gathered. A large store uses only a part of its tables.
+const TABLES: u32 = 8;
+
+/// How far a node's frames have been claimed, as far as this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct Claimed(Vec<AtomicU32>);
+
+/// How far a maintainer has populated its node.
+#[derive(Debug)]
+pub(crate) struct Populated {
+    node: NodeId,
+    /// Where the node begins, once that has been looked up.
+    start: Option<u32>,
+    /// The frame behind the last that was populated.
+    end: u32,
+    /// When to try again where there was no space, in nanoseconds.
+    again_ns: u64,
+}
+
+/// How far a maintainer has gathered the pages of its node's frames.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    node: NodeId,
+    /// The next frame of this round.
+    next: u32,
+    /// The number of free frames when this round began. `None`: no round has begun.
+    free: Option<u32>,
+    /// When the last round ended.
+    ended: Option<u64>,
+}
+
+impl Gathered {
+    pub fn new(node: NodeId) -> Gathered {
+        Gathered {
+            node,
+            next: 0,
+            free: None,
+            ended: None,
+        }
+    }
+}
+
+impl Claimed {
+    pub fn new(nodes: u16) -> Claimed {
+        Claimed((0..nodes).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Notes that `extent`, on `node`, is in use from now on.
+    pub fn note(&self, node: NodeId, extent: Extent) {
+        if let Some(end) = self.0.get(usize::from(node.0)) {
+            // Relaxed: this only decides where touching begins, and any place is correct.
+            end.fetch_max(extent.start.0 + extent.frames, Relaxed);
+        }
+    }
+
+    fn end(&self, node: NodeId) -> u32 {
+        let end = self.0.get(usize::from(node.0));
+        end.map_or(0, |end| end.load(Relaxed))
+    }
+}
+
+impl Populated {
+    pub fn new(node: NodeId) -> Populated {
+        Populated {
+            node,
+            start: None,
+            end: 0,
+            again_ns: 0,
+        }
+    }
+}
+
+impl Log {
+    /// Populates fresh frames of the node up to the number kept ahead, one at a time, until
+    /// `stopped`.
+    pub(crate) fn populate(&self, populated: &mut Populated, stopped: &dyn Fn() -> bool) {
+        if self.clock.now_ns() >= populated.again_ns
+            && self.populate_now(populated, stopped).is_err()
+        {
+            // No memory: a claim that needs it reports that.
+            populated.again_ns = self.clock.now_ns().saturating_add(AGAIN_NS);
+        }
+    }
+
+    fn populate_now(
+        &self,
+        populated: &mut Populated,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(), RegionError> {
+        self.arena.seek_space()?;
+        let stats = self.arena.stats();
+        let (first, behind) = (stats.own, stats.own + stats.frames);
+        let ahead = AHEAD.min(stats.frames / SHARE).max(1);
+        let start = *populated.start.get_or_insert_with(|| {
+            let on_node = |frame: &u32| self.arena.node_of(Frame(*frame)) == populated.node;
+            (first..behind).find(on_node).unwrap_or(behind)
+        });
+        let is_here = |frame| self.arena.node_of(Frame(frame)) == populated.node;
+        let mut next;
+        loop {
+            // Frames that are claimed meanwhile are touched by their claimants.
+            let claimed = self.claimed.end(populated.node).max(start);
+            next = populated.end.max(claimed);
+            if next >= claimed.saturating_add(ahead).min(behind) || !is_here(next) || stopped() {
+                break;
+            }
+            let bytes = u64::from(next) * FRAME_BYTES;
+            let range = bytes as usize..(bytes + FRAME_BYTES) as usize;
+            self.arena.back(Frame(next))?;
+            self.mem.region().prefault(range)?;
+            populated.end = next + 1;
+        }
+        // The further frames that the next claim asks the file system for.
+        let kept = next
+            .saturating_add(stats.reserved.min(SPACE_AHEAD))
+            .min(behind);
+        (next..kept)
+            .take_while(|frame| is_here(*frame) && !stopped())
+            .try_for_each(|frame| self.arena.back(Frame(frame)))
+    }
+}
+
+impl Log {
+    /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones,
+    /// or begins another if more frames are in use than when the last round began: their claimants
+    /// may have touched them after the round had passed.
+    pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
+        if self.mem.region().is_on_medium() {
+            return;
+        }
+        let (stats, begin) = (self.arena.stats(), self.clock.now_ns());
+        let behind = stats.own + stats.frames;
+        if let Some(ended) = gathered.ended {
+            let seen = gathered.free.is_some_and(|free| stats.free >= free);
+            if seen || begin < ended.saturating_add(REST_NS) {
+                return;
+            }
+            *gathered = Gathered::new(gathered.node);
+        }
+        gathered.free.get_or_insert(stats.free);
+        while gathered.next < behind {
+            if stopped() || self.clock.now_ns() >= begin.saturating_add(GATHERING_NS) {
+                return;
+            }
+            let frame = Frame(gathered.next);
+            gathered.next += 1;
+            let tables = frame.0 < stats.own.min(TABLES);
+            if self.arena.node_of(frame) == gathered.node
+                && (tables || self.arena.extent_of(frame).is_some())
+            {
+                let start = frame.0 as usize * FRAME_BYTES as usize;
+                // Pages that cannot be gathered stay as they are.
+                let _ = (self.mem.region()).prefault(start..start + FRAME_BYTES as usize);
+            }
+        }
+        gathered.ended = Some(begin);
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::Arc;
+
+    use mneme_sys::{ManualClock, PagePolicy, Region};
+
+    use super::*;
+    use crate::store::LogStore;
+
+    #[test]
+    fn what_is_claimed_next_is_resident_and_no_more() {
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let resident = || core.mem.region().pages().resident_bytes as u64;
+        let ahead = u64::from(core.arena.stats().frames / SHARE) * FRAME_BYTES;
+        let mut populated = Populated::new(NodeId(0));
+        let before = resident();
+        core.populate(&mut populated, &|| false);
+        assert_eq!(resident(), before + ahead);
+        // Nothing claimed since: nothing to do.
+        core.populate(&mut populated, &|| false);
+        assert_eq!(resident(), before + ahead);
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+        }
+        core.populate(&mut populated, &|| false);
+        let claimed = u64::from(core.claimed.end(NodeId(0))) * FRAME_BYTES;
+        assert!(claimed > 10 << 20);
+        let kept = core.claimed.end(NodeId(0)) + (ahead / FRAME_BYTES) as u32;
+        assert_eq!(populated.end, kept);
+        let stocked = resident();
+        assert!(stocked > before + ahead && stocked <= claimed + ahead);
+        core.populate(&mut Populated::new(NodeId(0)), &|| true);
+        assert_eq!(resident(), stocked);
+    }
+
+    #[test]
+    fn a_round_touches_frames_in_use_and_tables_alone() {
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let resident = || core.mem.region().pages().resident_bytes as u64;
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+        }
+        let stats = core.arena.stats();
+        let mut gathered = Gathered::new(NodeId(0));
+        while gathered.ended.is_none() {
+            core.gather(&mut gathered, &|| false);
+        }
+        let in_use = stats.own.min(TABLES) + stats.frames - stats.free;
+        let others = u64::from(stats.own.saturating_sub(TABLES)) * FRAME_BYTES;
+        let used = u64::from(in_use) * FRAME_BYTES;
+        assert!((used..=used + others).contains(&resident()));
+        // It rests, and there is nothing to begin anew for.
+        core.gather(&mut gathered, &|| false);
+        assert!(gathered.ended.is_some());
+        gathered = Gathered::new(NodeId(0));
+        core.gather(&mut gathered, &|| true);
+        assert_eq!(gathered.next, 0);
+    }
+
+    #[test]
+    fn frames_claimed_behind_a_round_are_gathered_by_the_next() {
+        let clock = Arc::new(ManualClock::new(1, 1));
+        let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
+        let builder = builder.page_policy(PagePolicy::Small).clock(clock.clone());
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let stats = core.arena.stats();
+        let mut gathered = Gathered::new(NodeId(0));
+        // A round that has begun, and come past all frames but one.
+        core.gather(&mut gathered, &|| true);
+        gathered.next = stats.own + stats.frames - 1;
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
+        }
+        core.gather(&mut gathered, &|| false);
+        assert_eq!(gathered.ended, Some(1));
+        clock.advance_ns(2 * REST_NS);
+        core.gather(&mut gathered, &|| false);
+        assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
+        // Which has seen them all.
+        clock.advance_ns(2 * REST_NS);
+        core.gather(&mut gathered, &|| false);
+        assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
+    }
+
+    #[test]
+    fn a_file_on_a_disk_is_not_read_for_its_pages() {
+        let (file, page) = (mneme_sys::Access::ReadWrite, PagePolicy::Thp);
+        // Beside the test's own program: there is a disk.
+        let path = std::env::current_exe().unwrap().with_extension("gathered");
+        let mut options = std::fs::File::options();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let data = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let data = Region::map(data.into(), file, 512 << 20, page).unwrap();
+        if !data.is_on_medium() {
+            eprintln!("skipped: the test's program is not on a disk");
+            return;
+        }
+        data.grow(512 << 20).unwrap();
+        let bytes = crate::control_bytes();
+        let control = Region::private(bytes, bytes, PagePolicy::Small).unwrap();
+        let liveness = Arc::new(mneme_sys::ScriptedLiveness::new().process(0));
+        // The time that a round may take does not pass.
+        let clock = Arc::new(ManualClock::new(1, 1));
+        let builder = LogStore::builder().maintainer(false).clock(clock);
+        let store = builder.create_in(data, control, liveness).unwrap();
+        for i in 0..100u32 {
+            store.put(&i.to_le_bytes(), &[7; 4 << 10]).unwrap();
+        }
+        let core = store.core();
+        let resident = || core.mem.region().pages().resident_bytes;
+        let before = resident();
+        let mut gathered = Gathered::new(NodeId(0));
+        core.gather(&mut gathered, &|| false);
+        assert_eq!((gathered.next, resident()), (0, before));
+    }
+}

@@ -1,0 +1,677 @@
+//! The life of a log segment: `Free → Opening → Head → Closed → Compacting → Condemned → Freeing`.
+//!
+//! Every step is one compare-and-swap on [`SegmentInfo::state`], so that each happens once, however
+//! many threads attempt it. States that belong to one thread carry its slot: the reaper walks the
+//! table to find steps that dead threads left half-way, and undoes or finishes them (see
+//! [`Log::repair_segments`]).
+//!
+//! Two grace periods guard the bytes (Nibble §3.3, and one more): A closed segment becomes a victim
+//! only when every thread that may have reserved space in it has unpinned, for until then a record
+//! may be reserved and not yet published. A condemned one is freed only when every reader that may
+//! still look at it has unpinned.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use mneme_arena::{Extent, ExtentState, FRAME_BYTES, Frame};
+use mneme_sync::{Epoch, Slot, SlotId, Word};
+
+use crate::error::{Corrupt, WriteError};
+use crate::log::Log;
+use crate::log::head::Claim;
+use crate::region::layout::{MAX_ORDINARY_FRAMES, SegmentInfo, SegmentInfoOf};
+use crate::region::mem::Loc;
+use crate::region::record::{MAX_KEY, MAX_VALUE};
+
+/// The arena tag of log segments.
+pub(crate) const TAG_LOG: u16 = 1;
+/// The arena tag of index frames.
+pub(crate) const TAG_INDEX: u16 = 2;
+
+/// Set in [`SegmentInfo::stamp`] while a grace period is due and has not begun.
+const UNSTAMPED: u64 = 1 << 63;
+
+/// Frames of the longest log segment: one with the largest record, or an ordinary one.
+const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
+const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
+
+/// A length as a [`SegmentInfo`] keeps it: the length in the low half, its complement in the high
+/// half. These words alone say where records are, so damage to one must be noticed before
+/// compaction, or the next append, relies on it.
+pub(crate) fn length_word(length: u64) -> u64 {
+    length | !length << 32
+}
+
+/// The length in a word made by [`length_word`]. `None`: the word is damaged.
+#[inline]
+fn length(word: u64) -> Option<u64> {
+    let length = word & u64::from(u32::MAX);
+    (length_word(length) == word).then_some(length)
+}
+
+#[cold]
+fn no_length(frame: Frame) -> Corrupt {
+    Corrupt::at(
+        frame_byte(frame),
+        "the lengths of the log segment there are damaged",
+    )
+}
+
+/// Units of the age word of a closed segment. It says when the segment was closed, in 4 us (44
+/// bits: two years), and how much older its records were then, in 17 ms (20 bits: five hours, at
+/// which it saturates).
+const CLOSED_UNIT: u32 = 12;
+const LAG_BITS: u32 = 20;
+const LAG_MASK: u64 = (1 << LAG_BITS) - 1;
+const LAG_UNIT: u32 = 24;
+
+/// The state of a log segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// No log segment begins at this frame.
+    Free = 0,
+    /// Claimed by a thread that has not yet made it a head.
+    Opening = 1,
+    /// A head appends to it.
+    Head = 2,
+    /// Full; a victim once its grace period is over.
+    Closed = 3,
+    /// A compactor moves its records.
+    Compacting = 4,
+    /// Empty of live records; freed once its grace period is over.
+    Condemned = 5,
+    /// Its extent is being given back, or has been.
+    Freeing = 6,
+}
+
+/// The state word: state 8 bits, owner 16, large flag 1, life 39.
+///
+/// The *life* is the number of the extent that begins at this frame, counted from the region's
+/// creation. So a state that was seen in one life is never mistaken for an equal state of a later
+/// life, however long its observer was stopped in between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StateWord(pub u64);
+
+const LARGE: u64 = 1 << 24;
+const LIFE_SHIFT: u32 = 25;
+
+impl StateWord {
+    /// This segment in another state, owned by `owner` or by no thread.
+    pub fn to(self, state: State, owner: Option<SlotId>) -> StateWord {
+        let kept = self.0 & (LARGE | u64::MAX << LIFE_SHIFT);
+        StateWord(kept | state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8)
+    }
+
+    /// The first state of the next life.
+    fn reborn(self, owner: SlotId, large: bool) -> StateWord {
+        let life = (self.0 >> LIFE_SHIFT).wrapping_add(1) << LIFE_SHIFT;
+        StateWord(life | u64::from(large) << 24).to(State::Opening, Some(owner))
+    }
+
+    /// The state, unless the byte holds none.
+    pub fn state(self) -> Option<State> {
+        Some(match self.0 & 0xff {
+            0 => State::Free,
+            1 => State::Opening,
+            2 => State::Head,
+            3 => State::Closed,
+            4 => State::Compacting,
+            5 => State::Condemned,
+            6 => State::Freeing,
+            _ => return None,
+        })
+    }
+
+    /// This state without the large flag, for a segment whose large record is dead.
+    pub fn ordinary(self) -> StateWord {
+        StateWord(self.0 & !LARGE)
+    }
+
+    pub fn owner(self) -> SlotId {
+        SlotId((self.0 >> 8) as u16)
+    }
+
+    /// Whether the segment begins with a large record that lives; it is no victim while it does.
+    pub fn large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+}
+
+impl<W: Word> SegmentInfoOf<W> {
+    pub fn state(&self) -> StateWord {
+        // SYNC: pairs with the Release in `change` and `begin`: what the state promises is visible.
+        StateWord(self.state.load(Acquire))
+    }
+
+    /// One step of the segment's life. False: another thread took a step first.
+    pub fn change(&self, from: StateWord, to: StateWord) -> bool {
+        // SYNC: pairs with the Acquire load in `state`.
+        self.state
+            .compare_exchange(from.0, to.0, AcqRel, Relaxed)
+            .is_ok()
+    }
+
+    /// The step that `next` chooses, by the only thread that may take one. Only the flag of the
+    /// large record in front may change meanwhile.
+    pub fn step(&self, next: impl Fn(State) -> Option<State>) {
+        loop {
+            let word = self.state();
+            match word.state().and_then(&next) {
+                Some(to) if !self.change(word, word.to(to, None)) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Starts a new life for an extent that was just claimed.
+    pub fn begin(&self, owner: SlotId, frames: u32, large: bool) {
+        self.used.store(length_word(0), Relaxed);
+        self.dead.store(0, Relaxed);
+        self.unstamp();
+        self.age.store(0, Relaxed);
+        self.frames.store(length_word(u64::from(frames)), Relaxed);
+        // Relaxed: no other thread changes the state of an extent that this thread has claimed.
+        let last = StateWord(self.state.load(Relaxed));
+        // SYNC: pairs with the Acquire load in `state`.
+        self.state.store(last.reborn(owner, large).0, Release);
+    }
+
+    /// Bytes between the segment's start and the end of its last record; `None` if one of the
+    /// length words is damaged. Relying on a damaged one would mean to append over other bytes, or
+    /// to miss existing records.
+    #[inline]
+    pub fn written(&self) -> Option<u64> {
+        self.written_of().map(|(used, _)| used)
+    }
+
+    /// As [`written`](Self::written), and how many bytes the segment can hold.
+    #[inline]
+    pub fn written_of(&self) -> Option<(u64, u64)> {
+        // SYNC: pairs with the Release stores in `set_used`: the headers below are written.
+        let used = length(self.used.load(Acquire))?;
+        let capacity = self.capacity();
+        (used <= capacity && used.is_multiple_of(8)).then_some((used, capacity))
+    }
+
+    /// As [`written`](Self::written), or the error for the damaged segment at `frame`.
+    #[inline]
+    pub fn written_at(&self, frame: Frame) -> Result<u64, Corrupt> {
+        self.written().ok_or_else(|| no_length(frame))
+    }
+
+    /// As [`written`](Self::written), for statistics: 0 if the word is damaged.
+    pub fn used(&self) -> u64 {
+        self.written().unwrap_or(0)
+    }
+
+    /// States that the headers in the first `bytes` bytes are written.
+    #[inline]
+    pub fn set_used(&self, bytes: u64) {
+        // SYNC: pairs with the Acquire load in `written_of`.
+        self.used.store(length_word(bytes), Release);
+    }
+
+    /// Frames of its extent; `None` if the word is damaged.
+    #[inline]
+    pub fn frames(&self) -> Option<u32> {
+        // Relaxed: written before the segment's first record.
+        let frames = length(self.frames.load(Relaxed))?;
+        (1..=MAX_SEGMENT_FRAMES)
+            .contains(&frames)
+            .then_some(frames as u32)
+    }
+
+    /// Ends the grace period that runs, if any: the next state needs one of its own.
+    ///
+    /// Each waiting period has a number, so that a stamp meant for an earlier one fails.
+    pub fn unstamp(&self) {
+        let waiting = UNSTAMPED | self.periods.fetch_add(1, Relaxed).wrapping_add(1);
+        // SYNC: pairs with the Acquire load in `stamp`.
+        self.stamp.store(waiting, Release);
+    }
+
+    /// The epoch of the running grace period, or the number of the period that waits for one.
+    pub fn stamp(&self) -> Result<Epoch, u64> {
+        let word = self.stamp.load(Acquire);
+        if word & UNSTAMPED == 0 {
+            Ok(Epoch::from_u64(word))
+        } else {
+            Err(word)
+        }
+    }
+
+    /// The number of the period that waits for its grace period to begin, if one does: the segment
+    /// is closed or condemned, and no thread has stamped it since.
+    pub fn waiting(&self) -> Option<u64> {
+        let word = self.state();
+        if !matches!(word.state(), Some(State::Closed | State::Condemned)) {
+            return None;
+        }
+        let period = self.stamp().err()?;
+        // Otherwise the period may belong to the next life, and not be due yet.
+        (self.state() == word).then_some(period)
+    }
+
+    /// Begins the grace period of the waiting period `period`; `epoch` was taken since it was seen.
+    pub fn begin_grace(&self, period: u64, epoch: u64) {
+        // SYNC: pairs with the Acquire load in `stamp`.
+        let _ = self.stamp.compare_exchange(period, epoch, AcqRel, Relaxed);
+    }
+
+    /// Condemns the segment, which was seen in state `from` and holds no live record.
+    pub fn condemn(&self, from: StateWord) -> bool {
+        // First, so that a thread that sees the segment condemned also sees that the grace period
+        // of its closing does not count any more.
+        self.unstamp();
+        self.change(from, from.to(State::Condemned, None))
+    }
+
+    /// Notes, of a segment that is about to be closed, when that was and how old its records were.
+    pub fn close(&self, now: u64) {
+        let born = match self.age.load(Relaxed) {
+            0 => now,
+            mean => mean,
+        };
+        let lag = (now.saturating_sub(born) >> LAG_UNIT).min(LAG_MASK);
+        self.age
+            .store(now >> CLOSED_UNIT << LAG_BITS | lag, Relaxed);
+    }
+
+    /// As if the segment were closed now, with records written now.
+    pub fn rejuvenate(&self, now: u64) {
+        self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
+    }
+
+    /// Gives a damaged segment the lowest compaction priority. Compacting others gains more, for
+    /// their records can be walked.
+    pub fn deprioritise(&self) {
+        self.age.store(u64::MAX, Relaxed);
+    }
+
+    /// Whether the segment was found damaged, and is compacted last.
+    pub fn is_deprioritised(&self) -> bool {
+        self.age.load(Relaxed) == u64::MAX
+    }
+
+    /// Makes all times `by` nanoseconds earlier, but none earlier than the clock's beginning.
+    pub fn predate(&self, state: State, by: u64) {
+        let age = self.age.load(Relaxed);
+        let earlier = match state {
+            // Of damaged segments, and of those without: see `compact_victim` and `begin`.
+            _ if self.is_deprioritised() || age == 0 => return,
+            State::Closed => {
+                self.closed().saturating_sub(by) >> CLOSED_UNIT << LAG_BITS | age & LAG_MASK
+            }
+            State::Head => age.saturating_sub(by).max(1),
+            _ => return,
+        };
+        self.age.store(earlier, Relaxed);
+    }
+
+    /// When the segment was closed, in monotonic nanoseconds.
+    pub fn closed(&self) -> u64 {
+        self.age.load(Relaxed) >> LAG_BITS << CLOSED_UNIT
+    }
+
+    /// When the records of a closed segment were written, on average.
+    pub fn born(&self) -> u64 {
+        let lag = (self.age.load(Relaxed) & LAG_MASK) << LAG_UNIT;
+        self.closed().saturating_sub(lag)
+    }
+
+    /// Bytes of its extent; none, if its length is damaged.
+    #[inline]
+    pub fn capacity(&self) -> u64 {
+        self.frames().map_or(0, |n| u64::from(n) * FRAME_BYTES)
+    }
+
+    /// Bytes of records not known to be stale.
+    pub fn live(&self) -> u64 {
+        self.used().saturating_sub(self.dead.load(Relaxed))
+    }
+}
+
+/// Byte offset of a frame.
+pub(crate) fn frame_byte(frame: Frame) -> u64 {
+    u64::from(frame.0) * FRAME_BYTES
+}
+
+impl Log {
+    /// Claims an extent for a log segment and puts it in state `Opening`. `None`: no free space.
+    pub(crate) fn open_extent(
+        &self,
+        slot: &Slot<'_>,
+        frames: u32,
+        claim: Claim,
+        large: bool,
+    ) -> Result<Option<Extent>, WriteError> {
+        if let Some(above) = self.above() {
+            above.opens_segment(slot);
+        }
+        let Some(extent) = self.claim(slot, frames, claim.node, claim.class, TAG_LOG)? else {
+            return Ok(None);
+        };
+        mneme_sys::fault!("log.open.claimed");
+        for frame in extent.start.0..extent.start.0 + extent.frames {
+            let first = &self.tables.info(Frame(frame)).first;
+            first.store(u64::from(extent.start.0) + 1, Relaxed);
+        }
+        self.tables
+            .info(extent.start)
+            .begin(slot.id(), extent.frames, large);
+        mneme_sys::fault!("log.open.begun");
+        self.adopt(extent)?;
+        mneme_sys::fault!("log.open.adopted");
+        Ok(Some(extent))
+    }
+
+    /// Closes the segment at `frame` if its state is `Head`. Its head no longer appends to it.
+    pub(crate) fn close_segment(&self, frame: Frame) {
+        let info = self.tables.info(frame);
+        if info.state().state() != Some(State::Head) {
+            return;
+        }
+        info.close(self.clock.now_ns());
+        info.step(|state| (state == State::Head).then_some(State::Closed));
+    }
+
+    /// Counts the record of `bytes` bytes at `loc` as stale.
+    pub(crate) fn mark_dead(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
+        let frame = self.segment_of(loc)?;
+        let info = self.tables.info(frame);
+        info.dead.fetch_add(bytes, Relaxed);
+        if info.state().large() && loc.byte() == frame_byte(frame) {
+            self.mark_large_dead(frame, bytes);
+        }
+        Ok(())
+    }
+
+    /// The index no longer leads to the large record of `bytes` bytes at `frame`. If the record
+    /// lies in its segment alone, the segment needs no compaction, only the grace period. With
+    /// other records behind it, it becomes a segment like others.
+    pub(crate) fn mark_large_dead(&self, frame: Frame, bytes: u64) {
+        let info = self.tables.info(frame);
+        loop {
+            let word = info.state();
+            let done = match word.state() {
+                Some(State::Closed) if word.large() && info.used() <= bytes => {
+                    self.condemn(frame, word)
+                }
+                Some(State::Opening | State::Head | State::Closed | State::Compacting)
+                    if word.large() =>
+                {
+                    info.change(word, word.ordinary())
+                }
+                _ => true,
+            };
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// The first frame of the log segment that `loc` lies in.
+    #[inline]
+    pub(crate) fn segment_of(&self, loc: Loc) -> Result<Frame, Corrupt> {
+        let frame = loc.byte() / FRAME_BYTES;
+        if frame < self.tables.geometry.max_frames {
+            // Relaxed: written before the segment's first record, whose location the caller has.
+            let first = self.tables.info(Frame(frame as u32)).first.load(Relaxed);
+            if let Some((start, info)) = self.tables.named(first)
+                && let Some(frames) = info.frames()
+                && frame
+                    .checked_sub(u64::from(start.0))
+                    .is_some_and(|behind| behind < u64::from(frames))
+            {
+                return Ok(start);
+            }
+        }
+        Err(Corrupt::at(
+            loc.byte(),
+            "a record's location outside every log segment",
+        ))
+    }
+
+    /// Marks an empty segment for freeing once its readers have left.
+    pub(crate) fn condemn(&self, frame: Frame, from: StateWord) -> bool {
+        self.tables.info(frame).condemn(from)
+    }
+
+    /// The frames that the arena hands out: those behind its own tables.
+    pub(crate) fn frames(&self) -> std::ops::Range<u32> {
+        let stats = self.arena.stats();
+        stats.own..stats.own + stats.frames
+    }
+
+    /// Notes that a large record may be lost: its writer died, or gave up, before it published the
+    /// record or after it had replaced it. Compaction finds lost ordinary records by itself.
+    #[cold]
+    pub(crate) fn suspect_lost(&self) {
+        // SYNC: pairs with the exchange in `condemn_lost`.
+        self.tables.header().lost.store(1, Release);
+    }
+
+    /// All frames at which a log segment begins now.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (Frame, &SegmentInfo, StateWord, State)> {
+        let mut frames = self.frames();
+        std::iter::from_fn(move || {
+            loop {
+                let frame = Frame(frames.next()?);
+                let info = self.tables.info(frame);
+                let word = info.state();
+                let state = match word.state() {
+                    None | Some(State::Free | State::Freeing) => continue,
+                    Some(state) => state,
+                };
+                // If the state is unchanged afterwards, the length belongs to this life: no other
+                // segment began inside it.
+                let length = info.frames();
+                if let Some(length) = length.filter(|_| info.state() == word) {
+                    frames.start = frame.0.saturating_add(length).min(frames.end);
+                }
+                return Some((frame, info, word, state));
+            }
+        })
+    }
+
+    /// Frames whose state is none: damage.
+    pub(crate) fn stateless(&self) -> impl Iterator<Item = Frame> {
+        let frames = self.frames().map(Frame);
+        frames.filter(|frame| self.tables.info(*frame).state().state().is_none())
+    }
+
+    /// Starts the grace period of every closed or condemned segment that has none running.
+    ///
+    /// Costs a barrier across processes if there is any, so it is called in batches.
+    pub(crate) fn stamp_segments(&self) {
+        let waiting: Vec<(Frame, u64)> = self
+            .segments()
+            .filter_map(|(frame, info, ..)| info.waiting().map(|period| (frame, period)))
+            .collect();
+        if waiting.is_empty() {
+            return;
+        }
+        // Without the barrier no grace period begins: another process, or a later call, stamps the
+        // segments.
+        let Ok(epoch) = self.participants.advance() else {
+            return;
+        };
+        for (frame, period) in waiting {
+            self.tables.info(frame).begin_grace(period, epoch.to_u64());
+        }
+    }
+
+    /// Frees every condemned segment whose readers have unpinned. Returns how many.
+    ///
+    /// While a dropped index waits for its sweep nothing is freed: the walk that emptied a segment
+    /// treated the records of the dropped index as stale, and the sweep still follows their
+    /// locations.
+    pub(crate) fn free_condemned(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        let mut freed = 0;
+        for (frame, info, word, state) in self.segments() {
+            if state != State::Condemned || !self.grace_over(info) {
+                continue;
+            }
+            // A segment whose length is damaged is never freed: its extent is unknown.
+            let Some(frames) = info.frames() else {
+                continue;
+            };
+            // Checked after the state was seen: the thread that emptied the segment of a dropped
+            // index' records had seen the index dropped. So this load sees the index listed, or its
+            // sweep is over.
+            if self.tables.header().sweeps_due() {
+                break;
+            }
+            if !info.change(word, word.to(State::Freeing, Some(slot.id()))) {
+                continue;
+            }
+            mneme_sys::fault!("log.free.marked");
+            let extent = Extent {
+                start: frame,
+                frames,
+            };
+            let released = self.release(slot, extent);
+            if let Err(WriteError::Stalled(_)) = released {
+                // The arena's lock is not to be had now: a later call frees the segment.
+                info.change(info.state(), word);
+            }
+            released?;
+            mneme_sys::fault!("log.free.released");
+            freed += 1;
+        }
+        Ok(freed)
+    }
+
+    /// Whether every thread that was pinned when the segment was stamped has unpinned.
+    pub(crate) fn grace_over(&self, info: &SegmentInfo) -> bool {
+        info.stamp()
+            .is_ok_and(|epoch| self.participants.quiescent(epoch))
+    }
+
+    /// Settles every segment that the dead thread `dead` owned.
+    ///
+    /// Runs before the arena's own repair, which gives back what was claimed and never adopted.
+    pub(crate) fn repair_segments(&self, slot: &Slot<'_>, dead: SlotId) -> Result<(), WriteError> {
+        for i in self.frames() {
+            let frame = Frame(i);
+            let info = self.tables.info(frame);
+            let word = info.state();
+            if word.owner() != dead || dead.0 == 0 {
+                continue;
+            }
+            // Read before the state is read again: an extent that is adopted while its state still
+            // names the dead thread was not released since.
+            let arena = self.arena.extent_of(frame);
+            let adopted = arena.as_ref().is_some_and(|a| {
+                a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
+            });
+            if info.state() != word {
+                continue;
+            }
+            match word.state() {
+                Some(State::Opening) if !adopted => {
+                    info.change(word, word.to(State::Free, None));
+                }
+                Some(State::Opening) => {
+                    let linked = (0..self.tables.geometry.heads + self.tables.geometry.survivors)
+                        .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(i) + 1);
+                    let to = if linked { State::Head } else { State::Closed };
+                    info.change(word, word.to(to, None));
+                }
+                Some(State::Compacting) => {
+                    info.change(word, word.to(State::Closed, None));
+                }
+                Some(State::Freeing) if adopted => {
+                    if let Some(arena) = arena {
+                        self.release(slot, arena.extent)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.close_abandoned();
+        Ok(())
+    }
+
+    /// Closes segments whose head moved on and whose writer died before it closed them.
+    pub(crate) fn close_abandoned(&self) {
+        for (frame, info, word, state) in self.segments() {
+            if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
+                info.close(self.clock.now_ns());
+                // The exchange succeeds only in the life in which the segment was seen.
+                info.change(word, word.to(State::Closed, None));
+            }
+        }
+    }
+
+    fn is_some_heads(&self, frame: Frame) -> bool {
+        let g = &self.tables.geometry;
+        (0..g.heads + g.survivors)
+            .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(frame.0) + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This also holds if the clock of this boot is behind that of the previous boot.
+    #[test]
+    fn what_was_closed_earlier_stays_older() {
+        let hour = 3_600 << 30;
+        let infos: [SegmentInfo; 3] = std::array::from_fn(|_| SegmentInfo::default());
+        for (info, hours) in infos.iter().zip(1..) {
+            info.close(hours * hour);
+            info.predate(State::Closed, hour + hour / 2);
+        }
+        let closed = infos.each_ref().map(SegmentInfo::closed);
+        assert!(
+            closed.is_sorted() && closed[0] == 0 && closed[1] > 0,
+            "{closed:?}"
+        );
+        assert!(closed[2] <= 3 * hour - hour - hour / 2);
+        // A segment that compaction found damaged is still chosen last.
+        infos[0].deprioritise();
+        infos[0].predate(State::Closed, hour);
+        assert!(infos[0].is_deprioritised());
+    }
+
+    /// A compactor that is stopped between its choice of a victim and its claim finds that frame
+    /// closed again: in another life, whose grace period is not over.
+    #[test]
+    fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
+        let info = SegmentInfo::default();
+        let live = |large| {
+            info.begin(SlotId(7), 1, large);
+            let step = |to, owner| {
+                let word = info.state();
+                assert!(info.change(word, word.to(to, owner)));
+                info.state()
+            };
+            let head = step(State::Head, None);
+            let closed = step(State::Closed, None);
+            step(State::Compacting, Some(SlotId(9)));
+            let condemned = step(State::Condemned, None);
+            step(State::Freeing, Some(SlotId(9)));
+            [head, closed, condemned]
+        };
+        let (first, second) = (live(false), live(false));
+        for (earlier, later) in first.into_iter().zip(second) {
+            assert_eq!(earlier.state(), later.state());
+            assert_ne!(earlier, later);
+        }
+        info.begin(SlotId(7), 1, true);
+        let opening = info.state();
+        assert_eq!(
+            (opening.state(), opening.owner(), opening.large()),
+            (Some(State::Opening), SlotId(7), true)
+        );
+        assert!(info.change(opening, opening.to(State::Closed, None)));
+        let now = info.state();
+        assert!(now.large() && now.owner() == SlotId(0));
+        for seen in first.into_iter().chain(second) {
+            assert!(!info.change(seen, seen.to(State::Compacting, Some(SlotId(3)))));
+        }
+        assert_eq!(info.state(), now);
+    }
+}

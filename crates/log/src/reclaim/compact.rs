@@ -1,0 +1,381 @@
+//! Compaction: moving the live records out of a log segment, which frees its memory in one piece.
+//!
+//! A victim is the closed segment of greatest benefit, `(1 - u) * age / (1 + u)` at utilisation `u`
+//! (Nibble §3.2), among those whose grace period is over: every record in it was published or
+//! abandoned. Its records are walked from header to header. A record is live if the index of its
+//! database names exactly its location. Live ones are copied to a survivors' head. *Then* the
+//! bucket is locked, and the entry compared once more and swapped. A compactor that lost the race
+//! to a writer leaves a dead copy. Readers never block this: the old bytes stay until the last of
+//! them has unpinned.
+//!
+//! The age is the time since the segment was closed. (The paper's source uses the age of the data.
+//! Then data that never changes becomes ever more attractive, and is moved again and again for
+//! little gain: under zipfian load at 0.90 live that cost four tenths of the throughput.) The
+//! data's age decides between a worker's two heads, one for young and one for old records, so that
+//! data that seldom changes is kept apart from data that changes often.
+//!
+//! Work is divided by node. Each node has its own list of candidates, and survivors stay on their
+//! node, unless another node is much emptier. Then they move to that one, so that writers find free
+//! space on their own node again. Any thread may compact, as many at once as there are workers'
+//! heads.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use mneme_arena::{ArenaStats, Class, FRAME_BYTES, Frame};
+use mneme_sync::Slot;
+use mneme_sys::NodeId;
+
+use crate::error::WriteError;
+use crate::log::head::{Claim, LARGE_SHARE};
+use crate::log::segment::{State, StateWord, frame_byte};
+use crate::reclaim::Reclaim;
+use crate::reclaim::evict::Cull;
+use crate::reclaim::survivors::Walk;
+use crate::region::layout::{Head, SegmentInfo};
+use crate::region::mem::Loc;
+
+/// One in this many closed segments becomes a candidate at a time. That is few enough that the
+/// order in which they were found is still nearly right when the last of them is taken.
+const CANDIDATE_SHARE: usize = 16;
+/// Victims that are moved between two checks for what can be freed: a grace period costs a barrier.
+const BATCH: usize = 4;
+/// Another node is much emptier if this much more of it is free.
+const MUCH: f64 = 0.25;
+
+/// Victims of one node, the best last, as this process has found them.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    victims: Vec<(Frame, StateWord)>,
+    /// Mean time of birth of the node's closed segments when they were last examined.
+    born: u64,
+}
+
+/// Where survivors go: a head that the caller holds, and where its segments are claimed.
+pub(crate) struct Lane<'h> {
+    pub head: &'h Head,
+    pub claim: Claim,
+}
+
+impl Reclaim {
+    /// Moves one victim's records, on the calling thread's node if there is one, or finds lost
+    /// large records. False: no victim is worth it, or none is available now.
+    pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
+        for &node in self.arena.nodes_from(self.topology.current_node()) {
+            if self.compact_node(slot, NodeId(node))? {
+                return Ok(true);
+            }
+        }
+        Ok(self.condemn_lost(slot) > 0)
+    }
+
+    /// Moves the records of up to a batch of `node`'s victims. Returns how many victims.
+    pub(crate) fn compact_batch(&self, slot: &Slot<'_>, node: NodeId) -> Result<usize, WriteError> {
+        let mut moved = 0;
+        while moved < BATCH && self.compact_node(slot, node)? {
+            moved += 1;
+            let stats = self.arena.stats();
+            if stats.free <= stats.reserved {
+                // Writers that wait for free space get these frames at once.
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves the records of one victim on `node`.
+    fn compact_node(&self, slot: &Slot<'_>, node: NodeId) -> Result<bool, WriteError> {
+        let to = self.destination(node);
+        let Some((first, _worker)) = self.hold_worker(slot, to) else {
+            return Ok(false);
+        };
+        let Some((frame, word, old)) = self.claim_victim(slot, node, to) else {
+            return Ok(false);
+        };
+        mneme_sys::fault!("compact.claimed");
+        let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
+        self.compact_victim(slot, &lane, frame, word, None)
+    }
+
+    /// Moves a large record with much dead or unused space behind it, and the live records there.
+    /// It is the last resort of a writer that finds no other space for a record of `wanted` bytes.
+    /// False: no large record would yield any.
+    pub(crate) fn compact_large(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
+        // The gain is the rest of the extent that the large record moves to, which goes to this
+        // CPU's head. If the head had as much before, one large record after the other would move
+        // for nothing.
+        let needed = (2 * self.left_at_head()?).max(wanted);
+        if self.is_large(wanted) {
+            return Ok(false);
+        }
+        let most = self
+            .segments()
+            .filter(|(_, info, word, state)| {
+                *state == State::Closed && word.large() && self.grace_over(info)
+            })
+            .filter_map(|(frame, info, word, _)| {
+                let gain = large_gain(info, self.segment_bytes())?;
+                let large = self.mem.record(Loc::of_byte(frame_byte(frame))).ok()?;
+                let bytes = large.header().size();
+                if bytes.next_multiple_of(FRAME_BYTES) - bytes <= needed {
+                    return None;
+                }
+                // Gain for every byte that must be copied.
+                Some((gain as f64 / info.live().max(1) as f64, frame, word))
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, frame, word)) = most else {
+            return Ok(false);
+        };
+        self.compact_this(slot, frame, word)
+    }
+
+    /// Moves the live records of the closed segment at `frame`, whose grace period is over,
+    /// whatever the gain. False: the segment is no longer closed, or there is no free space.
+    pub(crate) fn compact_this(
+        &self,
+        slot: &Slot<'_>,
+        frame: Frame,
+        word: StateWord,
+    ) -> Result<bool, WriteError> {
+        let node = self.arena.node_of(frame);
+        let Some((first, _worker)) = self.hold_worker(slot, node) else {
+            return Ok(false);
+        };
+        let claimed = word.to(State::Compacting, Some(slot.id()));
+        if !self.tables.info(frame).change(word, claimed) {
+            return Ok(false);
+        }
+        mneme_sys::fault!("compact.large.claimed");
+        self.compact_victim(slot, &self.lane(first, node), frame, claimed, None)
+    }
+
+    /// The first head of an idle worker on `node`, and the lock that gives it and the worker's
+    /// other heads to the caller.
+    pub(crate) fn hold_worker<'s>(
+        &'s self,
+        slot: &Slot<'s>,
+        node: NodeId,
+    ) -> Option<(u64, mneme_sync::Guard<'s>)> {
+        for worker in self.workers_of(node) {
+            let heads = self.heads_of_worker(worker);
+            let first = heads.start;
+            let Some(held) = self.tables.head(first).lock.try_lock(slot) else {
+                continue;
+            };
+            let heads = heads.map(|head| self.tables.head(head));
+            return Some((first, self.inherit_heads(heads, held)));
+        }
+        None
+    }
+
+    pub(crate) fn lane(&self, head: u64, node: NodeId) -> Lane<'_> {
+        Lane {
+            head: self.tables.head(head),
+            claim: Claim {
+                class: Class::Reserved,
+                node,
+            },
+        }
+    }
+
+    /// The workers whose heads are on `node`. If there are more nodes than workers, nodes share
+    /// workers.
+    fn workers_of(&self, node: NodeId) -> impl Iterator<Item = u64> {
+        let (workers, node) = (self.tables.geometry.workers(), u64::from(node.0));
+        let nodes = u64::from(self.arena.nodes());
+        (node % workers..workers).step_by(nodes as usize)
+    }
+
+    /// The node that the survivors of `node` go to: `node` itself, or, if it is short of free
+    /// frames, one that is much emptier.
+    fn destination(&self, node: NodeId) -> NodeId {
+        if self.arena.nodes() < 2 {
+            return node;
+        }
+        let stats = self.arena.stats();
+        if !self.is_short(&stats, node) {
+            return node;
+        }
+        let share = |node: &NodeId| {
+            let on = stats.nodes.get(usize::from(node.0));
+            on.map_or(0.0, |n| f64::from(n.free) / f64::from(n.frames.max(1)))
+        };
+        (0..self.arena.nodes())
+            .map(NodeId)
+            .max_by(|a, b| share(a).total_cmp(&share(b)))
+            .filter(|emptiest| share(emptiest) > share(&node) + MUCH)
+            .unwrap_or(node)
+    }
+
+    fn candidates(&self, node: NodeId) -> MutexGuard<'_, Candidates> {
+        // There is a list for every node of the arena. After a panic the list is still one of
+        // candidates.
+        let i = usize::from(node.0) % self.candidates.len();
+        self.candidates[i]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims the closed segment of greatest benefit on `node`. Returns also whether its records
+    /// are rather old.
+    fn claim_victim(
+        &self,
+        slot: &Slot<'_>,
+        node: NodeId,
+        to: NodeId,
+    ) -> Option<(Frame, StateWord, bool)> {
+        let mut looked = false;
+        loop {
+            let (next, mean) = {
+                let mut candidates = self.candidates(node);
+                if candidates.victims.is_empty() {
+                    if looked {
+                        return None;
+                    }
+                    looked = true;
+                    self.look_for_victims(node, node != to, &mut candidates);
+                }
+                (candidates.victims.pop()?, candidates.born)
+            };
+            let (frame, word) = next;
+            let info = self.tables.info(frame);
+            // The segment is in another life by now, or is no longer worth a copy.
+            if info.state() != word || (node == to && gain(info, self.segment_bytes()).is_none()) {
+                continue;
+            }
+            mneme_sys::fault!("compact.chosen");
+            let claimed = word.to(State::Compacting, Some(slot.id()));
+            if info.change(word, claimed) {
+                return Some((frame, claimed, info.born() < mean));
+            }
+        }
+    }
+
+    /// Examines all closed segments of `node`, and keeps the best. If their records leave the node,
+    /// all of their memory is gained.
+    fn look_for_victims(&self, node: NodeId, leave: bool, found: &mut Candidates) {
+        let now = self.clock.now_ns();
+        let mut all: Vec<(f64, Frame, StateWord)> = Vec::new();
+        let (mut closed, mut born) = (0u64, 0u128);
+        for (frame, info, word, state) in self.segments() {
+            if state != State::Closed || word.large() || self.arena.node_of(frame) != node {
+                continue;
+            }
+            closed += 1;
+            born += u128::from(info.born());
+            let benefit = benefit(info, self.segment_bytes(), now, leave);
+            if let Some(benefit) = benefit
+                && self.grace_over(info)
+            {
+                all.push((benefit, frame, word));
+            }
+        }
+        let keep = (all.len() / CANDIDATE_SHARE).max(1).min(all.len());
+        if keep < all.len() {
+            all.select_nth_unstable_by(keep, |a, b| b.0.total_cmp(&a.0));
+            all.truncate(keep);
+        }
+        all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        found.victims.clear();
+        found
+            .victims
+            .extend(all.into_iter().map(|(_, frame, word)| (frame, word)));
+        found.born = (born / u128::from(closed.max(1))) as u64;
+    }
+
+    /// Walks a claimed victim. Condemns it if it is empty then, otherwise closes it again.
+    pub(crate) fn compact_victim(
+        &self,
+        slot: &Slot<'_>,
+        to: &Lane<'_>,
+        frame: Frame,
+        claimed: StateWord,
+        evict: Option<&mut Cull>,
+    ) -> Result<bool, WriteError> {
+        let walk = self.move_records(slot, to, frame, evict);
+        let info = self.tables.info(frame);
+        // A large record in front may have died meanwhile, which changes the state word.
+        if let Ok(Walk::Empty) = walk {
+            mneme_sys::fault!("compact.moved");
+            loop {
+                let now = info.state();
+                if now.ordinary() != claimed.ordinary() || self.condemn(frame, now) {
+                    break;
+                }
+            }
+            mneme_sys::fault!("compact.condemned");
+            return Ok(true);
+        }
+        if let Err(WriteError::Corrupt(_)) = walk {
+            info.deprioritise();
+        }
+        info.step(|state| (state == State::Compacting).then_some(State::Closed));
+        walk.map(|_| false)
+    }
+
+    /// Whether compaction is due: fewer free frames than a few segments beyond the reserve.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        let stats = self.arena.stats();
+        u64::from(stats.free) < self.ahead(&stats)
+    }
+
+    /// As [`wants_compaction`](Self::wants_compaction), for the frames of one node.
+    pub(crate) fn node_wants_compaction(&self, node: NodeId) -> bool {
+        let stats = self.arena.stats();
+        // If the store as a whole has free space, records only move from this node to another.
+        self.is_short(&stats, node)
+            && (u64::from(stats.free) < self.ahead(&stats) || self.destination(node) != node)
+    }
+
+    fn is_short(&self, stats: &ArenaStats, node: NodeId) -> bool {
+        let frames = u64::from(stats.frames.max(1));
+        let on = stats.nodes.get(usize::from(node.0));
+        on.is_some_and(|on| u64::from(on.free) * frames < self.ahead(stats) * u64::from(on.frames))
+    }
+
+    /// Free frames that compaction keeps available.
+    fn ahead(&self, stats: &ArenaStats) -> u64 {
+        let few = 2 * self.tables.geometry.segment_frames;
+        let frames = stats.frames.saturating_sub(self.arena.withheld());
+        u64::from(stats.reserved) + (u64::from(frames) / 32).max(few)
+    }
+}
+
+/// How attractive a closed segment is as a victim (Nibble §3.2); `None` if a copy would gain
+/// nothing.
+fn benefit(info: &SegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> Option<f64> {
+    let gained = gain(info, segment_bytes);
+    let u = match gained {
+        Some(gain) => 1.0 - gain as f64 / info.capacity() as f64,
+        None if leave => 1.0,
+        None => return None,
+    };
+    let won = if leave { 1.0 } else { 1.0 - u };
+    let age = now.saturating_sub(info.closed()) as f64 + 1.0;
+    Some(won * age / (1.0 + u))
+}
+
+/// Bytes gained by compacting a closed segment, if they are worth a copy of the live ones.
+///
+/// An unused end counts only if it is longer than any that an ordinary closing leaves: the segment
+/// of the copies would have as long an unused end.
+pub(crate) fn gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
+    // A segment whose lengths are damaged is left alone.
+    let used = info.written()?;
+    let capacity = info.capacity().max(used);
+    let tail = capacity - used;
+    let gain = used - info.live().min(used)
+        + if tail > segment_bytes / LARGE_SHARE {
+            tail
+        } else {
+            0
+        };
+    (gain >= capacity / 256).then_some(gain)
+}
+
+/// Bytes gained by moving the large record in front of a closed segment, if they suffice for a log
+/// segment of small records.
+pub(crate) fn large_gain(info: &SegmentInfo, segment_bytes: u64) -> Option<u64> {
+    let gain = info.capacity().saturating_sub(info.live());
+    (gain > segment_bytes / LARGE_SHARE && gain > info.capacity() / 8).then_some(gain)
+}

@@ -1,0 +1,218 @@
+//! Removing what has expired. The sweep goes round all spaces in the order of their hashes: slowly
+//! while it finds little, faster while much of what it sees has expired. A store that never held an
+//! expiring record is never swept.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use mneme_sync::Slot;
+
+use super::Reclaim;
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::Entry;
+use crate::index::counts::Expiries;
+use crate::index::walk::HashOrder;
+use crate::records::publish::{Change, Expect, Published};
+use crate::region::mem::Loc;
+use crate::region::space::Space;
+
+/// Home buckets looked at in one step of the sweep.
+const STEP: usize = 32;
+/// Steps of a round in which little has expired.
+const STEPS: u32 = 4;
+/// How long a round lasts while it finds much.
+const LIMIT_NS: u64 = 2_500_000;
+
+/// The position of a walk over all records of all databases that looks for records with an expiry.
+#[derive(Debug)]
+pub(crate) struct ExpirySweep {
+    pub space: Space,
+    pub at: HashOrder,
+}
+
+impl Reclaim {
+    /// Removes a record that has expired, if it is still there. Returns whether it was. `place` is
+    /// its key's.
+    pub(crate) fn remove_expired(
+        &self,
+        slot: &Slot<'_>,
+        change: Change<'_>,
+        loc: Loc,
+    ) -> Result<bool, WriteError> {
+        let pin = slot.pin();
+        let change = Change {
+            expect: Expect::ExpiredAt(loc),
+            new: None,
+            ..change
+        };
+        let removed = self.publish(slot, &pin, &change)? == Published::Absent;
+        if removed {
+            // SYNC: pairs with nothing; a statistic.
+            self.tables.header().expired.fetch_add(1, Relaxed);
+        }
+        Ok(removed)
+    }
+
+    /// One round of the sweep. Returns how many records it removed. If it finds damage it continues
+    /// behind it and returns the error at the end. The next round continues behind it too.
+    pub(crate) fn sweep_expired(
+        &self,
+        slot: &Slot<'_>,
+        sweep: &mut ExpirySweep,
+    ) -> Result<usize, WriteError> {
+        let expiring = &self.tables.header().expiring;
+        // SYNC: pairs with the Release store in `expect_expiries`.
+        if expiring.load(Acquire) == 0 && sweep.is_at_start() {
+            return Ok(0);
+        }
+        let began = self.clock.now_ns();
+        let (mut removed_in_all, mut damage) = (0, None);
+        for step in 1.. {
+            if sweep.is_at_start() {
+                // Set again by any thread that finds or stores an expiring record from here on.
+                // SYNC: pairs with the Release store in `expect_expiries`.
+                expiring.swap(0, AcqRel);
+                mneme_sys::fault!("expiry.sweep.begun");
+            }
+            let (seen, removed) = match self.sweep_step(slot, sweep) {
+                Ok(step) => step,
+                Err(WriteError::Corrupt(corrupt)) => {
+                    damage.get_or_insert(corrupt);
+                    (0, 0)
+                }
+                Err(error) => {
+                    // Records behind the damage may be expiring: the next sweep looks again.
+                    self.expect_expiries();
+                    return Err(error);
+                }
+            };
+            removed_in_all += removed;
+            let plenty =
+                removed * 10 > seen && self.clock.now_ns().saturating_sub(began) < LIMIT_NS;
+            if sweep.is_at_start() || (step >= STEPS && !plenty) {
+                break;
+            }
+        }
+        damage.map_or(Ok(removed_in_all), |corrupt| Err(corrupt.into()))
+    }
+
+    /// Abandons a sweep: another one finds the records that this one has not come to.
+    pub(crate) fn leave_sweep(&self, sweep: &ExpirySweep) {
+        if !sweep.is_at_start() {
+            self.expect_expiries();
+        }
+    }
+
+    /// Removes every record that has expired. Returns how many there were. Damage is skipped, and
+    /// reported afterwards.
+    pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
+        let slot = self.writer()?;
+        let mut sweep = ExpirySweep::default();
+        let (mut removed, mut damage) = (0, None);
+        loop {
+            match self.sweep_expired(&slot, &mut sweep) {
+                Ok(some) => removed += some,
+                Err(error) => note(&mut damage, error)?,
+            }
+            if sweep.is_at_start() {
+                return damage.map_or(Ok(removed), |corrupt| Err(corrupt.into()));
+            }
+        }
+    }
+
+    /// Looks at the next few buckets. Returns how many records there were, and how many of them it
+    /// removed.
+    ///
+    /// After any error, the sweep's position is behind it. The step continues behind damage, and
+    /// returns the first damage at the end.
+    fn sweep_step(
+        &self,
+        slot: &Slot<'_>,
+        sweep: &mut ExpirySweep,
+    ) -> Result<(usize, usize), WriteError> {
+        let _pin = slot.pin();
+        let root = match self.root(sweep.space) {
+            Ok(Some(root)) => root,
+            none => {
+                sweep.next_space();
+                return none.map(|_| (0, 0)).map_err(Into::into);
+            }
+        };
+        let mut damage = None;
+        let mut entries: Vec<(u32, Entry)> = Vec::new();
+        for _ in 0..STEP {
+            if sweep.at.is_over(self.partitions()) {
+                break;
+            }
+            let partition = sweep.at.place().partition;
+            let handed_out = self.entries_here(root, &mut sweep.at, |entry| {
+                self.mem.prefetch(entry.loc());
+                entries.push((partition, entry));
+            });
+            if let Err(error) = handed_out {
+                self.pass_by(root, &mut sweep.at);
+                note(&mut damage, error.into())?;
+            }
+        }
+        let (mut removed, mut expiries) = (0, Expiries::default());
+        for &(partition, entry) in &entries {
+            let record = match self.mem.record(entry.loc()) {
+                Ok(record) if record.expires() != 0 => record,
+                Ok(_) => continue,
+                Err(corrupt) => {
+                    damage.get_or_insert(corrupt);
+                    continue;
+                }
+            };
+            self.expect_expiries();
+            if self.is_expired(&record) {
+                let mut place = self.place(record.key());
+                place.partition = partition;
+                let change = Change::removal(root, place, record.key());
+                match self.remove_expired(slot, change, entry.loc()) {
+                    Ok(gone) => removed += usize::from(gone),
+                    Err(error) => note(&mut damage, error)?,
+                }
+            } else {
+                expiries.add(record.expires());
+            }
+        }
+        if let Err(corrupt) = self.note_expiries(root, expiries) {
+            damage.get_or_insert(corrupt);
+        }
+        if sweep.at.is_over(self.partitions()) {
+            sweep.next_space();
+        }
+        damage.map_or(Ok((entries.len(), removed)), |corrupt| Err(corrupt.into()))
+    }
+}
+
+/// Keeps the first damage that is met; any other error ends the work.
+fn note(damage: &mut Option<Corrupt>, error: WriteError) -> Result<(), WriteError> {
+    match error {
+        WriteError::Corrupt(corrupt) => {
+            damage.get_or_insert(corrupt);
+            Ok(())
+        }
+        error => Err(error),
+    }
+}
+
+impl Default for ExpirySweep {
+    fn default() -> ExpirySweep {
+        ExpirySweep {
+            space: Space::new(0),
+            at: HashOrder::default(),
+        }
+    }
+}
+
+impl ExpirySweep {
+    pub fn is_at_start(&self) -> bool {
+        self.space == Space::new(0) && self.at == HashOrder::default()
+    }
+
+    pub fn next_space(&mut self) {
+        self.at = HashOrder::default();
+        self.space = Space::new(self.space.number() + 1);
+    }
+}

@@ -1,0 +1,354 @@
+//! Freeing space: what a writer does that found none.
+//!
+//! It frees what is due, compacts a victim if enough bytes are dead somewhere, and waits for
+//! readers to unpin, for a bounded time. If there is nothing to gain the store is full, and the
+//! write fails at once. Reads and removals go on, and after removals writes succeed again. Nibble
+//! has a reserve for compaction too (§3.2). That any writer may compact is new here.
+
+use std::time::Duration;
+
+use mneme_arena::FRAME_BYTES;
+use mneme_sync::{Epoch, Holding, Slot, SlotId, Stalled};
+
+use crate::error::WriteError;
+use crate::log::head::{Leave, SPACE_TIMEOUT};
+use crate::log::segment::State;
+use crate::reclaim::Reclaim;
+use crate::reclaim::compact::{gain, large_gain};
+use crate::reclaim::evict::Evicted;
+
+/// One writer's search for free space.
+#[derive(Debug)]
+pub(crate) struct SpaceSearch {
+    wanted: u64,
+    /// The time that the search has taken. Work in between, such as a transaction's body, does not
+    /// count.
+    spent: Duration,
+    /// Consecutive rounds after which there was nothing to wait for, and yet no free space.
+    vain: u32,
+    /// Windows of frames emptied for this search.
+    vacated: u32,
+    /// The pin that blocked the search when that was last checked.
+    pin: Suspect<(SlotId, Epoch)>,
+    /// The thread that swept then.
+    sweeper: Suspect<SlotId>,
+}
+
+/// What seems to block a search, since when, in nanoseconds, and how often it was seen since.
+#[derive(Debug)]
+struct Suspect<T>(Option<(T, u64, u32)>);
+
+impl<T: Copy + PartialEq> Suspect<T> {
+    /// How long `seen` has been found at every look, if that is long enough to report it.
+    fn look(&mut self, seen: Option<T>, now: u64) -> Option<(T, Duration)> {
+        match (seen, &mut self.0) {
+            (Some(seen), Some((before, since, looks))) if *before == seen => {
+                *looks += 1;
+                let since = Duration::from_nanos(now.saturating_sub(*since));
+                (since > SPACE_TIMEOUT && *looks >= MIN_LOOKS).then_some((seen, since))
+            }
+            _ => {
+                self.0 = seen.map(|seen| (seen, now, 1));
+                None
+            }
+        }
+    }
+}
+
+/// Rounds without anything to wait for after which the search ends although space is free. That
+/// space is not in one piece, or other threads always take it first.
+pub(crate) const VAIN: u32 = 16;
+/// Windows that are emptied for one large record: other threads may take the freed frames first.
+const VACATED: u32 = 8;
+/// How long a writer goes on freeing space that other threads take, or that is not in one piece,
+/// before it fails.
+pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Looks at the thread that blocks a search before it is reported.
+const MIN_LOOKS: u32 = 3;
+
+impl SpaceSearch {
+    /// A search for free space for a record of `wanted` bytes.
+    pub fn new(wanted: u64) -> SpaceSearch {
+        SpaceSearch {
+            wanted,
+            spent: Duration::ZERO,
+            vain: 0,
+            vacated: 0,
+            pin: Suspect(None),
+            sweeper: Suspect(None),
+        }
+    }
+
+    /// Sets the record's size to `wanted` bytes.
+    pub fn want(&mut self, wanted: u64) {
+        self.wanted = wanted;
+    }
+}
+
+impl Reclaim {
+    /// Tries to free space. On `Ok` the caller retries its write. The caller is not pinned.
+    pub(crate) fn make_space(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<(), WriteError> {
+        self.gain_space(slot, search).map(drop)
+    }
+
+    /// As [`Reclaim::make_space`]. Returns whether it freed anything; if not, it has waited a
+    /// little.
+    pub(crate) fn gain_space(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<bool, WriteError> {
+        self.spend(search, |search| self.seek_space(slot, search))
+    }
+
+    /// Runs a part of a search and adds its duration to the search's time.
+    fn spend<T>(&self, search: &mut SpaceSearch, work: impl FnOnce(&mut SpaceSearch) -> T) -> T {
+        let began = self.clock.now_ns();
+        let found = work(search);
+        search.spent += Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
+        found
+    }
+
+    fn seek_space(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<bool, WriteError> {
+        if !self.could_hold(search.wanted) {
+            // Nothing that could be compacted or evicted would help.
+            return Err(self.out_of_memory(search.wanted));
+        }
+        self.reap(slot)?;
+        let since = search.spent;
+        if since > PROGRESS_TIMEOUT {
+            return Err(self.out_of_memory(search.wanted));
+        }
+        if self.maintain(slot)? > 0 {
+            return Ok(true);
+        }
+        self.revoke_stalled_pins();
+        if slot.is_pinned() {
+            // A `Value` of this thread is alive: whatever is emptied now would wait for it.
+            return Err(if self.is_full(search.wanted) {
+                self.out_of_memory(search.wanted)
+            } else {
+                self.stalled_by_own_pin(slot)
+            });
+        }
+        if self.look_at_limbo(slot, search)? {
+            return Ok(false);
+        }
+        let frames = u32::try_from(search.wanted.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
+        if self.is_large(search.wanted) && search.vacated < VACATED && self.lacks_run(frames) {
+            search.vacated += 1;
+            if self.leave_segments(slot, Leave::Every) > 0 {
+                self.free_emptied(slot)?;
+            }
+            if self.vacate(slot, frames)? {
+                self.free_emptied(slot)?;
+                return Ok(true);
+            }
+        }
+        // Eviction gains nothing for a large record if no run of frames between those of the index
+        // is long enough.
+        let could_lie = !self.is_large(search.wanted) || self.could_lie(frames);
+        match could_lie
+            .then(|| self.evict(slot))
+            .transpose()?
+            .unwrap_or(Evicted::Nothing)
+        {
+            Evicted::Some => {
+                self.free_emptied(slot)?;
+                return Ok(true);
+            }
+            Evicted::Busy => {
+                std::thread::sleep(Duration::from_micros(100));
+                return Ok(false);
+            }
+            Evicted::Nothing => {}
+        }
+        if self.compact(slot)? {
+            // The segment is free after a grace period, which seldom takes longer than this.
+            self.free_emptied(slot)?;
+            return Ok(true);
+        }
+        if self.trim_index(slot)? > 0 || self.compact_large(slot, search.wanted)? {
+            return Ok(true);
+        }
+        let may_forget = self.may_forget_any(slot)?;
+        if may_forget && self.leave_segments(slot, Leave::BehindLarge) > 0 {
+            return Ok(true);
+        }
+        let later = self.may_forget_later(slot)?;
+        let full = !later && self.is_full(search.wanted);
+        if full && !may_forget {
+            return Err(self.out_of_memory(search.wanted));
+        }
+        // A store that may evict counts as full only after several rounds: what others fill
+        // meanwhile, and what was read often, can be evicted in the next round.
+        let awaited = later || (!full && self.awaits_space());
+        search.vain = if awaited { 0 } else { search.vain + 1 };
+        if search.vain > VAIN {
+            return Err(self.out_of_memory(search.wanted));
+        }
+        self.may_wait(search)?;
+        std::thread::sleep(Duration::from_micros(100));
+        Ok(false)
+    }
+
+    /// Goes on freeing space while it finds some, until `bytes` bytes are free. It is for callers
+    /// that start over with the whole of their work, and leave as many dead bytes behind, if there
+    /// is not enough space. For little, one round is enough. The caller's next attempt may succeed
+    /// whatever this returns; the caller gets `Stalled` to return if that attempt fails.
+    pub(crate) fn make_more_space(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+        bytes: u64,
+    ) -> Result<(), WriteError> {
+        if !self.is_large(bytes) {
+            return Ok(());
+        }
+        let wanted = bytes + FRAME_BYTES + self.segment_bytes();
+        let mut more = SpaceSearch::new(search.wanted);
+        // Other threads may take what becomes free.
+        let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
+        while self.free_bytes() < wanted && rounds > 0 {
+            match self.gain_space(slot, &mut more) {
+                Ok(true) => rounds -= 1,
+                Ok(false) if more.spent > SPACE_TIMEOUT => break,
+                Ok(false) => {}
+                Err(WriteError::OutOfMemory { .. }) => {
+                    search.spent += more.spent;
+                    break;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a little for the readers of the index' old blocks if these leave no place in limbo for
+    /// a change of shape. False: there is a place. The caller is not pinned, or it would wait for
+    /// itself.
+    pub(crate) fn await_limbo(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<bool, WriteError> {
+        self.spend(search, |search| self.look_at_limbo(slot, search))
+    }
+
+    fn look_at_limbo(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<bool, WriteError> {
+        let Some(cleared) = self.clear_limbo(slot)? else {
+            return Ok(false);
+        };
+        if slot.is_pinned() && !cleared {
+            // A `Value` of this thread is alive.
+            return Err(self.stalled_by_own_pin(slot));
+        }
+        if !cleared {
+            self.revoke_stalled_pins();
+            self.may_wait(search)?;
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(true)
+    }
+
+    /// Fails if one thread has blocked the search for long: one and the same pin, or, if no reader
+    /// is pinned, one sweeper that makes no progress.
+    fn may_wait(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
+        let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
+        let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
+        let sweeper = search.sweeper.look(self.tables.header().sweep.owner(), now);
+        let (slot, since, what) = match (pinned, sweeper) {
+            (Some(((slot, _), since)), _) => (slot, since, Holding::Pin),
+            (None, Some((slot, since))) if pin.is_none() => (slot, since, Holding::Lock),
+            _ => return Ok(()),
+        };
+        Err(Stalled {
+            pid: self.participants.pid_of(slot),
+            slot,
+            since,
+            what,
+        }
+        .into())
+    }
+
+    /// Whether something is under way that will free space, or let it be compacted.
+    fn awaits_space(&self) -> bool {
+        let segment = self.segment_bytes();
+        self.tables.header().sweeps_due()
+            || self.segments().any(|(_, info, word, state)| match state {
+                State::Condemned | State::Compacting => true,
+                State::Closed if !word.large() => gain(info, segment).is_some(),
+                _ => false,
+            })
+    }
+
+    /// Whether free space and what compaction can gain are together too little for `wanted` bytes.
+    ///
+    /// Other threads may be compacting, or have just freed what is needed. Then the store is not
+    /// full, and the caller retries.
+    pub(crate) fn is_full(&self, wanted: u64) -> bool {
+        let free = self.free_bytes();
+        let gains: u64 = self.gains(!self.is_large(wanted)).sum();
+        !self.tables.header().sweeps_due() && free + gains < wanted.max(self.segment_bytes())
+    }
+
+    /// Bytes in free frames, without the reserve.
+    fn free_bytes(&self) -> u64 {
+        let stats = self.arena.stats();
+        u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES
+    }
+
+    /// Whether an empty store of this size could hold `bytes` bytes.
+    pub(crate) fn could_hold(&self, bytes: u64) -> bool {
+        let stats = self.arena.stats();
+        let without = stats.reserved.saturating_add(self.arena.withheld());
+        bytes <= u64::from(stats.frames.saturating_sub(without)) * FRAME_BYTES
+    }
+
+    /// Bytes that each log segment frees once it is compacted, or is about to free. `behind_large`:
+    /// unused space behind large records counts too.
+    pub(crate) fn gains(&self, behind_large: bool) -> impl Iterator<Item = u64> {
+        let segment = self.segment_bytes();
+        self.segments()
+            .map(move |(_, info, word, state)| match state {
+                State::Condemned => info.capacity(),
+                State::Closed | State::Compacting if !word.large() => {
+                    gain(info, segment).unwrap_or(0)
+                }
+                State::Closed | State::Compacting if behind_large => {
+                    large_gain(info, segment).unwrap_or(0)
+                }
+                _ => 0,
+            })
+    }
+
+    pub(crate) fn out_of_memory(&self, wanted: u64) -> WriteError {
+        let live = self.segments().map(|(_, info, ..)| info.live()).sum();
+        WriteError::OutOfMemory {
+            wanted,
+            live,
+            capacity: self.capacity(),
+        }
+    }
+
+    /// Frees what can be freed and starts the grace periods that are due. Returns the number of
+    /// segments freed.
+    pub(crate) fn maintain(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        if self.tables.header().sweeps_due() {
+            self.sweep(slot)?;
+        }
+        self.leave_segments(slot, Leave::BehindTheGone);
+        self.free_emptied(slot)
+    }
+
+    /// Starts the grace periods that are due and frees the segments whose own is over. Returns how
+    /// many.
+    pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        self.stamp_segments();
+        self.free_condemned(slot)
+    }
+}

@@ -1,0 +1,87 @@
+//! Large records that the index does not lead to: their writer died, or gave up, before it
+//! published them or after it had replaced them. Compaction finds lost ordinary records by itself.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use mneme_arena::Frame;
+use mneme_sync::Slot;
+
+use super::Reclaim;
+use crate::error::Corrupt;
+use crate::index::bucket::Entry;
+use crate::index::lookup::Lookup;
+use crate::log::head::Leave;
+use crate::log::segment::{State, frame_byte};
+use crate::region::layout::SegmentInfo;
+use crate::region::mem::Loc;
+
+impl Reclaim {
+    /// Condemns the large records that are lost. Returns how many.
+    pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> usize {
+        // Cleared first: a thread that loses a record from here on requests another look. SYNC:
+        // pairs with the Release store in `suspect_lost`.
+        if self.tables.header().lost.swap(0, AcqRel) == 0 {
+            return 0;
+        }
+        mneme_sys::fault!("log.lost.taken");
+        // A head may append behind the lost record.
+        self.leave_segments(slot, Leave::BehindLarge);
+        let mut condemned = 0;
+        for (frame, info, word, state) in self.segments() {
+            if !word.large() {
+                continue;
+            }
+            if state != State::Closed || !self.grace_over(info) {
+                // The record may be about to be published.
+                self.suspect_lost();
+                continue;
+            }
+            let _pin = slot.pin();
+            // Checked again under the pin: until the pin ends the record stays where it is. A
+            // damaged segment is kept, for the check to report, and does not stop the search for
+            // others.
+            if info.state() == word
+                && let Ok(Some(bytes)) = self.lost_bytes(frame, info)
+            {
+                // `fetch_max`: the record may have been counted already.
+                info.dead.fetch_max(bytes, Relaxed);
+                self.mark_large_dead(frame, bytes);
+                condemned += 1;
+            }
+        }
+        condemned
+    }
+
+    /// Bytes of the large record at `frame` if the index does not lead to it. The caller is pinned.
+    fn lost_bytes(&self, frame: Frame, info: &SegmentInfo) -> Result<Option<u64>, Corrupt> {
+        if self.is_found(frame, info)? {
+            return Ok(None);
+        }
+        Ok(Some(match info.used() {
+            0 => 0,
+            _ => {
+                let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
+                record.header().size()
+            }
+        }))
+    }
+
+    /// Whether the index leads to the large record at `frame`. The caller is pinned.
+    fn is_found(&self, frame: Frame, info: &SegmentInfo) -> Result<bool, Corrupt> {
+        if info.written_at(frame)? == 0 {
+            // Its writer died before the header.
+            return Ok(false);
+        }
+        let loc = Loc::of_byte(frame_byte(frame));
+        let record = self.mem.record(loc)?;
+        let Some(root) = self.root(record.header().space())? else {
+            return Ok(false);
+        };
+        let place = self.place(record.key());
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            return Ok(false);
+        };
+        let entry = Entry::new(place.tag, loc);
+        Ok(self.mem.find_entry(segment, entry)?.is_some())
+    }
+}

@@ -1,0 +1,51 @@
+//! Reclaiming space: compaction, eviction, the removal of what has expired, and the search of a
+//! writer that found no free space.
+//!
+//! [`Reclaim`] stands on the [records](Records): what it moves or removes it publishes as any
+//! writer does.
+
+pub(crate) mod compact;
+pub(crate) mod evict;
+pub(crate) mod expire;
+pub(crate) mod fold;
+pub(crate) mod free_space;
+pub(crate) mod lost;
+pub(crate) mod survivors;
+pub(crate) mod vacate;
+
+use std::ops::Deref;
+use std::sync::Mutex;
+
+use crate::records::Records;
+use compact::Candidates;
+use evict::ExpiringWalk;
+
+/// What frees an open store's space.
+pub(crate) struct Reclaim {
+    records: Records,
+    /// Compaction victims that this process has selected, by node.
+    candidates: Vec<Mutex<Candidates>>,
+    /// Where the search for records with an expiry to evict stands.
+    expiring_walk: Mutex<ExpiringWalk>,
+}
+
+impl Deref for Reclaim {
+    type Target = Records;
+
+    #[inline(always)]
+    fn deref(&self) -> &Records {
+        &self.records
+    }
+}
+
+impl Reclaim {
+    pub fn new(records: Records) -> Reclaim {
+        Reclaim {
+            candidates: (0..records.arena.nodes())
+                .map(|_| Mutex::default())
+                .collect(),
+            expiring_walk: Mutex::default(),
+            records,
+        }
+    }
+}

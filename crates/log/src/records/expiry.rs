@@ -1,0 +1,123 @@
+//! Expiry: from its time on a record is absent for all readers, whether or not it has been removed.
+//!
+//! Readers only compare its time with the clock. Expired records are removed by writers of their
+//! key, by compaction, and by the maintainer's sweep. The sweep goes round all spaces in the order
+//! of their hashes: slowly while it finds little, faster while much of what it sees has expired. A
+//! store that never held an expiring record is never swept.
+//!
+//! A record has a word for its expiry if it was stored with one, or if its value is long: setting
+//! the expiry of such a record is one store under its bucket's lock. Any other record is copied.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use crate::records::Records;
+use crate::region::record::Record;
+
+/// When a record expires.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Expiry {
+    /// It does not.
+    #[default]
+    Never,
+    /// From this time on it is gone: wall-clock milliseconds since 1970.
+    At(u64),
+}
+
+impl Expiry {
+    /// As a record's word holds it, where zero stands for never.
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Expiry::Never => 0,
+            Expiry::At(ms) => ms.max(1),
+        }
+    }
+
+    pub(crate) fn of_word(word: u64) -> Expiry {
+        match word {
+            0 => Expiry::Never,
+            ms => Expiry::At(ms),
+        }
+    }
+}
+
+/// What is stored under a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored<'v> {
+    /// The value.
+    pub value: &'v [u8],
+    /// When it expires.
+    pub expiry: Expiry,
+}
+
+impl<'v> Stored<'v> {
+    pub(crate) fn of(record: &Record<'v>) -> Stored<'v> {
+        Stored {
+            value: record.value(),
+            expiry: Expiry::of_word(record.expires()),
+        }
+    }
+}
+
+/// What a look says of a key whose record was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Live,
+    Expired,
+    /// It has expired by now. When the record was seen it may have been live, and may have another
+    /// expiry since: look again.
+    Unsure,
+}
+
+/// A time that had come before the present look. A read begins with none.
+#[derive(Default, Debug)]
+pub(crate) struct Before(Cell<u64>);
+
+impl Records {
+    /// What a look that found a record with this expiry says of its key.
+    ///
+    /// Only a record that had expired *before* the look was absent when it was seen. The first look
+    /// that finds an expired record therefore notes the time for the next one. Live records cost no
+    /// more than one look at the clock.
+    #[inline]
+    pub(crate) fn life(&self, expires: u64, before: &Before) -> Life {
+        if expires == 0 {
+            return Life::Live;
+        }
+        if expires <= before.0.get() {
+            return Life::Expired;
+        }
+        let now = self.clock.wall_ms();
+        if expires > now {
+            return Life::Live;
+        }
+        before.0.set(now);
+        // SYNC: pairs with the fence in `is_live_at`: the next look sees the bit of a change that
+        // has found the record live, or that change finds it expired.
+        fence(SeqCst);
+        Life::Unsure
+    }
+
+    /// Whether the record's time has come.
+    #[inline]
+    pub(crate) fn is_expired(&self, record: &Record<'_>) -> bool {
+        self.has_passed(record.expires())
+    }
+
+    /// Whether what is stored with this expiry word has expired.
+    #[inline]
+    pub(crate) fn has_passed(&self, expires: u64) -> bool {
+        expires != 0 && expires <= self.clock.wall_ms()
+    }
+
+    /// Notes that the store holds expiring records. Called *after* one was published: a sweep
+    /// clears this note first, so it has then either seen the record or finds the note set again.
+    pub(crate) fn expect_expiries(&self) {
+        let expiring = &self.tables.header().expiring;
+        if expiring.load(Acquire) == 0 {
+            // SYNC: pairs with the exchange in `sweep_expired`.
+            expiring.store(1, Release);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Overwriting values where they lie, as a store with
+//! [`UpdatePolicy::InPlace`](crate::UpdatePolicy) does: nothing dies, so nothing needs compaction,
+//! however full the store is.
+//!
+//! A record of a value up to [`MAX_IN_PLACE`] bytes has *slack*: its header says how long a value
+//! may be that overwrites the present one. A value is overwritten under its bucket's lock, with the
+//! bit set that makes readers wait. Readers copy the value, and accept the copy only if the
+//! bucket's version is the same before and after (a sequence lock). Keys never change, so they are
+//! compared where they lie.
+//!
+//! **No death leaves a torn value.** The new bytes are written to the thread's redo area first,
+//! then the intent says so: a repairer overwrites again from there. Without that intent no byte was
+//! changed.
+//!
+//! A value that does not fit, and any value longer than the limit, is appended and published as in
+//! a store that always appends. After Nibble-2 (dissertation, ch. VI).
+
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use mneme_sync::Slot;
+
+use crate::error::{Corrupt, ReadError, WriteError};
+use crate::index::bucket::{Entry, Held, HomeWord};
+use crate::index::counts::Counts;
+use crate::index::intent::OPERATION_LANE;
+use crate::index::lookup::{Found, Lookup};
+use crate::index::root::Root;
+use crate::index::shape::{Place, SegmentRef};
+use crate::records::Records;
+use crate::records::change_set::{ChangeSet, Counted, Piece, write_down};
+use crate::records::expiry::{Expiry, Stored};
+use crate::records::notify::Kind;
+use crate::records::patch::Overtaken;
+use crate::records::publish::{Change, Expect, Published};
+use crate::region::mem::Loc;
+use crate::region::record::{Header, MAX_IN_PLACE, Record};
+use crate::session::Wait;
+
+/// A value that was copied out of a store that overwrites, and what was seen together with it.
+pub(crate) struct Copied {
+    pub entry: Entry,
+    pub home: HomeWord,
+    pub expires: u64,
+    header: Header,
+}
+
+impl Records {
+    /// Copies the value of `key` to `value`. `None`, with the home's word if there is a home: the
+    /// key is not there. The caller is pinned, and has seen `place` lead to `segment` since.
+    pub(crate) fn copy_out(
+        &self,
+        root: Root,
+        place: Place,
+        mut segment: Option<SegmentRef>,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Result<Copied, Option<HomeWord>>, ReadError> {
+        let mut overtaken = Overtaken::default();
+        let seen = loop {
+            let seen = self.look_out(root, place, segment, key, value)?;
+            let record = match &seen {
+                Some((Some((_, _, record)), _)) if record.header().capacity().is_none() => record,
+                _ => break seen,
+            };
+            // Once it is sealed the value never changes. Otherwise a copy of a GiB, valid only if
+            // no thread writes to its bucket meanwhile, might be retried for ever.
+            if self.copy_whole(record, value) {
+                break seen;
+            }
+            overtaken.again(self)?;
+            segment = self.mem.index_segment(root, place)?;
+        };
+        Ok(match seen {
+            None => Err(None),
+            Some((None, home)) => Err(Some(home)),
+            Some((Some((entry, expires, record)), home)) => Ok(Copied {
+                entry,
+                home,
+                expires,
+                header: record.header(),
+            }),
+        })
+    }
+
+    /// The lookup of [`Records::copy_out`]. It copies a value with slack.
+    #[allow(clippy::type_complexity, reason = "what was found, as one look saw it")]
+    fn look_out<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<(Option<(Entry, u64, Record<'m>)>, HomeWord)>, ReadError> {
+        self.look(root, place, segment, |segment, _| {
+            let found = self.mem.find_in(segment, place.tag, key)?;
+            let copied = found.map(|found| {
+                if found.record.header().capacity().is_some() {
+                    found.record.copy_value(value);
+                }
+                (found.entry, found.record.expires(), found.record)
+            });
+            // SYNC: pairs with the release fence in `exclude_readers`: a reader that has read a new
+            // byte sees the bit, or the unlocking.
+            fence(Acquire);
+            Ok(copied)
+        })
+    }
+
+    /// Overwrites the value of `change.key`, if the record is as expected and the new value fits
+    /// where the old one lies. `None`: it does not fit, or there is no old value. Then nothing was
+    /// changed. The caller is pinned.
+    pub(crate) fn overwrite(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<Option<Published>, WriteError> {
+        if value.len() > MAX_IN_PLACE {
+            return Ok(None);
+        }
+        let (root, place) = (change.root, change.place);
+        let id = self.root_id(root)?;
+        let mut seen = change.segment;
+        let mut wait = Wait::new();
+        loop {
+            let segment = match seen.take() {
+                Some(segment) => segment,
+                None => match self.mem.index_segment(root, place)? {
+                    Some(segment) => segment,
+                    None => return Ok(None),
+                },
+            };
+            // Without the lock first: a value that does not fit is not written down, and the lock
+            // is held for less.
+            let found = self.mem.find_in(segment, place.tag, change.key)?;
+            let Some(Found { entry, record, .. }) =
+                found.filter(|found| holds(found.record.header(), value, expiry))
+            else {
+                return Ok(None);
+            };
+            // Header and expiry, if there is a word for it.
+            let header = record.header().with_length(value.len()).0;
+            let head = [header, expiry.word()].map(u64::to_le_bytes);
+            let head = &head.as_flattened()[..record.header().key_offset()];
+            let piece = |offset, bytes| Piece {
+                loc: entry.loc(),
+                record,
+                offset,
+                bytes,
+            };
+            let pieces = [piece(record.header().value_offset(), value), piece(0, head)];
+            if !write_down(slot, &pieces) {
+                return Ok(None);
+            }
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let found = self.mem.find_in(segment, place.tag, change.key);
+            let target = match &found {
+                Ok(Some(found)) if self.is_expected(&held, change.expect, Some(found)) => {
+                    Some(found)
+                }
+                _ => None,
+            };
+            let Some(target) = target.filter(|found| pieces[0].is_of(found)) else {
+                // Nothing was changed: readers that go by the version need not retry.
+                held.unlock_unchanged();
+                slot.intent(OPERATION_LANE).clear();
+                let has_moved = target.is_some();
+                found?;
+                if has_moved {
+                    continue;
+                }
+                return Ok(None);
+            };
+            // Before the intent, by which a repairer makes the change.
+            self.note_change(root, place);
+            let expires = target.record.expires();
+            let published = match self.has_passed(expires) {
+                true => Published::Inserted,
+                false => Published::Replaced,
+            };
+            let counted = Counted {
+                space: root.space(),
+                root: id,
+                delta: Counts::change(Some(expires != 0), Some(expiry != Expiry::Never)),
+            };
+            let set = ChangeSet {
+                pieces: &pieces,
+                guard: None,
+                counted: Some(counted),
+            };
+            self.change_bytes(slot, &held, &set);
+            self.notify(slot, root.space(), Kind::Stored, change.key);
+            held.unlock();
+            mneme_sys::fault!("log.overwrite.unlocked");
+            slot.intent(OPERATION_LANE).clear();
+            self.note_access(root, place);
+            if expiry != Expiry::Never {
+                self.expect_expiries();
+            }
+            return Ok(Some(published));
+        }
+    }
+
+    /// Completes the copy at `new` of the record at `old`: value, length, expiry. The bucket is
+    /// held, so that no thread overwrites either.
+    pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
+        let record = self.mem.record(old)?;
+        let copy = self.mem.record(new)?;
+        if record.header().shape() != copy.header().shape() {
+            // The record was damaged since it was copied: its present value may not fit into the
+            // copy.
+            return Err(Corrupt::at(old.byte(), "a record that changed its shape"));
+        }
+        self.complete_patchable(&record, &copy);
+        if record.header().capacity().is_some() {
+            let header = copy.header().with_length(record.header().value_len());
+            copy.store(copy.header().value_offset(), record.value());
+            copy.store(0, &header.0.to_le_bytes());
+        }
+        copy.set_expires(record.expires());
+        Ok(())
+    }
+
+    /// Whether what was found at a key's home, which is held, is as a change expects.
+    ///
+    /// Changes of other keys in the bucket make no difference. Otherwise a change of one key might
+    /// be retried for ever beside busy neighbours. While a caller is pinned no location is used
+    /// again.
+    ///
+    /// If the answer depends on a time that has not come, readers wait until the home is unlocked.
+    pub(crate) fn is_expected(
+        &self,
+        held: &Held<'_>,
+        expect: Expect<'_>,
+        found: Option<&Found<'_>>,
+    ) -> bool {
+        match (expect, found) {
+            (Expect::Anything, _) | (Expect::Absent, None) => true,
+            (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
+            (Expect::Expiring(loc, expires), Some(found)) => {
+                self.is_live_at(held, found, loc, expires)
+            }
+            (Expect::Value(loc, expires, value), Some(found)) => {
+                self.is_live_at(held, found, loc, expires) && found.record.value() == value
+            }
+            (Expect::ExpiredAt(loc), Some(found)) => {
+                found.entry.loc() == loc && self.is_expired(&found.record)
+            }
+            (Expect::WithExpiry(loc), Some(found)) => {
+                found.entry.loc() == loc && found.record.expires() != 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the record at `loc` expires as it did when a change of it was decided on, and has
+    /// not expired since. If it has expired, other threads may have seen the key as absent, so the
+    /// change is decided on again.
+    ///
+    /// It may expire before the change takes effect. Readers must not say so, because the change
+    /// would let the key live again: they wait from before the time is read.
+    fn is_live_at(&self, held: &Held<'_>, found: &Found<'_>, loc: Loc, expires: u64) -> bool {
+        if found.entry.loc() != loc || found.record.expires() != expires {
+            return false;
+        }
+        if expires == 0 {
+            return true;
+        }
+        held.exclude_readers();
+        // SYNC: the bit is visible before the clock is read.
+        fence(SeqCst);
+        !self.has_passed(expires)
+    }
+}
+
+/// Whether a record with this header can hold the value, and has a word for the expiry.
+fn holds(header: Header, value: &[u8], expiry: Expiry) -> bool {
+    let capacity = header
+        .capacity()
+        .is_some_and(|capacity| value.len() <= capacity);
+    capacity && (expiry == Expiry::Never || header.has_expiry())
+}
+
+impl Copied {
+    /// What a change expects that was decided on when the record was as seen here, with this value.
+    /// `is_live`: it had not expired.
+    pub fn expect<'v>(&self, value: &'v [u8], is_live: bool) -> Expect<'v> {
+        let loc = self.entry.loc();
+        if !is_live {
+            Expect::ExpiredAt(loc)
+        } else if self.header.capacity().is_some() {
+            Expect::Value(loc, self.expires, value)
+        } else if self.header.has_expiry() {
+            Expect::Expiring(loc, self.expires)
+        } else {
+            Expect::At(loc)
+        }
+    }
+
+    /// What is stored, if it has not expired.
+    pub fn stored<'v>(&self, core: &Records, value: &'v [u8]) -> Option<Stored<'v>> {
+        (!core.has_passed(self.expires)).then(|| self.still_stored(value))
+    }
+
+    /// What is stored, expired or not.
+    pub fn still_stored<'v>(&self, value: &'v [u8]) -> Stored<'v> {
+        Stored {
+            value,
+            expiry: Expiry::of_word(self.expires),
+        }
+    }
+}
+
+impl Record<'_> {
+    /// Copies the value, which another thread may be overwriting.
+    pub fn copy_value(&self, to: &mut Vec<u8>) {
+        to.resize(self.value_len(), 0);
+        // SAFETY: the record is mapped; a thread that writes to it meanwhile does so by `store`.
+        unsafe { mneme_sys::racy::load(self.value_address(), to) };
+    }
+}
+
+impl Held<'_> {
+    /// Makes readers that copy wait until the bucket is unlocked, before the first byte is changed.
+    pub(crate) fn exclude_readers(&self) {
+        self.set_transaction();
+        // SYNC: pairs with the acquire fence in `look_out`.
+        fence(Release);
+    }
+}

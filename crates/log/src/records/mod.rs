@@ -1,0 +1,57 @@
+//! Records: reading, publishing and changing what is stored under a key.
+//!
+//! [`Records`] stands on the [index](Index), which finds a record, and the log below that, in which
+//! it lies. It neither frees space nor looks for it: an operation that needs some ends, and is told
+//! so.
+
+pub(crate) mod access;
+pub(crate) mod change_set;
+pub(crate) mod expiry;
+pub(crate) mod in_place;
+pub(crate) mod notify;
+pub(crate) mod patch;
+pub(crate) mod publish;
+pub(crate) mod read;
+pub(crate) mod value;
+pub(crate) mod watched;
+
+use std::ops::Deref;
+
+use crate::index::Index;
+use crate::region::policy::UpdatePolicy;
+use notify::Area;
+
+/// The records of an open store.
+pub(crate) struct Records {
+    index: Index,
+    /// The change notifications' area.
+    pub notifications: Area,
+    /// Whether reads lend values where they lie. They copy if values are overwritten in place, or
+    /// if this opening was asked for copies.
+    pub lends: bool,
+}
+
+impl Deref for Records {
+    type Target = Index;
+
+    #[inline(always)]
+    fn deref(&self) -> &Index {
+        &self.index
+    }
+}
+
+impl Records {
+    pub fn new(index: Index, notifications: Area, lends: bool) -> Records {
+        Records {
+            index,
+            notifications,
+            lends,
+        }
+    }
+
+    /// Whether values are overwritten where they lie.
+    #[inline]
+    pub(crate) fn overwrites(&self) -> bool {
+        self.tables.policy == UpdatePolicy::InPlace
+    }
+}

@@ -1,0 +1,565 @@
+//! Publishing: the one moment at which a write takes effect, and what a death near it leaves.
+//!
+//! A writer's steps, each a fault point:
+//!
+//! 1. pin; reserve space at a head and write the record's header there; copy key and value;
+//! 2. write the intent that names the home bucket; lock the bucket; if any process watches, count
+//!    the change (see [`crate::store::watch`]);
+//! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
+//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead; if
+//!    any process listens, notify it of the change (see [`crate::records::notify`]);
+//! 5. unlock; clear the intent; unpin.
+//!
+//! Before the 8-byte store nothing is visible; from the store on everything is. A writer that dies
+//! between the store and the unlocking leaves a locked bucket, which readers pass through, and an
+//! intent with the value that its counter was to have: the reaper settles both
+//! ([`Records::repair_operation`]).
+
+use mneme_sync::{DeadSlot, Pin, Slot};
+
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
+use crate::index::counts::{self, Counts, CountsAfter};
+use crate::index::intent::{HomeChange, Intent, OPERATION_LANE};
+use crate::index::lookup::Lookup;
+use crate::index::resize::{Resized, Why, retired};
+use crate::index::root::Root;
+use crate::index::shape::{Place, SegmentRef};
+use crate::records::Records;
+use crate::records::notify::Kind;
+use crate::region::mem::Loc;
+use crate::session::Wait;
+
+/// A change of one key, ready to be published.
+pub(crate) struct Change<'k> {
+    pub root: Root,
+    pub place: Place,
+    /// The index segment that `place` led to, if the caller has looked.
+    pub segment: Option<SegmentRef>,
+    pub key: &'k [u8],
+    /// The record to be published and its size; `None`: the key is removed.
+    pub new: Option<(Loc, u64)>,
+    /// Whether that record has an expiry.
+    pub expiring: bool,
+    /// Whether the key is evicted to free space.
+    pub evicting: bool,
+    pub expect: Expect<'k>,
+}
+
+impl<'k> Change<'k> {
+    /// The removal of `key`, whatever is there.
+    pub fn removal(root: Root, place: Place, key: &'k [u8]) -> Change<'k> {
+        Change {
+            root,
+            place,
+            segment: None,
+            key,
+            new: None,
+            expiring: false,
+            evicting: false,
+            expect: Expect::Anything,
+        }
+    }
+}
+
+/// What [`Records::publish`] expects of the entry that it finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expect<'k> {
+    /// Any entry, or none.
+    Anything,
+    /// No entry.
+    Absent,
+    /// Exactly this location.
+    At(Loc),
+    /// Exactly this location, of a record that still expires as this word says, and has not
+    /// expired.
+    Expiring(Loc, u64),
+    /// As `Expiring`, of a record that still has this value too. The value may be overwritten where
+    /// it lies, so it is no longer than `MAX_IN_PLACE`.
+    Value(Loc, u64, &'k [u8]),
+    /// Exactly this location, of a record that has expired.
+    ExpiredAt(Loc),
+    /// Exactly this location, of a record that has an expiry, whichever it is.
+    WithExpiry(Loc),
+}
+
+/// What [`Records::publish`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Published {
+    /// A new key.
+    Inserted,
+    /// An older record was replaced.
+    Replaced,
+    /// The key was there, and is removed.
+    Removed,
+    /// There was nothing to remove.
+    Absent,
+    /// Another thread changed the key since the caller looked.
+    Conflict,
+    /// The index has no free space for another key.
+    NoSpace,
+}
+
+impl Records {
+    /// Publishes a record, or a removal, if what is there is as expected.
+    ///
+    /// On `Err` nothing was published, and the new record is counted as dead, as after a
+    /// `Conflict`. After `NoSpace` the caller counts it.
+    ///
+    /// `_pin` shows that the caller is pinned. The pin began before the record's space was reserved
+    /// and before the caller saw `change.segment`.
+    #[inline]
+    pub(crate) fn publish(
+        &self,
+        slot: &Slot<'_>,
+        _pin: &Pin<'_>,
+        change: &Change<'_>,
+    ) -> Result<Published, WriteError> {
+        match self.try_publish(slot, change) {
+            Ok(published) => Ok(published),
+            Err(error) => Err(self.give_up(change, error)),
+        }
+    }
+
+    /// Counts the new record of a failed change as dead: a change fails only before it is
+    /// published.
+    #[cold]
+    fn give_up(&self, change: &Change<'_>, error: WriteError) -> WriteError {
+        if let Some((loc, size)) = change.new {
+            // If the segment that it is counted in is damaged, the check reports that.
+            let _ = self.mark_dead(loc, size);
+        }
+        error
+    }
+
+    #[inline(always)]
+    fn try_publish(&self, slot: &Slot<'_>, change: &Change<'_>) -> Result<Published, WriteError> {
+        let id = self.root_id(change.root)?;
+        // Almost every write ends here. The code that waits, or changes the index' shape, is out of
+        // line.
+        let segment = match change.segment {
+            None => self.mem.index_segment(change.root, change.place)?,
+            seen => seen,
+        };
+        if let Some(segment) = segment
+            && let Some(held) = self.try_lock_home(slot, segment, change.place)?
+        {
+            let outcome = self.publish_held(slot, segment, change, id, held);
+            slot.intent(OPERATION_LANE).clear();
+            if let Some(published) = self.conclude(slot, segment, change, outcome?)? {
+                return Ok(published);
+            }
+        }
+        self.publish_waiting(slot, change, id)
+    }
+
+    /// The rest of [`Records::try_publish`] if the bucket was locked, or had no free slot.
+    #[cold]
+    #[inline(never)]
+    fn publish_waiting(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        id: u64,
+    ) -> Result<Published, WriteError> {
+        let (root, place) = (change.root, change.place);
+        let mut wait = Wait::new();
+        loop {
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                if change.new.is_none() {
+                    return Ok(Published::Absent);
+                }
+                if !matches!(change.expect, Expect::Anything | Expect::Absent) {
+                    return self.conflict(change);
+                }
+                if !self.grow_page_for(slot, change, None, &mut wait)? {
+                    return Ok(Published::NoSpace);
+                }
+                continue;
+            };
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let outcome = self.publish_held(slot, segment, change, id, held);
+            slot.intent(OPERATION_LANE).clear();
+            if let Some(published) = self.conclude(slot, segment, change, outcome?)? {
+                return Ok(published);
+            }
+            if !self.grow_page_for(slot, change, Some(segment), &mut wait)? {
+                return Ok(Published::NoSpace);
+            }
+        }
+    }
+
+    /// Grows the index for a change that found no slot in `segment`, or waits once for the thread
+    /// that blocks that. False: there is no free space.
+    fn grow_page_for(
+        &self,
+        slot: &Slot<'_>,
+        change: &Change<'_>,
+        segment: Option<SegmentRef>,
+        wait: &mut Wait,
+    ) -> Result<bool, WriteError> {
+        match self.resize(slot, change.root, change.place, segment, Why::Full)? {
+            Resized::Done => {}
+            Resized::NoSpace => return Ok(false),
+            Resized::Busy(holder, what) => self.wait_on(slot, wait, holder, what)?,
+        }
+        Ok(true)
+    }
+
+    /// Does what is due after the bucket is unlocked. `None`: the key found no slot in `segment`.
+    #[inline(always)]
+    fn conclude(
+        &self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        change: &Change<'_>,
+        outcome: Outcome,
+    ) -> Result<Option<Published>, WriteError> {
+        let (published, died, look) = match outcome {
+            Outcome::Full => return Ok(None),
+            Outcome::Done {
+                published: Published::Conflict,
+                ..
+            } => return self.conflict(change).map(Some),
+            Outcome::Done {
+                published,
+                died,
+                look,
+            } => (published, died, look),
+        };
+        if let Some((loc, size)) = died {
+            // The change is made already. If the segment that the old record is counted in is
+            // damaged, the check reports that.
+            let _ = self.mark_dead(loc, size);
+        }
+        if change.expiring {
+            self.expect_expiries();
+        }
+        if let Some(why) = look {
+            // The change is made already. A change of shape that fails is left for later.
+            let _ = self.resize(slot, change.root, change.place, Some(segment), why);
+        }
+        Ok(Some(published))
+    }
+
+    /// Counts the new record of a change that was not made as dead.
+    fn conflict(&self, change: &Change<'_>) -> Result<Published, WriteError> {
+        if let Some((loc, size)) = change.new {
+            self.mark_dead(loc, size)?;
+        }
+        Ok(Published::Conflict)
+    }
+
+    /// Locks the home bucket of `place` if it is free. `None`: it is locked, or its page was
+    /// replaced.
+    #[inline(always)]
+    fn try_lock_home(
+        &self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        place: Place,
+    ) -> Result<Option<Held<'_>>, Corrupt> {
+        let home = self.mem.bucket(segment, segment.home(place.tag))?;
+        let announced = Intent::Home {
+            home: segment.home_at(place.tag),
+            change: None,
+        };
+        announced.announce(slot);
+        mneme_sys::fault!("log.intent");
+        match home.try_lock(slot.id()) {
+            TryLock::Held(held) => {
+                mneme_sys::fault!("log.bucket.locked");
+                Ok(Some(held))
+            }
+            TryLock::Retired | TryLock::Busy(_) => {
+                slot.intent(OPERATION_LANE).clear();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Locks the home bucket of `place`; `None`: look the segment up again.
+    pub(crate) fn lock_home<'c>(
+        &'c self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        place: Place,
+        wait: &mut Wait,
+    ) -> Result<Option<Held<'c>>, WriteError> {
+        let home = self.mem.bucket(segment, segment.home(place.tag))?;
+        let announced = Intent::Home {
+            home: segment.home_at(place.tag),
+            change: None,
+        };
+        announced.announce(slot);
+        mneme_sys::fault!("log.intent");
+        match home.try_lock(slot.id()) {
+            TryLock::Held(held) => {
+                mneme_sys::fault!("log.bucket.locked");
+                Ok(Some(held))
+            }
+            TryLock::Retired => {
+                slot.intent(OPERATION_LANE).clear();
+                // The word that named the segment was changed before the segment was retired. This
+                // thread has seen both in that order, so the next look finds another segment.
+                // SYNC: pairs with the Release store in `Held::retire`.
+                let _ = home.word();
+                if wait.found_retired(segment.word()) {
+                    Ok(None)
+                } else {
+                    Err(retired(segment.loc()).into())
+                }
+            }
+            TryLock::Busy(word) => {
+                slot.intent(OPERATION_LANE).clear();
+                self.wait_for_bucket(slot, wait, segment.home_at(place.tag), word)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes the index name the copy at `new` instead of `old`. False: it names neither by now.
+    ///
+    /// `seen`: the index segment that `place` led to, if the caller has looked under its present
+    /// pin.
+    pub(crate) fn relocate(
+        &self,
+        slot: &Slot<'_>,
+        root: Root,
+        place: Place,
+        mut seen: Option<SegmentRef>,
+        old: Loc,
+        new: Loc,
+    ) -> Result<bool, WriteError> {
+        let (old, new) = (Entry::new(place.tag, old), Entry::new(place.tag, new));
+        let mut wait = Wait::new();
+        loop {
+            let segment = match seen.take() {
+                Some(segment) => segment,
+                None => match self.mem.index_segment(root, place)? {
+                    Some(segment) => segment,
+                    None => return Ok(false),
+                },
+            };
+            let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
+                continue;
+            };
+            let relocated = self.relocate_held(segment, old, new);
+            held.unlock();
+            slot.intent(OPERATION_LANE).clear();
+            return Ok(relocated?);
+        }
+    }
+
+    /// The part of [`Records::relocate`] that holds the home bucket.
+    fn relocate_held(&self, segment: SegmentRef, old: Entry, new: Entry) -> Result<bool, Corrupt> {
+        let Some((bucket, i)) = self.mem.find_entry(segment, old)? else {
+            return Ok(false);
+        };
+        self.complete_copy(old.loc(), new.loc())?;
+        self.mem.bucket(segment, bucket)?.replace(i, new);
+        mneme_sys::fault!("log.published");
+        Ok(true)
+    }
+
+    /// The part of [`Records::publish`] that holds the home bucket. It unlocks the bucket.
+    #[inline(always)]
+    fn publish_held(
+        &self,
+        slot: &Slot<'_>,
+        segment: SegmentRef,
+        change: &Change<'_>,
+        id: u64,
+        mut held: Held<'_>,
+    ) -> Result<Outcome, WriteError> {
+        let (root, place) = (change.root, change.place);
+        let found = match self.mem.find_in(segment, place.tag, change.key) {
+            Ok(found) => found,
+            Err(corrupt) => {
+                held.unlock();
+                return Err(corrupt.into());
+            }
+        };
+        let expected = self.is_expected(&held, change.expect, found.as_ref());
+        if !expected || (found.is_none() && change.new.is_none()) {
+            held.unlock();
+            let published = if expected {
+                Published::Absent
+            } else {
+                Published::Conflict
+            };
+            return Ok(Outcome::Done {
+                published,
+                died: None,
+                look: None,
+            });
+        }
+        mneme_sys::fault!("log.expected");
+        let entry = change
+            .new
+            .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
+        self.note_change(root, place);
+        let expires = found.as_ref().map(|f| f.record.expires());
+        let delta = Counts::change(
+            expires.map(|expires| expires != 0),
+            change.new.map(|_| change.expiring),
+        );
+        // For callers an expired record is absent already.
+        let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
+        let publish = HomeChange::Publish {
+            segment,
+            new: entry,
+            old: found.as_ref().map_or(Entry(0), |found| found.entry),
+            counts: CountsAfter::of(slot, root.space(), id, delta),
+        };
+        publish.announce(slot);
+        let outcome = match found {
+            Some(found) => {
+                let bucket = match self.mem.bucket(segment, found.bucket) {
+                    Ok(bucket) => bucket,
+                    Err(corrupt) => {
+                        held.unlock();
+                        return Err(corrupt.into());
+                    }
+                };
+                bucket.replace(found.slot, entry);
+                let removed = change.new.is_none();
+                let sparse = removed && worth_a_look(place) && bucket.used() <= 2;
+                Outcome::Done {
+                    published: match (removed, was_there) {
+                        (true, true) => Published::Removed,
+                        (true, false) => Published::Absent,
+                        (false, true) => Published::Replaced,
+                        (false, false) => Published::Inserted,
+                    },
+                    died: Some((found.entry.loc(), found.record.header().size())),
+                    look: sparse.then_some(Why::Sparse),
+                }
+            }
+            None => {
+                let distance = match self.mem.insert_entry(segment, &mut held, entry) {
+                    Ok(Some(distance)) => distance,
+                    none => {
+                        held.unlock();
+                        return none.map(|_| Outcome::Full).map_err(Into::into);
+                    }
+                };
+                let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
+                Outcome::Done {
+                    published: Published::Inserted,
+                    died: None,
+                    look: crowded.then_some(Why::Crowded),
+                }
+            }
+        };
+        mneme_sys::fault!("log.published");
+        counts::count(slot, root.space(), id, delta);
+        mneme_sys::fault!("log.counted");
+        let kind = match change.new {
+            Some(_) => Kind::Stored,
+            None if !was_there => Kind::Expired,
+            None if change.evicting => Kind::Evicted,
+            None => Kind::Removed,
+        };
+        self.notify(slot, root.space(), kind, change.key);
+        held.unlock();
+        mneme_sys::fault!("log.bucket.unlocked");
+        Ok(outcome)
+    }
+
+    /// Settles an operation whose thread died: it took place exactly if its entry is published.
+    pub(crate) fn repair_operation(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
+        let announced = Intent::of_dead(dead, OPERATION_LANE)?;
+        let Some(Intent::Home { home, change }) = announced else {
+            return Ok(());
+        };
+        let bucket = Bucket::of_words(self.mem.words(home)?);
+        let Some(held) = bucket.inherit(dead.id()) else {
+            // The thread never had the lock, or released it: nothing is half done.
+            return Ok(());
+        };
+        match change {
+            None => {}
+            Some(HomeChange::Word {
+                record,
+                offset,
+                word,
+                counts,
+            }) => self.change_word_again(dead, record, (offset, word), counts)?,
+            Some(HomeChange::Bytes {
+                pieces,
+                guard,
+                counts,
+            }) => self.change_bytes_again(dead, &held, (pieces, guard), counts)?,
+            Some(HomeChange::Publish {
+                segment,
+                new,
+                old,
+                counts,
+            }) => {
+                // An insertion is found by its entry, a removal by the lack of the old one. Both
+                // lie within the home's reach.
+                let reach = held.word().reach();
+                let happened = if old.is_empty() {
+                    self.entry_near(segment, home, reach, new)?
+                } else {
+                    !self.entry_near(segment, home, reach, old)?
+                };
+                if let Some(counts) = counts.filter(|_| happened) {
+                    counts.finish(dead);
+                }
+                if happened && !old.is_empty() {
+                    let record = self.mem.record(old.loc())?;
+                    self.mark_dead(old.loc(), record.header().size())?;
+                }
+            }
+        }
+        held.unlock();
+        Ok(())
+    }
+
+    /// Whether `entry` lies in the bucket at `home` or up to `reach` behind it.
+    fn entry_near(
+        &self,
+        segment: SegmentRef,
+        home: Loc,
+        reach: u64,
+        entry: Entry,
+    ) -> Result<bool, Corrupt> {
+        let first = home.byte().wrapping_sub(segment.loc().byte()) / (BUCKET_WORDS * 8);
+        if first >= segment.buckets() {
+            return Err(Corrupt::at(
+                home.byte(),
+                "an intent names a bucket outside its segment",
+            ));
+        }
+        for distance in 0..=reach.min(segment.max_reach()) {
+            let bucket = self.mem.bucket(segment, segment.behind(first, distance))?;
+            if (0..SLOTS).any(|i| bucket.entry(i) == entry) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Samples one in four places, so that the fill of a segment is checked now and then.
+#[inline]
+fn worth_a_look(place: Place) -> bool {
+    place.tag & 3 == 0
+}
+
+/// What happened under the bucket's lock, and what is to be done after the unlocking.
+enum Outcome {
+    Done {
+        published: Published,
+        /// The record that was replaced or removed, and its size.
+        died: Option<(Loc, u64)>,
+        /// The segment may be full enough to grow, or empty enough to shrink.
+        look: Option<Why>,
+    },
+    /// No slot within reach of the home bucket.
+    Full,
+}

@@ -1,0 +1,481 @@
+//! Reads that copy, under pins that may be revoked: **a reader that is stopped or swapped out
+//! blocks others for no longer than about a second, and what it returns is whole.**
+//!
+//! Everything is read by racing loads and copies (see [`crate::region::racing`]). If the pin was
+//! still valid at the end, the result is as reliable as under a firm pin. If it was revoked
+//! meanwhile, the bytes may have become those of another record: the result, damage included, means
+//! nothing, and the read starts over. After [`TRIES`] such losses it reads under a firm pin: one
+//! value may take longer to copy than others wait for a pin, and a read that never ends is no
+//! better than a pin that is held for long. To block others a reader must then be stopped once
+//! more, in that very attempt.
+//!
+//! A copy of a value that may be patched is accepted if the value was not patched meanwhile. A
+//! reader that has lost to patches as often seals the value under its firm pin, if it may write
+//! (see [`crate::records::patch`]).
+//!
+//! A reader never waits under such a pin: if a transaction or a swap blocks it, it unpins, waits,
+//! and looks again. No code of a caller runs under such a pin either.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::{AtomicU64, fence};
+
+use mneme_sync::RevocablePin;
+
+use crate::error::{ReadError, WriteError};
+use crate::index::bucket::LockWord;
+use crate::index::lookup::{BucketRead, Lookup};
+use crate::index::prefetch::{AHEAD_LINES, DISTANCE, WIDTH};
+use crate::index::root::Root;
+use crate::index::shape::{Place, SegmentRef};
+use crate::records::Records;
+use crate::records::expiry::{Before, Life};
+use crate::records::patch::Overtaken;
+use crate::records::value::Value;
+use crate::region::patch_word::{PatchWord, Seal, seal};
+use crate::region::racing::{PIECE, Racing, RacingRecord};
+use crate::region::space::Space;
+use crate::session::Wait;
+
+/// How many pins a read loses before it takes a firm one.
+const TRIES: u32 = 3;
+/// The longest part of a value that is usually copied between two patches, and how often the copy
+/// is retried at once.
+pub(crate) const SHORT: usize = 4096;
+pub(crate) const SHORT_TRIES: u32 = 16;
+
+/// The whole of a value.
+pub(crate) fn all(len: usize) -> Range<usize> {
+    0..len
+}
+
+/// The part of `range` that lies in a value of `len` bytes.
+pub(crate) fn within(range: &impl Fn(usize) -> Range<usize>, len: usize) -> Range<usize> {
+    let range = range(len);
+    let end = range.end.min(len);
+    range.start.min(end)..end
+}
+
+/// The pin that a read is under, if it can be revoked, and a time that had come before its look.
+pub(crate) struct Hold<'p>(Option<&'p RevocablePin<'p>>, &'p Before);
+
+impl Hold<'_> {
+    /// Whether what was seen so far is valid.
+    pub fn is_valid(&self) -> bool {
+        self.0.is_none_or(RevocablePin::is_valid)
+    }
+
+    /// Whether the pin cannot be revoked, so that what was found may be changed.
+    fn is_firm(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// The result of a look under such a pin.
+pub(crate) enum Look<T> {
+    Seen(T),
+    /// A transaction, or an overwriting, is or was under way in the bucket of this word. Or the key
+    /// may have expired since it was seen.
+    Unsettled(LockWord),
+    /// The pin is lost.
+    Lost,
+    /// The value was patched meanwhile.
+    Overtaken,
+}
+
+impl<T> Look<T> {
+    /// Applies `f` to what was seen.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Look<U> {
+        match self {
+            Look::Seen(seen) => Look::Seen(f(seen)),
+            Look::Unsettled(word) => Look::Unsettled(word),
+            Look::Lost => Look::Lost,
+            Look::Overtaken => Look::Overtaken,
+        }
+    }
+}
+
+/// A record without its value.
+pub(crate) struct Outline {
+    root: Root,
+    place: Place,
+    /// The word of its expiry.
+    pub expires: u64,
+    /// All bytes that it occupies.
+    bytes: u64,
+}
+
+/// Appends a part of a value that may be patched, unless it is patched meanwhile.
+fn copy_unless_patched(
+    hold: &Hold<'_>,
+    record: &RacingRecord<'_>,
+    (word, seen): (&AtomicU64, PatchWord),
+    part: &Range<usize>,
+    to: &mut Vec<u8>,
+) -> Look<()> {
+    if seen.is_odd() {
+        return Look::Overtaken;
+    }
+    let begin = to.len();
+    // A long copy that will be rejected is abandoned early.
+    let same = || PatchWord::load(word).same_bytes(seen);
+    let copied = record.append_range(part.clone(), to, || hold.is_valid() && same());
+    // SYNC: pairs with the release fence in `patch_word::begin`: a reader that has read a new byte
+    // sees the odd word.
+    fence(Acquire);
+    if copied && same() {
+        return Look::Seen(());
+    }
+    to.truncate(begin);
+    match hold.is_valid() {
+        true => Look::Overtaken,
+        false => Look::Lost,
+    }
+}
+
+impl Records {
+    /// What `look` sees in the space of `database` while its pin holds. `look` may be called more
+    /// than once, and only its last answer counts.
+    pub(crate) fn look_copying<T>(
+        &self,
+        database: u8,
+        mut look: impl FnMut(&Hold<'_>, Space) -> Result<Look<T>, ReadError>,
+    ) -> Result<T, ReadError> {
+        let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
+        let before = Before::default();
+        loop {
+            let seen = if lost < TRIES {
+                let pin = self.participants.pin_revocable()?;
+                let space = self.space(database);
+                let seen = space.map(|space| look(&Hold(Some(&pin), &before), space));
+                mneme_sys::fault!("log.copy.seen");
+                if pin.leave().is_err() {
+                    lost += 1;
+                    continue;
+                }
+                seen
+            } else {
+                let _pin = self.participants.pin()?;
+                self.space(database)
+                    .map(|space| look(&Hold(None, &before), space))
+            };
+            let waited = match seen.transpose()? {
+                Some(Look::Seen(seen)) => return Ok(seen),
+                Some(Look::Unsettled(word)) if word.in_transaction() => {
+                    self.wait_for(&self.participants.slot()?, &mut wait, word)
+                }
+                Some(Look::Overtaken) if lost < TRIES => {
+                    lost += 1;
+                    Ok(())
+                }
+                Some(Look::Overtaken) => {
+                    overtaken.again(self)?;
+                    Ok(())
+                }
+                Some(Look::Unsettled(_) | Look::Lost) => Ok(()),
+                None => self.await_swap(&self.participants.slot()?, &mut wait),
+            };
+            waited.map_err(WriteError::while_reading)?;
+        }
+    }
+
+    /// The value of `key`, copied.
+    pub(crate) fn get_copied(
+        &self,
+        database: u8,
+        key: &[u8],
+    ) -> Result<Option<Value<'_>>, ReadError> {
+        let mut value = Vec::new();
+        let there = self.get_into(database, key, &mut value)?;
+        Ok(there.then(|| Value::copied(value)))
+    }
+
+    /// Whether `key` is there.
+    pub(crate) fn contains(&self, database: u8, key: &[u8]) -> Result<bool, ReadError> {
+        if self.lends {
+            let _pin = self.participants.pin()?;
+            if self.try_fast_read(database, key).is_some() {
+                return Ok(true);
+            }
+        }
+        // This does not use `get`, which would seal a value that may be patched.
+        let found = self.find_copying(database, key)?;
+        if let Some(outline) = &found {
+            self.note_access(outline.root, outline.place);
+        }
+        Ok(found.is_some())
+    }
+
+    /// The record of `key` without its value. `None`: the key is not there.
+    pub(crate) fn find_copying(
+        &self,
+        database: u8,
+        key: &[u8],
+    ) -> Result<Option<Outline>, ReadError> {
+        self.look_copying(database, |hold, space| {
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(None));
+            };
+            let place = self.place(key);
+            let Some(segment) = self.mem.index_segment(root, place)? else {
+                return Ok(Look::Seen(None));
+            };
+            let racing = Racing(&self.mem);
+            let seen = racing.read_bucket(root, place, segment, |_| {
+                let found = racing.find_in(segment, place.tag, key)?;
+                Ok(found.map(|found| Outline {
+                    root,
+                    place,
+                    expires: found.record.expires(),
+                    bytes: found.record.header().size(),
+                }))
+            })?;
+            Ok(match seen {
+                BucketRead::Valid(None, _) => Look::Seen(None),
+                BucketRead::Valid(Some(outline), home) => {
+                    match self.life(outline.expires, hold.1) {
+                        Life::Live => Look::Seen(Some(outline)),
+                        Life::Expired => Look::Seen(None),
+                        Life::Unsure => Look::Unsettled(home.word),
+                    }
+                }
+                BucketRead::Retry(word) => Look::Unsettled(word),
+            })
+        })
+    }
+
+    /// Bytes of the record of `key` as it lies.
+    pub(crate) fn record_bytes(&self, database: u8, key: &[u8]) -> Result<Option<u64>, ReadError> {
+        let found = self.find_copying(database, key)?;
+        Ok(found.map(|outline| outline.bytes))
+    }
+
+    /// Copies the value of `key` to `value`. Returns whether the key is there.
+    #[inline]
+    pub(crate) fn get_into(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, ReadError> {
+        value.clear();
+        // SAFETY: until the pin is left this only loads and copies.
+        if let Some(pin) = unsafe { self.participants.fast_pin() } {
+            let copied = self.try_fast_copy(self.try_fast_read(database, key), value);
+            if pin.leave().is_ok() && copied {
+                return Ok(true);
+            }
+        }
+        self.get_into_slowly(database, key, value)
+    }
+
+    /// What [`Records::get_into`] does if anything is unusual.
+    #[inline(never)]
+    fn get_into_slowly(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, ReadError> {
+        self.look_copying(database, |hold, space| {
+            value.clear();
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(false));
+            };
+            let place = self.place(key);
+            let segment = self.mem.index_segment(root, place)?;
+            let copied = self.copy_key(hold, root, place, segment, key, &all, value)?;
+            Ok(copied.map(|there| there.is_some()))
+        })
+    }
+
+    /// Appends the value of what an optimistic read found. False: it found nothing, or the value is
+    /// not short.
+    #[inline(always)]
+    fn try_fast_copy(&self, found: Option<RacingRecord<'_>>, to: &mut Vec<u8>) -> bool {
+        let Some(record) = found.filter(|_| !self.overwrites()) else {
+            return false;
+        };
+        let short = record.header().plain_len() <= PIECE;
+        if short {
+            record.append_plain_value(to);
+        }
+        short
+    }
+
+    /// Appends the part of the value of `key`, which belongs at `place`, that lies in `range`.
+    /// Returns the value's length, if the key is there. `place` led to `segment` under the caller's
+    /// pin.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is one fact of the operation"
+    )]
+    pub(crate) fn copy_key(
+        &self,
+        hold: &Hold<'_>,
+        root: Root,
+        place: Place,
+        segment: Option<SegmentRef>,
+        key: &[u8],
+        range: &impl Fn(usize) -> Range<usize>,
+        to: &mut Vec<u8>,
+    ) -> Result<Look<Option<usize>>, ReadError> {
+        let Some(segment) = segment else {
+            return Ok(Look::Seen(None));
+        };
+        let (racing, begin) = (Racing(&self.mem), to.len());
+        let seen = racing.read_bucket(root, place, segment, |_| {
+            let found = racing.find_in(segment, place.tag, key)?;
+            if let Some(found) = &found
+                && found.record.header().capacity().is_some()
+            {
+                let part = within(range, found.record.header().value_len());
+                found.record.append_part(part, to);
+            }
+            let seen = found.map(|found| {
+                let record = found.record;
+                (record, record.patch(), record.expires())
+            });
+            Ok(seen)
+        })?;
+        let (record, patch) = match seen {
+            BucketRead::Retry(word) => {
+                to.truncate(begin);
+                return Ok(Look::Unsettled(word));
+            }
+            BucketRead::Valid(None, _) => return Ok(Look::Seen(None)),
+            BucketRead::Valid(Some((record, patch, expires)), home) => {
+                let life = self.life(expires, hold.1);
+                if life != Life::Live {
+                    to.truncate(begin);
+                    return Ok(match life {
+                        Life::Unsure => Look::Unsettled(home.word),
+                        _ => Look::Seen(None),
+                    });
+                }
+                (record, patch)
+            }
+        };
+        // Only a value with slack is copied already. Changes in the bucket do not matter to the
+        // copy of any other, however long it takes.
+        let copied = match patch {
+            Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to),
+            None if record.header().capacity().is_some() => Look::Seen(record.header().value_len()),
+            None => {
+                let len = record.header().plain_len();
+                match record.append_range(within(range, len), to, || hold.is_valid()) {
+                    true => Look::Seen(len),
+                    false => Look::Lost,
+                }
+            }
+        };
+        if let Look::Seen(_) = copied {
+            self.note_access(root, place);
+        }
+        Ok(copied.map(Some))
+    }
+
+    /// The part of [`Records::copy_key`] for a value that may be patched: its length.
+    fn copy_patchable(
+        &self,
+        hold: &Hold<'_>,
+        record: &RacingRecord<'_>,
+        (word, mut seen): (&AtomicU64, PatchWord),
+        range: &impl Fn(usize) -> Range<usize>,
+        to: &mut Vec<u8>,
+    ) -> Look<usize> {
+        let len = |seen: PatchWord| seen.len().min(record.header().patch_capacity());
+        let part = within(range, len(seen));
+        if part.is_empty() {
+            // The length alone is valid in any state of the word.
+            return Look::Seen(len(seen));
+        }
+        // A short part is soon copied beside any patches. Sealing the value for it would make the
+        // next patch copy all of it.
+        for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
+            match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to) {
+                Look::Overtaken => std::hint::spin_loop(),
+                copied => return copied.map(|()| len(seen)),
+            }
+            seen = PatchWord::load(word);
+        }
+        if hold.is_firm() && !self.read_only {
+            if seal(word) == Seal::Odd {
+                return Look::Overtaken;
+            }
+            seen = PatchWord::load(word);
+        }
+        copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to)
+            .map(|()| len(seen))
+    }
+
+    /// Calls `visit` with each key's number and a copy of its value, in order.
+    pub(crate) fn copy_many<K: AsRef<[u8]>>(
+        &self,
+        database: u8,
+        keys: &[K],
+        mut visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), ReadError> {
+        let mut bytes = Vec::new();
+        let mut values = [const { None }; WIDTH];
+        let mut done = 0;
+        while done < keys.len() {
+            let some = &keys[done..keys.len().min(done + WIDTH)];
+            let copied = self.look_copying(database, |hold, space| {
+                self.copy_batch(hold, space, some, &mut bytes, &mut values)
+            })?;
+            for (i, value) in values[..copied].iter().enumerate() {
+                let value = value.clone().map(|value: Range<usize>| &bytes[value]);
+                visit(done + i, value);
+            }
+            done += copied;
+        }
+        Ok(())
+    }
+
+    /// Copies the values of the first of `keys` to `bytes`, as many as are worth one pin. Returns
+    /// how many, at least one. A transaction or swap that blocks a later key ends the batch before
+    /// that key.
+    fn copy_batch<K: AsRef<[u8]>>(
+        &self,
+        hold: &Hold<'_>,
+        space: Space,
+        keys: &[K],
+        bytes: &mut Vec<u8>,
+        values: &mut [Option<Range<usize>>; WIDTH],
+    ) -> Result<Look<usize>, ReadError> {
+        bytes.clear();
+        let Some(root) = self.root(space)? else {
+            values[..keys.len()].fill(None);
+            return Ok(Look::Seen(keys.len()));
+        };
+        let ahead = self.prefetch_batch(root, &keys, AHEAD_LINES)?;
+        for (i, key) in keys.iter().enumerate() {
+            if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
+                self.prefetch_rest(loc, AHEAD_LINES);
+            }
+            let (place, segment, key) = (ahead.places[i], ahead.segments[i], key.as_ref());
+            let begin = bytes.len();
+            let fast = segment.and_then(|segment| self.try_fast_read_in(root, place, segment, key));
+            let there = if self.try_fast_copy(fast, bytes) {
+                true
+            } else {
+                match self.copy_key(hold, root, place, segment, key, &all, bytes) {
+                    Ok(Look::Seen(there)) => there.is_some(),
+                    Ok(Look::Lost) => return Ok(Look::Lost),
+                    Ok(Look::Unsettled(_) | Look::Overtaken) | Err(_) if i > 0 => {
+                        return Ok(Look::Seen(i));
+                    }
+                    Ok(Look::Overtaken) => return Ok(Look::Overtaken),
+                    Ok(Look::Unsettled(word)) => return Ok(Look::Unsettled(word)),
+                    Err(error) => return Err(error),
+                }
+            };
+            values[i] = there.then_some(begin..bytes.len());
+            if bytes.len() > PIECE {
+                return Ok(Look::Seen(i + 1));
+            }
+        }
+        Ok(Look::Seen(keys.len()))
+    }
+}

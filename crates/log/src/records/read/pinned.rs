@@ -1,0 +1,111 @@
+//! Reads under a firm pin: **what they find stays unchanged until the pin is released, and is lent
+//! where it lies.**
+//!
+//! The optimistic read comes first. If that finds nothing, the second read respects transactions,
+//! and waits for their end.
+
+use mneme_sync::Pin;
+
+use crate::error::ReadError;
+use crate::index::lookup::Lookup;
+use crate::index::root::Root;
+use crate::index::shape::{Place, SegmentRef};
+use crate::records::Records;
+use crate::records::expiry::{Before, Life};
+use crate::records::value::Value;
+use crate::region::record::Record;
+
+impl Records {
+    /// The value of `key`, kept readable by its pin.
+    ///
+    /// It is inlined, so that the value is not copied from one place in memory to another: a wide
+    /// load of bytes that were stored in pieces has to wait.
+    #[inline(always)]
+    pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        if self.lends {
+            let pin = self.participants.pin()?;
+            if let Some(value) = self.try_fast_lend(&pin, database, key) {
+                return Ok(Some(Value::new(value, pin)));
+            }
+        }
+        self.get_slowly(database, key)
+    }
+
+    /// The value of `key`, where it lies, if the optimistic read finds it. Valid as long as the
+    /// caller is pinned.
+    #[inline(always)]
+    pub(crate) fn try_fast_lend(&self, _pin: &Pin<'_>, database: u8, key: &[u8]) -> Option<&[u8]> {
+        debug_assert!(self.lends);
+        let record = self.try_fast_read(database, key)?;
+        // SAFETY: pinned firmly; the optimistic read finds plain records alone.
+        Some(unsafe { record.lend_plain_value() })
+    }
+
+    /// As [`try_fast_lend`](Self::try_fast_lend), of a key that belongs at `place`, which led to
+    /// `segment` under the same pin.
+    #[inline(always)]
+    pub(crate) fn try_fast_lend_in(
+        &self,
+        _pin: &Pin<'_>,
+        root: Root,
+        place: Place,
+        segment: SegmentRef,
+        key: &[u8],
+    ) -> Option<&[u8]> {
+        debug_assert!(self.lends);
+        let record = self.try_fast_read_in(root, place, segment, key)?;
+        // SAFETY: as in `try_fast_lend`.
+        Some(unsafe { record.lend_plain_value() })
+    }
+
+    /// What [`Records::get`] does if anything is unusual. It is one call, so that the caller of
+    /// `get` need not assemble its result from several.
+    #[inline(never)]
+    fn get_slowly(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        if !self.lends {
+            return self.get_copied(database, key);
+        }
+        let (pin, space) = self.enter_to_read(database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(None);
+        };
+        let place = self.place(key);
+        let segment = self.mem.index_segment(root, place)?;
+        let mut copy = Vec::new();
+        Ok(
+            match self.find_live(root, place, segment, key, &mut copy)? {
+                Some(record) if record.changes() => Some(Value::copied(copy)),
+                Some(record) => Some(Value::new(record.value(), pin)),
+                None => None,
+            },
+        )
+    }
+
+    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned,
+    /// and has seen `place` lead to `segment` since. `copy` as for [`Records::find_whole`].
+    #[inline(never)]
+    pub(crate) fn find_live(
+        &self,
+        root: Root,
+        place: Place,
+        mut segment: Option<SegmentRef>,
+        key: &[u8],
+        copy: &mut Vec<u8>,
+    ) -> Result<Option<Record<'_>>, ReadError> {
+        let before = Before::default();
+        loop {
+            let seen = self.find_whole(root, place, segment, key, copy)?;
+            let Some(found) = seen.and_then(|(found, _)| found) else {
+                return Ok(None);
+            };
+            match self.life(found.record.expires(), &before) {
+                Life::Live => {
+                    self.note_access(root, place);
+                    return Ok(Some(found.record));
+                }
+                Life::Expired => return Ok(None),
+                Life::Unsure => segment = self.mem.index_segment(root, place)?,
+            }
+        }
+    }
+}

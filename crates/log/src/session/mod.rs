@@ -1,0 +1,108 @@
+//! The session: what one opening of a store is to its threads. Their slots and pins, the region
+//! that they work in, and how they wait for each other.
+//!
+//! [`Session`] is the lowest component. What it needs of those above it is said by [`Above`].
+
+mod stalled;
+mod wait;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use mneme_sync::{Epoch, Participants, Slot, SlotId};
+use mneme_sys::{Access, Clock, Topology};
+
+use crate::error::WriteError;
+use crate::region::layout::Tables;
+use crate::region::mem::{Loc, Mem};
+use stalled::StalledLocks;
+pub(crate) use wait::{Wait, back_off};
+
+/// The lease of the opening that maintains a store.
+pub(crate) const MAINTAINER_LEASE: usize = 0;
+/// The lease of the opening that serves a store.
+pub(crate) const SERVER_LEASE: usize = 1;
+
+/// What a component asks of those above it, which it does not know.
+pub(crate) trait Above: Send + Sync {
+    /// Repairs what dead threads left and frees their slots. Returns how many slots.
+    fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError>;
+
+    /// A log segment is being opened for the calling thread: done once for each segment of bytes
+    /// written.
+    fn opens_segment(&self, slot: &Slot<'_>);
+}
+
+/// An opening of a store, as far as its threads and their waits are concerned.
+pub(crate) struct Session {
+    pub mem: Mem,
+    pub tables: Tables,
+    pub participants: Participants,
+    pub topology: Arc<dyn Topology>,
+    pub clock: Arc<dyn Clock>,
+    /// Whether this opening may only read. It then stores nothing to the data region, which may be
+    /// mapped read-only.
+    pub read_only: bool,
+    /// The copying reader whose pin blocks something, and when its pin was first seen to do so.
+    still: Mutex<Option<(SlotId, Epoch, u64)>>,
+    /// Locks that this process has waited for in vain.
+    stalled: StalledLocks,
+    /// The whole store, once there is one.
+    above: OnceLock<Weak<dyn Above>>,
+}
+
+impl Session {
+    pub fn new(
+        mem: Mem,
+        tables: Tables,
+        participants: Participants,
+        topology: Arc<dyn Topology>,
+        clock: Arc<dyn Clock>,
+    ) -> Session {
+        Session {
+            read_only: mem.region().access() == Access::ReadOnly,
+            mem,
+            tables,
+            participants,
+            topology,
+            clock,
+            still: Mutex::default(),
+            stalled: StalledLocks::default(),
+            above: OnceLock::new(),
+        }
+    }
+
+    /// Names the store that this is the session of.
+    pub fn set_above(&self, above: Weak<dyn Above>) {
+        // It is set once, by the store itself.
+        let _ = self.above.set(above);
+    }
+
+    /// The store above. `None`: there is none yet, or it is being closed.
+    pub fn above(&self) -> Option<Arc<dyn Above>> {
+        self.above.get()?.upgrade()
+    }
+
+    /// The calling thread's slot, to change something with.
+    #[inline]
+    pub fn writer(&self) -> Result<Slot<'_>, WriteError> {
+        self.may_write()?;
+        Ok(self.participants.slot()?)
+    }
+
+    /// Fails with `ReadOnly` if this opening may only read.
+    #[inline]
+    pub fn may_write(&self) -> Result<(), WriteError> {
+        if self.read_only {
+            Err(WriteError::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Where in the region a word of the tables lies.
+    pub fn loc_of(&self, word: &AtomicU64) -> Loc {
+        let base = self.mem.region().base() as usize;
+        Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)
+    }
+}

@@ -1,0 +1,248 @@
+//! Waiting: for a lock's holder, for a pin, and for nothing in particular.
+//!
+//! No wait is without an end: it is for one holder, and fails after [`TIMEOUT`]; what a dead holder
+//! left is repaired.
+
+use std::time::Duration;
+
+use mneme_sync::{Holding, Slot, SlotId, Stalled};
+
+use super::Session;
+use crate::error::WriteError;
+use crate::region::mem::Loc;
+
+/// How long an operation waits for a holder that is alive but makes no progress.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a copying reader may block others. It is half of what an operation waits, so that no
+/// operation fails because of such a reader.
+const PIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+impl Session {
+    /// One round of waiting for `holder`, which holds the lock whose word is `word`. If the holder
+    /// is dead, this repairs what it left. If it is alive, the wait fails after a second. An
+    /// opening that may only read also times out on a dead holder, if no other opening repairs what
+    /// that left.
+    ///
+    /// `at`: where the lock lies. The timeout that one waiter has waited out there counts for the
+    /// next ones until the word changes: they fail at once.
+    #[cold]
+    pub fn wait_for_lock(
+        &self,
+        slot: &Slot<'_>,
+        wait: &mut Wait,
+        at: Option<Loc>,
+        word: u64,
+        holder: SlotId,
+    ) -> Result<(), WriteError> {
+        wait.look_at(Some(word), holder);
+        let Some(at) = at else {
+            return self.wait_on(slot, wait, holder, Holding::Lock);
+        };
+        if wait.began.is_none() {
+            wait.began = self.stalled.since(at.byte(), word);
+        }
+        let waited = self.wait_on(slot, wait, holder, Holding::Lock);
+        if let (Err(WriteError::Stalled(_)), Some(began)) = (&waited, wait.began) {
+            self.stalled.note(at.byte(), word, began);
+        }
+        waited
+    }
+
+    /// One round of waiting for whatever `holder` holds. The timeout counts from when the *current*
+    /// holder took the lock: a waiter that loses to a series of different holders never times out.
+    #[cold]
+    pub fn wait_on(
+        &self,
+        slot: &Slot<'_>,
+        wait: &mut Wait,
+        holder: SlotId,
+        what: Holding,
+    ) -> Result<(), WriteError> {
+        wait.rounds += 1;
+        if what == Holding::Pin {
+            self.revoke_stalled_pins();
+        }
+        // Time counts from the first round on: what the caller does between two rounds may itself
+        // take long.
+        let now = self.clock.now_ns();
+        let began = *wait.since(holder, what).get_or_insert(now);
+        let since = Duration::from_nanos(now.saturating_sub(began));
+        if wait.rounds < 128 && since <= TIMEOUT {
+            if wait.rounds < 64 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            return Ok(());
+        }
+        let dead = holder.is_some() && self.participants.is_dead(holder);
+        if dead && !self.read_only && self.reap(slot)? > 0 {
+            return Ok(());
+        }
+        if since > TIMEOUT {
+            let pid = self.participants.pid_of(holder);
+            if dead {
+                let why = if self.read_only {
+                    "nobody who may write has repaired what it left, and this opening may only read"
+                } else {
+                    "whoever repairs what it left does not go on"
+                };
+                return Err(WriteError::Reap(format!(
+                    "thread slot {holder} (process {pid}) is dead, and {why}"
+                )));
+            }
+            return Err(Stalled {
+                pid,
+                slot: holder,
+                since,
+                what,
+            }
+            .into());
+        }
+        std::thread::sleep(Duration::from_micros(
+            u64::from((wait.rounds - 127).min(20)) * 50,
+        ));
+        Ok(())
+    }
+
+    /// To be called while something waits for pins to be released. Revokes the pin of a copying
+    /// reader that has made no progress for half a second. That reader will read again (see
+    /// [`crate::records::read::copying`]).
+    #[cold]
+    pub fn revoke_stalled_pins(&self) {
+        // Another thread of this process is checking.
+        let Ok(mut still) = self.still.try_lock() else {
+            return;
+        };
+        let oldest = self.participants.stats().oldest_pin;
+        let Some(pin) = oldest.filter(|pin| !pin.firm) else {
+            *still = None;
+            return;
+        };
+        let now = self.clock.now_ns();
+        match *still {
+            Some((slot, epoch, since)) if (slot, epoch) == (pin.slot, pin.epoch) => {
+                if now.saturating_sub(since) > PIN_TIMEOUT.as_nanos() as u64 {
+                    self.participants.revoke(epoch);
+                    *still = None;
+                }
+            }
+            _ => *still = Some((pin.slot, pin.epoch, now)),
+        }
+    }
+
+    /// The thread with the oldest pin, which blocks reclamation most, if there is one.
+    #[cold]
+    pub fn oldest_pin(&self) -> SlotId {
+        let oldest = self.participants.stats().oldest_pin;
+        oldest.map_or(SlotId::NONE, |pin| pin.slot)
+    }
+
+    /// Repairs what dead threads left and frees their slots. Returns how many slots.
+    pub fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        self.above().map_or(Ok(0), |above| above.reap(slot))
+    }
+
+    /// The error for a wait in which a thread would wait for itself. It is returned at once.
+    pub fn stalled_by_own_pin(&self, slot: &Slot<'_>) -> WriteError {
+        Stalled {
+            pid: self.participants.pid_of(slot.id()),
+            slot: slot.id(),
+            since: Duration::ZERO,
+            what: Holding::OwnPin,
+        }
+        .into()
+    }
+}
+
+/// Waits a little after a conflict; longer after many.
+#[cold]
+pub(crate) fn back_off(rounds: &mut u32) {
+    *rounds += 1;
+    if *rounds < 16 {
+        std::thread::yield_now();
+    } else {
+        let micros = u64::from((*rounds).min(100)) * 10;
+        std::thread::sleep(Duration::from_micros(micros));
+    }
+}
+
+/// How long an operation has waited.
+#[derive(Debug, Default)]
+pub(crate) struct Wait {
+    rounds: u32,
+    /// When the wait for the current holder of a lock began.
+    began: Option<u64>,
+    /// That holder, and the lock's word if the word counts how often the lock was released.
+    held: Option<(SlotId, Option<u64>)>,
+    /// When the first wait for a pin began. It is kept over a change of the pinning thread, for
+    /// that changes all the time.
+    pinned: Option<u64>,
+    retired: u64,
+}
+
+impl Wait {
+    pub fn new() -> Wait {
+        Wait::default()
+    }
+
+    /// Restarts the timeout if another thread holds the lock, or if the holder has released and
+    /// retaken it.
+    fn look_at(&mut self, word: Option<u64>, holder: SlotId) {
+        let now = Some((holder, word));
+        if self.held != now {
+            (self.held, self.began) = (now, None);
+        }
+    }
+
+    /// When the wait for `holder` began, if it has.
+    fn since(&mut self, holder: SlotId, what: Holding) -> &mut Option<u64> {
+        if what != Holding::Lock {
+            return &mut self.pinned;
+        }
+        if self.held.is_none_or(|(before, _)| before != holder) {
+            self.look_at(None, holder);
+        }
+        &mut self.began
+    }
+
+    /// Notes that the index segment of this word was found retired; false: it was the one before
+    /// too.
+    pub fn found_retired(&mut self, segment: u64) -> bool {
+        std::mem::replace(&mut self.retired, segment) != segment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A holder, and its lock's word.
+    fn word(holder: u16, version: u64) -> (SlotId, u64) {
+        (SlotId(holder), u64::from(holder) << 48 | version << 5 | 1)
+    }
+
+    /// A waiter that is overtaken again and again on a busy bucket has not waited for one holder
+    /// for long.
+    #[test]
+    fn a_wait_counts_for_one_holding_alone() {
+        let mut wait = Wait::new();
+        let mut look = |(holder, word): (SlotId, u64), now: u64| {
+            wait.look_at(Some(word), holder);
+            *wait.since(holder, Holding::Lock).get_or_insert(now)
+        };
+        assert_eq!(look(word(1, 1), 10), 10);
+        assert_eq!(look(word(1, 1), 20), 10);
+        // One holder again, which released the lock meanwhile.
+        assert_eq!(look(word(1, 2), 30), 30);
+        assert_eq!(look(word(2, 2), 40), 40);
+        assert_eq!(look(word(2, 2), 50), 40);
+        let mut on = |holder, what, now| *wait.since(SlotId(holder), what).get_or_insert(now);
+        assert_eq!(on(3, Holding::Lock, 60), 60);
+        // Pins come and go: the wait is for the moment at which no pin is in the way.
+        assert_eq!(on(4, Holding::Pin, 70), 70);
+        assert_eq!(on(5, Holding::Pin, 80), 70);
+        assert_eq!(on(3, Holding::Lock, 90), 60);
+    }
+}

@@ -1,0 +1,568 @@
+//! The full check: walks everything, verifies what the structures promise, and describes what is
+//! wrong.
+//!
+//! It may run beside readers and writers. Each shard's part is checked under the shard's lock, so
+//! that shapes and blocks do not change. Entries come and go meanwhile, and a number that changed
+//! during the walk is not reported as damage.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use mneme_arena::Frame;
+use mneme_sync::{Announced, Holding, Slot};
+
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::{Bucket, Entry, SLOTS};
+use crate::index::lookup::Lookup;
+use crate::index::pool::{Block, UNIT, UNITS};
+use crate::index::resize::block_of;
+use crate::index::root::Root;
+use crate::index::shape::{Partition, SegmentRef};
+use crate::log::head::no_head;
+use crate::log::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
+use crate::records::notify::LANES;
+use crate::region::mem::Loc;
+use crate::region::record::Record;
+use crate::region::space::Space;
+use crate::session::Wait;
+use crate::store::components::Store;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Records seen.
+    pub records: u64,
+    /// Of these, those with an expiry.
+    pub expiring: u64,
+    /// Entries that lie behind their home bucket.
+    pub displaced: u64,
+    /// Slots of all index segments.
+    pub slots: u64,
+    /// What is wrong, in words; empty: nothing.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// The most problems that are collected: a damaged region could fill the memory with them.
+const MOST: usize = 100;
+/// Walks over a space before a wrong count is reported: during a walk as many records may be added
+/// behind it as are removed in front of it. A count is not reported while a thread is in the middle
+/// of a change all along.
+const WALKS: usize = 3;
+
+impl Report {
+    fn problem(&mut self, what: String) {
+        if self.problems.len() < MOST && !self.problems.contains(&what) {
+            self.problems.push(what);
+        }
+    }
+
+    /// Records damage that ended a part of the check as a problem, so that the next part runs.
+    fn damage(&mut self, part: Result<(), WriteError>) -> Result<(), WriteError> {
+        match part {
+            Err(WriteError::Corrupt(corrupt)) => {
+                self.problem(corrupt.to_string());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn add(&mut self, part: Report) {
+        self.records += part.records;
+        self.expiring += part.expiring;
+        self.displaced += part.displaced;
+        self.slots += part.slots;
+        for what in part.problems {
+            self.problem(what);
+        }
+    }
+}
+
+impl Store {
+    /// Checks everything, until `goes_on` returns false.
+    pub(crate) fn check(
+        &self,
+        slot: &Slot<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Report, WriteError> {
+        let mut report = Report::default();
+        self.check_segments(slot, goes_on, &mut report);
+        self.check_heads(slot, &mut report);
+        report.add(self.check_index(slot, goes_on)?);
+        match self.arena.check() {
+            Ok(problems) => report
+                .problems
+                .extend(problems.iter().map(ToString::to_string)),
+            Err(error) => report.problem(error.to_string()),
+        }
+        report
+            .problems
+            .extend(self.participants.check().into_iter().map(|p| p.to_string()));
+        Ok(report)
+    }
+
+    /// The part of [`Store::check`] that reads the log only where the index leads there.
+    pub(crate) fn check_index(
+        &self,
+        slot: &Slot<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Report, WriteError> {
+        let mut report = Report::default();
+        if let Some(what) = self.check_spaces(slot)? {
+            report.problem(what);
+        }
+        for space in Space::all() {
+            let checked = self.check_space(slot, space, goes_on, &mut report);
+            report.damage(checked)?;
+        }
+        if goes_on() {
+            // No thread frees a dropped index while its blocks are counted.
+            let _sweeping = self.tables.header().sweep.lock(slot)?;
+            for shard in 0..self.tables.geometry.shards {
+                if !goes_on() {
+                    return Ok(report);
+                }
+                let checked = self.check_pool(slot, shard, &mut report);
+                report.damage(checked)?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Every partition of a space, and that it holds as many records as it counts.
+    fn check_space(
+        &self,
+        slot: &Slot<'_>,
+        space: Space,
+        goes_on: &dyn Fn() -> bool,
+        report: &mut Report,
+    ) -> Result<(), WriteError> {
+        let (mut walk, mut wait) = (1, Wait::new());
+        loop {
+            // Threads that may be between a change and its count. Collected only after a count is
+            // found wrong.
+            let mut changing = match walk {
+                1 => Announced::default(),
+                _ => self.participants.announced(&LANES)?,
+            };
+            let mut seen = Report::default();
+            let before = self.records_of(space)?;
+            let mut first = None;
+            let mut cleared = false;
+            for partition in 0..self.partitions() as u32 {
+                if !goes_on() {
+                    return Ok(());
+                }
+                // The root is looked up under the pin, which keeps its block from being freed.
+                let _pin = slot.pin();
+                let root = self.root(space)?;
+                cleared = *first.get_or_insert(root) != root;
+                let (Some(root), false) = (root, cleared) else {
+                    break;
+                };
+                let shard = root.shard(partition, self.tables.geometry.shards);
+                let walked = self.with_shard(slot, shard, |_| {
+                    Ok(self.check_partition(root, partition, &mut seen))
+                })?;
+                if let Err(corrupt) = walked {
+                    seen.problem(corrupt.to_string());
+                }
+            }
+            let held = (seen.records, seen.expiring);
+            let right = cleared || held == before || self.records_of(space)? != before;
+            self.participants.settle(&mut changing);
+            if let (false, Some(standing)) = (right, changing.first()) {
+                // This also repairs what dead threads have left.
+                self.wait_on(slot, &mut wait, standing, Holding::Lock)?;
+                continue;
+            }
+            if right || walk == WALKS {
+                if !right {
+                    seen.problem(format!(
+                        "space {space} counts {} records, {} of them with an expiry, and holds {} and {}",
+                        before.0, before.1, held.0, held.1
+                    ));
+                }
+                report.add(seen);
+                return Ok(());
+            }
+            walk += 1;
+        }
+    }
+
+    /// Every entry leads to a record of its key, near its home; records in the partition.
+    fn check_partition(
+        &self,
+        root: Root,
+        partition: u32,
+        report: &mut Report,
+    ) -> Result<(), Corrupt> {
+        let mut keys: HashMap<&[u8], (&Bucket, usize, Entry)> = HashMap::new();
+        for (prefix, segment) in self.partition_segments(root, partition)? {
+            report.slots += segment.buckets() * SLOTS as u64;
+            for i in 0..segment.buckets() {
+                let bucket = self.mem.bucket(segment, i)?;
+                if let Some(what) = self.wrong_lock(bucket) {
+                    report.problem(format!(
+                        "space {}, partition {partition}, bucket {i}: {what}",
+                        root.space()
+                    ));
+                }
+                for (at_slot, entry) in (0..SLOTS)
+                    .map(|s| (s, bucket.entry(s)))
+                    .filter(|(_, e)| !e.is_empty())
+                {
+                    report.records += 1;
+                    let at = format!("space {}, partition {partition}, bucket {i}", root.space());
+                    let record = match self.mem.record(entry.loc()) {
+                        Ok(record) => record,
+                        Err(corrupt) => {
+                            report.problem(format!("{at}: {corrupt}"));
+                            continue;
+                        }
+                    };
+                    report.expiring += u64::from(record.expires() != 0);
+                    let place = self.place(record.key());
+                    if place.partition != partition || place.tag != entry.tag() {
+                        report.problem(format!("{at}: an entry leads to a record of another hash"));
+                        continue;
+                    }
+                    if segment.depth() > 0 && entry.tag() >> (22 - segment.depth()) != prefix {
+                        report.problem(format!("{at}: an entry of another segment"));
+                    }
+                    if record.header().space() != root.space() {
+                        report.problem(format!(
+                            "{at}: a record of space {}",
+                            record.header().space()
+                        ));
+                    }
+                    let home = segment.home(entry.tag());
+                    let distance = (i + segment.buckets() - home) % segment.buckets();
+                    report.displaced += u64::from(distance > 0);
+                    if distance > self.mem.bucket(segment, home)?.word().reach() {
+                        report.problem(format!(
+                            "{at}: an entry {distance} buckets behind its home, beyond its reach"
+                        ));
+                    }
+                    let frame = match self.segment_of(entry.loc()) {
+                        Ok(frame) => frame,
+                        Err(corrupt) => {
+                            report.problem(format!("{at}: {corrupt}"));
+                            continue;
+                        }
+                    };
+                    let info = self.tables.info(frame);
+                    if (record.patch())
+                        .is_some_and(|(_, w)| w.len() > record.header().patch_capacity())
+                    {
+                        report.problem(format!("{at}: a value longer than its record"));
+                    }
+                    if self.is_left_odd(&record, self.mem.bucket(segment, home)?) {
+                        report.problem(format!(
+                            "{at}: a value is being patched, and nobody patches it"
+                        ));
+                    }
+                    let end = entry.loc().byte() - frame_byte(frame) + record.header().size();
+                    let state = info.state().state();
+                    if end > info.used()
+                        || matches!(state, None | Some(State::Free | State::Freeing))
+                    {
+                        report.problem(format!(
+                            "{at}: a record outside the written part of its log segment"
+                        ));
+                    }
+                    // A key that was removed and stored anew meanwhile is seen in two places.
+                    let stays = |(bucket, slot, entry): (&Bucket, usize, Entry)| {
+                        bucket.entry(slot) == entry
+                    };
+                    let other = keys.insert(record.key(), (bucket, at_slot, entry));
+                    if other.is_some_and(stays) && stays((bucket, at_slot, entry)) {
+                        report.problem(format!("{at}: a key is indexed twice"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record's word says that it is being patched, though no thread holds its home.
+    fn is_left_odd(&self, record: &Record<'_>, home: &Bucket) -> bool {
+        let odd = || {
+            record
+                .patch()
+                .map(|(_, word)| word)
+                .filter(|word| word.is_odd())
+        };
+        // A patching thread makes the word even before it unlocks, and no word value recurs.
+        odd().is_some_and(|word| !home.word().locked() && odd() == Some(word))
+    }
+
+    /// What is wrong with a bucket's lock word, if anything is. The caller holds the shard.
+    fn wrong_lock(&self, bucket: &Bucket) -> Option<&'static str> {
+        let word = bucket.word();
+        if word.retired() {
+            return Some("retired, and yet in use");
+        }
+        if !word.locked() {
+            return (word.in_transaction() || word.holder().is_some())
+                .then_some("nobody has its lock, which names somebody");
+        }
+        // Loaded after the word was seen: a thread that held the bucket then and has no slot now
+        // has released it, or its reaper has.
+        let nobodys = self.participants.pid_of(word.holder()) == 0;
+        (nobodys && bucket.word() == word).then_some("its lock is held by nobody")
+    }
+
+    /// Every log segment can be walked from header to header, and the arena agrees that it is one.
+    fn check_segments(&self, slot: &Slot<'_>, goes_on: &dyn Fn() -> bool, report: &mut Report) {
+        for (frame, info, word, state) in self.segments().take_while(|_| goes_on()) {
+            let _pin = slot.pin();
+            let (frames, written) = (info.frames(), info.written_at(frame));
+            let arena = self.arena.extent_of(frame);
+            let first = self.segment_of(Loc::of_byte(frame_byte(frame)));
+            if info.state() != word {
+                continue;
+            }
+            let known = arena
+                .filter(|a| a.extent.start == frame && a.tag == TAG_LOG)
+                .map(|a| a.extent.frames);
+            let end = match written {
+                Ok(end) if known.is_some() && known == frames && first == Ok(frame) => end,
+                Ok(_) => {
+                    report.problem(format!(
+                        "log segment at frame {} ({state:?}): the arena knows it otherwise",
+                        frame.0
+                    ));
+                    continue;
+                }
+                Err(corrupt) => {
+                    report.problem(corrupt.to_string());
+                    continue;
+                }
+            };
+            if let Err(corrupt) = self.walk(frame, end)
+                && info.state() == word
+            {
+                report.problem(format!("log segment at frame {}: {corrupt}", frame.0));
+            }
+        }
+        for frame in self.stateless() {
+            report.problem(format!(
+                "the log segment at frame {} is in no state there is",
+                frame.0
+            ));
+        }
+        for found in self.arena.extents() {
+            let state = self.tables.info(found.extent.start).state().state();
+            let held = found.state == mneme_arena::ExtentState::Held;
+            if found.tag == TAG_LOG && held && matches!(state, None | Some(State::Free)) {
+                report.problem(format!(
+                    "the extent at frame {} belongs to the log, which does not know it",
+                    found.extent.start.0
+                ));
+            }
+            let linked = || {
+                (0..self.tables.geometry.shards)
+                    .any(|i| self.pool_frames(i).any(|f| f == found.extent.start))
+            };
+            if found.tag == TAG_INDEX && held && !linked() {
+                report.problem(format!(
+                    "frame {} belongs to the index, which does not know it",
+                    found.extent.start.0
+                ));
+            }
+        }
+    }
+
+    /// Every head appends to an open log segment, and to one of its own.
+    fn check_heads(&self, slot: &Slot<'_>, report: &mut Report) {
+        // The pin keeps segments from being freed and opened again meanwhile.
+        let _pin = slot.pin();
+        let mut seen = Vec::new();
+        for i in 0..self.tables.geometry.heads + self.tables.geometry.survivors {
+            let head = self.tables.head(i);
+            let word = head.segment.load(Acquire);
+            if word == 0 {
+                continue;
+            }
+            let open = self.tables.named(word).is_some_and(|(_, info)| {
+                let state = info.state().state();
+                info.first.load(Relaxed) == word
+                    && matches!(state, Some(State::Opening | State::Head))
+            });
+            // A head moves on before its old segment is closed.
+            let stays = head.segment.load(Acquire) == word;
+            if stays && (!open || seen.contains(&word)) {
+                report.problem(no_head(self.loc_of(&head.segment)).to_string());
+            }
+            seen.push(word);
+        }
+    }
+
+    /// Steps from header to header through a log segment, whose last record ends at `end`.
+    fn walk(&self, frame: Frame, end: u64) -> Result<(), Corrupt> {
+        let mut at = 0;
+        while at < end {
+            let loc = Loc::of_byte(frame_byte(frame) + at);
+            at += self.mem.record(loc)?.header().size();
+            if at > end {
+                return Err(Corrupt::at(
+                    loc.byte(),
+                    "a record that goes beyond its log segment",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The units in use are those that something refers to: no block is lost, none used twice.
+    fn check_pool(
+        &self,
+        slot: &Slot<'_>,
+        shard: u64,
+        report: &mut Report,
+    ) -> Result<(), WriteError> {
+        self.with_shard(slot, shard, |held| {
+            let mut used: HashMap<Frame, Vec<u64>> = HashMap::new();
+            let mut take = |block: Block, what: &str, report: &mut Report| {
+                let frame = Frame((block.loc.byte() >> 21) as u32);
+                let map = used.entry(frame).or_insert_with(|| vec![0; 128]);
+                let first = block.loc.byte() % (2 << 20) / UNIT;
+                if block.units == 0 || first + block.units > UNITS {
+                    report.problem(format!(
+                        "shard {shard}: {what} at byte {} is empty, or goes beyond its frame",
+                        block.loc.byte()
+                    ));
+                    return;
+                }
+                for unit in first..first + block.units {
+                    let word = &mut map[(unit / 64) as usize];
+                    if *word >> (unit % 64) & 1 == 1 {
+                        report.problem(format!(
+                            "shard {shard}: {what} at byte {} overlaps another block",
+                            block.loc.byte()
+                        ));
+                        return;
+                    }
+                    *word |= 1 << (unit % 64);
+                }
+            };
+            for frame in self.pool_frames(shard) {
+                take(
+                    Block {
+                        loc: Loc::of_byte(frame_byte(frame)),
+                        units: 4,
+                    },
+                    "a bitmap",
+                    report,
+                );
+            }
+            for entry in &held.shard.limbo {
+                if let Some(block) = Block::of_word(entry[0].load(Relaxed)) {
+                    take(block, "a block in limbo", report);
+                }
+            }
+            for root in self.all_roots()? {
+                if shard == 0 {
+                    take(self.root_block(root), "a root", report);
+                }
+                for partition in (0..self.partitions() as u32)
+                    .filter(|&p| root.shard(p, self.tables.geometry.shards) == shard)
+                {
+                    let at = root.partition(partition);
+                    let word = self.mem.word(at)?.load(Acquire);
+                    let mut segment = |s: SegmentRef, report: &mut Report| {
+                        take(block_of(s), "an index segment", report);
+                    };
+                    match Partition::of_word(word, at)? {
+                        Partition::Empty => {}
+                        Partition::One(s) => segment(s, report),
+                        Partition::Directory { loc, depth } => {
+                            let mut last = 0;
+                            for i in 0..1u64 << depth {
+                                let at = loc.add_words(i);
+                                let word = self.mem.word(at)?.load(Acquire);
+                                if word != 0 && word != last {
+                                    segment(SegmentRef::of_word(word, at)?, report);
+                                }
+                                last = word;
+                            }
+                            take(
+                                Block {
+                                    loc,
+                                    units: (8u64 << depth).div_ceil(UNIT),
+                                },
+                                "a directory",
+                                report,
+                            );
+                        }
+                    }
+                }
+            }
+            for frame in self.pool_frames(shard) {
+                let ours = used.remove(&frame).unwrap_or_else(|| vec![0; 128]);
+                let map = match self.bitmap(frame) {
+                    Ok(map) => map,
+                    Err(corrupt) => {
+                        report.problem(format!("shard {shard}: {corrupt}"));
+                        continue;
+                    }
+                };
+                let wrong = (0..128)
+                    .map(|i| (map[i].load(Relaxed) ^ ours[i]).count_ones())
+                    .sum::<u32>();
+                if wrong > 0 {
+                    report.problem(format!(
+                        "shard {shard}: {wrong} units of frame {} are lost or used unmarked",
+                        frame.0
+                    ));
+                }
+            }
+            for frame in self.miscounted(shard) {
+                report.problem(format!(
+                    "shard {shard}: the free units of frame {} are miscounted",
+                    frame.0
+                ));
+            }
+            if let Some(frame) = used.keys().next() {
+                report.problem(format!(
+                    "shard {shard}: blocks in frame {}, which is not its own",
+                    frame.0
+                ));
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::store::LogStore;
+
+    #[test]
+    fn between_the_shards_it_is_asked_whether_to_go_on() {
+        let builder = LogStore::builder().capacity(4 << 30).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let core = store.core();
+        let slot = core.writer().unwrap();
+        let asked = Cell::new(0);
+        let count = || {
+            asked.set(asked.get() + 1);
+            true
+        };
+        assert!(core.check_index(&slot, &count).unwrap().is_sound());
+        let (spaces, shards) = (Space::all().count(), core.tables.geometry.shards);
+        assert!(shards > 1);
+        assert!(asked.get() >= spaces + shards as usize, "{}", asked.get());
+    }
+}

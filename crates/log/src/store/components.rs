@@ -1,0 +1,57 @@
+//! The components of an open store, one upon the other: each knows those below it, by [`Deref`],
+//! and none above.
+//!
+//! | component | has | asks those above for |
+//! |---|---|---|
+//! | [`Session`] | the region, the threads' slots, pins and waits | the repair of what a dead thread left |
+//! | [`Log`] | frames, log segments, heads | the folding of read marks when a segment is opened |
+//! | [`Index`](crate::index::Index) | roots, pages, lookup, change of shape, databases | |
+//! | [`Records`](crate::records::Records) | reading, publishing, changing in place | |
+//! | [`Reclaim`] | compaction, eviction, expiry, free space | |
+//! | [`Store`] | operations, batches, transactions, watches, repair, checks | |
+//!
+//! [`Session`]: crate::session::Session
+//! [`Log`]: crate::log::Log
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use mneme_sync::Slot;
+
+use crate::error::WriteError;
+use crate::reclaim::Reclaim;
+use crate::session::Above;
+
+/// An open store, without its maintainer thread.
+pub(crate) struct Store {
+    reclaim: Reclaim,
+}
+
+impl Deref for Store {
+    type Target = Reclaim;
+
+    #[inline(always)]
+    fn deref(&self) -> &Reclaim {
+        &self.reclaim
+    }
+}
+
+impl Store {
+    pub fn new(reclaim: Reclaim) -> Arc<Store> {
+        let store = Arc::new(Store { reclaim });
+        let above: Weak<Store> = Arc::downgrade(&store);
+        store.set_above(above);
+        store
+    }
+}
+
+impl Above for Store {
+    fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        Store::reap(self, slot)
+    }
+
+    fn opens_segment(&self, slot: &Slot<'_>) {
+        // An error is ignored: it recurs in the calls that it concerns.
+        let _ = self.fold_own_accesses(slot);
+    }
+}

@@ -1,0 +1,138 @@
+//! When a key expires: asking for it, and setting it.
+
+use mneme_sync::Slot;
+
+use super::components::Store;
+use super::ops::{Decision, Updated};
+use crate::error::{ReadError, WriteError};
+use crate::index::counts::Counts;
+use crate::index::intent::OPERATION_LANE;
+use crate::index::lookup::Lookup;
+use crate::index::root::Root;
+use crate::index::shape::Place;
+use crate::records::change_set::Counted;
+use crate::records::expiry::{Before, Expiry, Life};
+use crate::records::notify::Kind;
+use crate::records::publish::Expect;
+use crate::region::mem::Loc;
+use crate::region::record::EXPIRY_AT;
+use crate::session::Wait;
+
+impl Store {
+    /// When `key` expires. `None`: it is absent.
+    pub(crate) fn expiry(&self, database: u8, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
+        let found = self.find_copying(database, key)?;
+        Ok(found.map(|outline| Expiry::of_word(outline.expires)))
+    }
+
+    /// Sets the expiry of `key` to what `decide` returns for the present one, atomically.
+    pub(crate) fn update_expiry(
+        &self,
+        database: u8,
+        key: &[u8],
+        mut decide: impl FnMut(Expiry) -> Option<Expiry>,
+    ) -> Result<Updated, WriteError> {
+        self.may_write()?;
+        Self::check_lengths(key, &[])?;
+        if let Some(updated) = self.update_expiry_word(database, key, &mut decide)? {
+            return Ok(updated);
+        }
+        self.update(database, key, |stored| {
+            match stored.and_then(|s| Some((s, decide(s.expiry)?))) {
+                Some((stored, expiry)) if expiry != stored.expiry => {
+                    Decision::ReplaceUntil(stored.value.to_vec(), expiry)
+                }
+                _ => Decision::Keep,
+            }
+        })
+    }
+
+    /// Sets the expiry where it lies. `None`: the record has no word for it.
+    fn update_expiry_word(
+        &self,
+        database: u8,
+        key: &[u8],
+        decide: &mut impl FnMut(Expiry) -> Option<Expiry>,
+    ) -> Result<Option<Updated>, WriteError> {
+        let slot = self.participants.slot()?;
+        let (_pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(Some(Updated::Absent));
+        };
+        let place = self.place(key);
+        let (mut wait, before) = (Wait::new(), Before::default());
+        loop {
+            let segment = self.mem.index_segment(root, place)?;
+            let seen = self.find_seen(root, place, segment, key)?;
+            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+            // Read once: the expiry may change where it lies.
+            let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {
+                return Ok(Some(Updated::Absent));
+            };
+            match self.life(expires, &before) {
+                Life::Live => {}
+                Life::Expired => return Ok(Some(Updated::Absent)),
+                Life::Unsure => continue,
+            }
+            self.note_access(root, place);
+            // Called before the bucket is locked, so that `decide` may do anything, even panic.
+            let now = Expiry::of_word(expires);
+            let to = match decide(now) {
+                Some(to) if to != now => to,
+                _ => return Ok(Some(Updated::Kept)),
+            };
+            if !found.record.header().has_expiry() {
+                return Ok(None);
+            }
+            let seen = (found.entry.loc(), expires);
+            if self.set_expiry_if(&slot, (root, place), key, seen, to, &mut wait)? {
+                self.expect_expiries();
+                return Ok(Some(Updated::Replaced));
+            }
+        }
+    }
+
+    /// Sets the expiry of a record that has a word for it, if it still is the record that was seen,
+    /// and expires as it did; whether it was and did.
+    fn set_expiry_if(
+        &self,
+        slot: &Slot<'_>,
+        (root, place): (Root, Place),
+        key: &[u8],
+        (loc, expires): (Loc, u64),
+        to: Expiry,
+        wait: &mut Wait,
+    ) -> Result<bool, WriteError> {
+        let id = self.root_id(root)?;
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            return Ok(false);
+        };
+        let Some(held) = self.lock_home(slot, segment, place, wait)? else {
+            return Ok(false);
+        };
+        let found = self.mem.find_in(segment, place.tag, key);
+        let expect = Expect::Expiring(loc, expires);
+        let as_seen = match &found {
+            Ok(Some(found)) if self.is_expected(&held, expect, Some(found)) => Some(&found.record),
+            _ => None,
+        };
+        let as_seen = as_seen.filter(|record| record.header().has_expiry());
+        if let Some(record) = as_seen {
+            self.note_change(root, place);
+            let counted = Counted {
+                space: root.space(),
+                root: id,
+                delta: Counts::change(Some(expires != 0), Some(to != Expiry::Never)),
+            };
+            self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
+            self.notify(slot, root.space(), Kind::Retimed, key);
+            held.unlock();
+        } else {
+            held.unlock_unchanged();
+        }
+        let set = as_seen.is_some();
+        slot.intent(OPERATION_LANE).clear();
+        found?;
+        Ok(set)
+    }
+}

@@ -1,0 +1,48 @@
+//! What a database holds, in numbers.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::error::ReadError;
+use crate::records::read::copying::Look;
+use crate::store::components::Store;
+
+/// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Keyspace {
+    /// Its records, including those that have expired and were not yet removed.
+    pub records: u64,
+    /// Of these, those with an expiry.
+    pub expiring: u64,
+    /// How long these live from now on, on average. It is an estimate that the maintainer samples
+    /// when it looks for expired records. `None` until it has seen one, and if none has an expiry.
+    pub mean_ttl: Option<Duration>,
+}
+
+impl Store {
+    /// Records of `database`, as all threads that added and removed them have counted.
+    pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
+        self.look_copying(database, |_, space| {
+            Ok(Look::Seen(self.counted_in(space)?.0))
+        })
+    }
+
+    /// The counts and the mean expiry of a database.
+    pub(crate) fn keyspace(&self, database: u8) -> Result<Keyspace, ReadError> {
+        self.look_copying(database, |_, space| {
+            let Some(root) = self.root(space)? else {
+                return Ok(Look::Seen(Keyspace::default()));
+            };
+            let (records, expiring) = self.counted_under(root)?;
+            let [at, samples] = self.mem.words::<2>(root.expiries())?;
+            let known = expiring != 0 && samples.load(Relaxed) != 0;
+            let left = at.load(Relaxed).saturating_sub(self.clock.wall_ms());
+            Ok(Look::Seen(Keyspace {
+                records,
+                expiring,
+                mean_ttl: known.then_some(Duration::from_millis(left)),
+            }))
+        })
+    }
+}

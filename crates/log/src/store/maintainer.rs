@@ -1,0 +1,201 @@
+//! The maintainer: threads, one a node, that do ahead of time what writers would otherwise do
+//! themselves.
+//!
+//! **Of all openings of a store that have one, one maintains it**: the one that holds the store's
+//! first [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them gets
+//! it as soon as it is released or its holder has died. A store in private memory needs no lease.
+//!
+//! Nothing depends on the maintainer. A writer that lacks space can do all that its threads do.
+//! They only make that seldom necessary.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mneme_sync::{Lease, Slot};
+use mneme_sys::NodeId;
+
+use crate::error::WriteError;
+use crate::log::prefault::{Gathered, Populated};
+use crate::reclaim::evict::Evicted;
+use crate::reclaim::expire::ExpirySweep;
+use crate::session::MAINTAINER_LEASE;
+use crate::store::components::Store;
+
+/// The time between two rounds. It is short enough that the stock of free frames (a 32nd of the
+/// store) does not run out in between, and long enough to cost nothing when idle.
+const PERIOD: Duration = Duration::from_millis(10);
+/// How often it asks for the lease that another opening holds.
+const STANDBY: Duration = Duration::from_millis(100);
+/// Rounds between two reapings of dead participants.
+const REAP_EVERY: u32 = 50;
+
+/// Threads that maintain a store, one a node; dropping this stops them, and releases the lease.
+pub(crate) struct Maintainer {
+    office: Arc<Office>,
+    threads: Vec<JoinHandle<()>>,
+    /// The fork generation, see [`mneme_sys::fork`].
+    generation: u32,
+}
+
+/// What a maintainer's threads have in common.
+#[derive(Default)]
+struct Office {
+    stop: Mutex<bool>,
+    signal: Condvar,
+    /// Whether this opening is the one that maintains.
+    held: AtomicBool,
+    lease: Mutex<Option<Lease>>,
+}
+
+/// A poisoned value is as good as any: each change is one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Office {
+    fn is_held(&self) -> bool {
+        // SYNC: pairs with the Release store in `ask`.
+        self.held.load(Acquire)
+    }
+
+    fn is_stopped(&self) -> bool {
+        *lock(&self.stop)
+    }
+
+    /// Asks for the lease, and notes whether this opening maintains now.
+    fn ask(&self, core: &Store) {
+        if !core.participants.region().is_private() {
+            // If the lease cannot be asked for now, the next round asks again.
+            let Ok(Some(lease)) = core.participants.try_lease(MAINTAINER_LEASE) else {
+                return;
+            };
+            *lock(&self.lease) = Some(lease);
+        }
+        // SYNC: pairs with the Acquire load in `is_held`.
+        self.held.store(true, Release);
+        self.signal.notify_all();
+    }
+
+    /// Waits for `time`, or until it must stop. Returns whether to go on.
+    fn wait(&self, time: Duration) -> bool {
+        let stopped = lock(&self.stop);
+        if *stopped {
+            return false;
+        }
+        let waited = self.signal.wait_timeout(stopped, time);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Maintainer {
+    pub fn start(core: Arc<Store>) -> std::io::Result<Maintainer> {
+        let mut maintainer = Maintainer {
+            office: Arc::default(),
+            threads: Vec::new(),
+            generation: mneme_sys::fork::generation(),
+        };
+        maintainer.office.ask(&core);
+        for node in (0..core.arena.nodes()).map(NodeId) {
+            let (core, office) = (Arc::clone(&core), Arc::clone(&maintainer.office));
+            // If one fails to start, dropping the maintainer stops those before it.
+            let thread = std::thread::Builder::new()
+                .name(format!("mneme-maintain{}", node.0))
+                .spawn(move || run(&core, node, &office))?;
+            maintainer.threads.push(thread);
+        }
+        Ok(maintainer)
+    }
+
+    /// Whether this opening's maintainer is the one that maintains.
+    pub fn is_at_work(&self) -> bool {
+        self.office.is_held()
+    }
+}
+
+impl Drop for Maintainer {
+    fn drop(&mut self) {
+        if self.generation != mneme_sys::fork::generation() {
+            // The threads are the parent's; a child has none of them to wait for.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        *lock(&self.office.stop) = true;
+        self.office.signal.notify_all();
+        for thread in self.threads.drain(..) {
+            // The panic of a maintainer thread has been printed already.
+            let _ = thread.join();
+        }
+        // No thread maintains for this opening any more: another opening may.
+        drop(lock(&self.office.lease).take());
+    }
+}
+
+fn run(core: &Store, node: NodeId, office: &Office) {
+    core.topology.stay_on(node);
+    while !office.is_held() {
+        if !office.wait(STANDBY) {
+            return;
+        }
+        if node == NodeId(0) {
+            office.ask(core);
+        }
+    }
+    let mut looks = 0;
+    let mut sweep = ExpirySweep::default();
+    let (mut populated, mut gathered) = (Populated::new(node), Gathered::new(node));
+    let stopped = || office.is_stopped();
+    while !stopped() {
+        looks += 1;
+        if let Ok(slot) = core.participants.slot() {
+            // What fails here (a stalled lock, a damaged segment) fails again, with its error, for
+            // the writer that needs it. No part depends on another's success.
+            if node == NodeId(0) {
+                look_round(core, &slot, &mut sweep, looks % REAP_EVERY == 0);
+            }
+            let _ = keep_space(core, &slot, node, &stopped);
+        }
+        core.populate(&mut populated, &stopped);
+        core.gather(&mut gathered, &stopped);
+        if !office.wait(PERIOD) {
+            break;
+        }
+    }
+    core.leave_sweep(&sweep);
+}
+
+/// What concerns no node in particular; each part whatever became of those before it.
+fn look_round(core: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool) {
+    if reap {
+        let _ = core.reap(slot);
+    }
+    let _ = core.sweep_expired(slot, sweep);
+    let _ = core.fold_accesses(slot);
+    if core.wants_compaction() || core.tables.header().sweeps_due() {
+        let _ = core.maintain(slot);
+        core.condemn_lost(slot);
+    }
+}
+
+/// Compacts until the node has frames in stock.
+fn keep_space(
+    core: &Store,
+    slot: &Slot<'_>,
+    node: NodeId,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(), WriteError> {
+    while core.node_wants_compaction(node) && !stopped() {
+        // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
+        let _ = core.maintain(slot);
+        let evicted = matches!(core.evict(slot), Ok(Evicted::Some));
+        if !evicted && core.compact_batch(slot, node)? == 0 {
+            core.revoke_stalled_pins();
+            break;
+        }
+        // While nothing can be given back, one batch a look is enough.
+        core.maintain(slot)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,476 @@
+//! [`LogStore`]: the operations on a store as a whole.
+
+pub(crate) mod batch;
+mod builder;
+pub(crate) mod check;
+pub(crate) mod components;
+mod database;
+mod expiries;
+pub(crate) mod keyspace;
+pub(crate) mod listener;
+mod maintainer;
+pub(crate) mod ops;
+pub(crate) mod part;
+pub(crate) mod processes;
+mod random;
+mod reap;
+mod recover;
+pub(crate) mod role;
+pub(crate) mod scan;
+pub(crate) mod stats;
+mod swap;
+pub(crate) mod transaction;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mneme_sys::PageReport;
+
+use crate::error::{GrowError, ReadError, WriteError};
+use crate::reclaim::evict::Evict;
+use crate::region::policy::UpdatePolicy;
+use crate::region::space::DATABASES;
+use crate::store::check::Report;
+use crate::store::components::Store;
+use crate::store::maintainer::Maintainer;
+use crate::store::processes::Process;
+use crate::store::role::{RoleError, ServerRole};
+use crate::store::stats::Stats;
+use crate::store::transaction::Transaction;
+use crate::store::watch::Watch;
+
+pub use builder::{Builder, control_bytes};
+pub use database::Database;
+
+/// The least capacity of a store, in bytes.
+pub const MIN_CAPACITY: u64 = 64 << 20;
+
+/// A concurrent log-structured key-value store.
+///
+/// Share it by reference or in an `Arc`: every operation takes `&self`, any number of threads may
+/// call any of them at once, and each is atomic. The operations here work on database 0; see
+/// [`LogStore::database`] for the others.
+///
+/// ```
+/// use mneme_log::{Decision, LogStore};
+///
+/// let store = LogStore::builder().capacity(64 << 20).open_private()?;
+/// store.put(b"muse", b"Calliope")?;
+/// assert_eq!(store.get(b"muse")?.as_deref(), Some(&b"Calliope"[..]));
+/// store.update(b"muse", |old| match old {
+///     Some(name) => Decision::Replace(name.to_ascii_uppercase()),
+///     None => Decision::Keep,
+/// })?;
+/// assert_eq!(store.get(b"muse")?.unwrap().to_vec(), b"CALLIOPE");
+/// assert!(store.remove(b"muse")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LogStore {
+    // Dropped first: its thread uses the core.
+    maintainer: Option<Maintainer>,
+    core: Arc<Store>,
+}
+
+/// What the header of a region says about its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionKind {
+    /// Its first bytes.
+    pub magic: [u8; 8],
+    /// The version of its layout.
+    pub format: u32,
+    /// A hash of the layout's sizes.
+    pub layout_hash: u64,
+}
+
+impl LogStore {
+    /// What the data region of every store says in its header.
+    pub const REGION: RegionKind = RegionKind {
+        magic: mneme_arena::MAGIC,
+        format: mneme_arena::FORMAT,
+        layout_hash: mneme_arena::LAYOUT_HASH,
+    };
+
+    /// How this store's records are updated.
+    #[must_use]
+    pub fn update_policy(&self) -> UpdatePolicy {
+        self.core.tables.policy
+    }
+
+    /// Options for opening a store.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Store> {
+        &self.core
+    }
+
+    /// One of the 64 databases: each has keys of its own, all share the log and the capacity.
+    ///
+    /// # Errors
+    /// [`ReadError::NoSuchDatabase`] from 64 on.
+    pub fn database(&self, number: usize) -> Result<Database<'_>, ReadError> {
+        if number >= DATABASES {
+            return Err(ReadError::NoSuchDatabase(number));
+        }
+        Ok(Database {
+            core: &self.core,
+            number: number as u8,
+        })
+    }
+
+    fn zero(&self) -> Database<'_> {
+        Database {
+            core: &self.core,
+            number: 0,
+        }
+    }
+
+    /// Where the memory is. Costs a look at every log segment's line and every index frame's
+    /// bitmap, takes no locks. Zeros in a forked child.
+    pub fn stats(&self) -> Stats {
+        self.core.stats(|| self.core.mem.region().pages())
+    }
+
+    /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
+    /// of one that the system makes now.
+    pub fn stats_with(&self, pages: PageReport) -> Stats {
+        self.core.stats(|| pages)
+    }
+
+    /// Bytes of the region, as [`Stats::capacity`], without the other statistics. Costs a few
+    /// loads.
+    pub fn capacity(&self) -> u64 {
+        match self.core.participants.is_forked() {
+            true => 0,
+            false => self.core.capacity(),
+        }
+    }
+
+    /// Records in all databases, as [`Stats::records`], without the other statistics. Costs a look
+    /// at each thread's counters, whatever the store's size.
+    pub fn records(&self) -> u64 {
+        self.core.records()
+    }
+
+    /// Records that were evicted to free space, as [`Stats::evicted`], without the other
+    /// statistics.
+    pub fn evicted(&self) -> u64 {
+        self.core.forgotten().0
+    }
+
+    /// Records that were removed because they had expired, as [`Stats::expired`], without the other
+    /// statistics.
+    pub fn expired(&self) -> u64 {
+        self.core.forgotten().1
+    }
+
+    /// The pages behind the region in this process, as [`Stats::pages`], without the other
+    /// statistics. The system counts them, which takes a millisecond a GiB of small pages.
+    pub fn pages(&self) -> PageReport {
+        match self.core.participants.is_forked() {
+            true => Stats::unseen().pages,
+            false => self.core.mem.region().pages(),
+        }
+    }
+
+    /// Whether this opening maintains the store, see [`Builder::maintainer`].
+    pub fn maintains(&self) -> bool {
+        self.maintainer.as_ref().is_some_and(Maintainer::is_at_work)
+    }
+
+    /// The processes that are attached to the store, including dead ones whose state is not yet
+    /// repaired. It shows which process blocks the others. An opening counts as a process. Takes no
+    /// lock and stores nothing. Costs some system calls for each process. Empty in a forked child.
+    pub fn processes(&self) -> Vec<Process> {
+        self.core.processes()
+    }
+
+    /// A number that changes whenever a process attaches the store, for reading or for writing. As
+    /// long as it is unchanged, all writes since came from processes that were attached before.
+    /// Takes no lock and stores nothing.
+    pub fn arrivals(&self) -> u64 {
+        self.core.participants.arrivals()
+    }
+
+    /// Makes this opening the store's server. Of all openings in all processes one at a time has
+    /// the [role](ServerRole), until it drops the role or dies. Costs a system call and never
+    /// waits.
+    ///
+    /// # Errors
+    /// [`RoleError::Taken`] names the process that has it.
+    pub fn take_server_role(&self) -> Result<ServerRole, RoleError> {
+        self.core.take_server_role()
+    }
+
+    /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
+    /// Changes of the index' shape wait while their shard is being checked.
+    ///
+    /// Takes as long as reading all headers and keys does.
+    ///
+    /// # Errors
+    /// A stopped thread holds a lock that the check needs; or a number of records is wrong and a
+    /// stopped thread may not have counted a change that it made; or this thread cannot take part.
+    /// Damage is no error: the [`Report`] describes it.
+    pub fn check(&self) -> Result<Report, WriteError> {
+        self.check_while(&|| true).map(Option::unwrap_or_default)
+    }
+
+    /// [`check`](Self::check), cancelled with `None` once `goes_on` returns false, as it must from
+    /// then on. `goes_on` is called at least once for each log segment and each part of an index,
+    /// which is some hundred thousand records.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_while(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Report>, WriteError> {
+        let slot = self.core.writer()?;
+        let report = self.core.check(&slot, goes_on)?;
+        Ok(goes_on().then_some(report))
+    }
+
+    /// [`check`](Self::check) of the index alone: that what it refers to exists, that all its
+    /// memory is referred to, and that each database holds as many records as it counts. Costs next
+    /// to nothing if there are no records, however full the log may be of removed ones.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_index(&self) -> Result<Report, WriteError> {
+        let slot = self.core.writer()?;
+        self.core.check_index(&slot, &|| true)
+    }
+
+    /// Repairs what killed participants left and frees their slots. Returns how many slots. The
+    /// maintainer does this twice a second.
+    ///
+    /// # Errors
+    /// A stopped thread holds a lock that the repair needs.
+    pub fn reap(&self) -> Result<usize, WriteError> {
+        let slot = self.core.writer()?;
+        self.core.reap(&slot)
+    }
+
+    /// Runs `body` so that all its reads and changes happen at one instant. That holds for readers,
+    /// and for the repair after a killed participant: all or nothing.
+    ///
+    /// If another thread changes a key that `body` has read before the transaction commits, `body`
+    /// runs again. So it must have no effect but those on the transaction. It holds a pin
+    /// meanwhile, so keep it short. An error that it returns ends the transaction without effect.
+    /// After 16 such conflicts the buckets of the keys that it used before are locked while it
+    /// runs, so that it commits in the end. Writers of those keys wait meanwhile.
+    ///
+    /// ```
+    /// # use mneme_log::{LogStore, WriteError};
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"alice", b"70")?;
+    /// store.put(b"bob", b"30")?;
+    /// store.transaction(|t| {
+    ///     let (a, b) = (t.get(b"alice")?, t.get(b"bob")?);
+    ///     t.put(b"alice", &b.unwrap_or_default())?;
+    ///     t.put(b"bob", &a.unwrap_or_default())?;
+    ///     Ok::<_, WriteError>(())
+    /// })?;
+    /// assert_eq!(store.get(b"bob")?.unwrap(), b"70");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `body`; those of [`LogStore::put`]. Nothing was changed.
+    pub fn transaction<T, E: From<WriteError>>(
+        &self,
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        loop {
+            // The first attempt returns: only a watching transaction is refused with `None`.
+            if let Some(value) = self.core.transaction(None, &[], &mut body)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// [`transaction`](Self::transaction) of keys that are known, each with its database. They are
+    /// locked before `body` runs. `body` runs once as long as it reads no other keys, their
+    /// databases are not empty, and neither the store nor the index has to free space. Writers of
+    /// these keys wait meanwhile, and fail with `Stalled` after a second. Readers do not wait.
+    /// `body` may use other keys at the cost that they have in any transaction. It need not use
+    /// these.
+    ///
+    /// ```
+    /// # use mneme_log::{LogStore, WriteError};
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"draft", &[7; 100_000])?;
+    /// let keys = [(0, b"draft".as_slice()), (3, b"final")];
+    /// store.transaction_on(&keys, |t| {
+    ///     let draft = t.get(b"draft")?.unwrap_or_default();
+    ///     t.database(3)?.put(b"final", &draft)
+    /// })?;
+    /// assert_eq!(store.database(3)?.get(b"final")?.unwrap().len(), 100_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`transaction`](Self::transaction), or there is no such database. Nothing was
+    /// changed.
+    pub fn transaction_on<K: AsRef<[u8]>, T, E: From<WriteError>>(
+        &self,
+        keys: &[(usize, K)],
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let places = self.core.places_of(keys)?;
+        loop {
+            // The first attempt returns, as above.
+            if let Some(value) = self.core.transaction(None, &places, &mut body)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Begins to watch for changes of the keys that are then [added](Watch::add), of any databases,
+    /// by any process. It serves a transaction that is to take place only if its keys are
+    /// unchanged.
+    ///
+    /// ```
+    /// # use mneme_log::{LogStore, WriteError};
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"muse", b"Clio")?;
+    /// let mut watch = store.watch()?;
+    /// watch.add(0, b"muse")?;
+    /// let longer = [&*store.get(b"muse")?.unwrap(), b" of history"].concat();
+    /// let stored = watch.transaction(|t| t.put(b"muse", &longer))?;
+    /// assert!(stored.is_some());
+    /// // By now it has changed.
+    /// assert!(watch.transaction(|t| t.put(b"muse", b""))?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// While any process watches, all writers count their changes, which costs each change some
+    /// nanoseconds more. To begin costs a barrier, up to 10 us between processes, unless this
+    /// opening watches already. A server may keep an empty watch as long as it has others.
+    ///
+    /// # Errors
+    /// This thread cannot take part.
+    pub fn watch(&self) -> Result<Watch, ReadError> {
+        Watch::new(Arc::clone(&self.core))
+    }
+
+    /// Which records the store evicts when it is full. None in a forked child, which sees no store.
+    pub fn eviction(&self) -> Evict {
+        if self.core.participants.is_forked() {
+            return Evict::None;
+        }
+        self.core.eviction()
+    }
+
+    /// Changes the eviction policy, at once and for all participants. Earlier reads count only if
+    /// the previous policy went by reads too.
+    ///
+    /// # Errors
+    /// [`WriteError::ReadOnly`], where this opening may only read; this thread cannot take part.
+    pub fn set_eviction(&self, evict: Evict) -> Result<(), WriteError> {
+        self.core.may_write()?;
+        self.core.participants.slot()?;
+        self.core.set_eviction(evict);
+        Ok(())
+    }
+
+    /// Removes all expired records of all databases now, and returns how many there were. The
+    /// maintainer does this steadily, so this call is for a store without one.
+    ///
+    /// # Errors
+    /// As for [`LogStore::remove`].
+    pub fn remove_expired(&self) -> Result<usize, WriteError> {
+        self.core.remove_all_expired()
+    }
+
+    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it. Returns its present
+    /// capacity. Does nothing if the store is that large already. It may never be larger than the
+    /// [`max_capacity`](Builder::max_capacity), or the region's maximum, that it was created with.
+    ///
+    /// # Errors
+    /// `bytes` is beyond that maximum or the machine's memory, or the system refuses. Nothing has
+    /// changed.
+    pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        if self.core.read_only {
+            return Err(GrowError::ReadOnly);
+        }
+        let slot = self.core.participants.slot()?;
+        self.core.grow(&slot, bytes)
+    }
+
+    /// Exchanges the contents of two databases, at one instant for all threads of all processes.
+    /// Each operation takes place wholly before the swap or wholly after it.
+    ///
+    /// The cost does not depend on what the databases hold. The swap waits until every operation
+    /// that is under way anywhere in the store is over, and until every [`Value`](crate::Value)
+    /// that any thread keeps is dropped. It first waits for those that exist, and blocks nothing
+    /// meanwhile. It then waits for those that began in the meantime, while operations on the two
+    /// databases, and transactions, wait for the swap.
+    ///
+    /// ```
+    /// # use mneme_log::LogStore;
+    /// # let store = LogStore::builder().capacity(64 << 20).open_private()?;
+    /// store.put(b"muse", b"Clio")?;
+    /// store.swap_databases(0, 9)?;
+    /// assert!(store.is_empty());
+    /// assert_eq!(store.database(9)?.get(b"muse")?.unwrap(), b"Clio");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such database, or the wait took longer than half a second.
+    /// [`WriteError::Stalled`] then names the thread that it waited for, which is the calling
+    /// thread if that keeps a value itself. Nothing was changed. An operation waits for a swap for
+    /// a second at most.
+    pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
+        self.swap_databases_within(a, b, crate::store::swap::PATIENCE)
+    }
+
+    /// As [`swap_databases`](Self::swap_databases), but waits for operations under way no longer
+    /// than `patience`, and no longer than half a second. Operations do not wait for the swap
+    /// longer than that either, so it may be retried again and again.
+    ///
+    /// # Errors
+    /// As for [`swap_databases`](Self::swap_databases).
+    pub fn swap_databases_within(
+        &self,
+        a: usize,
+        b: usize,
+        patience: Duration,
+    ) -> Result<(), WriteError> {
+        let [a, b] = [self.database(a)?, self.database(b)?];
+        self.core.swap_databases(a.number, b.number, patience)
+    }
+
+    /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,
+    /// and returns how many segments it moved. That is at most the number of log segments when it
+    /// begins: a segment that becomes worth compacting through concurrent writers is left to the
+    /// next call.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`].
+    pub fn compact(&self) -> Result<usize, WriteError> {
+        self.compact_while(|| true)
+    }
+
+    /// [`compact`](Self::compact) that ends once `goes_on`, called before each segment, returns
+    /// false.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`].
+    pub fn compact_while(&self, mut goes_on: impl FnMut() -> bool) -> Result<usize, WriteError> {
+        let slot = self.core.writer()?;
+        self.core.maintain(&slot)?;
+        let (mut moved, most) = (0, self.core.segments().count());
+        // While writers go on without pause, some segment is always worth it.
+        while moved < most && goes_on() && self.core.compact(&slot)? {
+            moved += 1;
+            self.core.maintain(&slot)?;
+        }
+        self.core.maintain(&slot)?;
+        if goes_on() {
+            self.core.trim_index(&slot)?;
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,489 @@
+//! Writes of one key: put, remove, update, each atomic and under one pin. Reads are in
+//! [`crate::records::read`].
+//!
+//! A write reserves space, copies, and publishes (see [`crate::records::publish`]). A write that
+//! finds no free space releases its pin, frees space, and starts again.
+
+use mneme_sync::{Holding, Pin, Slot};
+
+use crate::error::{Corrupt, WriteError};
+use crate::index::lookup::Lookup;
+use crate::index::root::Root;
+use crate::index::shape::Place;
+use crate::reclaim::free_space::SpaceSearch;
+use crate::records::expiry::{Expiry, Stored};
+use crate::records::notify::Kind;
+use crate::records::publish::{Change, Expect, Published};
+use crate::region::mem::Loc;
+use crate::region::record::{Header, MAX_IN_PLACE, MAX_KEY, MAX_VALUE, write_body};
+use crate::region::space::Space;
+use crate::session::{Wait, back_off};
+use crate::store::components::Store;
+
+/// What an update does with a key, see [`LogStore::update`](crate::LogStore::update).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Leave it as it is.
+    Keep,
+    /// Store this value, with the expiry that the old one had.
+    Replace(Vec<u8>),
+    /// Store this value with this expiry.
+    ReplaceUntil(Vec<u8>, Expiry),
+    /// Remove it.
+    Remove,
+}
+
+/// What an update did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Updated {
+    /// The key is there, as before.
+    Kept,
+    /// The key is new.
+    Inserted,
+    /// The key has another value.
+    Replaced,
+    /// The key is gone.
+    Removed,
+    /// The key was not there, and is not.
+    Absent,
+}
+
+impl Store {
+    pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        if key.len() > MAX_KEY {
+            return Err(WriteError::KeyTooLong(key.len()));
+        }
+        if value.len() > MAX_VALUE {
+            return Err(WriteError::ValueTooLong(value.len()));
+        }
+        Ok(())
+    }
+
+    /// Stores `value` under `key`.
+    #[inline]
+    pub(crate) fn put(
+        &self,
+        database: u8,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let slot = self.writer()?;
+        Self::check_lengths(key, value)?;
+        let place = self.place(key);
+        if self.overwrites() && self.put_in_place(&slot, database, place, key, value, expiry)? {
+            return Ok(());
+        }
+        match self.try_put(&slot, database, place, key, value, expiry)? {
+            true => Ok(()),
+            false => self.put_with_search(&slot, database, place, key, value, expiry),
+        }
+    }
+
+    /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
+    /// no old value.
+    #[cold]
+    fn put_in_place(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        place: Place,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
+        let (_pin, space) = self.enter(slot, database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(false);
+        };
+        let change = Change::removal(root, place, key);
+        Ok(self.overwrite(slot, &change, value, expiry)?.is_some())
+    }
+
+    /// Appends a record and publishes it, under one pin. False: there is no free space.
+    #[inline(never)]
+    fn try_put(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        place: Place,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
+        let (pin, space) = self.enter(slot, database)?;
+        let header = self.header_for(key, value, expiry, space);
+        let Some(root) = self.root_or_create(slot, space)? else {
+            return Ok(false);
+        };
+        let segment = self.prefetch_bucket(root, place)?;
+        let Some(loc) = self.reserve_one(slot, header)? else {
+            return Ok(false);
+        };
+        // The old record's key is prefetched, for comparison, while the new record is copied.
+        if let Some(segment) = segment {
+            self.prefetch_record(segment, place.tag, 2)?;
+        }
+        self.copy_body(loc, header, expiry, key, value)?;
+        let change = Change {
+            root,
+            place,
+            segment,
+            key,
+            new: Some((loc, header.size())),
+            expiring: expiry != Expiry::Never,
+            evicting: false,
+            expect: Expect::Anything,
+        };
+        match self.publish(slot, &pin, &change)? {
+            Published::NoSpace => {
+                self.mark_dead(loc, header.size())?;
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// The rest of [`Store::put`] if there was no free space.
+    #[cold]
+    #[inline(never)]
+    fn put_with_search(
+        &self,
+        slot: &Slot<'_>,
+        database: u8,
+        place: Place,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let header = self.header_for(key, value, expiry, Space::new(0));
+        let mut search = SpaceSearch::new(header.size());
+        loop {
+            self.make_space(slot, &mut search)?;
+            if self.try_put(slot, database, place, key, value, expiry)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    pub(crate) fn remove(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
+        let slot = self.writer()?;
+        if key.len() > MAX_KEY {
+            return Ok(false);
+        }
+        let (pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(false);
+        };
+        let place = self.place(key);
+        let change = Change::removal(root, place, key);
+        Ok(self.publish(&slot, &pin, &change)? == Published::Removed)
+    }
+
+    /// Empties a database.
+    pub(crate) fn clear(&self, database: u8) -> Result<(), WriteError> {
+        let slot = self.writer()?;
+        let mut wait = Wait::new();
+        loop {
+            {
+                let (_pin, space) = self.enter(&slot, database)?;
+                let cut_off = || self.drop_root(&slot, space);
+                if self.announce_and_notify(&slot, Kind::Cleared, [database; 2], cut_off)? {
+                    return Ok(());
+                }
+            }
+            self.sweep(&slot)?;
+            self.wait_on(&slot, &mut wait, self.oldest_pin(), Holding::Pin)?;
+        }
+    }
+
+    /// Changes `key` depending on its present value, atomically. `decide` may be called more than
+    /// once.
+    pub(crate) fn update(
+        &self,
+        database: u8,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+    ) -> Result<Updated, WriteError> {
+        let slot = self.writer()?;
+        Self::check_lengths(key, &[])?;
+        let place = self.place(key);
+        let mut search = SpaceSearch::new(0);
+        let mut conflicts = 0;
+        loop {
+            let tried = {
+                let (pin, space) = self.enter(&slot, database)?;
+                let root = match self.root(space)? {
+                    Some(root) => Some(root),
+                    // A decision to store nothing needs no index. For any other decision the index
+                    // is created and `decide` is called again.
+                    None if matches!(decide(None), Decision::Keep | Decision::Remove) => {
+                        return Ok(Updated::Absent);
+                    }
+                    None => self.root_or_create(&slot, space)?,
+                };
+                match root {
+                    Some(root) => {
+                        self.try_update(&slot, &pin, root, place, key, &mut decide, &mut search)?
+                    }
+                    None => Tried::NoSpace,
+                }
+            };
+            match tried {
+                Tried::Done(updated) => return Ok(updated),
+                Tried::Conflict => back_off(&mut conflicts),
+                Tried::NoSpace => self.make_space(&slot, &mut search)?,
+            }
+        }
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is one fact of the operation"
+    )]
+    fn try_update(
+        &self,
+        slot: &Slot<'_>,
+        pin: &Pin<'_>,
+        root: Root,
+        place: Place,
+        key: &[u8],
+        decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
+        search: &mut SpaceSearch,
+    ) -> Result<Tried, WriteError> {
+        let segment = self.mem.index_segment(root, place)?;
+        let mut copy = Vec::new();
+        let (decision, present, kept, expect);
+        let mut grows_from = None;
+        if self.overwrites() {
+            let copied = self.copy_out(root, place, segment, key, &mut copy)?.ok();
+            let stored = copied.as_ref().and_then(|c| c.stored(self, &copy));
+            (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
+            decision = decide(stored);
+            grows_from = stored.map(|stored| stored.value.len());
+            expect = copied.map_or(Expect::Absent, |c| c.expect(&copy, present));
+        } else {
+            let seen = self.find_whole(root, place, segment, key, &mut copy)?;
+            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+            // Read once: the expiry may change where it lies.
+            let there = found.map(|f| (f, f.record.expires()));
+            let stored =
+                there
+                    .filter(|(_, expires)| !self.has_passed(*expires))
+                    .map(|(f, expires)| Stored {
+                        value: f.record.value(),
+                        expiry: Expiry::of_word(expires),
+                    });
+            (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
+            decision = decide(stored);
+            expect = match there {
+                None => Expect::Absent,
+                Some((f, _)) if !present => Expect::ExpiredAt(f.entry.loc()),
+                Some((f, expires)) if f.record.header().has_expiry() => {
+                    Expect::Expiring(f.entry.loc(), expires)
+                }
+                Some((f, _)) => Expect::At(f.entry.loc()),
+            };
+        }
+        let (value, expiry) = match &decision {
+            Decision::Keep if present => {
+                self.note_access(root, place);
+                return Ok(Tried::Done(Updated::Kept));
+            }
+            Decision::Keep => return Ok(Tried::Done(Updated::Absent)),
+            Decision::Remove if !present => return Ok(Tried::Done(Updated::Absent)),
+            Decision::Remove => (None, Expiry::Never),
+            Decision::Replace(value) => (Some(value), kept),
+            Decision::ReplaceUntil(value, expiry) => (Some(value), *expiry),
+        };
+        let mut change = Change {
+            root,
+            place,
+            segment,
+            key,
+            new: None,
+            expiring: expiry != Expiry::Never,
+            evicting: false,
+            expect,
+        };
+        if self.overwrites()
+            && let Some(value) = value
+            && let Some(published) = self.overwrite(slot, &change, value, expiry)?
+        {
+            return Ok(Tried::of(published));
+        }
+        let new = match value {
+            None => None,
+            Some(value) => {
+                let header = self.header_of_update(root, key, value, grows_from, expiry)?;
+                match self.write_new(slot, header, key, value, expiry, search)? {
+                    None => return Ok(Tried::NoSpace),
+                    new => new,
+                }
+            }
+        };
+        change.new = new;
+        let published = self.publish(slot, pin, &change)?;
+        if published == Published::NoSpace
+            && let Some((loc, size)) = new
+        {
+            self.mark_dead(loc, size)?;
+        }
+        Ok(Tried::of(published))
+    }
+
+    /// The header of a record that replaces one whose value had `grows_from` bytes.
+    ///
+    /// A value that an update has made longer is likely to grow on. It gets slack for twice its
+    /// length, so that a value that grows byte by byte is copied only as often as it doubles.
+    fn header_of_update(
+        &self,
+        root: Root,
+        key: &[u8],
+        value: &[u8],
+        grows_from: Option<usize>,
+        expiry: Expiry,
+    ) -> Result<Header, WriteError> {
+        Self::check_lengths(key, value)?;
+        let header = self.header_for(key, value, expiry, root.space());
+        let grows = grows_from.is_some_and(|old| old < value.len());
+        if !grows || header.capacity().is_none() {
+            return Ok(header);
+        }
+        let capacity = (2 * value.len()).min(MAX_IN_PLACE);
+        let with_slack = Header::with_slack(key.len(), value.len(), capacity, root.space());
+        Ok(match header.has_expiry() {
+            true => with_slack.with_expiry(),
+            false => with_slack,
+        })
+    }
+
+    /// Appends a record for `key`. Returns where, and its size. `None`: no free space.
+    fn write_new(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        search: &mut SpaceSearch,
+    ) -> Result<Option<(Loc, u64)>, WriteError> {
+        search.want(header.size());
+        let loc = self.write_record(slot, header, expiry, key, value)?;
+        Ok(loc.map(|loc| (loc, header.size())))
+    }
+
+    /// The header of a record that is to be written.
+    #[inline]
+    pub(crate) fn header_for(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        space: Space,
+    ) -> Header {
+        let header = match self.overwrites() && value.len() <= MAX_IN_PLACE {
+            false => Header::record(key.len(), value.len(), space),
+            true => Header::with_slack(key.len(), value.len(), value.len(), space),
+        };
+        match expiry {
+            Expiry::Never => header,
+            Expiry::At(_) => header.with_expiry(),
+        }
+    }
+
+    /// Appends a record. `None`: no free space. The caller is pinned.
+    pub(crate) fn write_record(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+        expiry: Expiry,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Loc>, WriteError> {
+        let Some(loc) = self.reserve_one(slot, header)? else {
+            return Ok(None);
+        };
+        self.copy_body(loc, header, expiry, key, value)?;
+        Ok(Some(loc))
+    }
+
+    /// Reserves space for a record and writes its header there. `None`: no free space. The caller
+    /// is pinned.
+    #[inline]
+    pub(crate) fn reserve_one(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
+        match self.try_reserve_one(slot, header) {
+            Some(loc) => Ok(Some(loc)),
+            None => self.reserve_one_slowly(slot, header),
+        }
+    }
+
+    /// What [`Store::reserve_one`] does if its head is busy or full, or the record is large.
+    #[inline(never)]
+    fn reserve_one_slowly(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
+        if self.is_large(header.size()) {
+            return self.reserve_large(slot, header);
+        }
+        let mut loc = Loc::of_byte(0);
+        let reserved = self.reserve(slot, &[header], std::slice::from_mut(&mut loc))?;
+        Ok((reserved > 0).then_some(loc))
+    }
+
+    /// Copies key and value to a reserved record.
+    #[inline]
+    pub(crate) fn copy_body(
+        &self,
+        loc: Loc,
+        header: Header,
+        expiry: Expiry,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Corrupt> {
+        let address = self.mem.address(loc, header.size())?;
+        if mneme_sys::fault::ENABLED {
+            // With fault points compiled in, the copy has a middle at which it can be abandoned.
+            // SAFETY: as below.
+            unsafe {
+                address
+                    .add(header.value_offset())
+                    .write_bytes(0xa5, value.len() / 2)
+            };
+            mneme_sys::fault!("log.body.during");
+        }
+        // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record
+        // before it is published, except copying readers that have lost their pins; a scan by
+        // headers does not look at bodies of unpublished records.
+        unsafe { write_body(address, header, expiry.word(), key, value) };
+        mneme_sys::fault!("log.body.after");
+        Ok(())
+    }
+}
+
+/// The result of one attempt at an update.
+pub(crate) enum Tried {
+    Done(Updated),
+    /// Another thread changed the key in between.
+    Conflict,
+    NoSpace,
+}
+
+impl Tried {
+    pub fn of(published: Published) -> Tried {
+        match published {
+            Published::Inserted => Tried::Done(Updated::Inserted),
+            Published::Replaced => Tried::Done(Updated::Replaced),
+            Published::Removed => Tried::Done(Updated::Removed),
+            Published::Absent | Published::Conflict => Tried::Conflict,
+            Published::NoSpace => Tried::NoSpace,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Reaping: repairing what participants left that were killed in the middle of an operation.
+//!
+//! Idempotent, and safe to run from any number of threads and processes: `mneme-sync` gives the
+//! slots of a dead process to one reaper at a time. For each slot the innermost state comes last: a
+//! swap of databases, the shape of the index, the operation on a bucket, the log segments, and at
+//! the end the arena, which takes back all that was claimed and not adopted.
+
+use mneme_arena::RepairError;
+use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
+
+use crate::error::{Corrupt, WriteError};
+use crate::index::intent::{INDEX_LANE, Intent};
+use crate::store::components::Store;
+
+impl Store {
+    /// Releases the heads that the dead thread held, so that their log segments can be closed and
+    /// compacted.
+    fn release_heads(&self, slot: &Slot<'_>, dead: SlotId) {
+        for heads in self.head_groups() {
+            let first = self.tables.head(heads.start);
+            if first.lock.owner() == Some(dead)
+                && let Some(held) = first.lock.try_lock(slot)
+            {
+                drop(self.inherit_heads(heads.map(|head| self.tables.head(head)), held));
+            }
+        }
+    }
+
+    /// Repairs what dead threads left and frees their slots. Returns how many slots.
+    pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
+        let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
+        self.end_dead_listening();
+        match reaped {
+            Ok(reaped) => Ok(reaped.slots as usize),
+            Err(ReapError::Repair { source, .. }) => Err(source),
+            Err(other) => Err(WriteError::Reap(other.to_string())),
+        }
+    }
+
+    fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
+        mneme_sys::fault!("log.reap.begin");
+        if self.tables.header().swap.owner() == Some(dead.id()) {
+            self.repair_swap(slot)?;
+        }
+        mneme_sys::fault!("log.reap.swap");
+        if let Some(Intent::Reshape { shard }) = Intent::of_dead(dead, INDEX_LANE)?
+            && shard < self.tables.geometry.shards
+        {
+            // Taking the lock over repairs what it guards; a free lock left nothing to repair.
+            self.with_shard(slot, shard, |_| Ok(()))?;
+        }
+        mneme_sys::fault!("log.reap.index");
+        self.repair_operation(dead)?;
+        self.repair_transaction(dead)?;
+        self.lose_notifications_of(dead);
+        mneme_sys::fault!("log.reap.operation");
+        self.repair_segments(slot, dead.id())?;
+        self.release_heads(slot, dead.id());
+        mneme_sys::fault!("log.reap.heads");
+        // Before the slot is freed, so that another reaper follows one that dies here.
+        self.suspect_lost();
+        // The thread may have stored an expiring record, or abandoned a sweep, without setting the
+        // note.
+        self.expect_expiries();
+        mneme_sys::fault!("log.reap.segments");
+        match self.arena.repair(dead) {
+            Ok(_) => Ok(()),
+            Err(RepairError::Stalled(stalled)) => Err(stalled.into()),
+            Err(RepairError::Slot(error)) => Err(error.into()),
+            Err(other) => Err(Corrupt::at(0, format!("the arena's repair: {other}")).into()),
+        }
+    }
+}

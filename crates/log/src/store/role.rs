@@ -1,0 +1,70 @@
+//! The server's role: **one opening at a time serves a store**, even after the previous one died.
+//!
+//! It is a [lease](mneme_sync::Lease) of the store's control region, which the kernel takes from
+//! dead processes. The maintainer has another lease, see [`crate::store::maintainer`].
+
+use std::sync::Arc;
+
+use mneme_sync::{Lease, LeaseError};
+use thiserror::Error;
+
+use crate::session::SERVER_LEASE;
+use crate::store::components::Store;
+
+/// The right to serve a store, see
+/// [`LogStore::take_server_role`](crate::LogStore::take_server_role).
+///
+/// Dropping it releases the role at once, and so does the death of the process. Until then the
+/// opening stays attached. `Send` and `Sync`. A forked child does not have it.
+///
+/// Its holder may [listen](Self::listen) to what the others change.
+#[must_use = "dropping it gives the role back at once"]
+pub struct ServerRole {
+    lease: Lease,
+    pub(crate) core: Arc<Store>,
+}
+
+impl std::fmt::Debug for ServerRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ServerRole").field(&self.lease).finish()
+    }
+}
+
+/// Why an opening does not serve its store.
+#[derive(Debug, Error)]
+pub enum RoleError {
+    /// Another opening does, perhaps of this process.
+    #[error("the store is being served by {}; stop that server, or be a client of it", named(*pid))]
+    Taken {
+        /// Its process. 0 if it begins or ends at this moment, or is not visible from here.
+        pid: u32,
+    },
+    /// It cannot be determined.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+}
+
+fn named(pid: u32) -> String {
+    match pid {
+        0 => "a process that begins or ends this very moment, or is not to be seen from here"
+            .to_owned(),
+        pid => format!("process {pid}"),
+    }
+}
+
+impl Store {
+    pub(crate) fn take_server_role(self: &Arc<Self>) -> Result<ServerRole, RoleError> {
+        let participants = &self.participants;
+        // The holder may release the role before it is identified.
+        for _ in 0..8 {
+            if let Some(lease) = participants.try_lease(SERVER_LEASE)? {
+                let core = Arc::clone(self);
+                return Ok(ServerRole { lease, core });
+            }
+            if let Some(pid) = participants.lease_holder(SERVER_LEASE)? {
+                return Err(RoleError::Taken { pid });
+            }
+        }
+        Err(RoleError::Taken { pid: 0 })
+    }
+}

@@ -1,0 +1,292 @@
+//! Scanning a database in the order of its keys' hashes.
+//!
+//! **Every record that is present from a scan's first step to its last is visited at least once**,
+//! whatever is added, removed, moved, split or merged meanwhile. A cursor is a place in hash order:
+//! partition and tag; a step visits whole home buckets, each an interval of tags, and ends where
+//! the next interval begins. Buckets stand in hash order in every shape of the index, so a change
+//! of shape between two steps moves no unvisited tag before the cursor.
+//!
+//! A change of shape stores its words in ascending order of tags. A step that finds the cursor's
+//! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
+//! what lies there may long have changed in the new one, and its old records may be gone.
+
+use std::ops::Range;
+
+use crate::error::ReadError;
+use crate::index::bucket::{Entry, SLOTS, TAG_BITS};
+use crate::index::lookup::{BucketRead, Lookup};
+use crate::index::root::Root;
+use crate::index::walk::{HOME_ENTRIES, HashOrder, next_interval};
+use crate::records::read::copying::{Hold, Look, all, within};
+use crate::region::mem::Memory;
+use crate::region::racing::{PIECE, Racing};
+use crate::region::record::Record;
+use crate::region::space::Space;
+use crate::store::components::Store;
+
+/// A place in hash order where a scan goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Cursor(u64);
+
+impl Cursor {
+    /// Before the first record.
+    pub const START: Cursor = Cursor(0);
+    /// Behind the last record.
+    pub const END: Cursor = Cursor(u64::MAX);
+
+    /// As a number, for clients; see [`Cursor::from_u64`].
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// From a number. Any number is some place in hash order, so that a client's invented cursor
+    /// does no harm.
+    pub fn from_u64(cursor: u64) -> Cursor {
+        Cursor(cursor)
+    }
+
+    fn new(partition: u64, tag: u64) -> Cursor {
+        Cursor(partition << TAG_BITS | tag)
+    }
+
+    fn place(self) -> HashOrder {
+        HashOrder::at(self.0 >> TAG_BITS, self.0 & ((1 << TAG_BITS) - 1))
+    }
+}
+
+impl Store {
+    /// Visits at least `count` records, and one at least, from `cursor` on, unless the end comes
+    /// first.
+    pub(crate) fn scan(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cursor, ReadError> {
+        if !self.lends {
+            return self.scan_copied(database, cursor, count, all, visit);
+        }
+        let mut copy = Vec::new();
+        self.scan_records(database, cursor, count, |record| {
+            if record.seals(self.read_only) {
+                visit(record.key(), record.value());
+            } else if self.get_into(database, record.key(), &mut copy)? {
+                visit(record.key(), &copy);
+            } else {
+                return Ok(false);
+            }
+            Ok(true)
+        })
+    }
+
+    /// As [`Store::scan`], with keys alone: no value is copied or sealed.
+    pub(crate) fn scan_keys(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Cursor, ReadError> {
+        if !self.lends {
+            return self.scan_copied(database, cursor, count, |_| 0..0, |key, _| visit(key));
+        }
+        self.scan_records(database, cursor, count, |record| {
+            visit(record.key());
+            Ok(true)
+        })
+    }
+
+    /// As [`Store::scan`], with records where they lie. `visit` returns whether the record counts.
+    fn scan_records(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(&Record<'_>) -> Result<bool, ReadError>,
+    ) -> Result<Cursor, ReadError> {
+        let slot = self.participants.slot()?;
+        // A caller that asks for none must still come to the end.
+        let count = count.max(1);
+        let mut at = cursor.place();
+        let (mut visited, mut from) = (0, None);
+        // Empty partitions count a little, so that a step over a sparse table is bounded too.
+        let mut budget = count.saturating_mul(16).saturating_add(1024);
+        let mut entries = Vec::with_capacity(SLOTS);
+        while !at.is_over(self.partitions()) {
+            if visited >= count || budget == 0 {
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            budget -= 1;
+            let (_pin, space) = self.enter(&slot, database)?;
+            if visited > 0 && from != Some(space) {
+                // The database was swapped since: one step visits the database of one instant.
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            from = Some(space);
+            let Some(root) = self.root(space)? else {
+                return Ok(Cursor::END);
+            };
+            entries.clear();
+            self.entries_here(root, &mut at, |entry| entries.push(entry))?;
+            for entry in &entries {
+                let record = self.mem.record(entry.loc())?;
+                if self.is_expired(&record) {
+                    continue;
+                }
+                visited += usize::from(visit(&record)?);
+            }
+        }
+        Ok(Cursor::END)
+    }
+}
+
+/// Copies of records: the bytes of all, and where the key and the value of each begin and end.
+#[derive(Default)]
+struct Copies {
+    bytes: Vec<u8>,
+    records: Vec<[usize; 3]>,
+}
+
+impl Store {
+    /// As [`Store::scan`], with copies: of each value the part that `range` makes of its length.
+    pub(crate) fn scan_copied(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        count: usize,
+        range: impl Fn(usize) -> Range<usize>,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cursor, ReadError> {
+        let count = count.max(1);
+        let mut at = cursor.place();
+        let (mut visited, mut from) = (0, None);
+        let mut budget = count.saturating_mul(16).saturating_add(1024);
+        let mut copies = Copies::default();
+        while !at.is_over(self.partitions()) {
+            if visited >= count || budget == 0 {
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            budget -= 1;
+            let (space, next) = self.look_copying(database, |hold, space| {
+                let home = self.copy_home(hold, space, at, &range, &mut copies)?;
+                Ok(home.map(|next| (space, next)))
+            })?;
+            if visited > 0 && from != Some(space) {
+                // The database was swapped since: one step visits the database of one instant.
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+            from = Some(space);
+            for &[key, value, end] in &copies.records {
+                visit(&copies.bytes[key..value], &copies.bytes[value..end]);
+            }
+            visited += copies.records.len();
+            match next {
+                Some(next) => at = next,
+                None => return Ok(Cursor::END),
+            }
+        }
+        Ok(Cursor::END)
+    }
+
+    /// Copies the records from `at` on whose home is its bucket, and returns where to go on.
+    /// `None`: the space is empty. In the order of their tags, so that a step can end between two
+    /// of them where it has copied enough for one pin.
+    fn copy_home(
+        &self,
+        hold: &Hold<'_>,
+        space: Space,
+        mut at: HashOrder,
+        range: &impl Fn(usize) -> Range<usize>,
+        copies: &mut Copies,
+    ) -> Result<Look<Option<HashOrder>>, ReadError> {
+        copies.bytes.clear();
+        copies.records.clear();
+        let Some(root) = self.root(space)? else {
+            return Ok(Look::Seen(None));
+        };
+        let place = at.place();
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            at.go_to(1 << TAG_BITS);
+            return Ok(Look::Seen(Some(at)));
+        };
+        let mut entries = [Entry(0); HOME_ENTRIES];
+        let seen = self.mem.read_bucket(root, place, segment, |word| {
+            self.home_entries(segment, place.tag, word, &mut entries)
+        })?;
+        let entries = match seen {
+            BucketRead::Valid(count, _) => &mut entries[..count],
+            BucketRead::Retry(word) => return Ok(Look::Unsettled(word)),
+        };
+        entries.sort_unstable_by_key(|entry| entry.tag());
+        let mut next = next_interval(place.tag, segment);
+        for (i, entry) in entries.iter().enumerate() {
+            let may_end = i > 0 && entries[i - 1].tag() != entry.tag();
+            if may_end && copies.bytes.len() > PIECE {
+                next = u64::from(entry.tag());
+                break;
+            }
+            match self.copy_entry(hold, root, *entry, range, copies)? {
+                Look::Seen(()) => {}
+                Look::Unsettled(_) if may_end => {
+                    next = u64::from(entry.tag());
+                    break;
+                }
+                Look::Unsettled(word) => return Ok(Look::Unsettled(word)),
+                Look::Lost => return Ok(Look::Lost),
+                Look::Overtaken => return Ok(Look::Overtaken),
+            }
+        }
+        at.go_to(next);
+        Ok(Look::Seen(Some(at)))
+    }
+
+    /// Copies the record that `entry` names, unless it has expired.
+    fn copy_entry(
+        &self,
+        hold: &Hold<'_>,
+        root: Root,
+        entry: Entry,
+        range: &impl Fn(usize) -> Range<usize>,
+        copies: &mut Copies,
+    ) -> Result<Look<()>, ReadError> {
+        let racing = Racing(&self.mem);
+        let record = racing.record(entry.loc())?;
+        if self.has_passed(record.expires()) {
+            return Ok(Look::Seen(()));
+        }
+        let Copies { bytes, records } = copies;
+        let begin = bytes.len();
+        record.append_key(bytes);
+        let value = bytes.len();
+        let there = if self.overwrites() || record.header().is_patchable() {
+            let key = bytes[begin..].to_vec();
+            let place = self.place(&key);
+            let segment = self.mem.index_segment(root, place)?;
+            self.copy_key(hold, root, place, segment, &key, range, bytes)?
+                .map(|there| there.is_some())
+        } else if record.append_range(within(range, record.header().value_len()), bytes, || {
+            hold.is_valid()
+        }) {
+            Look::Seen(true)
+        } else {
+            Look::Lost
+        };
+        Ok(match there {
+            Look::Seen(true) => {
+                records.push([begin, value, bytes.len()]);
+                Look::Seen(())
+            }
+            Look::Seen(false) => {
+                bytes.truncate(begin);
+                Look::Seen(())
+            }
+            Look::Unsettled(word) => {
+                bytes.truncate(begin);
+                Look::Unsettled(word)
+            }
+            Look::Lost => Look::Lost,
+            Look::Overtaken => Look::Overtaken,
+        })
+    }
+}

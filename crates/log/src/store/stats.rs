@@ -1,0 +1,214 @@
+//! Where every byte of a store is, by the table of log segments (Nibble §3.2, figure 6) and the
+//! arena. The paper counts live bytes there; here dead ones are counted, see decision 003.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use mneme_arena::FRAME_BYTES;
+use mneme_sys::{PageKind, PagePolicy, PageReport};
+
+use crate::log::segment::State;
+use crate::region::space::Space;
+use crate::store::components::Store;
+
+/// The memory of a store on one NUMA node, in bytes.
+///
+/// `live + stale + index + heads + free = capacity`, except for frames that change owners
+/// meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Frames on the node.
+    pub capacity: u64,
+    /// Live records.
+    pub live_bytes: u64,
+    /// Dead records and unused ends of log segments.
+    pub stale_bytes: u64,
+    /// Frames of the index.
+    pub index_bytes: u64,
+    /// Space in open log segments that is not yet written.
+    pub head_bytes: u64,
+    /// Free frames.
+    pub free_bytes: u64,
+}
+
+/// A store's memory and contents, in bytes by default.
+///
+/// Taken without stopping any thread: numbers that change meanwhile may not add up exactly. `live +
+/// stale + index + heads + overhead + free = capacity`.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Bytes of the region.
+    pub capacity: u64,
+    /// Bytes that the region may grow to.
+    pub max_capacity: u64,
+    /// Records, in all databases.
+    pub records: u64,
+    /// Live records, headers and padding included. Estimated; compaction recounts.
+    pub live_bytes: u64,
+    /// Dead records and unused ends of log segments, which compaction reclaims.
+    pub stale_bytes: u64,
+    /// Frames of the index.
+    pub index_bytes: u64,
+    /// Of `index_bytes`, those in use by index segments, directories and roots.
+    pub index_used_bytes: u64,
+    /// Space in open log segments that is not yet written.
+    pub head_bytes: u64,
+    /// The store's and the arena's own tables.
+    pub overhead_bytes: u64,
+    /// Free frames.
+    pub free_bytes: u64,
+    /// Of `free_bytes`, those that the file system has no space for. They cannot be used until it
+    /// has some.
+    pub unbacked_bytes: u64,
+    /// Of `free_bytes`, those that only compaction may take.
+    pub reserve_bytes: u64,
+    /// The numbers of each NUMA node. The tables belong to no node.
+    pub nodes: Vec<NodeStats>,
+    /// Bytes of live records that compaction has moved since the store was created: the write
+    /// amplification, compared with what was written.
+    pub moved_bytes: u64,
+    /// Log segments.
+    pub segments: u64,
+    /// Log segments that wait for readers to unpin.
+    pub condemned: u64,
+    /// Records that were evicted because the store was full, since its creation.
+    pub evicted: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// Records that the sweep or compaction removed because they had expired, since its creation. A
+    /// record whose key is stored anew or removed before that is not counted.
+    pub expired: u64,
+    /// The pages behind the region.
+    pub pages: PageReport,
+}
+
+impl Stats {
+    /// The statistics of a store that is not mapped here.
+    pub(crate) fn unseen() -> Self {
+        Self {
+            capacity: 0,
+            max_capacity: 0,
+            records: 0,
+            live_bytes: 0,
+            stale_bytes: 0,
+            index_bytes: 0,
+            index_used_bytes: 0,
+            head_bytes: 0,
+            overhead_bytes: 0,
+            free_bytes: 0,
+            unbacked_bytes: 0,
+            reserve_bytes: 0,
+            nodes: Vec::new(),
+            moved_bytes: 0,
+            segments: 0,
+            condemned: 0,
+            evicted: 0,
+            evicted_bytes: 0,
+            expired: 0,
+            pages: PageReport {
+                policy: PagePolicy::Small,
+                kind: PageKind::Small,
+                resident_bytes: 0,
+                huge_bytes: 0,
+                warning: None,
+            },
+        }
+    }
+}
+
+impl Store {
+    /// Records in all databases; those of a database whose root is damaged are not counted.
+    pub(crate) fn records(&self) -> u64 {
+        Space::all()
+            .filter_map(|space| Some(self.records_of(space).ok()?.0))
+            .sum()
+    }
+
+    /// Records that were evicted, and that had expired.
+    pub(crate) fn forgotten(&self) -> (u64, u64) {
+        if self.participants.is_forked() {
+            return (0, 0);
+        }
+        let header = self.tables.header();
+        (header.evicted.load(Relaxed), header.expired.load(Relaxed))
+    }
+
+    pub(crate) fn stats(&self, pages: impl FnOnce() -> PageReport) -> Stats {
+        if self.participants.is_forked() {
+            return Stats::unseen();
+        }
+        let arena = self.arena.stats();
+        let mut nodes: Vec<NodeStats> = arena
+            .nodes
+            .iter()
+            .map(|on| NodeStats {
+                capacity: u64::from(on.frames) * FRAME_BYTES,
+                free_bytes: u64::from(on.free + on.withheld) * FRAME_BYTES,
+                ..NodeStats::default()
+            })
+            .collect();
+        // Every frame is on a node that the arena has.
+        let last = nodes.len().saturating_sub(1);
+        let node_of = |frame| usize::from(self.arena.node_of(frame).0).min(last);
+        let (mut segments, mut condemned) = (0, 0);
+        for (frame, info, _, state) in self.segments() {
+            segments += 1;
+            condemned += u64::from(state == State::Condemned);
+            let capacity = info.capacity();
+            // Another life of the segment, of another length, may have begun in between.
+            let used = info.used().min(capacity);
+            let dead = if state == State::Condemned {
+                used
+            } else {
+                info.dead.load(Relaxed).min(used)
+            };
+            let Some(on) = nodes.get_mut(node_of(frame)) else {
+                continue;
+            };
+            on.live_bytes += used - dead;
+            on.stale_bytes += dead;
+            if matches!(state, State::Opening | State::Head) {
+                on.head_bytes += capacity - used;
+            } else {
+                on.stale_bytes += capacity - used;
+            }
+        }
+        let mut index_used = 0;
+        for frame in (0..self.tables.geometry.shards).flat_map(|i| self.pool_frames(i)) {
+            index_used += self.pool_frame_used(frame).unwrap_or(0);
+            if let Some(on) = nodes.get_mut(node_of(frame)) {
+                on.index_bytes += FRAME_BYTES;
+            }
+        }
+        let sum = |part: fn(&NodeStats) -> u64| nodes.iter().map(part).sum::<u64>();
+        let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
+        let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
+        let free_bytes = sum(|n| n.free_bytes);
+        let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
+        let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
+        let capacity = self.capacity();
+        let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
+        Stats {
+            capacity,
+            records: self.records(),
+            live_bytes,
+            stale_bytes,
+            index_bytes,
+            index_used_bytes: index_used * crate::index::pool::UNIT,
+            head_bytes,
+            overhead_bytes: capacity.saturating_sub(taken),
+            free_bytes,
+            unbacked_bytes,
+            reserve_bytes: (free_bytes - unbacked_bytes)
+                .min(u64::from(arena.reserved) * FRAME_BYTES),
+            max_capacity: self.max_capacity(),
+            nodes,
+            moved_bytes: self.tables.header().moved.load(Relaxed),
+            segments,
+            condemned,
+            evicted: self.tables.header().evicted.load(Relaxed),
+            evicted_bytes: self.tables.header().evicted_bytes.load(Relaxed),
+            expired: self.tables.header().expired.load(Relaxed),
+            pages: pages(),
+        }
+    }
+}

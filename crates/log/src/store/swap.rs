@@ -1,0 +1,75 @@
+//! Exchanging two databases, see [`crate::index::databases`] for its steps.
+
+use std::sync::atomic::Ordering::Release;
+use std::time::Duration;
+
+use mneme_sync::{Holding, Slot};
+
+use crate::error::WriteError;
+use crate::records::notify::Kind;
+use crate::store::components::Store;
+
+/// How long a swap waits at most for threads that use the two databases. It is half of what these
+/// wait for the swap, so that a swap that times out makes no other operation fail.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+impl Store {
+    /// Exchanges two databases, unless other threads block that for longer than `patience`.
+    pub(crate) fn swap_databases(
+        &self,
+        a: u8,
+        b: u8,
+        patience: Duration,
+    ) -> Result<(), WriteError> {
+        let slot = self.writer()?;
+        if a == b {
+            return Ok(());
+        }
+        if slot.is_pinned() {
+            return Err(self.stalled_by_own_pin(&slot));
+        }
+        let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
+        let (patience, begin) = (patience.min(PATIENCE), self.clock.now_ns());
+        self.await_users(&slot, patience)?;
+        let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
+        let table = self.table();
+        let swap = table.mark([a, b]);
+        // An operation that began meanwhile does not take long.
+        let rest = patience.saturating_sub(waited).max(patience / 8);
+        if let Err(error) = self.await_users(&slot, rest) {
+            table.undo(swap);
+            return Err(error);
+        }
+        mneme_sys::fault!("log.swap.alone");
+        self.announce_and_notify(&slot, Kind::Swapped, [a, b], || {
+            // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::store::watch`]) and in
+            // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
+            self.tables.header().swaps.fetch_add(1, Release);
+            table.exchange(swap);
+            Ok(true)
+        })
+        .map(|_| ())
+    }
+
+    /// Waits until all pins that exist now are gone. Pins of dead threads are reaped. Pins of
+    /// copying readers are revoked half-way through the wait.
+    fn await_users(&self, slot: &Slot<'_>, patience: Duration) -> Result<(), WriteError> {
+        let epoch = self.participants.advance()?;
+        let mut revoked = false;
+        loop {
+            match self.participants.wait_quiescent(epoch, patience / 2) {
+                Ok(()) => return Ok(()),
+                Err(stalled) if stalled.what == Holding::Pin && !revoked => {
+                    self.participants.revoke(epoch);
+                    revoked = true;
+                }
+                Err(stalled) if stalled.what == Holding::DeadPin => {
+                    if self.reap(slot)? == 0 {
+                        return Err(stalled.into());
+                    }
+                }
+                Err(stalled) => return Err(stalled.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! **A transaction whose keys are known runs once, and any other commits in the end**: the homes of
+//! the keys that the caller names are locked before the body runs, so that no other thread can
+//! change them meanwhile. After some conflicts the homes of the keys that earlier attempts have
+//! used are locked too.
+//!
+//! The locks are plain ones, taken in the order of their locations like those of every commit. All
+//! readers read past them, the body included. Committing sets the bit on them that makes readers
+//! wait, and continues as usual. The intent stands as long as they are held, in the phase in which
+//! nothing is published. So if the thread dies meanwhile, its homes are unlocked.
+//!
+//! A thread that holds locks must not wait for a thread that may wait for it. So the locks are
+//! released as soon as the body reads a key whose home is not among them (it is among them next
+//! time). Nothing else that a body does waits for a bucket. A body that takes long, and whose keys
+//! the caller has not named, runs without locks, as others would wait for it.
+
+use mneme_arena::Class;
+
+use crate::error::{Corrupt, WriteError};
+use crate::index::lookup::Lookup;
+use crate::index::shape::Place;
+use crate::records::watched::Watched;
+use crate::region::mem::Loc;
+use crate::region::space::DATABASES;
+use crate::region::space::Space;
+use crate::session::Wait;
+use crate::store::components::Store;
+
+use super::Transaction;
+use super::commit::Outcome;
+use super::homes::{Home, Homes};
+use super::undo::{Counts, LANE, NoteMemory, Phase};
+use crate::index::intent::Intent;
+
+/// Conflicts after which a transaction locks ahead.
+const CONFLICTS: u32 = 16;
+/// How long a body may take that runs under locks: waiting threads fail with `Stalled` after a
+/// second.
+const SHORT_NS: u64 = 200_000_000;
+
+/// The keys that a transaction knows: those that the caller has named, and those that earlier
+/// attempts have used.
+pub(super) struct Overtaken<'k> {
+    pub conflicts: u32,
+    /// Named by the caller: database and place.
+    named: &'k [(u8, Place)],
+    /// The keys that they read and wrote, each once.
+    keys: Vec<(Space, Place)>,
+    writes: usize,
+    /// How long the last body took.
+    took_ns: u64,
+}
+
+impl<'k> Overtaken<'k> {
+    /// The state before the first attempt.
+    pub fn of(named: &'k [(u8, Place)]) -> Self {
+        Overtaken {
+            conflicts: 0,
+            named,
+            keys: Vec::new(),
+            writes: 0,
+            took_ns: 0,
+        }
+    }
+
+    /// Whether the next attempt is to lock ahead.
+    pub fn locks_ahead(&self) -> bool {
+        !self.named.is_empty() || (self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS)
+    }
+
+    /// Whether the keys of attempts are recorded.
+    pub fn is_close(&self) -> bool {
+        self.conflicts + 1 >= CONFLICTS
+    }
+
+    /// Records the keys that an attempt has used.
+    pub fn learn(&mut self, attempt: &Transaction<'_>, took_ns: u64) {
+        let reads = attempt.reads.iter().map(|read| (read.space, read.place));
+        let writes = attempt.writes.iter().map(|w| (w.root.space(), w.place));
+        // If the body uses other keys each time, locking the old ones does not help it, and blocks
+        // other threads.
+        if self.keys.len() > 4 * (attempt.reads.len() + attempt.writes.len()) {
+            self.keys.clear();
+        }
+        self.keys.extend(reads.chain(writes));
+        let order = |(space, place): &(Space, Place)| (space.number(), place.partition, place.tag);
+        self.keys.sort_unstable_by_key(order);
+        self.keys.dedup();
+        self.writes = self.writes.max(attempt.writes.len());
+        self.took_ns = took_ns;
+    }
+}
+
+/// Locks that are held before the body runs, and the space for the notes.
+pub(super) struct Ahead<'c> {
+    pub homes: Homes<'c>,
+    pub memory: NoteMemory<'c>,
+    /// Writes and databases that the space suffices for.
+    most: Counts,
+}
+
+impl Ahead<'_> {
+    pub fn holds(&self, loc: Loc) -> bool {
+        self.homes.locs.binary_search(&loc).is_ok()
+    }
+
+    /// The counts that the notes are made for, if all of `homes` are held and the space suffices
+    /// for `counts`.
+    pub fn covers(&self, homes: &[Loc], mut counts: Counts) -> Option<Counts> {
+        counts.homes = self.homes.locs.len();
+        let foreseen = counts.writes <= self.most.writes && counts.databases <= self.most.databases;
+        (foreseen && homes.iter().all(|loc| self.holds(*loc))).then_some(counts)
+    }
+}
+
+impl Store {
+    /// The places of keys that a caller names, each with its database.
+    pub(crate) fn places_of<K: AsRef<[u8]>>(
+        &self,
+        keys: &[(usize, K)],
+    ) -> Result<Vec<(u8, Place)>, WriteError> {
+        let places = keys.iter().map(|(database, key)| match *database {
+            ..DATABASES => Ok((*database as u8, self.place(key.as_ref()))),
+            beyond => Err(WriteError::NoSuchDatabase(beyond)),
+        });
+        places.collect()
+    }
+}
+
+impl<'a> Transaction<'a> {
+    /// Locks the homes of the keys that the caller has named and earlier attempts have used. It
+    /// does not if there is no space to write that down, nor in the body of another transaction
+    /// that has locked ahead: the thread has one intent.
+    pub(super) fn lock_ahead(&mut self, known: &Overtaken<'_>) -> Result<(), WriteError> {
+        let core = self.core;
+        if self.slot.intent(LANE).read().is_some() {
+            return Ok(());
+        }
+        let mut wait = Wait::new();
+        loop {
+            let mut homes = Homes::of(self.known_homes(known, &mut wait)?.into_iter());
+            let writes = known.writes.max(known.named.len());
+            let most = Counts {
+                homes: homes.locs.len(),
+                // A body may write a little more than the last time.
+                writes: writes + writes / 4 + 4,
+                databases: DATABASES.min(writes + 4),
+            };
+            let Ok(memory) = core.note_memory(self.slot, most, Class::Ordinary)? else {
+                return Ok(());
+            };
+            let (notes, at) = core.notes(&memory, most)?;
+            for (i, loc) in homes.locs.iter().enumerate() {
+                notes.set_home(i, *loc);
+            }
+            let announced = Intent::Transaction {
+                phase: Phase::Locking,
+                notes: at,
+                counts: Counts {
+                    homes: most.homes,
+                    writes: 0,
+                    databases: 0,
+                },
+            };
+            announced.announce(self.slot);
+            mneme_sys::fault!("txn.ahead.intent");
+            let locked = self.lock(&mut homes, &mut wait);
+            self.ahead = Some(Ahead {
+                homes,
+                memory,
+                most,
+            });
+            if matches!(locked, Ok(true)) {
+                mneme_sys::fault!("txn.ahead.locked");
+                return Ok(());
+            }
+            self.give_up_locks()?;
+            locked?;
+        }
+    }
+
+    /// The present homes of the named keys, of those of earlier attempts, and of the watched keys.
+    fn known_homes(
+        &mut self,
+        known: &Overtaken<'_>,
+        wait: &mut Wait,
+    ) -> Result<Vec<Loc>, WriteError> {
+        let mut locs = Vec::with_capacity(known.named.len() + known.keys.len());
+        for &(database, place) in known.named {
+            // The index is created, for the key may be written and needs a bucket to lock. If there
+            // is no free space for one, the body does without the lock.
+            if let Some(root) = self.root(database)?
+                && let Ok(home) = self.home_of(root, place, wait)?
+            {
+                locs.push(home.loc);
+            }
+        }
+        for &(space, place) in &known.keys {
+            if let Some(root) = self.core.root(space)?
+                && let Some(segment) = self.core.mem.index_segment(root, place)?
+            {
+                locs.push(Home::of(segment, place).loc);
+            }
+        }
+        for noted in self.watched() {
+            if let Some(home) = self.home_of_watched(noted)? {
+                locs.push(home.loc);
+            }
+        }
+        Ok(locs)
+    }
+
+    pub(super) fn home_of_watched(&self, noted: &Watched) -> Result<Option<Home>, Corrupt> {
+        let segment = self.core.watched_segment(noted)?;
+        Ok(segment.map(|segment| Home::of(segment, noted.place)))
+    }
+
+    /// To be called before a key is read whose home may be held by a thread that waits for this
+    /// transaction.
+    pub(super) fn before_reading(&mut self, home: Option<Loc>) -> Result<(), WriteError> {
+        match (&self.ahead, home) {
+            (Some(ahead), Some(loc)) if !ahead.holds(loc) => self.give_up_locks(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Unlocks what was locked ahead, if anything is. Nothing was published.
+    pub(super) fn give_up_locks(&mut self) -> Result<(), WriteError> {
+        let Some(mut ahead) = self.ahead.take() else {
+            return Ok(());
+        };
+        // No other thread could change what was read under these locks, so no holder that may have
+        // been changing it is to be waited for.
+        for seen in self.reads.iter_mut().filter_map(|read| read.seen.as_mut()) {
+            if ahead.holds(seen.at) {
+                seen.word = seen.word.let_go();
+            }
+        }
+        ahead.homes.unlock_unchanged();
+        self.slot.intent(LANE).clear();
+        mneme_sys::fault!("txn.ahead.cleared");
+        self.core.drop_notes(self.slot, ahead.memory)
+    }
+
+    /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it
+    /// is held.
+    pub(super) fn settle_held(&mut self) -> Result<Option<Outcome>, WriteError> {
+        let Some(mut ahead) = self.ahead.take() else {
+            return Ok(None);
+        };
+        let settled = self.are_as_read(&mut ahead);
+        self.ahead = Some(ahead);
+        let settled = settled?;
+        self.give_up_locks()?;
+        Ok(settled)
+    }
+
+    fn are_as_read(&self, ahead: &mut Ahead<'_>) -> Result<Option<Outcome>, WriteError> {
+        if self.has_outlived_what_it_saw() {
+            return Ok(Some(Outcome::Expired));
+        }
+        if !self.roots_are_current()? {
+            return Ok(Some(Outcome::Conflict));
+        }
+        for read in &self.reads {
+            let home = self.home_of_read(read)?;
+            if home.is_some_and(|home| !ahead.holds(home.loc)) {
+                return Ok(None);
+            }
+            if !self.is_as_read(read, home, &mut ahead.homes)? {
+                return Ok(Some(Outcome::Conflict));
+            }
+        }
+        Ok(Some(Outcome::Committed))
+    }
+}

@@ -1,0 +1,185 @@
+//! Attempts: a transaction's body runs until the transaction commits, fails, or is cancelled by its
+//! watch.
+
+use mneme_sync::Slot;
+
+use crate::error::WriteError;
+use crate::index::shape::Place;
+use crate::reclaim::evict::Evict;
+use crate::reclaim::free_space::{PROGRESS_TIMEOUT, SpaceSearch, VAIN};
+use crate::session::back_off;
+use crate::store::components::Store;
+use crate::store::watch::Watch;
+
+use super::Transaction;
+use super::ahead::Overtaken;
+use super::commit::Outcome;
+use super::growth::{Growing, Growth};
+
+/// Attempts that fail because a record that they have read has expired. If all of them do, the next
+/// attempt treats what was there when it began as present.
+const EXPIRED: u32 = 4;
+
+impl Store {
+    /// Runs `body` until its changes are made at one instant, or it fails. `None`: a watched key
+    /// has changed, so the transaction did not take place. The `keys` are locked before `body`
+    /// runs.
+    pub(crate) fn transaction<T, E: From<WriteError>>(
+        &self,
+        watch: Option<&Watch>,
+        keys: &[(u8, Place)],
+        body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let slot = self
+            .participants
+            .slot()
+            .map_err(|e| E::from(WriteError::from(e)))?;
+        let mut growing = Growing::new(self);
+        let result = self.attempts(&slot, watch, keys, &mut growing, body);
+        growing.end(&slot, matches!(result, Ok(Some(_))));
+        result
+    }
+
+    fn attempts<T, E: From<WriteError>>(
+        &self,
+        slot: &Slot<'_>,
+        watch: Option<&Watch>,
+        keys: &[(u8, Place)],
+        growing: &mut Growing<'_>,
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let (mut overtaken, mut expired) = (Overtaken::of(keys), 0);
+        let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
+        loop {
+            refusals.begin();
+            let mut attempt = Transaction::new(self, slot, watch)?;
+            attempt.growth = growth;
+            attempt.minds_expiry = expired < EXPIRED;
+            if watch.is_some_and(|watch| !watch.is_as_noted()) {
+                return Ok(None);
+            }
+            if overtaken.locks_ahead() && !self.read_only {
+                attempt.lock_ahead(&overtaken)?;
+                attempt.now_ms = self.clock.wall_ms();
+            }
+            let began = overtaken.is_close().then(|| self.clock.now_ns());
+            let result = body(&mut attempt);
+            // A child that was forked by `body` does not have the store.
+            attempt.may_go_on()?;
+            if let Some(began) = began {
+                let took = self.clock.now_ns().saturating_sub(began);
+                overtaken.learn(&attempt, took);
+            }
+            let written = attempt.bytes();
+            let notes = attempt.notes_bytes();
+            let (wanting, beside) = match attempt.wanting {
+                // An attempt that lacked space is retried, whatever the body returned for that
+                // error.
+                Some(wanted) => {
+                    drop(attempt);
+                    (wanted, notes)
+                }
+                None => {
+                    let value = match result {
+                        Ok(value) => value,
+                        Err(error) => {
+                            drop(attempt);
+                            return Err(error);
+                        }
+                    };
+                    match attempt.commit()? {
+                        Outcome::Committed => return Ok(Some(value)),
+                        Outcome::Changed => return Ok(None),
+                        Outcome::Conflict => {
+                            back_off(&mut overtaken.conflicts);
+                            continue;
+                        }
+                        Outcome::Expired => {
+                            expired += 1;
+                            continue;
+                        }
+                        Outcome::GiveWay(to_come) => {
+                            self.await_limbo(slot, &mut refusals.search)?;
+                            if growth != Growth::ByStep {
+                                growth = self.grow_ahead(slot, &to_come, growing)?;
+                            }
+                            continue;
+                        }
+                        // The notes may be what the space was lacking for.
+                        Outcome::NoSpace(wanted) => (wanted, notes.saturating_sub(wanted)),
+                    }
+                }
+            };
+            refusals.make_space(self, slot, wanting, written + wanting + beside)?;
+            if growth == Growth::ByStep {
+                // By now the free space may suffice for all at once.
+                growth = Growth::Unprepared;
+            }
+        }
+    }
+}
+
+/// The attempts that failed because they lacked space.
+struct Refusals {
+    search: SpaceSearch,
+    /// When the first attempt was refused, in nanoseconds.
+    since: Option<u64>,
+    /// Refused attempts after which space was freed, and yet the next was refused.
+    number: u64,
+    /// What blocked the search for more space, this time and the time before.
+    held_up: [Option<WriteError>; 2],
+}
+
+impl Refusals {
+    fn new() -> Self {
+        Refusals {
+            search: SpaceSearch::new(0),
+            since: None,
+            number: 0,
+            held_up: [None, None],
+        }
+    }
+
+    /// Another attempt begins.
+    fn begin(&mut self) {
+        let [now, before] = &mut self.held_up;
+        *before = now.take();
+    }
+
+    /// Frees space for the whole of an attempt, of `total` bytes, that found none for `wanting` of
+    /// them.
+    fn make_space(
+        &mut self,
+        core: &Store,
+        slot: &Slot<'_>,
+        wanting: u64,
+        total: u64,
+    ) -> Result<(), WriteError> {
+        let now = core.clock.now_ns();
+        let since = now.saturating_sub(*self.since.get_or_insert(now));
+        let in_time = since <= PROGRESS_TIMEOUT.as_nanos() as u64;
+        // A transaction that fills much of the store gets the space that others leave within few
+        // attempts or not at all. So it does not compact its own dead records for ever.
+        let mut most = (core.capacity() / total.max(1)).max(4);
+        if !in_time {
+            most = most.min(VAIN.into());
+        }
+        let full = core.eviction() == Evict::None && core.is_full(total);
+        if full || !core.could_hold(total) || self.number >= most {
+            return Err(core.out_of_memory(total));
+        }
+        if let Some(held_up) = self.held_up[1].take() {
+            return Err(held_up);
+        }
+        self.search.want(wanting);
+        let won = core.gain_space(slot, &mut self.search)?;
+        // If it has only waited, no other thread has taken freed space.
+        self.number += u64::from(won || !in_time);
+        match core.make_more_space(slot, &mut self.search, total) {
+            // The space that there is may suffice.
+            Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
+            other => other?,
+        }
+        Ok(())
+    }
+}

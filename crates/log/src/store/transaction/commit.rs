@@ -1,0 +1,471 @@
+//! Committing: lock all, check all, publish all, unlock all.
+//!
+//! 1. *Announced*: the index segments of all keys are looked up, or made. Their home buckets,
+//!    sorted by location, are written down, with the changes there as far as they are known; then
+//!    the intent.
+//! 2. *Locked*: the homes are locked in that order: a transaction that holds one never waits for a
+//!    lower one, so no two transactions wait for each other. A change of the index' shape gives up
+//!    its locks when it cannot have all of them. Readers read past these locks until all are held.
+//!    Then all are marked (*excluded*), and readers of these homes wait.
+//! 3. *Checked*: what was read is looked at again, and whether the databases still have the same
+//!    indexes, for one may have been cleared. If anything changed, everything is unlocked: a
+//!    conflict. The homes of watched keys are locked and checked too: if one changed, the
+//!    transaction does not take place. A transaction that only reads locks nothing, see
+//!    `Transaction::settle_reads`.
+//! 4. *Inserted*: new keys are inserted. If some find no slot, all are taken out again, their
+//!    segments grow, and the commit starts over.
+//! 5. *Committed*: if any process watches, all changes are counted. One store of the intent's phase
+//!    commits. Only then are old entries replaced and removed, so that an entry which compaction
+//!    does not find never comes back. Records are counted, a listener is notified of the changes,
+//!    and the homes are unlocked.
+//!
+//! The locks and the check make it serialisable (optimistic concurrency control in the manner of
+//! Silo, Tu et al., SOSP 2013, §4.4, with all keys locked).
+
+use std::collections::HashSet;
+
+use mneme_arena::Class;
+use mneme_sync::Holding;
+
+use crate::error::{Corrupt, WriteError};
+use crate::index::bucket::Entry;
+use crate::index::counts::{self, Counts as Counted};
+use crate::index::lookup::Lookup;
+use crate::index::resize::Why;
+use crate::index::root::Root;
+use crate::index::shape::{Place, SegmentRef};
+use crate::records::expiry::Expiry;
+use crate::records::notify::Kind;
+use crate::records::watched::Watched;
+use crate::region::mem::Loc;
+use crate::region::space::DATABASES;
+use crate::session::Wait;
+use crate::store::watch::Watch;
+
+use super::growth::{Grown, Growth, MANY, ToCome};
+use super::homes::{Home, Homes};
+use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
+use super::{Transaction, Write};
+use crate::index::intent::{self, Intent};
+
+/// The result of an attempt to commit. Unless it committed, what was appended is abandoned.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Committed,
+    Conflict,
+    /// A record that was read has expired.
+    Expired,
+    /// A watched key has changed.
+    Changed,
+    /// Pins must be released, perhaps its own, before the index has space for these entries.
+    GiveWay(ToCome),
+    /// There is no free space for so many bytes.
+    NoSpace(u64),
+}
+
+/// How one round of locking, checking and publishing ended.
+enum Round {
+    Committed,
+    Conflict,
+    Expired,
+    Changed,
+    /// The index changed its shape: look again.
+    Again,
+    /// The index has no free slots for these entries.
+    Full(Full),
+}
+
+struct Full {
+    /// All that the transaction adds.
+    to_come: ToCome,
+    /// The writes that found no slot, one for each segment.
+    found_none: Vec<usize>,
+}
+
+/// What an intent refers to, before its buckets are locked or while they are.
+struct Announced<'c> {
+    homes: Homes<'c>,
+    memory: NoteMemory<'c>,
+    counts: Counts,
+}
+
+/// The homes of all keys of a transaction.
+#[derive(Clone, Copy)]
+struct Found<'h> {
+    writes: &'h [Home],
+    /// `None`: there is no such bucket.
+    reads: &'h [Option<Home>],
+    watched: &'h [Option<Home>],
+}
+
+impl<'a> Transaction<'a> {
+    /// Commits the transaction, if what it read is unchanged.
+    pub(super) fn commit(mut self) -> Result<Outcome, WriteError> {
+        self.may_go_on()?;
+        if self.writes.is_empty() {
+            // A change is counted before it is visible: had a watched key changed before the moment
+            // at which all of this was as it was read, the watch would report it now.
+            let settled = match self.settle_held()? {
+                Some(settled) => settled,
+                None => self.settle_reads()?,
+            };
+            return Ok(match settled {
+                Outcome::Committed if !self.is_as_watched() => Outcome::Changed,
+                other => other,
+            });
+        }
+        let outcome = self.commit_writes();
+        if outcome.as_ref().is_ok_and(|o| *o == Outcome::Committed) {
+            let expiring = |w: &Write| w.new.is_some() && w.expiry != Expiry::Never;
+            if self.writes.iter().any(expiring) {
+                self.core.expect_expiries();
+            }
+            self.writes.clear();
+        }
+        outcome
+    }
+
+    /// Whether all that is watched, if anything is, is as it was. The transaction is pinned.
+    fn is_as_watched(&self) -> bool {
+        self.watch.is_none_or(Watch::is_as_noted)
+    }
+
+    fn commit_writes(&mut self) -> Result<Outcome, WriteError> {
+        let mut wait = Wait::new();
+        while self.ahead.is_none() && self.slot.intent(LANE).read().is_some() {
+            // A transaction in the body of one that has locked ahead fails with the thread that
+            // stalls.
+            self.core
+                .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
+        }
+        loop {
+            let mut writes = Vec::with_capacity(self.writes.len());
+            for write in &self.writes {
+                match self.home_of(write.root, write.place, &mut wait)? {
+                    Ok(home) => writes.push(home),
+                    Err(outcome) => return Ok(outcome),
+                }
+            }
+            let mut reads = Vec::with_capacity(self.reads.len());
+            for read in &self.reads {
+                reads.push(self.home_of_read(read)?);
+            }
+            let mut watched = Vec::new();
+            for noted in self.watched() {
+                watched.push(self.home_of_watched(noted)?);
+            }
+            let all = writes.iter().chain(reads.iter().flatten());
+            let all = all.chain(watched.iter().flatten());
+            let homes = Homes::of(all.map(|home| home.loc));
+            let counters = self.counters()?;
+            let counts = Counts {
+                homes: homes.locs.len(),
+                writes: writes.len(),
+                databases: counters.len(),
+            };
+            let Announced {
+                mut homes,
+                memory,
+                counts,
+            } = match self.announce(homes, counts)? {
+                Ok(announced) => announced,
+                Err(bytes) => return Ok(Outcome::NoSpace(bytes)),
+            };
+            let notes = self.core.notes(&memory, counts);
+            let found = Found {
+                writes: &writes,
+                reads: &reads,
+                watched: &watched,
+            };
+            let round = notes
+                .map_err(WriteError::from)
+                .and_then(|(notes, _)| self.round(&mut homes, found, &notes, &counters, &mut wait));
+            homes.unlock();
+            self.slot.intent(LANE).clear();
+            mneme_sys::fault!("txn.cleared");
+            let dropped = self.core.drop_notes(self.slot, memory);
+            let round = round?;
+            if !matches!(round, Round::Committed) {
+                // Otherwise it is committed, whether or not the arena could take the notes back.
+                dropped?;
+            }
+            match round {
+                Round::Committed => return Ok(Outcome::Committed),
+                Round::Conflict => return Ok(Outcome::Conflict),
+                Round::Expired => return Ok(Outcome::Expired),
+                Round::Changed => return Ok(Outcome::Changed),
+                Round::Again => {}
+                Round::Full(full) => match self.make_space_for(&full, &writes, &mut wait)? {
+                    Grown::Yes | Grown::Busy => {}
+                    Grown::GiveWay => return Ok(Outcome::GiveWay(full.to_come)),
+                    Grown::NoSpace => return Ok(Outcome::NoSpace(0)),
+                },
+            }
+        }
+    }
+
+    /// Writes down what is to be locked, or takes over what is locked already. `Err`: there is no
+    /// free space for so many bytes.
+    fn announce(
+        &mut self,
+        homes: Homes<'a>,
+        counts: Counts,
+    ) -> Result<Result<Announced<'a>, u64>, WriteError> {
+        if let Some(ahead) = self.ahead.take() {
+            if let Some(counts) = ahead.covers(&homes.locs, counts) {
+                // Nothing of it is looked at in this phase.
+                intent::set_note_counts(self.slot, counts);
+                return Ok(Ok(Announced {
+                    homes: ahead.homes,
+                    memory: ahead.memory,
+                    counts,
+                }));
+            }
+            self.ahead = Some(ahead);
+            self.give_up_locks()?;
+        }
+        // A transaction that only removes may use the reserve of a full store: it gives the reserve
+        // back at once, and frees space soon.
+        let class = match self.writes.iter().all(|write| write.new.is_none()) {
+            true => Class::Reserved,
+            false => Class::Ordinary,
+        };
+        let memory = match self.core.note_memory(self.slot, counts, class)? {
+            Ok(memory) => memory,
+            Err(bytes) => return Ok(Err(bytes)),
+        };
+        let (notes, at) = self.core.notes(&memory, counts)?;
+        for (i, loc) in homes.locs.iter().enumerate() {
+            notes.set_home(i, *loc);
+        }
+        let announced = Intent::Transaction {
+            phase: Phase::Locking,
+            notes: at,
+            counts,
+        };
+        announced.announce(self.slot);
+        mneme_sys::fault!("txn.intent");
+        Ok(Ok(Announced {
+            homes,
+            memory,
+            counts,
+        }))
+    }
+
+    /// The home bucket of `place`, whose segment is created if need be, or the reason why there is
+    /// none.
+    pub(super) fn home_of(
+        &self,
+        root: Root,
+        place: Place,
+        wait: &mut Wait,
+    ) -> Result<Result<Home, Outcome>, WriteError> {
+        loop {
+            if let Some(segment) = self.core.mem.index_segment(root, place)? {
+                return Ok(Ok(Home::of(segment, place)));
+            }
+            // A first segment replaces no block that would have to wait in limbo.
+            if self.grow(root, place, None, wait)? == Grown::NoSpace {
+                return Ok(Err(Outcome::NoSpace(0)));
+            }
+        }
+    }
+
+    /// Grows the index for the entries that found no slot, and at once for all that are to come.
+    /// Step by step it would take as many rounds as a segment is doubled.
+    fn make_space_for(
+        &self,
+        full: &Full,
+        writes: &[Home],
+        wait: &mut Wait,
+    ) -> Result<Grown, WriteError> {
+        match self.growth {
+            Growth::Unprepared if full.to_come.len() > MANY => return Ok(Grown::GiveWay),
+            Growth::Unprepared | Growth::Prepared => {
+                let grown = self.core.grow_within(self.slot, &full.to_come, wait)?;
+                if grown == Grown::GiveWay {
+                    return Ok(grown);
+                }
+            }
+            Growth::ByStep => {}
+        }
+        for &i in &full.found_none {
+            let (write, segment) = (&self.writes[i], writes[i].segment);
+            match self.grow(write.root, write.place, Some(segment), wait)? {
+                Grown::Yes | Grown::Busy => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Grown::Yes)
+    }
+
+    /// Grows the index around `place`.
+    fn grow(
+        &self,
+        root: Root,
+        place: Place,
+        seen: Option<SegmentRef>,
+        wait: &mut Wait,
+    ) -> Result<Grown, WriteError> {
+        (self.core).grow_once(self.slot, root, place, seen, Why::Full, wait)
+    }
+
+    pub(super) fn watched(&self) -> impl Iterator<Item = &Watched> {
+        self.watch.into_iter().flat_map(Watch::keys)
+    }
+
+    /// The roots that are written to, with their ids.
+    fn counters(&self) -> Result<Vec<(Root, u64)>, Corrupt> {
+        let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
+        for write in &self.writes {
+            roots[write.root.space().index()] = Some(write.root);
+        }
+        let roots = roots.into_iter().flatten();
+        roots
+            .map(|root| Ok((root, self.core.root_id(root)?)))
+            .collect()
+    }
+
+    /// The steps from *locked* to *committed*, without the unlocking.
+    fn round(
+        &self,
+        homes: &mut Homes<'a>,
+        found: Found<'_>,
+        notes: &Notes<'_>,
+        counters: &[(Root, u64)],
+        wait: &mut Wait,
+    ) -> Result<Round, WriteError> {
+        let Found { writes, reads, .. } = found;
+        if !homes.are_locked() && !self.lock(homes, wait)? {
+            return Ok(Round::Again);
+        }
+        homes.begin();
+        mneme_sys::fault!("txn.locked");
+        if self.has_outlived_what_it_saw() {
+            return Ok(Round::Expired);
+        }
+        if !self.roots_are_current()? {
+            return Ok(Round::Conflict);
+        }
+        for (read, home) in self.reads.iter().zip(reads) {
+            if !self.is_as_read(read, *home, homes)? {
+                return Ok(Round::Conflict);
+            }
+        }
+        for (noted, home) in self.watched().zip(found.watched) {
+            if home.is_none() && self.core.watched_segment(noted)?.is_some() {
+                return Ok(Round::Again);
+            }
+            if !self.core.is_as_noted(noted) {
+                return Ok(Round::Changed);
+            }
+        }
+        let mut noted = Vec::with_capacity(writes.len());
+        let mut deltas = [Counted::default(); DATABASES];
+        for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
+            let found = (self.core.mem).find_in(home.segment, write.place.tag, &write.key)?;
+            let new = write
+                .new
+                .map_or(Entry(0), |(loc, _)| Entry::new(write.place.tag, loc));
+            let note = Noted {
+                segment: home.segment,
+                home: home.loc,
+                old: found.as_ref().map_or(Entry(0), |f| f.entry),
+                new,
+                at: found.as_ref().map_or(Loc::of_word(0), |f| {
+                    home.segment
+                        .bucket_at(f.bucket)
+                        .add_words(f.slot as u64 + 1)
+                }),
+            };
+            notes.set_write(i, note);
+            let delta = &mut deltas[write.root.space().index()];
+            *delta = delta.plus(Counted::change(
+                found.map(|found| found.record.expires() != 0),
+                write.new.map(|_| write.expiry != Expiry::Never),
+            ));
+            noted.push(note);
+        }
+        for (i, &(root, id)) in counters.iter().enumerate() {
+            let delta = deltas[root.space().index()];
+            let afterwards = counts::counted(self.slot, root.space(), id).plus(delta);
+            notes.set_count(i, root.space(), id, afterwards);
+        }
+        intent::set_phase(self.slot, Phase::Inserting);
+        mneme_sys::fault!("txn.noted");
+        let inserted = self.insert(homes, writes, &noted);
+        if !matches!(&inserted, Ok(none) if none.is_empty()) {
+            for note in &noted {
+                self.core.take_back(*note)?;
+                mneme_sys::fault!("txn.taken_back");
+            }
+            intent::set_phase(self.slot, Phase::Locking);
+            let added = self.writes.iter().zip(&noted);
+            let added = added.filter(|(_, note)| note.is_insertion());
+            return Ok(Round::Full(Full {
+                found_none: inserted?,
+                to_come: ToCome::of(added.map(|(write, _)| (write.root, write.place))),
+            }));
+        }
+        // Readers wait for the unlocking, so that no thread has seen any of it yet.
+        for write in &self.writes {
+            self.core.note_change(write.root, write.place);
+        }
+        mneme_sys::fault!("txn.watched");
+        intent::set_phase(self.slot, Phase::Committed);
+        mneme_sys::fault!("txn.committed");
+        for note in &noted {
+            // The entry was found there a moment ago, and the transaction is committed. The check
+            // reports damage there.
+            let _ = self.core.carry_out(*note);
+            mneme_sys::fault!("txn.applied");
+        }
+        for &(root, id) in counters {
+            let delta = deltas[root.space().index()];
+            counts::count(self.slot, root.space(), id, delta);
+            mneme_sys::fault!("txn.counted");
+        }
+        for (write, note) in self.writes.iter().zip(&noted) {
+            let kind = match write.new {
+                Some(_) => Kind::Stored,
+                None if note.old.is_empty() => continue,
+                None => Kind::Removed,
+            };
+            (self.core).notify(self.slot, write.root.space(), kind, &write.key);
+        }
+        for note in noted.iter().filter(|note| !note.old.is_empty()) {
+            if let Ok(old) = self.core.mem.record(note.old.loc()) {
+                let _ = self.core.mark_dead(note.old.loc(), old.header().size());
+            }
+        }
+        Ok(Round::Committed)
+    }
+
+    /// Inserts new keys. Returns those that found no slot, one for each segment.
+    ///
+    /// It goes on after the first failure, so that all segments that are too small grow before all
+    /// is locked again: the number of rounds is that of the doublings of one segment, not of all.
+    fn insert(
+        &self,
+        homes: &mut Homes<'_>,
+        writes: &[Home],
+        noted: &[Noted],
+    ) -> Result<Vec<usize>, WriteError> {
+        let mut full = Vec::new();
+        let mut segments = HashSet::new();
+        for (i, (note, home)) in noted.iter().zip(writes).enumerate() {
+            if !note.is_insertion() || segments.contains(&home.segment.word()) {
+                continue;
+            }
+            let held = homes.lock_of(*home);
+            let distance = self.core.mem.insert_entry(home.segment, held, note.new)?;
+            if distance.is_none() {
+                segments.insert(home.segment.word());
+                full.push(i);
+                continue;
+            }
+            mneme_sys::fault!("txn.inserted");
+        }
+        Ok(full)
+    }
+}

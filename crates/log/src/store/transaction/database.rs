@@ -1,0 +1,225 @@
+//! One database within a transaction: what its operations read and write.
+
+use hashbrown::hash_table;
+
+use crate::error::WriteError;
+use crate::index::bucket::Entry;
+use crate::index::lookup::Lookup;
+use crate::index::root::Root;
+use crate::records::expiry::{Expiry, Stored};
+use crate::region::mem::Loc;
+use crate::region::record::MAX_KEY;
+use crate::store::components::Store;
+
+use super::homes::Home;
+use super::{Read, Transaction, Write};
+
+/// One database within a transaction.
+pub struct TransactionOn<'t, 'a> {
+    pub(super) transaction: &'t mut Transaction<'a>,
+    pub(super) database: u8,
+}
+
+impl TransactionOn<'_, '_> {
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
+        self.read(key, |stored| stored.map(|s| s.value.to_vec()))
+    }
+
+    /// Calls `visit` with what is stored under `key`, where it lies.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn read<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<Stored<'_>>) -> R,
+    ) -> Result<R, WriteError> {
+        let (t, database) = (&mut *self.transaction, self.database);
+        t.may_go_on()?;
+        if key.len() > MAX_KEY {
+            return Ok(visit(None));
+        }
+        if let Some(write) = t.written(database, key) {
+            let record = match write.new {
+                Some((loc, _)) => Some(t.core.mem.record(loc)?),
+                None => None,
+            };
+            let there = record.filter(|record| !t.has_passed(record.expires()));
+            return Ok(visit(there.as_ref().map(Stored::of)));
+        }
+        let (core, root, place) = (t.core, t.root(database)?, t.core.place(key));
+        let segment = match root {
+            Some(root) => core.mem.index_segment(root, place)?,
+            None => None,
+        };
+        let home = segment.map(|segment| Home::of(segment, place).loc);
+        t.before_reading(home)?;
+        let mut read = Read {
+            space: core.entered_space(database),
+            place,
+            key: key.into(),
+            root,
+            seen: None,
+            entry: None,
+            mutable: core.overwrites(),
+            expires: 0,
+        };
+        let (Some(root), true) = (root, segment.is_some()) else {
+            t.reads.push(read);
+            return Ok(visit(None));
+        };
+        if core.overwrites() {
+            let mut value = Vec::new();
+            let copied = core.copy_out(root, place, segment, key, &mut value)?;
+            match &copied {
+                Ok(copied) => (read.seen, read.entry) = (Some(copied.home), Some(copied.entry)),
+                Err(word) => read.seen = *word,
+            }
+            let there = copied.ok().filter(|copied| !t.has_passed(copied.expires));
+            if let Some(copied) = &there {
+                read.expires = copied.expires;
+                core.note_access(root, place);
+            }
+            t.reads.push(read);
+            return Ok(visit(there.map(|copied| copied.still_stored(&value))));
+        }
+        let mut copy = Vec::new();
+        let seen = core.find_whole(root, place, segment, key, &mut copy)?;
+        let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+        read.seen = seen.as_ref().map(|(_, home)| *home);
+        read.entry = found.map(|f| f.entry);
+        read.mutable = found.is_some_and(|f| f.record.header().has_expiry());
+        let there = found.filter(|f| !t.has_passed(f.record.expires()));
+        if let Some(found) = there {
+            read.expires = found.record.expires();
+            core.note_access(root, place);
+        }
+        t.reads.push(read);
+        Ok(visit(there.map(|f| Stored {
+            value: f.record.value_or(&copy),
+            expiry: Expiry::of_word(f.record.expires()),
+        })))
+    }
+
+    /// Bytes that the record of `key` occupies, or will once the transaction is committed.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, WriteError> {
+        if !self.read(key, |stored| stored.is_some())? {
+            return Ok(None);
+        }
+        let t = &*self.transaction;
+        let loc = match t.written(self.database, key) {
+            Some(write) => write.new.map(|(loc, _)| loc),
+            None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
+        };
+        // A record that was read stays where it is until the attempt is over, and keeps its size.
+        let record = loc.map(|loc| t.core.mem.record(loc)).transpose()?;
+        Ok(record.map(|record| record.header().size()))
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.put_until(key, value, Expiry::Never)
+    }
+
+    /// Stores `value` under `key` until its expiry.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn put_until(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let t = &mut *self.transaction;
+        t.may_go_on()?;
+        t.core.may_write()?;
+        Store::check_lengths(key, value)?;
+        let space = t.core.entered_space(self.database);
+        let header = t.core.header_for(key, value, expiry, space);
+        let Some(root) = t.root_or_create(self.database)? else {
+            return Err(t.no_space(header.size()));
+        };
+        let Some(loc) = t.core.write_record(t.slot, header, expiry, key, value)? else {
+            return Err(t.no_space(header.size()));
+        };
+        t.set(self.database, root, key, Some((loc, header.size())), expiry)
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As for [`Transaction::read`].
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+        self.transaction.core.may_write()?;
+        let there = self.read(key, |stored| stored.is_some())?;
+        let t = &mut *self.transaction;
+        if there && let Some(root) = t.root(self.database)? {
+            t.set(self.database, root, key, None, Expiry::Never)?;
+        }
+        Ok(there)
+    }
+}
+
+impl Transaction<'_> {
+    #[cold]
+    fn no_space(&mut self, wanted: u64) -> WriteError {
+        self.wanting = Some(wanted.max(self.wanting.unwrap_or(0)));
+        self.core.out_of_memory(wanted)
+    }
+
+    /// The transaction's own write of a key so far, if there is one.
+    fn written(&self, database: u8, key: &[u8]) -> Option<&Write> {
+        let hash = self.core.hash(key);
+        let same = |&at: &usize| self.writes[at].is_of(database, key);
+        let at = self.written.find(hash, same)?;
+        Some(&self.writes[*at])
+    }
+
+    fn set(
+        &mut self,
+        database: u8,
+        root: Root,
+        key: &[u8],
+        new: Option<(Loc, u64)>,
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        let (core, writes) = (self.core, &mut self.writes);
+        let write = Write {
+            database,
+            root,
+            place: core.place(key),
+            key: key.into(),
+            new,
+            expiry,
+        };
+        let entry = self.written.entry(
+            core.hash(key),
+            |&at| writes[at].is_of(database, key),
+            |&at| core.hash(&writes[at].key),
+        );
+        let at = match entry {
+            hash_table::Entry::Occupied(there) => *there.get(),
+            hash_table::Entry::Vacant(free) => {
+                free.insert(writes.len());
+                writes.push(write);
+                return Ok(());
+            }
+        };
+        let old = std::mem::replace(&mut writes[at], write);
+        if let Some((loc, size)) = old.new {
+            self.core.mark_dead(loc, size)?;
+        }
+        Ok(())
+    }
+}

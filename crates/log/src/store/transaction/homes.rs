@@ -1,0 +1,114 @@
+//! Home buckets of a transaction's keys, and the locks on them, taken in the order of their
+//! locations.
+
+use crate::error::WriteError;
+use crate::index::bucket::{Bucket, Held, TryLock};
+use crate::index::resize::retired;
+use crate::index::shape::{Place, SegmentRef};
+use crate::region::mem::Loc;
+use crate::session::Wait;
+use crate::store::components::Store;
+
+use super::Transaction;
+
+/// The home of a key, in this round.
+#[derive(Clone, Copy)]
+pub(super) struct Home {
+    pub segment: SegmentRef,
+    /// The home bucket.
+    pub loc: Loc,
+}
+
+impl Home {
+    pub fn of(segment: SegmentRef, place: Place) -> Home {
+        let bucket = segment.home(place.tag);
+        Home {
+            segment,
+            loc: segment.bucket_at(bucket),
+        }
+    }
+}
+
+/// The homes of a transaction's keys, and the locks on them once they are held.
+pub(super) struct Homes<'c> {
+    /// Ascending, each once.
+    pub locs: Vec<Loc>,
+    held: Vec<Held<'c>>,
+}
+
+impl<'c> Homes<'c> {
+    pub fn of(loc: impl Iterator<Item = Loc>) -> Homes<'c> {
+        let mut locs: Vec<Loc> = loc.collect();
+        locs.sort_unstable();
+        locs.dedup();
+        Homes {
+            held: Vec::with_capacity(locs.len()),
+            locs,
+        }
+    }
+
+    pub fn lock_of(&mut self, home: Home) -> &mut Held<'c> {
+        // Every home that is asked for is one of the list, and all are held.
+        let i = self.locs.partition_point(|loc| *loc < home.loc);
+        &mut self.held[i]
+    }
+
+    pub fn unlock(&mut self) {
+        for held in self.held.drain(..) {
+            held.unlock();
+            mneme_sys::fault!("txn.unlocked");
+        }
+    }
+
+    /// Unlocks homes in which nothing was changed.
+    pub fn unlock_unchanged(&mut self) {
+        for held in self.held.drain(..) {
+            held.unlock_unchanged();
+            mneme_sys::fault!("txn.unlocked");
+        }
+    }
+
+    pub fn are_locked(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Makes readers of all homes wait, before the first is changed.
+    pub fn begin(&mut self) {
+        for held in &mut self.held {
+            held.become_transaction();
+            mneme_sys::fault!("txn.marked");
+        }
+    }
+}
+
+impl<'a> Transaction<'a> {
+    /// Locks all homes by locks that readers read past. False: one was replaced meanwhile.
+    pub(super) fn lock(&self, homes: &mut Homes<'a>, wait: &mut Wait) -> Result<bool, WriteError> {
+        let core: &'a Store = self.core;
+        for loc in &homes.locs {
+            let bucket = Bucket::of_words(core.mem.words(*loc)?);
+            loop {
+                match bucket.try_lock(self.slot.id()) {
+                    TryLock::Held(held) => {
+                        homes.held.push(held);
+                        mneme_sys::fault!("txn.home.locked");
+                        break;
+                    }
+                    TryLock::Retired => {
+                        // SYNC: pairs with the Release store in `Held::retire`: the next look finds
+                        // another segment.
+                        let _ = bucket.word();
+                        return match wait.found_retired(loc.bits()) {
+                            true => Ok(false),
+                            false => Err(retired(*loc).into()),
+                        };
+                    }
+                    TryLock::Busy(word) => {
+                        core.wait_for_bucket(self.slot, wait, *loc, word)?;
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}

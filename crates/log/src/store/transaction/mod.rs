@@ -1,0 +1,290 @@
+//! Transactions: several keys, of any databases, read and changed as if at one instant.
+//!
+//! **No thread sees a part of a transaction, even if a process dies in the middle.** A transaction
+//! runs optimistically: its body reads, and appends new records that the index does not name yet.
+//! Committing locks the home buckets of all its keys, in the order of their locations, checks that
+//! what was read is unchanged, and publishes (see [`commit`]). On a conflict the body runs again,
+//! after some conflicts under locks (see [`ahead`]).
+//!
+//! Readers of its keys wait while it publishes. Writers in the same buckets wait while these are
+//! locked. All others are unaffected.
+
+mod ahead;
+mod attempts;
+mod commit;
+mod database;
+mod growth;
+mod homes;
+mod reads;
+mod undo;
+
+use hashbrown::hash_table::HashTable;
+use mneme_sync::{Pin, Slot, SlotError};
+
+use crate::error::{ReadError, WriteError};
+use crate::index::bucket::{Entry, HomeWord};
+use crate::index::root::Root;
+use crate::index::shape::Place;
+use crate::records::expiry::{Expiry, Stored};
+use crate::region::mem::Loc;
+use crate::region::space::DATABASES;
+use crate::region::space::Space;
+use crate::store::components::Store;
+use crate::store::watch::Watch;
+
+use ahead::Ahead;
+pub use database::TransactionOn;
+use growth::Growth;
+
+/// A key as a transaction has read it.
+struct Read {
+    space: Space,
+    place: Place,
+    key: Box<[u8]>,
+    /// The index it was looked for in, if there was one.
+    root: Option<Root>,
+    /// The home bucket's word at that time, if there was a bucket.
+    seen: Option<HomeWord>,
+    /// The entry that was found.
+    entry: Option<Entry>,
+    /// Whether the record can change without getting another entry.
+    mutable: bool,
+    /// When what was seen expires; 0: never, or nothing was seen.
+    expires: u64,
+}
+
+/// A key as a transaction changes it.
+struct Write {
+    database: u8,
+    root: Root,
+    place: Place,
+    key: Box<[u8]>,
+    /// The record, and its size; `None`: the key is to be absent.
+    new: Option<(Loc, u64)>,
+    expiry: Expiry,
+}
+
+impl Write {
+    fn is_of(&self, database: u8, key: &[u8]) -> bool {
+        self.database == database && *self.key == *key
+    }
+}
+
+/// One attempt at a transaction, see [`LogStore::transaction`](crate::LogStore::transaction).
+///
+/// Its operations are on database 0; [`database`](Self::database) leads to the others. They see
+/// what the transaction itself has written before.
+pub struct Transaction<'a> {
+    core: &'a Store,
+    slot: &'a Slot<'a>,
+    /// The pin keeps what was read and written where it is until the attempt is over, and databases
+    /// keep their spaces.
+    _pin: Pin<'a>,
+    /// The time, in milliseconds since the Unix epoch: it stands still.
+    now_ms: u64,
+    roots: [Option<Option<Root>>; DATABASES],
+    reads: Vec<Read>,
+    writes: Vec<Write>,
+    /// The numbers in `writes`, by the hashes of the keys.
+    written: HashTable<usize>,
+    /// The attempt failed because it lacked so many bytes.
+    wanting: Option<u64>,
+    /// What must not have changed.
+    watch: Option<&'a Watch>,
+    /// What is locked before the body runs.
+    ahead: Option<Ahead<'a>>,
+    growth: Growth,
+    /// Whether a record's expiry since this attempt read it calls for another attempt.
+    minds_expiry: bool,
+}
+
+impl<'a> Transaction<'a> {
+    fn new(
+        core: &'a Store,
+        slot: &'a Slot<'a>,
+        watch: Option<&'a Watch>,
+    ) -> Result<Transaction<'a>, WriteError> {
+        Ok(Transaction {
+            core,
+            slot,
+            _pin: core.enter_all(slot)?,
+            now_ms: core.clock.wall_ms(),
+            roots: [const { None }; DATABASES],
+            reads: Vec::new(),
+            writes: Vec::new(),
+            written: HashTable::new(),
+            wanting: None,
+            watch,
+            ahead: None,
+            growth: Growth::Unprepared,
+            minds_expiry: true,
+        })
+    }
+
+    /// One of the 64 databases.
+    ///
+    /// # Errors
+    /// [`WriteError::NoSuchDatabase`] from 64 on.
+    pub fn database(&mut self, number: usize) -> Result<TransactionOn<'_, 'a>, WriteError> {
+        if number >= DATABASES {
+            return Err(WriteError::NoSuchDatabase(number));
+        }
+        Ok(TransactionOn {
+            transaction: self,
+            database: number as u8,
+        })
+    }
+
+    /// Milliseconds since the Unix epoch, fixed for the whole attempt: no record expires in the
+    /// middle of it. If a record that was read has expired by the time of the commit, there is
+    /// another attempt, four times at most.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn has_passed(&self, expires: u64) -> bool {
+        expires != 0 && expires <= self.now_ms
+    }
+
+    /// Whether a record that was read has expired since, so that another attempt must do without
+    /// it.
+    fn has_outlived_what_it_saw(&self) -> bool {
+        if !self.minds_expiry {
+            return false;
+        }
+        let expiries = self.reads.iter().map(|read| read.expires);
+        let first = expiries.filter(|expires| *expires != 0).min();
+        first.is_some_and(|first| self.core.has_passed(first))
+    }
+
+    fn zero(&mut self) -> TransactionOn<'_, 'a> {
+        TransactionOn {
+            transaction: self,
+            database: 0,
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
+        self.zero().get(key)
+    }
+
+    /// Calls `visit` with what is stored under `key`, where it lies.
+    ///
+    /// # Errors
+    /// As for [`LogStore::get`](crate::LogStore::get); the transaction has no effect.
+    pub fn read<R>(
+        &mut self,
+        key: &[u8],
+        visit: impl FnOnce(Option<Stored<'_>>) -> R,
+    ) -> Result<R, WriteError> {
+        self.zero().read(key, visit)
+    }
+
+    /// Bytes that the record of `key` occupies, or will once the transaction is committed.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, WriteError> {
+        self.zero().record_bytes(key)
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// # Errors
+    /// As for [`LogStore::put`](crate::LogStore::put); the transaction has no effect. Pass
+    /// [`WriteError::OutOfMemory`] on: the transaction may have another attempt.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.zero().put(key, value)
+    }
+
+    /// Stores `value` under `key` until its expiry.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn put_until(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), WriteError> {
+        self.zero().put_until(key, value, expiry)
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+        self.zero().remove(key)
+    }
+
+    /// The index of a database. It stays fixed for the whole attempt, so that a clearing meanwhile
+    /// comes before all of it or after all of it.
+    fn root(&mut self, database: u8) -> Result<Option<Root>, ReadError> {
+        let known = &mut self.roots[usize::from(database)];
+        if let Some(root) = known {
+            return Ok(*root);
+        }
+        let root = self.core.root(self.core.entered_space(database))?;
+        *known = Some(root);
+        Ok(root)
+    }
+
+    /// As [`root`](Self::root), created if need be. `None`: no free space.
+    fn root_or_create(&mut self, database: u8) -> Result<Option<Root>, WriteError> {
+        if let Some(root) = self.root(database)? {
+            return Ok(Some(root));
+        }
+        let space = self.core.entered_space(database);
+        let root = self.core.root_or_create(self.slot, space)?;
+        if root.is_some() {
+            self.roots[usize::from(database)] = Some(root);
+        }
+        Ok(root)
+    }
+
+    /// Fails in a child that was forked by the body: the attempt belongs to its parent.
+    fn may_go_on(&self) -> Result<(), WriteError> {
+        match self.core.participants.is_forked() {
+            true => Err(SlotError::Forked.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes that were appended and not abandoned.
+    fn bytes(&self) -> u64 {
+        let appended = self.writes.iter().filter_map(|w| w.new);
+        appended.map(|new| new.1).sum()
+    }
+}
+
+impl Drop for Transaction<'_> {
+    /// Counts what was appended as dead, unless it was committed; also if the body panics.
+    fn drop(&mut self) {
+        if self.may_go_on().is_err() {
+            return;
+        }
+        // If the arena cannot take the notes back now, it does so when this thread is gone.
+        let _ = self.give_up_locks();
+        for write in &self.writes {
+            if let Some((loc, size)) = write.new {
+                // This fails only for damage, which the check reports.
+                let _ = self.core.mark_dead(loc, size);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction")
+            .field("reads", &self.reads.len())
+            .field("writes", &self.writes.len())
+            .finish_non_exhaustive()
+    }
+}
