@@ -98,10 +98,17 @@ impl Batch {
 
 /// Sorts changes by key and keeps the last of each.
 pub(crate) fn last_of_each(mut changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
-    changes.reverse();
-    // Stable: of equal keys the last comes first.
-    changes.sort_by(|a, b| a.key.cmp(b.key));
-    changes.dedup_by(|later, first| later.key == first.key);
+    if !changes.is_sorted_by_key(|change| change.key) {
+        // Stable: of equal keys the last stays the last.
+        changes.sort_by(|a, b| a.key.cmp(b.key));
+    }
+    changes.dedup_by(|later, kept| {
+        let is_same = later.key == kept.key;
+        if is_same {
+            *kept = *later;
+        }
+        is_same
+    });
     changes
 }
 

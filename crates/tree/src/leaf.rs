@@ -241,7 +241,20 @@ impl Leaf {
     ) -> Option<Entry<'p>> {
         let body = self.body();
         body.prefetch_offsets();
-        let marks = body.marks(body.count());
+        self.find_below(pages, key, version, body.count())
+    }
+
+    /// As [`find`](Self::find), given that no entry from the place `below` on is of this key.
+    #[inline]
+    pub(crate) fn find_below<'p>(
+        &'p self,
+        pages: &'p Pages,
+        key: &[u8],
+        version: u64,
+        below: usize,
+    ) -> Option<Entry<'p>> {
+        let body = self.body();
+        let marks = body.marks(below);
         for i in memchr::memrchr_iter(fingerprint(key), marks) {
             let found = entry(pages, self.id, body.offset(i));
             if found.key == key && found.start <= version {
@@ -266,11 +279,16 @@ impl Leaf {
         body.prefetch_offsets();
     }
 
-    /// Begins to load the entry that [`find`](Self::find) will probably look at first.
-    pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) {
+    /// Begins to load the entry that [`find`](Self::find) will look at first, and says below which
+    /// place it is to look.
+    pub(crate) fn prefetch_entry(&self, pages: &Pages, key: &[u8]) -> usize {
         let body = self.body();
-        if let Some(i) = memchr::memrchr(fingerprint(key), body.marks(body.count())) {
-            pages.prefetch(self.id, usize::from(body.offset(i)));
+        match memchr::memrchr(fingerprint(key), body.marks(body.count())) {
+            Some(i) => {
+                pages.prefetch(self.id, usize::from(body.offset(i)));
+                i + 1
+            }
+            None => 0,
         }
     }
 
@@ -391,8 +409,9 @@ impl Body {
     /// Begins to load the offsets.
     #[inline]
     fn prefetch_offsets(&self) {
-        for line in self.cells[self.capacity / 2..].chunks(32) {
-            mneme_sys::prefetch(line.as_ptr().cast());
+        let offsets = self.cells.as_ptr().cast::<u8>().wrapping_add(self.capacity);
+        for line in 0..(self.capacity / 32).min(4) {
+            mneme_sys::prefetch(offsets.wrapping_add(line * 64));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::index::Node;
 use crate::leaf::Leaf;
 
 /// Keys that are looked up together: as many as the memory has requests in flight, about.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
 
 /// Calls `f` with the place of each key in `keys` and its value in `version`, in order.
 ///
@@ -21,24 +21,35 @@ pub(crate) fn many<'r, K: AsRef<[u8]>>(
     keys: &[K],
     mut f: impl FnMut(usize, Option<&'r [u8]>),
 ) -> Result<(), StoreError> {
-    let mut leaves: Vec<&'r Arc<Leaf>> = Vec::with_capacity(GROUP);
+    let pages = &core.pages;
     for (number, group) in keys.chunks(GROUP).enumerate() {
-        leaves.clear();
-        for key in group {
+        let mut wanted: [Option<(&'r Arc<Leaf>, usize)>; GROUP] = [None; GROUP];
+        let mut values: [Option<&'r [u8]>; GROUP] = [None; GROUP];
+        for (key, wanted) in group.iter().zip(&mut wanted) {
             let leaf = root.find(key.as_ref());
             leaf.prefetch();
-            leaves.push(leaf);
+            *wanted = Some((leaf, 0));
         }
-        for leaf in &leaves {
-            leaf.load(&core.pages, &core.committed)?;
+        for (leaf, _) in wanted.iter().flatten() {
+            leaf.load(pages, &core.committed)?;
             leaf.prefetch_marks();
         }
-        for (leaf, key) in leaves.iter().zip(group) {
-            leaf.prefetch_entry(&core.pages, key.as_ref());
+        for (key, wanted) in group.iter().zip(&mut wanted) {
+            if let Some((leaf, below)) = wanted {
+                *below = leaf.prefetch_entry(pages, key.as_ref());
+            }
         }
-        for (i, (leaf, key)) in leaves.iter().zip(group).enumerate() {
-            let entry = leaf.find(&core.pages, key.as_ref(), version);
-            f(number * GROUP + i, entry.and_then(|entry| entry.value));
+        for ((key, wanted), value) in group.iter().zip(&wanted).zip(&mut values) {
+            if let Some((leaf, below)) = wanted {
+                let entry = leaf.find_below(pages, key.as_ref(), version, *below);
+                *value = entry.and_then(|entry| entry.value);
+                // The entry's first lines are there.
+                let rest = value.unwrap_or_default().chunks(64).skip(1).take(16);
+                rest.for_each(|line| mneme_sys::prefetch(line.as_ptr()));
+            }
+        }
+        for (i, value) in values[..group.len()].iter().enumerate() {
+            f(number * GROUP + i, *value);
         }
     }
     Ok(())
